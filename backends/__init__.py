@@ -1,0 +1,134 @@
+"""The registry, as data: a backend's module is imported when it is first used, never before.
+
+A row here, or an entry point in the group `shootout.backends` of any installed package, is all that makes a name
+known. A third party may add a name but not take one: a verdict must mean the same adapter everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from shootout.contract import Adapter, Arm, Artifact, Availability, Built, Capabilities, Device, Precision, Session
+from shootout.errors import SkippedArm, UsageError, unknown
+
+if TYPE_CHECKING:
+    from shootout.bundle import ModelBundle
+
+GROUP = "shootout.backends"
+"""The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of the registry.
+
+    Attributes:
+        path: `module:Class` of the adapter.
+        extra: the package extra that installs its library, "" where none is needed.
+        fix: the command that makes it available.
+        default: the device and precision that the bare backend name means.
+        hidden: whether `list` and `*` leave it out (the harness's own instruments).
+    """
+
+    path: str
+    extra: str = ""
+    fix: str = ""
+    default: tuple[Device, Precision] = (Device.CPU, Precision.FP32)
+    hidden: bool = False
+
+
+SHIPPED = {
+    "numpy": Entry(path="shootout.backends.numpy_backend:NumpyAdapter", fix="pip install shootout"),
+    "torch-eager": Entry(
+        path="shootout.backends.torch_eager:TorchEagerAdapter", extra="torch", fix="pip install 'shootout[torch]'"
+    ),
+    "onnxruntime": Entry(
+        path="shootout.backends.onnxruntime_backend:OnnxRuntimeAdapter",
+        extra="onnxruntime",
+        fix="pip install 'shootout[onnxruntime]'",
+    ),
+    "spin": Entry(path="shootout.backends.spin:SpinAdapter", fix="pip install shootout", hidden=True),
+}
+
+
+class BrokenAdapter:
+    """Stands in for a third party's adapter that can't be imported, so that the others still work."""
+
+    capabilities = Capabilities(
+        consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)
+    )
+
+    def __init__(self, name: str, reason: str, fix: str) -> None:
+        self.name, self._reason, self._fix = name, reason, fix
+
+    def probe(self, device: Device) -> Availability:  # noqa: ARG002 - the same answer for each
+        """Why it can't be imported."""
+        return Availability(ok=False, reason=self._reason, fix=self._fix)
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:  # noqa: ARG002
+        """Not possible.
+
+        Raises:
+            SkippedArm: always, with the reason that `probe` gives.
+        """
+        raise SkippedArm(self._reason, self._fix)
+
+    def load(self, built: Built) -> Session:  # noqa: ARG002
+        """Not possible.
+
+        Raises:
+            SkippedArm: always, with the reason that `probe` gives.
+        """
+        raise SkippedArm(self._reason, self._fix)
+
+
+def names(*, hidden: bool = False) -> tuple[str, ...]:
+    """The known backends, the shipped ones first; `hidden` adds the harness's own instruments."""
+    shipped = [name for name, row in SHIPPED.items() if hidden or not row.hidden]
+    return (*shipped, *sorted({point.name for point in _third_parties()} - set(SHIPPED)))
+
+
+def entry(name: str) -> Entry:
+    """The row of a backend, without importing it.
+
+    Raises:
+        UsageError: no such backend, or a third party claims a name that is taken.
+    """
+    claims = [point for point in _third_parties() if point.name == name]
+    if len(claims) + (name in SHIPPED) > 1:
+        owners = ", ".join(_package(point) for point in claims)
+        others = "shootout itself" if name in SHIPPED else "each other"
+        raise UsageError(f"backend {name!r} is claimed twice, by {owners} against {others}: uninstall or rename one")
+    if name in SHIPPED:
+        return SHIPPED[name]
+    if not claims:
+        raise unknown("backend", name, names(hidden=True))
+    return Entry(path=claims[0].value, fix=f"pip install --upgrade {_package(claims[0])}")
+
+
+def get(name: str) -> Adapter:
+    """The adapter of a backend, imported now; one that breaks on import answers `probe` with the reason.
+
+    Raises:
+        UsageError: no such backend, or a third party claims a name that is taken.
+    """
+    row = entry(name)
+    try:
+        module, _, attribute = row.path.partition(":")
+        return cast("Adapter", getattr(import_module(module), attribute)())
+    except Exception as error:
+        if name in SHIPPED:
+            raise
+        return BrokenAdapter(name, f"{row.path} can't be loaded: {type(error).__name__}: {error}", row.fix)
+
+
+def _third_parties() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.value

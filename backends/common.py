@@ -1,0 +1,110 @@
+"""What every adapter shares by function: checked inputs, host outputs, an explained probe.
+
+Kept apart from the adapters so that a shape error, a dtype's name or a missing GPU reads the same whichever backend
+meets it. Imports NumPy only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from shootout.contract import Array, Arrays, Availability, Device, Precision, TensorSpec
+from shootout.errors import SkippedArm
+
+PRECISION_BY_DTYPE: Mapping[str, str] = {
+    "float64": "fp64",
+    "float32": Precision.FP32.value,
+    "float16": Precision.FP16.value,
+    "bfloat16": Precision.BF16.value,
+    "int8": Precision.INT8.value,
+    "uint8": Precision.INT8.value,
+}
+"""A compute node's precision by its operands' dtype; fp64 is no target's label, so it always shows."""
+
+
+COMPUTE_OPS = r"(?i)mm$|matmul|gemm|conv(?!ert)|einsum|(?<!quantize)linear$|attention|rnn|lstm|gru|dot$|mv$"
+"""Matches the names, in ATen and in ONNX, of operations that multiply matrices or convolve; QuantizeLinear doesn't."""
+
+
+def precision_of(dtype: str) -> str:
+    """The precision that a compute node on operands of `dtype` works in; the dtype's own name if it has none."""
+    return PRECISION_BY_DTYPE.get(dtype, dtype)
+
+
+def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:
+    """Refuse inputs that are not the model's.
+
+    Raises:
+        ValueError: an input is missing, unknown, or has another shape or dtype; names the expected and the received.
+    """
+    for spec in specs:
+        array = inputs.get(spec.name)
+        if array is None or not spec.matches(array):
+            got = f"{array.dtype}{list(array.shape)}" if array is not None else f"only {sorted(inputs)}"
+            raise ValueError(f"input {spec.name!r}: expected {spec.dtype}{list(spec.shape)}, got {got}")
+    if len(inputs) != len(specs):
+        raise ValueError(f"inputs: expected {sorted(spec.name for spec in specs)}, got {sorted(inputs)}")
+
+
+def check_options(options: Mapping[str, str], known: Iterable[str]) -> None:
+    """Refuse a knob that the backend doesn't have: silently ignored, it would be a lie in the record.
+
+    Raises:
+        ValueError: names the option and what is known.
+    """
+    known = sorted(known)
+    for name in options:
+        if name not in known:
+            raise ValueError(f"unknown option {name!r}: this backend takes {', '.join(known) or 'no options'}")
+
+
+def widen(array: Array) -> Array:
+    """A reduced-precision float array as float32; every other array unchanged."""
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def trial(extra: str, run: Callable[[], str]) -> Availability:
+    """Turn a tiny real session into an answer that always explains itself.
+
+    Args:
+        extra: the package extra that installs the backend, for the fix; "" is the bare package.
+        run: runs the session and returns the library's version; `SkippedArm` carries a reason and a fix of its own.
+    """
+    fix = f"pip install 'shootout[{extra}]'" if extra else "pip install --force-reinstall shootout"
+    try:
+        return Availability(ok=True, version=run())
+    except SkippedArm as skipped:
+        return Availability(ok=False, reason=skipped.reason, fix=skipped.fix or fix)
+    except ModuleNotFoundError as error:
+        return Availability(ok=False, reason=f"{error.name} is not installed", fix=fix)
+    except Exception as error:
+        reason = f"a tiny session failed: {type(error).__name__}: {error}"
+        return Availability(ok=False, reason=reason, fix=f"{fix} --force-reinstall" if extra else fix)
+
+
+def require_device(device: Device, known: Iterable[Device]) -> None:
+    """Refuse a device that the backend has no code for, or CUDA on a machine without an NVIDIA GPU.
+
+    Raises:
+        SkippedArm: with the reason and the fix.
+    """
+    if device not in set(known):
+        names = ", ".join(sorted(known))
+        raise SkippedArm(f"this backend has no code for {device}", f"choose {names}, or another backend for {device}")
+    if device is Device.CUDA:
+        _require_gpu()
+
+
+def _require_gpu() -> None:
+    """Ask the NVIDIA driver itself, so that every backend gives the same reason."""
+    fix = "run on a machine with an NVIDIA GPU and its driver (nvidia-smi lists it)"
+    count = ctypes.c_int(0)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise SkippedArm("no NVIDIA driver on this machine (libcuda.so.1 is not found)", fix) from None
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        raise SkippedArm("the NVIDIA driver finds no GPU on this machine", fix)

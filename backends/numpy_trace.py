@@ -1,0 +1,90 @@
+"""What NumPy really computed: its matrix products by dtype, and its BLAS's threads.
+
+NumPy has no graph to read, so one run is observed: on the `forward` path by arrays that report their own products, on
+the ONNX path by the dtypes of the evaluated nodes. An intermediate that slips into float64 shows as `fp64`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shootout.backends.common import COMPUTE_OPS, precision_of
+from shootout.contract import Array, Arrays
+
+BLAS_THREAD_SYMBOLS = (
+    "scipy_openblas_get_num_threads64_",
+    "scipy_openblas_get_num_threads",
+    "openblas_get_num_threads64_",
+    "openblas_get_num_threads",
+    "MKL_Get_Max_Threads",
+)
+PRODUCTS = frozenset({np.dot, np.inner, np.vdot, np.einsum, np.tensordot, np.convolve, np.correlate})
+"""NumPy's matrix products that are functions; `np.matmul` and `@` are a ufunc."""
+
+
+class CountingArray(np.ndarray[Any, Any]):
+    """An array that reports the result dtype of each matrix product it takes part in; so do the arrays made from it."""
+
+    products: ClassVar[Counter[str]] = Counter()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is not None:
+            kwargs["out"] = tuple(_plain(array) for array in out)
+        result = getattr(ufunc, method)(*(_plain(value) for value in inputs), **kwargs)
+        if ufunc is np.matmul:
+            self.products[precision_of(str(result.dtype))] += 1
+        return _counting(result)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func not in PRODUCTS:
+            return super().__array_function__(func, types, args, kwargs)
+        result = func(*(_plain(value) for value in args), **kwargs)
+        self.products[precision_of(str(np.asarray(result).dtype))] += 1
+        return _counting(result)
+
+
+def count_products(run: Callable[[Arrays], Any], inputs: Arrays) -> Mapping[str, int]:
+    """Matrix products by precision in one call of `run`, a function written with NumPy calls."""
+    CountingArray.products.clear()
+    run({name: array.view(CountingArray) for name, array in inputs.items()})
+    return dict(CountingArray.products)
+
+
+def count_nodes(evaluator: Any, inputs: Arrays) -> Mapping[str, int]:
+    """Compute nodes by the dtype of their result in one run of an `onnx.reference.ReferenceEvaluator`."""
+    results = evaluator.run(None, dict(inputs), intermediate=True)
+    counts: Counter[str] = Counter()
+    for node in evaluator.proto_.graph.node:
+        if re.search(COMPUTE_OPS, node.op_type):
+            counts[precision_of(str(results[node.output[0]].dtype))] += 1
+    return dict(counts)
+
+
+def blas_threads() -> int | None:
+    """The thread count of the BLAS that this process loaded, asked from it; None where it doesn't say."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    paths = {line.split()[-1] for line in maps.splitlines() if "blas" in line or "mkl_rt" in line}
+    for path in sorted(paths, key=lambda path: "numpy" not in path):
+        library = ctypes.CDLL(path)
+        for symbol in BLAS_THREAD_SYMBOLS:
+            if hasattr(library, symbol):
+                return int(getattr(library, symbol)())
+    return None
+
+
+def _counting(result: Any) -> Any:
+    return result.view(CountingArray) if isinstance(result, np.ndarray) else result
+
+
+def _plain(value: Array | Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, CountingArray) else value

@@ -1,0 +1,126 @@
+"""A backend whose true cost is known: the harness measures it to prove that its own verdicts are right.
+
+It ignores the model and hands the input back. Either it busy-waits for a set time, or it does a set number of equal
+steps of work, so that 2 % more steps are a true ratio of 1.02 on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shootout.backends.common import check_inputs, check_options, require_device, trial
+from shootout.contract import Arm, Arrays, Artifact, Availability, Built, Capabilities, Device, Executed, Precision
+
+if TYPE_CHECKING:
+    from shootout.bundle import ModelBundle
+
+STEP_WIDTH = 64
+"""A step is a product of a 64x64 matrix and a vector in float32: about 1 us, no BLAS threads, no allocation."""
+
+
+class SpinAdapter:
+    """Exactly one option: `duration_us` (busy-wait that long) or `work` (that many steps)."""
+
+    name = "spin"
+    capabilities = Capabilities(consumes=(Artifact.NONE,), targets=frozenset({(Device.CPU, Precision.FP32)}))
+
+    def probe(self, device: Device) -> Availability:
+        """Do one step."""
+        return trial("", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """Nothing to build.
+
+        Raises:
+            ValueError: not exactly one of the two options, or a value that isn't a number of at least 0.
+        """
+        _burden(arm)
+        return Built(arm=arm, bundle=bundle, folder=folder)
+
+    def load(self, built: Built) -> SpinSession:
+        """A session that spins as the arm's option says."""
+        return SpinSession(built.bundle, _burden(built.arm))
+
+
+class SpinSession:
+    """Spins, then returns the inputs under the outputs' names."""
+
+    def __init__(self, bundle: ModelBundle, burden: Callable[[], None]) -> None:
+        self._specs, self._names, self._burden = bundle.inputs, [spec.name for spec in bundle.outputs], burden
+
+    @property
+    def executed(self) -> Executed:
+        """One thread, no node of any model."""
+        return Executed(
+            library="shootout", version=version("shootout"), device="cpu", threads=1, compute_nodes_by_precision={}
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
+        """Check the inputs and hand them on."""
+        check_inputs(self._specs, inputs)
+        return inputs
+
+    def execute(self, staged: Arrays) -> Arrays:
+        """Spin."""
+        self._burden()
+        return staged
+
+    def synchronize(self) -> None:
+        """Nothing is pending."""
+
+    def fetch(self, raw: Arrays) -> Arrays:
+        """Copies of the inputs."""
+        return {name: array.copy() for name, array in zip(self._names, raw.values(), strict=True)}
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _burden(arm: Arm) -> Callable[[], None]:
+    check_options(arm.options, ("duration_us", "work"))
+    if len(arm.options) != 1:
+        raise ValueError(f"spin takes exactly one of duration_us=… and work=…, got {dict(arm.options)}")
+    ((name, text),) = arm.options.items()
+    try:
+        amount = float(text) if name == "duration_us" else int(text)
+    except ValueError:
+        raise ValueError(f"spin: {name} must be a number, got {text!r}") from None
+    if not 0 <= amount < float("inf"):
+        raise ValueError(f"spin: {name} must be at least 0, got {text!r}")
+    return _waiting(amount) if name == "duration_us" else _working(int(amount))
+
+
+def _waiting(duration_us: float) -> Callable[[], None]:
+    from shootout.measure import now_ns
+
+    duration_ns = round(duration_us * 1_000)
+
+    def wait() -> None:
+        end_ns = now_ns() + duration_ns
+        while now_ns() < end_ns:
+            pass
+
+    return wait
+
+
+def _working(steps: int) -> Callable[[], None]:
+    matrix = np.full((STEP_WIDTH, STEP_WIDTH), 0.5 / STEP_WIDTH, dtype=np.float32)
+    vector, result = np.ones(STEP_WIDTH, dtype=np.float32), np.empty(STEP_WIDTH, dtype=np.float32)
+    dot = np.dot
+
+    def work() -> None:
+        for _ in range(steps):
+            dot(matrix, vector, result)
+
+    return work
+
+
+def _try(device: Device) -> str:
+    require_device(device, (Device.CPU,))
+    _working(1)()
+    return version("shootout")

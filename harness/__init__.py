@@ -1,0 +1,27 @@
+"""Which backend, device and precision should I ship, and how sure are we?
+
+Importing this loads no framework and nothing heavy: `run`, `load` and `Run` come in with their first use.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shootout.api import Run, load, run
+
+__all__ = ["Run", "__version__", "load", "run"]
+
+try:
+    __version__ = version("shootout")
+except PackageNotFoundError:  # a bare checkout
+    __version__ = "0"
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Run", "load", "run"):
+        from shootout import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,251 @@
+"""Journal lines → the document. Pure: it never measures, and it works where no framework is installed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout import journal, quantiles, referee, samples
+from shootout.constants import MAX_VOID_SHARE
+from shootout.contract import Arm, Array
+from shootout.document import Document, FidelityFigures, GroupSummary, Ratio, Row, Sentinel, Timing
+from shootout.evidence import Comparison, Verdict
+from shootout.journal import History
+from shootout.messages import Scope
+from shootout.records import SCHEMA, Ended, Failure, GroupRecord, Header, Played, Prepared, Rounds, Skip
+
+NOT_REACHED = "the run ended before it was measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group's part of the journal, ready to be asked."""
+
+    record: GroupRecord
+    rules: referee.Rules
+    played: dict[str, list[Played]]
+    rounds: list[Rounds]
+    prepared: dict[str, Prepared]
+    setbacks: dict[str, Skip | Failure]
+
+    def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
+        """Block medians in ns by label and generation; generations without a valid round are left out."""
+        return {
+            label: {p.generation: np.array(p.block_median_ns[scope]) for p in lines if p.block_median_ns[scope]}
+            for label, lines in self.played.items()
+        }
+
+    @property
+    def void_share(self) -> float:
+        """Voided rounds ÷ all rounds tried."""
+        tried = sum(line.tried for line in self.rounds)
+        return sum(len(line.voided) for line in self.rounds) / tried if tried else 0.0
+
+
+def group_of(history: History, record: GroupRecord) -> Group:
+    """All that the journal says of one group."""
+    mine = [line for line in history.lines if getattr(line, "group", None) == record.name]
+    played: dict[str, list[Played]] = defaultdict(list)
+    for line in mine:
+        if isinstance(line, Played):
+            played[line.arm].append(line)
+    return Group(
+        record=record,
+        rules=rules_of(record, history.header),
+        played=dict(played),
+        rounds=[line for line in mine if isinstance(line, Rounds)],
+        prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
+        setbacks={line.arm.label: line for line in mine if isinstance(line, Skip | Failure)},
+    )
+
+
+def rules_of(record: GroupRecord, header: Header) -> referee.Rules:
+    """What the group's race is judged by: one verdict for each arm but the baseline; the sentinel isn't counted."""
+    return referee.Rules(
+        baseline=record.baseline,
+        sentinel=next((arm.label for arm in record.arms if arm.sentinel), None),
+        comparisons=record.comparisons,
+        max_generations=header.max_generations,
+        bias_floor=header.bias_floor,
+    )
+
+
+def analyse(folder: Path) -> Document:
+    """The document of the run in `folder`.
+
+    Raises:
+        UsageError: there is no run, or not one that this version can read.
+    """
+    history = journal.read(folder)
+    header = history.header
+    groups = [group_of(history, record) for record in header.groups]
+    rows = [row for group in groups for row in _rows(group, folder, history.complete)]
+    summaries = [_summary(group) for group in groups]
+    worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
+    return Document(
+        schema_version=SCHEMA,
+        run=str(folder),
+        study=header.study,
+        baseline=next((summary.baseline for summary in summaries), None),
+        complete=history.complete,
+        environment=header.environment,
+        rows=tuple(rows),
+        groups=tuple(summaries),
+        sentinel=worst,
+        void_share=max(summary.void_share for summary in summaries),
+        wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
+        warnings=history.damaged,
+    )
+
+
+def _summary(group: Group) -> GroupSummary:
+    reasons = Counter(reason.split(" ")[0] for line in group.rounds for _, why in line.voided for reason in why)
+    return GroupSummary(
+        name=group.record.name,
+        baseline=group.record.baseline,
+        sentinel=sentinel(group),
+        void_share=group.void_share,
+        void_reasons=dict(reasons),
+        generations=len(group.rounds),
+    )
+
+
+def sentinel(group: Group) -> Sentinel:
+    """Whether the hidden copy of the baseline came out like the baseline."""
+    found = _compare(group, Scope.END_TO_END, group.rules.sentinel)
+    if found is None:
+        return Sentinel(ratio=None, holds=group.rules.sentinel is None)
+    differs = found.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    return Sentinel(ratio=_ratio(found, None), holds=not differs)
+
+
+def _compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
+    """An arm against the baseline, or None where there is nothing to compare."""
+    blocks, baseline = group.blocks(scope), group.rules.baseline
+    if label is None or baseline is None or label == baseline:
+        return None
+    if not set(blocks.get(label, {})) & set(blocks.get(baseline, {})):
+        return None
+    return referee.comparison(blocks, label, baseline, group.rules)
+
+
+def _ratio(found: Comparison, withheld: str | None) -> Ratio:
+    return Ratio(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        verdict=Verdict.CANT_TELL if withheld else found.verdict,
+        generations_needed=found.generations_needed,
+        sd=found.sd,
+        reason=withheld,
+    )
+
+
+def withheld(group: Group, label: str) -> str | None:
+    """Why no verdict on this arm may be given, whatever its interval says; None when nothing stands against it."""
+    if not sentinel(group).holds:
+        return "the sentinel (a copy of the baseline) came out different from the baseline"
+    if group.void_share > MAX_VOID_SHARE:
+        return f"{group.void_share:.0%} of the rounds were disturbed from outside"
+    for name in (label, group.rules.baseline):
+        lines = group.played.get(name or "", [])
+        unsteady = sum(line.steady_from is None for line in lines)
+        if unsteady > len(lines) / 2:
+            return f"{name} found no steady state in {unsteady} of {len(lines)} generations"
+    return None
+
+
+def _rows(group: Group, folder: Path, complete: bool) -> list[Row]:
+    return [_row(group, arm, folder, complete) for arm in group.record.arms if not arm.sentinel]
+
+
+def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
+    setback = group.setbacks.get(arm.label)
+    facts = {"group": group.record.name} | _identity(arm) | _preparation(group.prepared.get(arm.label))
+    if isinstance(setback, Skip):
+        return Row(**facts, outcome="skipped", reason=setback.reason, fix=setback.fix)
+    if isinstance(setback, Failure):
+        return Row(**facts, outcome="failed", reason=setback.reason)
+    lines = group.played.get(arm.label, [])
+    timings: dict[str, Any] = {scope.value: _timing(group, arm.label, scope, folder) for scope in Scope}
+    if timings["end_to_end"] is None:
+        why = "every round was disturbed from outside" if lines else NOT_REACHED
+        fix = "" if complete else "run the same command again to resume"
+        return Row(**facts, outcome="skipped", reason=why, fix=fix)
+    return Row(**facts, **timings, **_account(lines, group.prepared.get(arm.label)), outcome="measured")
+
+
+def _identity(arm: Arm) -> dict[str, Any]:
+    target = arm.target
+    return {
+        "arm": arm.label,
+        "backend": target.backend + (f"+{target.mode}" if target.mode else ""),
+        "device": target.device,
+        "precision": target.precision,
+        "scheme": target.scheme,
+        "settings": arm.settings,
+        "quantizer": arm.quantizer,
+        "model": arm.model,
+        "parameters": dict(arm.parameters),
+        "batch": arm.batch,
+        "threads": arm.threads,
+        "options": dict(arm.options),
+    }
+
+
+def _preparation(prepared: Prepared | None) -> dict[str, Any]:
+    if prepared is None:
+        return {}
+    return prepared.model_dump(include={"export_s", "build_s", "build_cached"})
+
+
+def _account(lines: Sequence[Played], prepared: Prepared | None) -> dict[str, Any]:
+    """What the runtime said it ran, how wrong it was, and what it took."""
+    last = lines[-1]
+    median: Callable[[str], float] = lambda key: float(np.median([getattr(line, key) for line in lines]))  # noqa: E731
+    return {
+        "executed": asdict(last.executed),
+        "artifact_bytes": last.executed.artifact_bytes,
+        "fidelity": _fidelity(lines, prepared.probe if prepared else None),
+        "load_s": median("load_s"),
+        "first_call_s": median("first_call_s"),
+        "peak_rss_bytes": int(median("peak_rss_bytes")),
+        "rss_loaded_bytes": int(median("rss_after_bytes") - median("rss_before_bytes")),
+    }
+
+
+def _fidelity(lines: Sequence[Played], probe: str | None) -> FidelityFigures:
+    """The worst generation's error; the accuracy of the first, the only one that runs the report split."""
+    worst = asdict(max((line.fidelity for line in lines), key=lambda found: found.relative_l2 or 0.0))
+    accuracy = next((line.fidelity.accuracy for line in lines if line.fidelity.accuracy is not None), None)
+    finite = {key: value if value is None or math.isfinite(value) else None for key, value in worst.items()}
+    return FidelityFigures(**(finite | {"accuracy": accuracy, "probe": probe}))
+
+
+def _timing(group: Group, label: str, scope: Scope, folder: Path) -> Timing | None:
+    blocks = group.blocks(scope).get(label, {})
+    if not blocks:
+        return None
+    medians = np.array([float(np.median(values)) for values in blocks.values()])
+    middle = quantiles.median_interval(medians)
+    files = [line.samples for line in group.played[label]]
+    pooled = samples.read(folder, files, label, scope)
+    found = _compare(group, scope, label)
+    return Timing(
+        median_ns=middle.median,
+        low_ns=middle.low,
+        high_ns=middle.high,
+        confidence=middle.confidence,
+        p90_ns=quantiles.tail_bound(pooled, 0.90),
+        p95_ns=quantiles.tail_bound(pooled, 0.95),
+        p99_ns=quantiles.tail_bound(pooled, 0.99),
+        samples=pooled.size,
+        generations=medians.size,
+        ratio=_ratio(found, withheld(group, label)) if found else None,
+    )

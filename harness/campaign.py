@@ -1,0 +1,208 @@
+"""Everything that a run measures and writes down: exports, builds, and each group's race, generation by generation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from shootout import analysis, cache, environment, export, plan, referee, samples
+from shootout.bundle import ModelBundle
+from shootout.conductor import Generation, Notes, Performance, Setback, play
+from shootout.contract import Arm, Availability, Built, Device
+from shootout.errors import ArmFailed, ShootoutError, SkippedArm
+from shootout.evidence import min_generations
+from shootout.journal import History, Journal
+from shootout.measure import Deadline, Stopwatch
+from shootout.messages import Scope
+from shootout.noise import NoiseMeter
+from shootout.placement import Placement
+from shootout.plan import PlannedGroup
+from shootout.player import LiveStage, LiveWatch
+from shootout.prepare import BuiltArm, Workshop
+from shootout.progress import Progress
+from shootout.records import Failure, Played, Prepared, Rounds, Skip
+from shootout.study import Study
+
+
+@dataclass(kw_only=True)
+class Campaign:
+    """One run in progress. `history` is what the journal held when this process took over."""
+
+    study: Study
+    groups: Sequence[PlannedGroup]
+    available: Mapping[tuple[str, Device], Availability]
+    placement: Placement
+    out: Path
+    file: Journal
+    history: History
+    deadline: Deadline
+    progress: Progress
+    built: dict[str, dict[str, Built]] = field(default_factory=dict)
+    setbacks: set[tuple[str, str]] = field(default_factory=set)
+
+    def prepare(self) -> None:
+        """Export every group's model and build every arm; what can't be becomes a skip or a failure."""
+        known = [line for line in self.history.lines if isinstance(line, Skip | Failure)]
+        self.setbacks = {(line.group, line.arm.label) for line in known}
+        for group in self.groups:
+            for arm in group.record.arms:
+                if not arm.sentinel and (why := group.skips.get(arm.label)):
+                    self._skip(group, arm, why.reason, why.fix)
+        wanted = [group for group in self.groups if group.playing]
+        self.progress.detail("exporting")
+        *bundles, probe = export.obtain_all([*(group.request for group in wanted), plan.PROBE])
+        errors = [found for found in bundles if isinstance(found, ShootoutError)]
+        if errors and len(errors) == len(bundles):
+            raise errors[0]
+        workshop = Workshop(
+            cache=cache.root(),
+            placement=self.placement,
+            probe_bundle=probe if isinstance(probe, ModelBundle) else None,
+            machine=environment.fingerprint(self.history.header.environment),
+            logs=self.out / "logs",
+        )
+        for group, bundle in zip(wanted, bundles, strict=True):
+            self._build_group(group, bundle, workshop)
+
+    def race(self) -> bool:
+        """Race every group; False when time ran out first."""
+        return all(self._race_group(index, group) for index, group in enumerate(self.groups))
+
+    def _build_group(self, group: PlannedGroup, bundle: ModelBundle | ShootoutError, workshop: Workshop) -> None:
+        ready = self.built[group.record.name] = {}
+        prepared = {line.arm for line in analysis.group_of(self.history, group.record).prepared.values()}
+        for arm in group.playing:
+            if (group.record.name, arm.label) in self.setbacks:
+                continue
+            if arm.sentinel:
+                if group.record.baseline in ready:
+                    ready[arm.label] = replace(ready[group.record.baseline], arm=arm)
+                continue
+            self.progress.detail(f"building {arm.label}")
+            found = self._build(group, arm, bundle, workshop)
+            if found is None:
+                continue
+            ready[arm.label] = found.built
+            if arm.label not in prepared:
+                self.file.append(_prepared(group, arm, found))
+
+    def _build(
+        self, group: PlannedGroup, arm: Arm, bundle: ModelBundle | ShootoutError, workshop: Workshop
+    ) -> BuiltArm | None:
+        if isinstance(bundle, ShootoutError):
+            self._fail(group, arm, "export", str(bundle))
+            return None
+        version = self.available[arm.target.backend, arm.target.device].version
+        try:
+            return workshop.prepare(arm, bundle, version)
+        except SkippedArm as error:
+            self._skip(group, arm, error.reason, error.fix)
+        except ArmFailed as error:
+            self._fail(group, arm, "build", str(error))
+        return None
+
+    def _race_group(self, index: int, group: PlannedGroup) -> bool:
+        """Play generations until the referee says that the race is over."""
+        built = self.built.get(group.record.name, {})
+        rules = analysis.rules_of(group.record, self.history.header)
+        known = analysis.group_of(self.history, group.record)
+        blocks = known.blocks(Scope.END_TO_END)
+        arms = {arm.label: arm for arm in group.playing if arm.label in built}
+        stage = LiveStage(built=built, placement=self.placement, logs=self.out / "logs")
+        watch = LiveWatch(NoiseMeter(self.placement.arms))
+        played, last_s = len(known.rounds), 0.0
+        while True:
+            alive = [label for label in arms if (group.record.name, label) not in self.setbacks]
+            labels = referee.next_players(alive, blocks, rules, played)
+            if not labels:
+                return True
+            if not self.deadline.allows(last_s):
+                return False
+            self.progress.generation(group.record.name, played, min_generations(rules.comparisons), last_s)
+            rng = random.Random(f"{self.study.seed} {group.record.name} {played}")
+            with Stopwatch() as stopwatch:
+                generation = play(played, [arms[label] for label in labels], stage, watch, rng, self._notes(group))
+            last_s = stopwatch.seconds
+            self._record(index, group, generation, last_s)
+            for performance in generation.performances:
+                medians = _block_medians(performance)[Scope.END_TO_END]
+                if medians:
+                    blocks.setdefault(performance.arm.label, {})[played] = np.array(medians)
+            played += 1
+
+    def _notes(self, group: PlannedGroup) -> Notes:
+        return Notes(say=self.progress.detail, setback=lambda found: self._setback(group, found))
+
+    def _setback(self, group: PlannedGroup, found: Setback) -> None:
+        if found.fix is not None:
+            self._skip(group, found.arm, found.reason, found.fix)
+        else:
+            self._fail(group, found.arm, found.during, found.reason)
+
+    def _record(self, index: int, group: PlannedGroup, generation: Generation, wall_s: float) -> None:
+        """The generation's raw samples, then its lines, in one write that its `rounds` line closes."""
+        name = f"samples/g{index}-{generation.index:03}.parquet"
+        kept = [(p.arm.label, p.turns) for p in generation.performances]
+        samples.write(self.out, name, kept)
+        rounds = Rounds(
+            group=group.record.name,
+            generation=generation.index,
+            tried=generation.rounds,
+            voided=tuple(generation.voids),
+            wall_s=wall_s,
+        )
+        lines = [_played(group, generation.index, p, name) for p in generation.performances]
+        self.file.append(*lines, rounds)
+
+    def _skip(self, group: PlannedGroup, arm: Arm, reason: str, fix: str) -> None:
+        if (group.record.name, arm.label) not in self.setbacks:
+            self.setbacks.add((group.record.name, arm.label))
+            self.file.append(Skip(group=group.record.name, arm=arm, reason=reason, fix=fix))
+
+    def _fail(self, group: PlannedGroup, arm: Arm, during: str, reason: str) -> None:
+        self.setbacks.add((group.record.name, arm.label))
+        self.progress.say(f"failed: {arm.label}: {reason}")
+        self.file.append(Failure(group=group.record.name, arm=arm, during=during, reason=reason))
+
+
+def _prepared(group: PlannedGroup, arm: Arm, found: BuiltArm) -> Prepared:
+    return Prepared(
+        group=group.record.name,
+        arm=arm.label,
+        export_s=found.built.bundle.export_s,
+        build_s=found.build_s,
+        build_cached=found.cached,
+        probe=found.probe,
+    )
+
+
+def _block_medians(performance: Performance) -> dict[str, tuple[float, ...]]:
+    return {
+        scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in performance.turns) for scope in Scope
+    }
+
+
+def _played(group: PlannedGroup, index: int, found: Performance, name: str) -> Played:
+    return Played(
+        group=group.record.name,
+        arm=found.arm.label,
+        generation=index,
+        load_s=found.loaded.load_s,
+        first_call_s=found.loaded.first_call_s,
+        warm_up_calls=found.warm_up.calls,
+        steady_from=found.warm_up.steady_from,
+        executed=found.verified.executed,
+        fidelity=found.verified.fidelity,
+        per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()},
+        block_median_ns=_block_medians(found),
+        canary_reference_ns=found.tuned.canary_ns,
+        canary_ns=tuple(turn.canary_ns for turn in found.turns),
+        rss_before_bytes=found.loaded.rss_before_bytes,
+        rss_after_bytes=found.loaded.rss_after_bytes,
+        peak_rss_bytes=found.peak_rss_bytes,
+        samples=name,
+    )

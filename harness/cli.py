@@ -1,0 +1,136 @@
+"""The command line, thin: parse, call, print. Data on stdout, everything for people's eyes on stderr.
+
+Imports stand inside the commands, so that `--help` answers at once and analysis needs no framework.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Which backend, device and precision should I ship for this model, on this hardware, and how sure are we?",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+@app.command()
+def run(
+    study: Annotated[str, typer.Argument(help="A study's name (see `list`) or a TOML file.")] = "shootout",
+    model: Annotated[str | None, typer.Option(help="A model's name, or your own file.onnx.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="Model parameter, or an ONNX file's symbolic axis: key=v1,v2.")
+    ] = None,
+    backends: Annotated[str | None, typer.Option(help="Targets, e.g. numpy,onnxruntime:cpu:fp32; twice = A/A.")] = None,
+    batch: Annotated[str | None, typer.Option(help="Batch sizes, e.g. 1,8.")] = None,
+    threads: Annotated[str | None, typer.Option(help="Threads per arm, or `all`. Default: CPUs - 1.")] = None,
+    inputs: Annotated[str | None, typer.Option(help="Your own inputs for an ONNX file: data.npz.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="The arm that ratios refer to.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="A backend's own knob: backend.KEY=value.")] = None,
+    max_time: Annotated[str | None, typer.Option(help="Stop after this long, e.g. 90s, 2m, 1h.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder. Default: results/<study>/<time>.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over in --out.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and measure nothing.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="A failed row is an error, whoever named it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Race the study's backends and say which to ship."""
+    from shootout import commands
+
+    asked = commands.Asked(
+        study=study,
+        model=model,
+        sets=tuple(sets or ()),
+        backends=backends,
+        batch=batch,
+        threads=threads,
+        inputs=inputs,
+        baseline=baseline,
+        options=tuple(option or ()),
+        max_time=max_time,
+        out=out,
+        fresh=fresh,
+        dry_run=dry_run,
+        strict=strict,
+    )
+    raise typer.Exit(commands.run(asked, as_json=as_json))
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    as_json: Json = False,
+) -> None:
+    """Show a run again; measures nothing."""
+    from shootout import commands
+
+    raise typer.Exit(commands.show(folder, as_json=as_json))
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """What works here, what is missing and how to get it, and how quiet this machine is."""
+    from shootout import commands
+
+    raise typer.Exit(commands.examine(as_json=as_json))
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """The studies, models and backends there are."""
+    from shootout import commands
+
+    raise typer.Exit(commands.catalogue(as_json=as_json))
+
+
+@app.command()
+def selftest(
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the time; stores nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Test the harness on this machine: known times, A/A, injected differences. Stores the bias floor."""
+    from shootout import commands
+
+    raise typer.Exit(commands.selftest(quick=quick, as_json=as_json))
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Shared options."""
+    if version:
+        import shootout
+
+        sys.stdout.write(f"shootout {shootout.__version__}\n")
+        raise typer.Exit
+
+
+def _interrupt(number: int, frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """The `shootout` command: errors become one clear line on stderr and the right exit code."""
+    from shootout.errors import ShootoutError
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app()
+    except ShootoutError as error:
+        sys.stderr.write(f"shootout: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("shootout: interrupted\n")
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None

@@ -1,0 +1,184 @@
+"""What each command does, between parsed words and exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from shootout import analysis, backends, estimate, models, plan, runner, study
+from shootout.document import Document
+from shootout.errors import Interrupted, UsageError
+from shootout.progress import Progress
+from shootout.study import Study
+from shootout.target import parse_targets
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
+_UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+NOTHING, FAILED, UNAVAILABLE = 3, 4, 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The words of one `shootout run`."""
+
+    study: str = "shootout"
+    model: str | None = None
+    sets: tuple[str, ...] = ()
+    backends: str | None = None
+    batch: str | None = None
+    threads: str | None = None
+    inputs: str | None = None
+    baseline: str | None = None
+    options: tuple[str, ...] = ()
+    max_time: str | None = None
+    out: Path | None = None
+    fresh: bool = False
+    dry_run: bool = False
+    strict: bool = False
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The targets named in `--backends`."""
+        return tuple(part.strip() for part in self.backends.split(",")) if self.backends else ()
+
+    def chosen(self) -> Study:
+        """The study with these changes on top.
+
+        Raises:
+            UsageError: a word can't be read, or isn't known.
+        """
+        base = study.load(self.study)
+        axes = study.parse_sets(list(self.sets))
+        other_model = self.model is not None and self.model != base.model
+        return base.changed(
+            model=self.model,
+            parameters=axes if other_model else {**base.parameters, **axes},
+            targets=self.named or None,
+            batch=tuple(_whole("--batch", part) for part in self.batch.split(",")) if self.batch else None,
+            threads=_threads(self.threads),
+            inputs=self.inputs,
+            baseline=self.baseline,
+            options=study.parse_options(list(self.options)) or None,
+        )
+
+
+def run(asked: Asked, *, as_json: bool) -> int:
+    """Plan, measure, print; returns the exit code."""
+    chosen, limit_s = asked.chosen(), seconds(asked.max_time)
+    with Progress(Console(stderr=True)) as progress:
+        planned = runner.configure(chosen, asked.named)
+        if asked.dry_run:
+            return _print(estimate.render(planned), estimate.as_data(planned), as_json=as_json)
+        out = asked.out or runner.default_folder(planned)
+        try:
+            document = runner.run(planned, out, fresh=asked.fresh, max_time_s=limit_s, progress=progress)
+        except Interrupted as interrupted:
+            document = analysis.analyse(out)
+            progress.say(f"shootout: {interrupted}")
+            code = interrupted.exit_code
+        else:
+            code = exit_code(document, planned, strict=asked.strict)
+        progress.say(f"run folder: {out}")
+    _print_document(document, as_json=as_json)
+    return code
+
+
+def exit_code(document: Document, planned: runner.Plan, *, strict: bool) -> int:
+    """6 a named target can't run here; 4 a named one (any, if strict) failed; 3 nothing was measured; else 0."""
+    named = {str(target) for text in planned.named for target in parse_targets(text, plan.describe)}
+    mine = [row for row in document.rows if row.arm.partition("#")[0] in named]
+    unfinished = {row.arm for row in document.rows if row.reason == analysis.NOT_REACHED}
+    if any(row.outcome == "skipped" and row.arm not in unfinished for row in mine):
+        return UNAVAILABLE
+    if any(row.outcome == "failed" for row in (document.rows if strict else mine)):
+        return FAILED
+    return 0 if any(row.outcome == "measured" for row in document.rows) else NOTHING
+
+
+def show(folder: Path, *, as_json: bool) -> int:
+    """Print a run again."""
+    _print_document(analysis.analyse(folder), as_json=as_json)
+    return 0
+
+
+def examine(*, as_json: bool) -> int:
+    """Print what `doctor` finds."""
+    from shootout import doctor
+
+    report = doctor.examine()
+    return _print(doctor.render(report), doctor.as_data(report), as_json=as_json)
+
+
+def catalogue(*, as_json: bool) -> int:
+    """Print the studies, models and backends by name."""
+    known = {
+        "studies": study.names(),
+        "models": {name: models.get(name).description for name in models.names()},
+        "backends": {name: _offers(name) for name in backends.names()},
+    }
+    lines = [
+        f"{kind}\n" + "".join(f"  {name:<14} {what}\n" for name, what in found.items()) for kind, found in known.items()
+    ]
+    return _print("\n".join(lines), known, as_json=as_json)
+
+
+def selftest(*, quick: bool, as_json: bool) -> int:
+    """Test the harness live and print what it can tell on this machine."""
+    from shootout import selftest as live
+
+    with Progress(Console(stderr=True)) as progress:
+        report = live.run(quick=quick, progress=progress)
+    return _print(live.render(report), live.as_data(report), as_json=as_json)
+
+
+def seconds(text: str | None) -> float | None:
+    """`90s`, `2m`, `1h` or plain seconds → seconds.
+
+    Raises:
+        UsageError: the text is none of these.
+    """
+    if text is None:
+        return None
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"--max-time {text!r} is not a time: write 90s, 2m or 1h")
+    return float(match[1]) * _UNIT_S[match[2] or "s"]
+
+
+def _threads(text: str | None) -> int | str | None:
+    return text if text in (None, "all") else _whole("--threads", str(text))
+
+
+def _whole(what: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{what} takes whole numbers, got {text!r}") from None
+
+
+def _offers(name: str) -> str:
+    targets = sorted(f"{device}:{precision}" for device, precision in backends.get(name).capabilities.targets)
+    return ", ".join(targets)
+
+
+def _print_document(document: Document, *, as_json: bool) -> None:
+    from shootout import table
+
+    _print(table.render(document), document.model_dump(mode="json", by_alias=True), as_json=as_json)
+
+
+def _print(text: RenderableType, data: Any, *, as_json: bool) -> int:
+    """Data on stdout as JSON, or the same as text for people."""
+    if as_json:
+        json.dump(data, sys.stdout, indent=1, allow_nan=False)
+        sys.stdout.write("\n")
+    else:
+        width = None if sys.stdout.isatty() else 200
+        Console(width=width, highlight=False, soft_wrap=False).print(text)
+    return 0

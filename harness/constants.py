@@ -1,0 +1,53 @@
+"""The constants of the method, one value each (docs/measurement.md says why)."""
+
+from __future__ import annotations
+
+ALPHA = 0.05
+"""Error probability for a whole group of comparisons."""
+BIAS_FLOOR = 0.005
+"""A ratio within ±0.5 % of 1 could be the harness's own bias; `selftest` measures this machine's."""
+SAME_WITHIN = 0.01
+PRECISE_WITHIN = 0.05
+"""An interval wholly inside ±1 % means `same`."""
+
+ROUNDS = 12
+MIN_ROUNDS = 4
+ROUNDS_BUDGET_NS = 120_000_000_000
+"""Rounds of one generation last about this long at most; long calls get fewer rounds instead."""
+MAX_VOID_SHARE = 0.30
+"""More voided rounds than this and no verdict is given."""
+MIN_GENERATIONS_ONE_COMPARISON = 4
+MIN_GENERATIONS = 5
+MAX_GENERATIONS = 20
+
+LEAD_IN_CALLS = 3
+LEAD_IN_NS = 2_000_000
+BLOCK_NS = 10_000_000
+BLOCK_CALLS = 5
+LONG_CALL_NS = 200_000_000
+"""Calls longer than this make blocks of one call."""
+SHORT_CALL_NS = 20_000
+"""Calls shorter than this are read k at a time."""
+
+WARM_UP_CALLS = 60
+WARM_UP_LONG_CALLS = 10
+WARM_UP_LONG_CALL_NS = 50_000_000
+WARM_UP_NS = 10_000_000_000
+WARM_UP_POINTS = 1_000
+PELT_PENALTY = 15.0
+PELT_JUMP = 5
+
+STEAL_SHARE = 0.01
+PSI_SHARE = 0.10
+CANARY_SLOWDOWN = 1.05
+CANARY_READINGS = 5
+
+INPUT_BUFFERS = 8
+FIDELITY_MARGIN = 4.0
+FP32_BAND_FLOOR = 1e-5
+
+LOAD_TIMEOUT_S = 300.0
+BUILD_TIMEOUT_S = 1_800.0
+BLOCK_TIMEOUT_FACTOR = 20.0
+BLOCK_TIMEOUT_S = 60.0
+LAST_WORDS_LINES = 3

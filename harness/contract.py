@@ -1,0 +1,215 @@
+"""The types that adapters and the harness share. Imports NumPy at most, so that any worker can load it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from shootout.bundle import ModelBundle
+
+Value = int | float | str | bool
+"""What a model parameter may be."""
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+"""Tensors by the model's own input or output names, in the model's order."""
+
+
+class Device(StrEnum):
+    """Where a session computes."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Precision(StrEnum):
+    """What a target's label promises about its matmul-like compute nodes."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    INT8 = "int8"
+    INT8_DYNAMIC = "int8-dynamic"
+
+
+class Artifact(StrEnum):
+    """The forms in which a bundle holds a model."""
+
+    FORWARD = "forward"  # the model's `forward(xp, weights, x)` and its safetensors weights
+    MODULE = "module"  # the torch module and its safetensors weights
+    ONNX = "onnx"
+    PT2 = "pt2"
+    NONE = "none"  # the backend ignores the model (the spin backend)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Name, shape (no symbolic axes) and NumPy dtype name of one input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def matches(self, array: Array) -> bool:
+        """Whether `array` has this shape and dtype."""
+        return array.shape == self.shape and array.dtype == np.dtype(self.dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What runs a model: `backend[+mode]:device:precision[/scheme]`."""
+
+    backend: str
+    device: Device = Device.CPU
+    precision: Precision = Precision.FP32
+    mode: str = ""
+    scheme: str = ""
+
+    def __str__(self) -> str:
+        mode = f"+{self.mode}" if self.mode else ""
+        scheme = f"/{self.scheme}" if self.scheme else ""
+        return f"{self.backend}{mode}:{self.device}:{self.precision}{scheme}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A target on a model at one batch with given threads and options: one table line, one process.
+
+    Attributes:
+        ordinal: 2, 3 … when the same target is given again (A/A), shown as `#2`.
+        sentinel: the hidden copy of the baseline, shown as `#sentinel`.
+        parameters: the model's parameters, complete (defaults filled in).
+        options: the backend's own knobs, `NUM_STREAMS` → `2`.
+    """
+
+    target: Target
+    model: str
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    batch: int = 1
+    threads: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)
+    ordinal: int = 1
+    sentinel: bool = False
+    settings: str = "closed"
+    quantizer: str = "none"
+
+    @property
+    def label(self) -> str:
+        """The arm's name inside its group, e.g. `numpy:cpu:fp32#2`."""
+        suffix = "#sentinel" if self.sentinel else f"#{self.ordinal}" if self.ordinal > 1 else ""
+        return f"{self.target}{suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """Whether a backend works on a device here; `reason` and `fix` are set when it doesn't."""
+
+    ok: bool
+    version: str = ""
+    reason: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an adapter can be asked.
+
+    Attributes:
+        consumes: the artifacts it can load, the preferred one first; a bundle with none of them is skipped.
+        targets: every (device, precision) it has code for.
+        needs_calibration: whether `build` reads the bundle's calibration data.
+        modes: the `+mode` suffixes it knows, "" (the plain one) among them.
+        schemes: the `/scheme` suffixes it knows, likewise.
+    """
+
+    consumes: tuple[Artifact, ...]
+    targets: frozenset[tuple[Device, Precision]]
+    needs_calibration: bool = False
+    modes: frozenset[str] = frozenset({""})
+    schemes: frozenset[str] = frozenset({""})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What the runtime itself says it runs: read back from it, never an echo of the request.
+
+    Attributes:
+        device: as the runtime names it, e.g. `CPUExecutionProvider` or `cpu`.
+        threads: compute threads the runtime reports; None where it can't be read.
+        compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
+        fallbacks: graph breaks, nodes on another provider: one line each.
+    """
+
+    library: str
+    version: str
+    device: str
+    threads: int | None
+    compute_nodes_by_precision: Mapping[str, int]
+    fallbacks: tuple[str, ...] = ()
+    artifact_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """An arm's artifact on disk: all that `load` needs, in any later process.
+
+    Attributes:
+        bundle: the model it was built from.
+        folder: where `build` put its files; read-only from then on.
+        facts: what `build` wants to tell `load` or the record (JSON values).
+    """
+
+    arm: Arm
+    bundle: ModelBundle
+    folder: Path
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Session(Protocol):
+    """A loaded model, ready to run. Not thread-safe; lives in one worker process."""
+
+    @property
+    def executed(self) -> Executed:
+        """The runtime's own account; may run the model once, so it is never read while timing."""
+
+    def stage(self, inputs: Arrays, slot: int) -> Any:
+        """Host → device. One handle (binding, addresses, CUDA graph) per `slot`, reused when it is staged again.
+
+        Raises:
+            ValueError: an input is missing or has another shape or dtype than the model's; names both.
+        """
+
+    def execute(self, staged: Any) -> Any:
+        """Run the model on a staged handle; may return before the device is done."""
+
+    def synchronize(self) -> None:
+        """Wait until the device is done (nothing to do on CPU)."""
+
+    def fetch(self, raw: Any) -> Arrays:
+        """Device → host, float32 for float outputs. Only what this returned survives the next `execute`."""
+
+    def close(self) -> None:
+        """Free everything. Calling it twice is harmless."""
+
+
+class Adapter(Protocol):
+    """One backend. Its module imports no framework at the top; the framework comes in with the first call."""
+
+    name: str
+    capabilities: Capabilities
+
+    def probe(self, device: Device) -> Availability:
+        """Build and run a tiny real session on `device`. Never raises; always explains."""
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """Quantize, compile, write the engine into `folder` (empty): once per arm, cached by content."""
+
+    def load(self, built: Built) -> Session:
+        """A ready session, in each generation's fresh process; affinity and thread variables are already set."""

@@ -1,0 +1,117 @@
+"""From a model's name, or a user's ONNX file, to its bundle: out of the cache, or made in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shootout import cache
+from shootout.bundle import MANIFEST, ModelBundle
+from shootout.constants import BUILD_TIMEOUT_S, LAST_WORDS_LINES
+from shootout.contract import Value
+from shootout.errors import ModelError, ShootoutError, UsageError
+from shootout.request import Request, checked, is_file
+
+__all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
+
+BYTES_PER_PARAMETER = 28
+"""Memory that an export needs at its peak for each weight, measured."""
+
+
+def obtain(
+    model: str,
+    parameters: Mapping[str, Value],
+    batch: int,
+    *,
+    sets: Mapping[str, int] | None = None,
+    inputs_npz: Path | None = None,
+) -> ModelBundle:
+    """One bundle; see `Request` and `obtain_all`.
+
+    Raises:
+        UsageError: the request is wrong, a package is missing, or the cache can't be written.
+        ModelError: the model can't be exported, or its oracle is degenerate.
+    """
+    request = Request(model=model, parameters=parameters, batch=batch, sets=sets or {}, inputs_npz=inputs_npz)
+    found = obtain_all([request])[0]
+    if isinstance(found, ShootoutError):
+        raise found
+    return found
+
+
+def check(request: Request) -> tuple[int, list[str]]:
+    """Check a request as far as the parent can.
+
+    Returns:
+        Bytes and hashes of the user's own files, those it names included; 0 and none for a model that ships.
+
+    Raises:
+        UsageError: an unknown name, a bad value, a file that can't be read.
+        ModelError: an ONNX file that is broken or reaches outside its folder.
+    """
+    job = checked(request)
+    if isinstance(job, ShootoutError):
+        raise job
+    contents: dict[str, str] = job.get("contents", {})
+    folder = Path(job["file"]).parent if contents else Path()
+    hashes = [*contents.values(), *filter(None, [job.get("inputs_sha256")])]
+    return sum((folder / name).stat().st_size for name in contents), hashes
+
+
+def obtain_all(requests: Sequence[Request]) -> list[ModelBundle | ShootoutError]:
+    """The bundle of each request, or why there is none; all that must be made share one process.
+
+    Raises:
+        UsageError: the cache folder can't be used at all.
+    """
+    jobs = [checked(request) for request in requests]
+    found: dict[str, ModelBundle | ShootoutError] = {}
+    for job in jobs:
+        if not isinstance(job, ShootoutError) and (bundle := cache.lookup(job["key"])):
+            found[job["key"]] = bundle
+    missing = {job["key"]: job for job in jobs if not isinstance(job, ShootoutError) and job["key"] not in found}
+    found |= _make(list(missing.values())) if missing else {}
+    return [job if isinstance(job, ShootoutError) else found[job["key"]] for job in jobs]
+
+
+def _make(jobs: Sequence[dict[str, Any]]) -> dict[str, ModelBundle | ShootoutError]:
+    with cache.workshop() as folder:
+        placed = [{**job, "folder": str(folder / job["key"])} for job in jobs]
+        for job in placed:
+            Path(job["folder"]).mkdir(mode=0o700)
+        (folder / "jobs.json").write_text(json.dumps(placed))
+        how = _export(folder / "jobs.json", BUILD_TIMEOUT_S * len(jobs))
+        return {job["key"]: _collect(job, how) for job in placed}
+
+
+def _export(jobs: Path, timeout_s: float) -> str:
+    """Run the export process; returns how it ended, with its last words."""
+    command = [sys.executable, "-P", "-m", "shootout.exporter", str(jobs), str(os.getpid())]
+    try:
+        ended = subprocess.run(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"took longer than {timeout_s:.0f} s and was killed"
+    words = " | ".join([line.strip() for line in ended.stderr.splitlines() if line.strip()][-LAST_WORDS_LINES:])
+    if ended.returncode >= 0:
+        return f"exited with code {ended.returncode}: {words}"
+    memory = " (the kernel does this when memory runs out)" if -ended.returncode == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-ended.returncode).name}{memory}: {words}"
+
+
+def _collect(job: Mapping[str, Any], how: str) -> ModelBundle | ShootoutError:
+    folder = Path(job["folder"])
+    if (folder / MANIFEST).exists():
+        return cache.install(folder, job["key"])
+    try:
+        said = json.loads((folder / "error.json").read_text())
+    except (OSError, ValueError):
+        return ModelError(f"the export of {job['model']} {how}")
+    return UsageError(said["message"]) if said["kind"] == "UsageError" else ModelError(said["message"])

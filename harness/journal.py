@@ -1,0 +1,143 @@
+"""The run folder's memory: one JSON line per fact, on disk before anything else happens, so that no crash loses it.
+
+A generation's lines go out in one write that ends with its `rounds` line; without that line they don't count. A torn
+tail (the process was killed inside a write) is cut off when the run is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from shootout.errors import ShootoutError, UsageError
+from shootout.records import LINE, SCHEMA, Ended, Header, Line, Played, Rounds
+
+NAME = "journal.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """A journal as read: complete facts only.
+
+    Attributes:
+        damaged: lines in the middle that couldn't be read, by number and why; they are left out.
+        sound_bytes: length of the part that ends with a complete fact; a resumed run goes on from there.
+    """
+
+    header: Header
+    lines: tuple[Line, ...]
+    damaged: tuple[str, ...]
+    sound_bytes: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its end; only an unfinished one resumes."""
+        return any(isinstance(line, Ended) and line.complete for line in self.lines)
+
+
+def read(folder: Path) -> History:
+    """Read a run folder's journal.
+
+    Raises:
+        UsageError: no journal there, one of a newer version, or one whose header can't be read.
+    """
+    path = folder / NAME
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"no run in {str(folder)!r}: {error.strerror}; name a folder made by `shootout run`") from None
+    header = _header(path, data.split(b"\n", 1)[0])
+    lines, damaged, sound, pending = [], [], 0, []
+    position = 0
+    for number, text in enumerate(data.splitlines(keepends=True), start=1):
+        position += len(text)
+        line = _parse(text)
+        if line is None:
+            if position < len(data):
+                damaged.append(f"line {number} of {path} is not a record of this program; it is left out")
+            continue
+        pending.append(line)
+        if not isinstance(line, Played):
+            sound = position
+            lines += _complete(pending)
+            pending = []
+    return History(header=header, lines=tuple(lines), damaged=tuple(damaged), sound_bytes=sound)
+
+
+def _complete(pending: list[Line]) -> list[Line]:
+    """Drop `played` lines that are not closed by their generation's `rounds` line."""
+    *played, last = pending
+    return pending if isinstance(last, Rounds) or not played else [last]
+
+
+def _header(path: Path, text: bytes) -> Header:
+    try:
+        raw = json.loads(text)
+        version = raw["schema_version"]
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{path} does not begin with a shootout header; it is not a run of this program") from None
+    if version > SCHEMA:
+        raise UsageError(f"{path} was written by a newer shootout (schema {version}, this one reads {SCHEMA}): upgrade")
+    line = _parse(text + b"\n")
+    if not isinstance(line, Header):
+        raise UsageError(f"{path} has a damaged header; start over with --fresh or another --out")
+    return line
+
+
+def _parse(text: bytes) -> Line | None:
+    if not text.endswith(b"\n"):
+        return None
+    try:
+        return LINE.validate_json(text)
+    except ValidationError:
+        return None
+
+
+class Journal:
+    """Appends lines to a run folder's journal; each call is on disk when it returns."""
+
+    def __init__(self, folder: Path, sound_bytes: int = 0) -> None:
+        self._path = folder / NAME
+        try:
+            self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UsageError(f"can't write to {str(folder)!r}: {error.strerror}; choose another --out") from None
+        os.ftruncate(self._file, sound_bytes)
+        self._size = os.lseek(self._file, 0, os.SEEK_END)
+
+    def append(self, *lines: Line) -> None:
+        """Write the lines in one go and wait for the disk.
+
+        Raises:
+            ShootoutError: the disk is full or gone; what was written before is intact.
+        """
+        data = b"".join(LINE.dump_json(line) + b"\n" for line in lines)
+        try:
+            _write_all(self._file, data)
+            os.fsync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, self._size)
+            raise ShootoutError(
+                f"can't write {str(self._path)!r}: {error.strerror}. Everything measured so far is kept; "
+                "make room and run the same command again to resume"
+            ) from None
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def played(lines: Iterable[Line], group: str) -> list[Played]:
+    """All `played` lines of one group, in order."""
+    return [line for line in lines if isinstance(line, Played) and line.group == group]

@@ -1,0 +1,184 @@
+"""One run measures at a time on a machine, and one run writes into a folder.
+
+Two runs at once would be each other's noise. The locks are flocks: the kernel frees them when the holder dies, however
+it dies. A lock file stays behind on purpose: removing one that another process is about to lock would let two in.
+
+The machine's lock lies where every user can write, so the file found there is distrusted: no links, regular files only,
+and what it says is shown as data. It is first opened without O_CREAT, because kernels refuse O_CREAT on another
+user's file in a sticky folder (fs.protected_regular).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shootout.errors import UsageError
+
+FOLDER_LOCK = ".lock"
+_MOST_BYTES = 4_096
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds a lock: its process id (0 when it didn't say) and what it is doing."""
+
+    pid: int
+    owner: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid or 'unknown'} ({self.owner or 'unknown'})"
+
+
+def machine_lock_path() -> Path:
+    """The machine's lock file: the same for every user, whatever their TMPDIR says, where there is a /tmp."""
+    shared = Path("/tmp")  # noqa: S108 - the file is opened with distrust, see above
+    return (shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())) / "shootout-machine.lock"
+
+
+@contextmanager
+def machine_lock(owner: str, on_wait: Callable[[str], None], path: Path | None = None) -> Iterator[None]:
+    """Hold this machine for measuring; waits until it is free.
+
+    Args:
+        owner: what the waiting should be told, e.g. the run's folder.
+        on_wait: called once with one line that names the holder, before waiting.
+        path: the lock file, when not the machine's.
+
+    Raises:
+        UsageError: the lock file can't be used; says why and what to do.
+    """
+    descriptor = _acquire(path or machine_lock_path(), on_wait)
+    try:
+        with _signed(descriptor, owner):
+            yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Be the only run that writes into `folder`, which must exist.
+
+    Raises:
+        UsageError: another process writes there (it is named), or the folder can't be written.
+    """
+    descriptor = _open(folder / FOLDER_LOCK, 0o644)
+    try:
+        if not _try_lock(descriptor, fcntl.LOCK_EX):
+            raise UsageError(f"{folder}: {_read(descriptor)} is writing there; wait for it or give another --out")
+        with _signed(descriptor, "a run"):
+            yield
+    finally:
+        os.close(descriptor)
+
+
+def machine_lock_holder(path: Path | None = None) -> Holder | None:
+    """Who measures on this machine now, None when nobody does (or the lock file can't be read)."""
+    try:
+        descriptor = os.open(path or machine_lock_path(), _FLAGS)
+    except OSError:
+        return None
+    try:
+        return None if _try_lock(descriptor, fcntl.LOCK_SH) else _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(path: Path, on_wait: Callable[[str], None]) -> int:
+    told = False
+    while True:
+        descriptor = _open(path, 0o666)
+        try:
+            if not _try_lock(descriptor, fcntl.LOCK_EX):
+                if not told:
+                    on_wait(f"waiting: {_read(descriptor)} is measuring on this machine")
+                    told = True
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _still_there(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # someone cleaned the folder while we waited: the lock we got guards nothing
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _still_there(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _open(path: Path, mode: int) -> int:
+    try:
+        descriptor = _open_or_create(path, mode)
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise UsageError(f"can't use the lock file {path}: {reason}; {_fix(path)}") from error
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+        return descriptor
+    os.close(descriptor)
+    raise UsageError(f"can't use the lock file {path}: it is not a plain file of its own; remove it")
+
+
+def _fix(path: Path) -> str:
+    return "remove it" if path.is_symlink() or path.exists() else f"make {path.parent} a folder that you can write"
+
+
+def _open_or_create(path: Path, mode: int) -> int:
+    while True:
+        try:
+            return os.open(path, _FLAGS)
+        except FileNotFoundError:
+            pass
+        try:
+            descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, mode)
+        except FileExistsError:
+            continue  # another process was faster: open its file
+        os.fchmod(descriptor, mode)  # the umask must not keep other users out
+        return descriptor
+
+
+@contextmanager
+def _signed(descriptor: int, owner: str) -> Iterator[None]:
+    _write(descriptor, json.dumps({"pid": os.getpid(), "owner": owner}).encode())
+    try:
+        yield
+    finally:
+        _write(descriptor, b"")
+
+
+def _write(descriptor: int, text: bytes) -> None:
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text, 0)
+    except OSError:
+        pass  # a full disk: the lock holds all the same, it only can't say whose it is
+
+
+def _read(descriptor: int) -> Holder:
+    try:
+        said = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        pid, owner = int(said["pid"]), str(said["owner"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Holder(pid=0, owner="")
+    return Holder(pid=pid, owner="".join(letter for letter in owner if letter.isprintable()))

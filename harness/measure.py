@@ -1,0 +1,126 @@
+"""The only file that reads a clock, so that every time in this package has one scope, one unit and one source."""
+
+from __future__ import annotations
+
+import gc
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import repeat
+
+now_ns = time.perf_counter_ns
+"""Monotonic nanoseconds; meaningful as differences only."""
+
+Call = Callable[[int], object]
+"""Runs the model once on the input buffer with this index, its result materialised on return."""
+
+
+def utc_now() -> str:
+    """The date and time in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Stopwatch:
+    """`with Stopwatch() as watch: ...` then `watch.seconds`; for set-up work, never for the calls under test."""
+
+    def __enter__(self) -> Stopwatch:
+        self._began = now_ns()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = (now_ns() - self._began) / 1e9
+
+
+class Deadline:
+    """A point in time `seconds` from now; None never comes."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._began = now_ns()
+        self.seconds = seconds
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since it was set."""
+        return (now_ns() - self._began) / 1e9
+
+    def allows(self, seconds: float) -> bool:
+        """Whether work of about `seconds` still ends before it."""
+        return self.seconds is None or self.elapsed_s + seconds <= self.seconds
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """No garbage collection inside: what exists is frozen, so that no cycle scan lands in a reading."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def lead_in(call: Call, buffers: int, *, calls: int, ns: int) -> None:
+    """Run `call` untimed until `calls` calls or `ns` nanoseconds, whichever is first; at least once."""
+    began = now_ns()
+    for index in range(calls):
+        call(index % buffers)
+        if now_ns() - began >= ns:
+            return
+
+
+def read_block(
+    call: Call, buffers: int, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int
+) -> int:
+    """Time calls one by one until the block has lasted `block_ns` and counted `min_calls`.
+
+    Args:
+        call: what to time; it gets the buffer index, which rotates over `buffers`.
+        readings: preallocated 64-bit integers ("q"); receives nanoseconds per reading. A full array ends the block.
+        per_reading: calls inside one bracket (k), more than 1 where a call is too short to read alone.
+
+    Returns:
+        How many readings were written.
+    """
+    if per_reading > 1:
+        call = _repeated(call, buffers, per_reading)
+    clock = now_ns
+    capacity = len(readings)
+    enough = -(-min_calls // per_reading)
+    count = buffer = 0
+    block_began = clock()
+    while count < capacity:
+        began = clock()
+        call(buffer)
+        ended = clock()
+        readings[count] = ended - began
+        count += 1
+        buffer = buffer + 1 if buffer + 1 < buffers else 0
+        if ended - block_began >= block_ns and count >= enough:
+            break
+    return count
+
+
+def _repeated(call: Call, buffers: int, times: int) -> Call:
+    """One call that makes `times` calls, going on through the buffers from where the last one stopped."""
+    position = -1
+
+    def several(_buffer: int) -> None:
+        nonlocal position
+        buffer = position
+        for _ in repeat(None, times):
+            buffer = buffer + 1 if buffer + 1 < buffers else 0
+            call(buffer)
+        position = buffer
+
+    return several
+
+
+def seconds_to_call(call: Call, buffer: int) -> float:
+    """Seconds that one call takes, for first-call figures and rough estimates."""
+    with Stopwatch() as watch:
+        call(buffer)
+    return watch.seconds

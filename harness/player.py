@@ -1,0 +1,104 @@
+"""A live arm: a worker process behind the conductor's `Player` interface, with the timeouts each command deserves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shootout.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S, LEAD_IN_CALLS, LOAD_TIMEOUT_S, WARM_UP_NS
+from shootout.contract import Arm, Built
+from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
+from shootout.noise import Mark, NoiseMeter, void_reasons
+from shootout.placement import Placement, child_environment
+from shootout.process import WorkerProcess
+
+
+class LivePlayer:
+    """One arm in one worker process, for one generation."""
+
+    def __init__(self, process: WorkerProcess, built: Built, with_accuracy: bool) -> None:
+        self._process = process
+        self._built = built
+        self._with_accuracy = with_accuracy
+        self._call_s = 1.0
+
+    def load(self) -> Loaded:
+        """Load and call once."""
+        loaded: Loaded = self._process.ask("load", LOAD_TIMEOUT_S, built=self._built)
+        self._call_s = loaded.first_call_s
+        return loaded
+
+    def verify(self) -> Verified:
+        """Every buffer against the oracle; the first generation also runs the report split."""
+        verified: Verified = self._process.ask("verify", LOAD_TIMEOUT_S, with_accuracy=self._with_accuracy)
+        return verified
+
+    def warm(self, calls: int, ns: int) -> Warming:
+        """Some warm-up calls."""
+        limit_s = WARM_UP_NS / 1e9 + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
+        warming: Warming = self._process.ask("warm", limit_s, calls=calls, ns=ns)
+        return warming
+
+    def tune(self) -> Tuned:
+        """Fix the calls per reading."""
+        tuned: Tuned = self._process.ask("tune", BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S)
+        self._call_s = sum(tuned.call_ns.values()) / 1e9
+        return tuned
+
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        """One block per scope."""
+        estimate_s = self._call_s * (LEAD_IN_CALLS + 1)
+        turn: Turn = self._process.ask("turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes)
+        return turn
+
+    def peak_memory(self) -> int:
+        """The most bytes the process had resident."""
+        peak: int = self._process.ask("memory", BLOCK_TIMEOUT_S)
+        return peak
+
+    def hold(self) -> None:
+        """Stop the process."""
+        self._process.hold()
+
+    def release(self) -> None:
+        """Let it run."""
+        self._process.release()
+
+    def kill(self) -> None:
+        """End it."""
+        self._process.kill()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveStage:
+    """Starts workers for a group's arms; `built` is by arm label."""
+
+    built: Mapping[str, Built]
+    placement: Placement
+    logs: Path
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
+        """A fresh worker for `arm`."""
+        name = "".join(letter if letter.isalnum() else "-" for letter in arm.label)
+        process = WorkerProcess(
+            child_environment(self.placement.threads, padding), self.placement.arms, self.logs / f"{name}.log"
+        )
+        return LivePlayer(process, self.built[arm.label], with_accuracy=generation == 0)
+
+
+@dataclass(slots=True)
+class LiveWatch:
+    """Outside evidence from the kernel's own counters."""
+
+    meter: NoiseMeter
+    _mark: Mark | None = field(default=None, init=False)
+
+    def begin(self) -> None:
+        """Note the counters."""
+        self._mark = self.meter.mark()
+
+    def reasons(self, canaries: dict[str, tuple[float, float]]) -> tuple[str, ...]:
+        """What the counters and canaries say about the time since `begin`."""
+        assert self._mark is not None, "begin comes first"
+        return void_reasons(self._mark, self.meter.mark(), canaries)

@@ -1,0 +1,95 @@
+"""How much error a precision explains, predicted for each model: fixed bands would fail true rows and pass false ones.
+
+The float64 module runs again with every operation's inputs and results rounded to the precision. Weights are rounded
+where they are used, one layer at a time, so that no second copy of them is ever held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR
+from shootout.contract import Array, Arrays, Precision
+from shootout.fidelity import compare
+
+Rounding = Callable[[Tensor], Tensor]
+PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution"})
+"""The operations whose inputs tensor cores round to TF32."""
+
+
+def bands(module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> dict[str, float | None]:
+    """Predict the fidelity gate of each float precision.
+
+    Args:
+        module: in float64.
+        inputs: the input buffers.
+        oracle: the module's float64 outputs for them.
+
+    Returns:
+        Relative L2 by precision, times FIDELITY_MARGIN; None where the model overflows.
+    """
+    found: dict[str, float | None] = {name: _band(mode, module, inputs, oracle) for name, mode in _modes().items()}
+    found[Precision.FP32] = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR)
+    return found
+
+
+def run(module: nn.Module, inputs: Arrays, rounding: TorchDispatchMode | None = None) -> dict[str, Array]:
+    """The float64 module's output on one input buffer, every operation rounded if `rounding` is given."""
+    tensors = [torch.from_numpy(array) for array in inputs.values()]
+    wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
+    with torch.no_grad():
+        if rounding is None:
+            return {"y": module(*wide).numpy()}
+        with rounding:
+            y = module(*wide)
+        return {"y": y.numpy()}
+
+
+def to_dtype(dtype: torch.dtype) -> Rounding:
+    """Rounding to the nearest number of `dtype`."""
+    return lambda x: x.to(dtype).double()
+
+
+def to_tf32(x: Tensor) -> Tensor:
+    """Rounding to TF32: FP32's exponent, 10 mantissa bits, ties to even."""
+    bits = x.float().contiguous().view(torch.int32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32).double()
+
+
+class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't annotate it
+    """Rounds every operation's float inputs and results; those of matrix products by `products`, where it differs."""
+
+    def __init__(self, everywhere: Rounding, products: Rounding | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._everywhere, self._products = everywhere, products or everywhere
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        incoming = self._products if func.overloadpacket.__name__ in PRODUCTS else self._everywhere
+        result = func(*_each(incoming, args), **_each(incoming, kwargs or {}))
+        return _each(self._everywhere, result)
+
+
+def _each(rounding: Rounding, values: Any) -> Any:
+    return tree_map_only(Tensor, lambda x: rounding(x) if x.is_floating_point() else x, values)
+
+
+def _modes() -> Mapping[Precision, TorchDispatchMode]:
+    return {
+        Precision.FP32: Rounded(to_dtype(torch.float32)),
+        Precision.TF32: Rounded(to_dtype(torch.float32), to_tf32),
+        Precision.FP16: Rounded(to_dtype(torch.float16)),
+        Precision.BF16: Rounded(to_dtype(torch.bfloat16)),
+    }
+
+
+def _band(
+    mode: TorchDispatchMode, module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays]
+) -> float | None:
+    error = compare([run(module, one, mode) for one in inputs], oracle).relative_l2
+    return None if error is None else error * FIDELITY_MARGIN

@@ -1,0 +1,146 @@
+"""Export and build, once per arm and cached by content: after this, a generation only has to load.
+
+Each build runs in a process of its own, placed and limited as the arm itself will be, since some runtimes choose code
+by the threads and CPUs they see. There the permutation probe also settles the arm's float precision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shootout import backends, bundle, process
+from shootout.bundle import ModelBundle
+from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
+from shootout.contract import Arm, Artifact, Built, Precision
+from shootout.errors import ArmFailed
+from shootout.placement import Placement, child_environment
+
+_RECORD = "built.json"
+_EXPECTED_PROBE = {
+    Precision.FP32: "fp32",
+    Precision.TF32: "tf32",
+    Precision.BF16: "bf16",
+    Precision.FP16: "fp16",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltArm:
+    """An arm ready to be loaded, and what making it ready took.
+
+    Attributes:
+        probe: the float precision the permutation probe found; None where it doesn't apply (INT8, spin).
+    """
+
+    built: Built
+    build_s: float
+    cached: bool
+    probe: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """Where builds happen: the cache, the machine, and the probe's own model."""
+
+    cache: Path
+    placement: Placement
+    probe_bundle: ModelBundle | None
+    machine: str
+    logs: Path
+
+    def prepare(self, arm: Arm, model: ModelBundle, version: str) -> BuiltArm:
+        """Build `arm` on `model`, or take it from the cache; a corrupted cache entry is rebuilt.
+
+        Args:
+            version: of the backend's library, part of the cache key.
+
+        Raises:
+            ArmFailed: the build broke, or the probe found another precision than the label's.
+            SkippedArm: the backend can't build this here.
+        """
+        folder = self.cache / "built" / self._key(arm, model, version)
+        found = _cached(folder, arm, model)
+        if found is None:
+            found = self._build(arm, model, folder)
+        expected = _EXPECTED_PROBE.get(arm.target.precision)
+        if found.probe is not None and expected is not None and found.probe != expected:
+            raise ArmFailed(
+                f"labelled {arm.target.precision}, but the permutation probe finds {found.probe}: "
+                "the runtime did not honour the precision"
+            )
+        return found
+
+    def _build(self, arm: Arm, model: ModelBundle, folder: Path) -> BuiltArm:
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
+        try:
+            with self._worker(arm) as worker:
+                built, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
+                probe = self._probe(worker, arm, fresh)
+            record = {"facts": dict(built.facts), "build_s": build_s, "probe": probe}
+            record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
+            (fresh / _RECORD).write_text(json.dumps(record))
+            shutil.rmtree(folder, ignore_errors=True)
+            fresh.rename(folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        return _opened(folder, arm, model, record, cached=False)
+
+    def _probe(self, worker: process.WorkerProcess, arm: Arm, fresh: Path) -> str | None:
+        """The permutation probe through the same adapter, in the same process, on a model of its own."""
+        consumes = backends.get(arm.target.backend).capabilities.consumes
+        if self.probe_bundle is None or arm.target.precision not in _EXPECTED_PROBE or Artifact.NONE in consumes:
+            return None
+        with tempfile.TemporaryDirectory(dir=fresh.parent, prefix=".probing-") as folder:
+            built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=self.probe_bundle, arm=arm, folder=Path(folder))
+            answer: str = worker.ask("probe", LOAD_TIMEOUT_S, built=built)
+        return answer
+
+    def _worker(self, arm: Arm) -> Any:
+        name = "".join(letter if letter.isalnum() else "-" for letter in str(arm.target))
+        environment = child_environment(self.placement.threads, 0)
+        return process.worker(environment, self.placement.arms, self.logs / f"build-{name}.log")
+
+    def _key(self, arm: Arm, model: ModelBundle, version: str) -> str:
+        """All that the artifact depends on: model, target, threads, options, library, adapter code, machine."""
+        adapter = backends.get(arm.target.backend)
+        code = Path(str(sys.modules[type(adapter).__module__].__file__))
+        content = [
+            model.key,
+            str(arm.target),
+            arm.threads,
+            sorted(arm.options.items()),
+            version,
+            bundle.sha256(code),
+            self.machine,
+            self.probe_bundle.key if self.probe_bundle else None,
+        ]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _cached(folder: Path, arm: Arm, model: ModelBundle) -> BuiltArm | None:
+    """A whole entry of the cache; None when it isn't there or a file of it changed."""
+    try:
+        record = json.loads((folder / _RECORD).read_text())
+        if any(bundle.sha256(folder / name) != digest for name, digest in record["files"].items()):
+            return None
+        return _opened(folder, arm, model, record, cached=True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _opened(folder: Path, arm: Arm, model: ModelBundle, record: Mapping[str, Any], *, cached: bool) -> BuiltArm:
+    return BuiltArm(
+        built=Built(arm=arm, bundle=model, folder=folder, facts=record["facts"]),
+        build_s=record["build_s"],
+        cached=cached,
+        probe=record["probe"],
+    )

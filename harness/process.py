@@ -1,0 +1,143 @@
+"""The parent's end of a worker: start it, ask it, hold it still, and leave nothing of it behind.
+
+Every wait is a `poll` on the pipe, so the parent sleeps while an arm runs. A stop counts once `waitid` has seen it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from shootout.constants import LAST_WORDS_LINES
+from shootout.errors import ArmFailed, SkippedArm
+from shootout.messages import Fault
+
+
+class WorkerProcess:
+    """One worker process.
+
+    Args:
+        environment: its whole environment; thread counts are in it.
+        cpus: the CPUs it may run on, set before it starts so that no library sees others.
+        log: where its output goes; the last lines become a failure's last words.
+    """
+
+    def __init__(self, environment: Mapping[str, str], cpus: frozenset[int], log: Path) -> None:
+        self._log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        ours, theirs = socket.socketpair()
+        with ours, theirs, log.open("ab") as output, _started_on(cpus):
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-P", "-m", "shootout.worker", str(theirs.fileno()), str(os.getpid())],
+                env=dict(environment),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            self._pipe: Connection[Any, Any] = Connection(os.dup(ours.fileno()))
+        self._held = False
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._process.pid
+
+    def ask(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+        """Send a command and wait for its answer.
+
+        Raises:
+            ArmFailed: the command raised, the process died, or no answer came within `timeout_s`.
+            SkippedArm: the worker says that this can't be asked here.
+        """
+        try:
+            self._pipe.send((command, arguments))
+            if not self._pipe.poll(timeout_s):
+                raise ArmFailed(f"hung: no answer to {command!r} within {timeout_s:.0f} s; it was killed")
+            answer = self._pipe.recv()
+        except (EOFError, ConnectionError):
+            raise ArmFailed(self._how_it_died(command)) from None
+        if not isinstance(answer, Fault):
+            return answer
+        if answer.kind == "SkippedArm":
+            raise SkippedArm(answer.message, answer.fix or "")
+        raise ArmFailed(f"{command} raised {answer.kind}: {answer.message}")
+
+    def hold(self) -> None:
+        """Stop it and everything it started; returns once it has stopped."""
+        self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._held = True
+
+    def release(self) -> None:
+        """Let it run again."""
+        self._signal(signal.SIGCONT)
+        self._held = False
+
+    def kill(self) -> None:
+        """End it, stopped or not, with everything it started; harmless when it is gone."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._pipe.close()
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def _how_it_died(self, command: str) -> str:
+        code = self._process.wait()
+        if code >= 0:
+            how = f"exited with code {code}"
+        else:
+            memory = " (the kernel does this when memory runs out)" if -code == signal.SIGKILL else ""
+            how = f"killed by {signal.Signals(-code).name}{memory}"
+        words = last_words(self._log)
+        return f"{how} during {command!r}" + (f"; its last words: {words}" if words else "")
+
+
+def last_words(log: Path) -> str:
+    """The last lines of a worker's output, joined into one."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return " | ".join(line.strip() for line in lines[-LAST_WORDS_LINES:] if line.strip())
+
+
+@contextmanager
+def _started_on(cpus: frozenset[int]) -> Iterator[None]:
+    """Children started inside inherit `cpus`; no code of theirs runs before it holds."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+@contextmanager
+def worker(environment: Mapping[str, str], cpus: frozenset[int], log: Path) -> Iterator[WorkerProcess]:
+    """A worker that is gone on exit, whatever happened inside."""
+    process = WorkerProcess(environment, cpus, log)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+Spawn = Callable[[int, Path], WorkerProcess]
+"""Starts a worker with so many bytes of environment padding and this log file."""

@@ -1,0 +1,46 @@
+"""What people watch while a run goes on, on stderr: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Progress:
+    """Says what is going on. `with Progress(console) as progress:` clears the live line at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = console.status("") if console.is_terminal else None
+        self._headline = ""
+
+    def __enter__(self) -> Progress:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status:
+            self._status.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def generation(self, group: str, played: int, expected: int, last_s: float) -> None:
+        """A generation begins; after the first one there is an estimate of the time that is left."""
+        left = f", about {max(1, expected - played) * last_s:.0f} s left" if last_s else ""
+        self._headline = f"{group}: generation {played + 1} of {max(expected, played + 1)} or more{left}"
+        if self._status is None:
+            self.say(self._headline)
+        self.detail("")
+
+    def detail(self, text: str) -> None:
+        """What happens right now, on a terminal only."""
+        if self._status:
+            self._status.update(f"{self._headline}: {text}" if text else self._headline)

@@ -1,0 +1,100 @@
+"""The median and the tail of a cell's readings, with no model of their shape: order statistics and the binomial alone.
+
+Latencies are skewed and multimodal, so an interval must not assume a shape, and a tail percentile is given only where
+the sample can bear it, as an upper bound. The one percentile definition used is Hyndman and Fan's type 2: the inverse
+of the empirical distribution function, the mean of both neighbours where it jumps (for the median: the usual one).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from shootout.contract import Array
+
+TAIL_CONFIDENCE = 0.99
+"""LoadGen's: how sure it is that a percentile lies below its bound."""
+_WINDOW_SD = 12.0
+"""Binomial probabilities further than this below the mean add up to less than any limit asked for here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MedianInterval:
+    """A median between two order statistics, in the values' unit; `confidence` is the achieved one."""
+
+    median: float
+    low: float
+    high: float
+    confidence: float
+
+
+def median_interval(values: Array, confidence: float = 0.95) -> MedianInterval:
+    """The median and the narrowest symmetric pair of order statistics that holds it with at least `confidence`.
+
+    Fewer than 6 values can't reach 95 %: then low and high are their full range, and `confidence` says what that is
+    worth. The values must be independent (medians of generations are; calls of one process are not quite).
+
+    Args:
+        values: shape (n,), n ≥ 1, any unit.
+        confidence: wanted; the achieved one is exact, by the binomial.
+
+    Raises:
+        ValueError: there are no values.
+
+    Source: David and Nagaraja, Order Statistics, 7.1.
+    """
+    n = values.size
+    if n == 0:
+        raise ValueError("a median needs at least one value, received none")
+    below, chance = _largest_within(n, 0.5, (1 - confidence) / 2)
+    if below < 0:
+        below, chance = 0, 0.5**n
+    upper = n - 1 - below
+    ordered = np.partition(values, sorted({below, upper, (n - 1) // 2, n // 2}))
+    return MedianInterval(
+        median=float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2),
+        low=float(ordered[below]),
+        high=float(ordered[upper]),
+        confidence=1 - 2 * chance,
+    )
+
+
+def tail_bound(values: Array, p: float) -> float | None:
+    """The bound below which the `p` percentile lies with 99 % confidence; None where the sample is too small for one.
+
+    It is the (n−t)-th order statistic with the largest t for which P(Bin(n, 1−p) ≤ t) ≤ 1 %. At least one value must
+    lie above it (t ≥ 1), which takes 64, 130 and 662 values for p = 0.90, 0.95 and 0.99.
+
+    Args:
+        values: shape (n,), any unit.
+        p: the percentile as a share, 0.9 for p90.
+
+    Source: the sample sizes of MLPerf's LoadGen for a tail-latency limit, with c = 0.99.
+    """
+    n = values.size
+    above, _ = _largest_within(n, 1 - p, 1 - TAIL_CONFIDENCE)
+    return float(np.partition(values, n - 1 - above)[n - 1 - above]) if above >= 1 else None
+
+
+@lru_cache(maxsize=4_096)
+def _largest_within(n: int, share: float, limit: float) -> tuple[int, float]:
+    """The largest t with P(Bin(n, share) ≤ t) ≤ limit, and that probability; −1 and 0 where there is none.
+
+    Only a window around the mean is summed, so a million values take as long as a thousand.
+    """
+    mean, sd = n * share, math.sqrt(n * share * (1 - share))
+    first = max(0, math.floor(mean - _WINDOW_SD * sd))
+    counts = np.arange(first, math.ceil(mean) + 1)
+    steps = np.log(n - counts[:-1]) - np.log(counts[1:]) + math.log(share) - math.log1p(-share)
+    log_chance = _log_binomial(n, first, share) + np.concatenate([[0.0], np.cumsum(steps)])
+    total = np.cumsum(np.exp(log_chance))
+    within = int(np.searchsorted(total, limit, side="right")) - 1
+    return (first + within, float(total[within])) if within >= 0 else (-1, 0.0)
+
+
+def _log_binomial(n: int, k: int, share: float) -> float:
+    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return ways + k * math.log(share) + (n - k) * math.log1p(-share)

@@ -1,0 +1,52 @@
+"""A user's own inputs for a user's own model: drawn numbers are not always valid, and never typical."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from shootout.contract import Array, TensorSpec
+from shootout.errors import UsageError
+
+
+def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """Read real inputs: for each input name an array of its shape, or K of them along a leading axis.
+
+    Returns:
+        K input buffers (one without the leading axis); calls rotate through them.
+
+    Raises:
+        UsageError: the file can't be read, or a name, shape, dtype or NaN doesn't fit; says expected and received.
+    """
+    arrays = _read_npz(path)
+    expected = {spec.name for spec in specs}
+    if expected != set(arrays):
+        raise UsageError(f"{path}: expected inputs {sorted(expected)}, got {sorted(arrays)}")
+    stacks = {spec.name: _stack(path, spec, arrays[spec.name]) for spec in specs}
+    counts = {name: len(stack) for name, stack in stacks.items()}
+    if len(set(counts.values())) > 1 or 0 in counts.values():
+        raise UsageError(f"{path}: every input needs the same number of sets, at least one; got {counts}")
+    return [dict(zip(stacks, one, strict=True)) for one in zip(*stacks.values(), strict=True)]
+
+
+def _read_npz(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
+
+
+def _stack(path: Path, spec: TensorSpec, array: Array) -> Array:
+    fits = array.shape == spec.shape or array.shape[1:] == spec.shape
+    if array.dtype != np.dtype(spec.dtype) or not fits:
+        expected = f"{spec.dtype}{list(spec.shape)}, or K of them along a leading axis"
+        raise UsageError(f"{path}: input {spec.name!r}: expected {expected}; got {array.dtype}{list(array.shape)}")
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise UsageError(f"{path}: input {spec.name!r}: expected numbers, got NaN in {np.isnan(array).sum()} places")
+    return array[None] if array.shape == spec.shape else array

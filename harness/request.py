@@ -1,0 +1,91 @@
+"""What may be exported: a request is checked, and its content hashed, before any process is started for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shootout import cache, errors, models
+from shootout.bundle import sha256
+from shootout.contract import Value
+from shootout.errors import ShootoutError, UsageError
+from shootout.models.base import Whole
+
+SUFFIX = ".onnx"
+SIZE = Whole(default=1, low=1, high=1 << 20)
+"""What a batch or a symbolic axis may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to export.
+
+    Attributes:
+        model: a name in the registry, or the path of an `.onnx` file.
+        parameters: of a registered model; what is missing gets its default.
+        batch: rows per call; in a user's file, the axis called batch, batch_size or N.
+        sets: sizes of the symbolic axes of a user's file.
+        inputs_npz: real inputs for a user's file, by input name.
+    """
+
+    model: str
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    batch: int = 1
+    sets: Mapping[str, int] = field(default_factory=dict)
+    inputs_npz: Path | None = None
+
+
+def is_file(model: str) -> bool:
+    """Whether `model` is meant as a user's ONNX file rather than a registered name."""
+    return model.endswith(SUFFIX)
+
+
+def checked(request: Request) -> dict[str, Any] | ShootoutError:
+    """The export job (JSON values, `key` among them) that answers the request, or why there is none."""
+    try:
+        SIZE.check("batch", request.batch)
+        job = _file_job(request) if is_file(request.model) else _model_job(request)
+    except ShootoutError as error:
+        return error
+    return {**job, "key": cache.key(job), "versions": cache.versions()}
+
+
+def _model_job(request: Request) -> dict[str, Any]:
+    if request.sets or request.inputs_npz:
+        raise UsageError(f"{request.model} draws its own inputs: axis sizes and --inputs are for a {SUFFIX} file")
+    model = models.get(request.model)
+    parameters = model.check(request.parameters)
+    model.inputs(parameters, request.batch)  # a batch that this model can't have
+    return {"model": request.model, "parameters": parameters, "batch": request.batch, "file": None}
+
+
+def _file_job(request: Request) -> dict[str, Any]:
+    path = Path(request.model).expanduser().absolute()
+    if request.parameters:
+        raise errors.unknown("parameter", next(iter(request.parameters)), ())
+    for axis, size in request.sets.items():
+        SIZE.check(f"the size of axis {axis!r}", size)
+    try:
+        from shootout.onnxweights import external_files
+
+        files = {path.name: path, **external_files(path)}
+        contents = {name: sha256(file) for name, file in files.items()}
+        inputs = sha256(request.inputs_npz) if request.inputs_npz else None
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{path.name} needs {error.name}: pip install 'shootout[onnxruntime]'") from error
+    except OSError as error:
+        raise UsageError(f"can't read {error.filename}: {error.strerror}") from error
+    return {
+        "model": path.name,
+        "file": str(path),
+        "contents": contents,
+        "weights_sha256": hashlib.sha256(json.dumps(contents).encode()).hexdigest(),
+        "batch": request.batch,
+        "sets": dict(request.sets),
+        "inputs_npz": str(request.inputs_npz.absolute()) if request.inputs_npz else None,
+        "inputs_sha256": inputs,
+    }

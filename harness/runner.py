@@ -1,0 +1,192 @@
+"""The main job, from a study to a document: configure, plan, export, build, race, record, analyse."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shootout import analysis, doctor, environment, export, journal, plan
+from shootout.campaign import Campaign
+from shootout.contract import Availability, Device
+from shootout.document import Document
+from shootout.errors import Interrupted, UsageError
+from shootout.floor import bias_floor
+from shootout.journal import History, Journal
+from shootout.locks import folder_lock, machine_lock
+from shootout.measure import Deadline, utc_now
+from shootout.placement import Placement, place
+from shootout.plan import PlannedGroup
+from shootout.progress import Progress
+from shootout.records import Ended, Header
+from shootout.study import Study
+
+_FILES = (journal.NAME, "samples", "logs", ".lock")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A study made concrete on this machine.
+
+    Attributes:
+        named: target texts that the user asked for by name; that one can't run is an error, not a mere skip.
+        identity: what a run folder must hold for this plan to go on in it.
+    """
+
+    study: Study
+    groups: Sequence[PlannedGroup]
+    available: Mapping[tuple[str, Device], Availability]
+    placement: Placement
+    identity: str
+    named: tuple[str, ...] = ()
+
+
+def configure(study: Study, named: Sequence[str] = ()) -> Plan:
+    """Find out what is available here and plan the cells.
+
+    Raises:
+        UsageError: the study asks for something unknown or impossible.
+    """
+    placement = place(study.threads)
+    targets = plan.targets_of(study)
+    file_bytes, hashes = [export.check(request) for request in plan.requests(study)][0]  # noqa: RUF015 - all are checked
+    available = doctor.available({(target.backend, target.device) for target in targets})
+    here = plan.Here(
+        available=available,
+        threads=placement.threads,
+        memory_bytes=environment.memory_available_bytes(),
+        file_bytes=file_bytes,
+    )
+    groups = plan.plan(study, here)
+    identity = plan.identity(study, groups, hashes)
+    return Plan(
+        study=study, groups=groups, available=available, placement=placement, identity=identity, named=tuple(named)
+    )
+
+
+def default_folder(planned: Plan) -> Path:
+    """`results/<study>/<time>` under the current folder; the newest one there that this plan can go on with, if any."""
+    parent = Path("results") / planned.study.name
+    for journal_file in sorted(parent.glob(f"*/{journal.NAME}"), reverse=True):
+        try:
+            history = journal.read(journal_file.parent)
+        except UsageError:
+            continue
+        if not history.complete and not _obstacle(history, planned):
+            return journal_file.parent
+    return parent / utc_now().replace(":", "").replace("+0000", "Z")
+
+
+def run(planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress) -> Document:
+    """Measure what is planned into the run folder `out`, going on with what is unfinished there.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
+        UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
+    """
+    _make(out)
+    with folder_lock(out):
+        if fresh:
+            _clear(out)
+        history = _history(out, planned)
+        if history and history.complete:
+            progress.say(f"{out} already holds this run, finished; --fresh measures again")
+            return analysis.analyse(out)
+        with machine_lock(str(out), progress.say), _opened(out, planned, history) as file:
+            campaign = Campaign(
+                study=planned.study,
+                groups=planned.groups,
+                available=planned.available,
+                placement=planned.placement,
+                out=out,
+                file=file,
+                history=journal.read(out),
+                deadline=Deadline(max_time_s),
+                progress=progress,
+            )
+            with _ending(file, campaign.deadline):
+                campaign.prepare()
+                complete = campaign.race()
+                why = "every verdict is in, or no more generations are allowed" if complete else "--max-time"
+                file.append(Ended(complete=complete, why=why, wall_s=campaign.deadline.elapsed_s))
+    return analysis.analyse(out)
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"can't make the run folder {str(out)!r}: {error.strerror}; choose another --out") from None
+
+
+def _history(out: Path, planned: Plan) -> History | None:
+    """What the folder already holds, None when it is new.
+
+    Raises:
+        UsageError: it holds something else.
+    """
+    if not (out / journal.NAME).exists():
+        foreign = sorted(entry.name for entry in out.iterdir() if entry.name not in _FILES)
+        if foreign:
+            raise UsageError(f"{str(out)!r} is no run folder (it holds {foreign[0]!r}): choose another --out")
+        return None
+    history = journal.read(out)
+    if obstacle := _obstacle(history, planned):
+        raise UsageError(f"{str(out)!r} {obstacle}: add --fresh to start over there, or choose another --out")
+    return history
+
+
+def _obstacle(history: History, planned: Plan) -> str:
+    """Why this plan can't go on in a folder with this history, "" when it can."""
+    if history.header.identity != planned.identity:
+        return f"holds another study or other arms ({history.header.study})"
+    begun_on = environment.fingerprint(history.header.environment)
+    if not history.complete and begun_on != environment.fingerprint(environment.facts()):
+        return "was begun on another machine or with other versions"
+    return ""
+
+
+def _clear(out: Path) -> None:
+    """Remove a run's own files, and nothing else."""
+    (out / journal.NAME).unlink(missing_ok=True)
+    for name in ("samples", "logs"):
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+@contextmanager
+def _opened(out: Path, planned: Plan, history: History | None) -> Iterator[Journal]:
+    """The journal, open behind its last complete fact; a new one gets its header."""
+    file = Journal(out, history.sound_bytes if history else 0)
+    try:
+        if history is None:
+            file.append(_header(planned))
+        yield file
+    finally:
+        file.close()
+
+
+def _header(planned: Plan) -> Header:
+    study = planned.study
+    return Header(
+        created=utc_now(),
+        study=study.name,
+        identity=planned.identity,
+        seed=study.seed,
+        max_generations=study.max_generations,
+        bias_floor=bias_floor(),
+        named=planned.named,
+        groups=tuple(group.record for group in planned.groups),
+        environment=environment.facts(),
+    )
+
+
+@contextmanager
+def _ending(file: Journal, deadline: Deadline) -> Iterator[None]:
+    """Note in the journal how long this process measured, also when it is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        file.append(Ended(complete=False, why="interrupted", wall_s=deadline.elapsed_s))
+        raise Interrupted("interrupted; run the same command again to resume") from None

@@ -1,0 +1,142 @@
+"""The result as people read it: one line per arm, the verdict in words, then what was skipped or failed and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from shootout.document import Document, GroupSummary, Ratio, Row, Timing
+from shootout.evidence import Verdict
+
+_STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
+
+
+def render(document: Document) -> RenderableType:
+    """The whole document: a table per group, notes below."""
+    parts: list[RenderableType] = []
+    for summary in document.groups:
+        parts += _group(summary, [row for row in document.rows if row.group == summary.name])
+    parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
+    if not document.complete:
+        parts.append(Text("This run is unfinished; run the same command again to resume.", style="yellow"))
+    return Group(*parts)
+
+
+def _group(summary: GroupSummary, rows: Sequence[Row]) -> list[RenderableType]:
+    measured = sorted((row for row in rows if row.end_to_end), key=lambda row: _timing(row).median_ns)
+    parts: list[RenderableType] = [Text(_title(summary, rows), style="bold")]
+    if measured:
+        parts.append(_table(summary, measured))
+    parts += [_setback(row) for row in rows if row.outcome != "measured"]
+    return [*parts, *(Text(note) for note in _notes(summary, measured))]
+
+
+def _title(summary: GroupSummary, rows: Sequence[Row]) -> str:
+    threads = {row.threads for row in rows}
+    return f"{summary.name}, {'/'.join(map(str, sorted(threads)))} thread{'' if threads == {1} else 's'}"
+
+
+def _table(summary: GroupSummary, rows: Sequence[Row]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    with_accuracy = any(row.fidelity and row.fidelity.accuracy is not None for row in rows)
+    headers = ["arm", "time", "ratio", "interval", "verdict", "compute", "proven", "error"]
+    headers += ["accuracy"] * with_accuracy + ["size", "build", "load"]
+    for header in headers:
+        table.add_column(header, justify="left" if header in ("arm", "verdict", "proven") else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*_cells(summary, row, with_accuracy))
+    return table
+
+
+def _cells(summary: GroupSummary, row: Row, with_accuracy: bool) -> list[RenderableType]:
+    timing, found = _timing(row), row.fidelity
+    ratio = timing.ratio
+    accuracy = [f"{found.accuracy:.1%}" if found and found.accuracy is not None else ""] if with_accuracy else []
+    return [
+        row.arm,
+        duration(timing.median_ns),
+        f"{ratio.value:.3g}" if ratio else "1",
+        interval(ratio) if ratio else "",
+        verdict(ratio) if ratio else Text("baseline" if row.arm == summary.baseline else "not compared"),
+        duration(row.compute.median_ns) if row.compute else "",
+        (found and found.probe) or "-",
+        f"{found.relative_l2:.1e}" if found and found.relative_l2 is not None else "exact",
+        *accuracy,
+        size(row.artifact_bytes or 0),
+        _seconds(row.build_s) + ("*" if row.build_cached else ""),
+        _seconds(row.load_s),
+    ]
+
+
+def verdict(ratio: Ratio) -> Text:
+    """The verdict in words, with how much, or with what it would take."""
+    words = {
+        Verdict.FASTER: f"{1 / ratio.value:.3g}x faster",
+        Verdict.SLOWER: f"{ratio.value:.3g}x slower",
+        Verdict.SAME: "same (within 1 %)",
+        Verdict.CANT_TELL: "can't tell" + (f" (needs ~{ratio.generations_needed})" if ratio.generations_needed else ""),
+    }
+    return Text(words[ratio.verdict], style=_STYLES[ratio.verdict])
+
+
+def interval(ratio: Ratio) -> str:
+    """The ratio's interval; an infinite end is shown as such."""
+    low = f"{ratio.low:.3g}" if ratio.low is not None else "0"
+    high = f"{ratio.high:.3g}" if ratio.high is not None else "inf"
+    return f"[{low}, {high}]"
+
+
+def _setback(row: Row) -> Text:
+    style = "red" if row.outcome == "failed" else "dim"
+    fix = f". Fix: {row.fix}" if row.fix else ""
+    return Text(f"{row.outcome}: {row.arm}: {row.reason}{fix}", style=style)
+
+
+def _notes(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:
+    """What the reader must know to trust the table, or not to."""
+    if not rows:
+        return []
+    notes = [f"{summary.generations} generations, {summary.void_share:.0%} of the rounds voided{_why(summary)}."]
+    ratio = summary.sentinel.ratio
+    if ratio is not None:
+        state = "holds" if summary.sentinel.holds else "DIFFERS: all verdicts are withheld"
+        notes[0] += f" Sentinel {state}: {ratio.value:.4g} {interval(ratio)}."
+    reasons = {timing.ratio.reason for row in rows if (timing := row.end_to_end) and timing.ratio}
+    notes += [f"No verdict: {reason}." for reason in sorted(filter(None, reasons))]
+    if any(row.build_cached for row in rows):
+        notes.append("* built earlier, taken from the cache.")
+    return notes
+
+
+def _why(summary: GroupSummary) -> str:
+    counts = ", ".join(f"{reason} {count}" for reason, count in sorted(summary.void_reasons.items()))
+    return f" ({counts})" if counts else ""
+
+
+def _timing(row: Row) -> Timing:
+    assert row.end_to_end is not None, "only measured rows have a time"
+    return row.end_to_end
+
+
+def duration(ns: float) -> str:
+    """Nanoseconds with a unit that keeps the number readable."""
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= scale:
+            return f"{ns / scale:.3g} {unit}" if ns / scale < 1000 else f"{ns / scale:.0f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def size(count: int) -> str:
+    """Bytes with a decimal unit."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count} B"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g} s"

@@ -1,0 +1,60 @@
+"""Targets as people write them: `backend[+mode][:device[:precision[/scheme]]]`, `*` for all of a backend's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from shootout.contract import Capabilities, Device, Precision, Target
+from shootout.errors import UsageError, unknown
+
+_SHAPE = re.compile(
+    r"(?P<backend>[^+:/]+)(\+(?P<mode>[^:/]+))?(:(?P<device>[^:/]+))?(:(?P<precision>[^:/]+))?(/(?P<scheme>.+))?"
+)
+
+Describe = Callable[[str], tuple[Capabilities, Target]]
+"""A backend's capabilities and its first target, by name; raises UsageError for an unknown name."""
+
+
+def parse_targets(text: str, describe: Describe) -> list[Target]:
+    """The targets that `text` names, several where it holds `*`.
+
+    Raises:
+        UsageError: the text is malformed, or names a backend, mode, device, precision or scheme that isn't known.
+    """
+    match = _SHAPE.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"target {text!r} is not of the form backend[+mode]:device:precision[/scheme]")
+    part = {name: value or "" for name, value in match.groupdict().items()}
+    capabilities, first = describe(part["backend"])
+    _known("mode", part["mode"], capabilities.modes, text)
+    _known("scheme", part["scheme"], capabilities.schemes, text)
+    targets = [
+        Target(backend=part["backend"], device=device, precision=precision, mode=part["mode"], scheme=part["scheme"])
+        for device, precision in _pairs(part["device"], part["precision"], capabilities, first)
+    ]
+    if not targets:
+        offered = ", ".join(sorted(f"{device}:{precision}" for device, precision in capabilities.targets))
+        raise UsageError(f"{part['backend']} can't run {text!r}: it offers {offered}")
+    return targets
+
+
+def _pairs(device: str, precision: str, capabilities: Capabilities, first: Target) -> list[tuple[Device, Precision]]:
+    """The (device, precision) pairs asked for, the backend's first target filling what was left out."""
+    if device not in ("", "*"):
+        _known("device", device, {str(known) for known in Device}, device)
+    if precision not in ("", "*"):
+        _known("precision", precision, {str(known) for known in Precision}, precision)
+    wanted_device = device or first.device
+    wanted_precision = precision or first.precision
+    return [
+        (offered_device, offered_precision)
+        for offered_device, offered_precision in sorted(capabilities.targets)
+        if wanted_device in ("*", offered_device) and wanted_precision in ("*", offered_precision)
+    ]
+
+
+def _known(what: str, received: str, known: set[str] | frozenset[str], text: str) -> None:
+    if received not in known:
+        error = unknown(what, received, [name for name in known if name])
+        raise UsageError(f"{error} (in target {text!r})" if text != received else str(error))

@@ -1,0 +1,87 @@
+"""Where warm-up ends: at a changepoint in the latencies, not after a count someone guessed.
+
+PELT splits the log latencies into segments of one mean and one variance each; the calls are steady from the start of
+the last segment, if that holds at least half of them. Three things about real latencies would mislead it and are met
+first: a clock's steps (equal readings in a row have no variance, which the cost rewards without limit), lone outliers
+(each would become a segment of its own) and length (the search is quadratic).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from shootout.constants import PELT_JUMP, PELT_PENALTY, WARM_UP_POINTS
+from shootout.contract import Array
+
+MIN_SEGMENT = 5
+"""Points a segment must have. No less than `PELT_JUMP`; with more, the 10 calls of a slow model couldn't be split."""
+_NEIGHBOURS = 4
+"""On each side: up to four outliers in a row are lone ones, five are a change."""
+_CLIP_SD = 4.0
+
+
+def steady_from(latency_ns: Array) -> int | None:
+    """Index of the first steady call, or None where there is no steady state (yet).
+
+    Fewer than 10 calls can't be split in two, so they count as steady. The answer is exact to 5 calls, above 1,000
+    calls to 5 bins.
+
+    Args:
+        latency_ns: one reading for each call in order, shape (n,), positive.
+
+    Source: Killick, Fearnhead and Eckley 2012 (PELT); cost: twice the negative Gaussian log-likelihood.
+    """
+    if latency_ns.size == 0:
+        return None
+    readings, per_point = _binned(_without_steps(latency_ns))
+    start = _last_change(_clipped(np.log(readings)))
+    return start * per_point if start <= readings.size / 2 else None
+
+
+def _without_steps(latency_ns: Array) -> Array:
+    """Each reading put at random (seeded) inside the clock step it stands for, so that no two are equal."""
+    at_least_1_ns = np.maximum(latency_ns, 1.0)
+    levels = np.unique(at_least_1_ns)
+    step = float(np.diff(levels).min()) if levels.size > 1 else 1.0
+    spread = min(step, float(levels[0]))
+    return at_least_1_ns + np.random.default_rng(0).uniform(-spread / 2, spread / 2, latency_ns.size)
+
+
+def _binned(readings: Array) -> tuple[Array, int]:
+    """At most 1,000 medians of equally many calls, and how many; a remainder at the end is left out."""
+    per_point = math.ceil(readings.size / WARM_UP_POINTS)
+    points = readings.size // per_point
+    return np.median(readings[: points * per_point].reshape(points, per_point), axis=1), per_point
+
+
+def _clipped(log_readings: Array) -> Array:
+    """Lone outliers pulled in to 4 SD around the running median; a change of level passes, as its neighbours do.
+
+    The first segment's worth stays as it is: there a lone outlier is the cold first call, which is what warm-up is for.
+    """
+    if log_readings.size < 2 * MIN_SEGMENT:
+        return log_readings
+    padded = np.pad(log_readings, _NEIGHBOURS, mode="reflect")
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEIGHBOURS + 1), axis=1)
+    margin = _CLIP_SD * _noise_sd(log_readings)
+    clipped = np.clip(log_readings, middle - margin, middle + margin)
+    return np.concatenate([log_readings[:MIN_SEGMENT], clipped[MIN_SEGMENT:]])
+
+
+def _noise_sd(log_readings: Array) -> float:
+    """SD from the third quartile of the steps between neighbours: blind to slow changes and to 12 % of outliers."""
+    third_quartile_of_gaussian_steps = 1.1503 * math.sqrt(2)
+    return float(np.quantile(np.abs(np.diff(log_readings)), 0.75)) / third_quartile_of_gaussian_steps
+
+
+def _last_change(points: Array) -> int:
+    """Where the last segment begins; 0 where there is only one."""
+    if points.size < 2 * MIN_SEGMENT:
+        return 0
+    from ruptures import Pelt
+
+    search = Pelt(model="normal", min_size=MIN_SEGMENT, jump=PELT_JUMP, params={"add_small_diag": False})
+    ends = search.fit(points).predict(pen=PELT_PENALTY * math.log(points.size))
+    return int(ends[-2]) if len(ends) > 1 else 0

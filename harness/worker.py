@@ -1,0 +1,218 @@
+"""One arm in one fresh process: it loads, verifies and runs blocks when told to, and otherwise does nothing.
+
+It imports NumPy and its backend only, dies with its parent, ignores Ctrl-C (the parent decides), and answers each
+command with one message. Run as `python -m shootout.worker FD PARENT_PID` by `shootout.process`.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from array import array
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout import backends, fidelity, measure
+from shootout.bundle import ModelBundle
+from shootout.constants import (
+    BLOCK_CALLS,
+    BLOCK_NS,
+    CANARY_READINGS,
+    LEAD_IN_CALLS,
+    LEAD_IN_NS,
+    LONG_CALL_NS,
+    SHORT_CALL_NS,
+)
+from shootout.contract import Arm, Arrays, Built, Session
+from shootout.errors import SkippedArm
+from shootout.lifeline import leave_with
+from shootout.messages import Fault, Loaded, Scope, Tuned, Turn, Verified, Warming
+from shootout.noise import canary
+
+_READINGS = 200_000
+
+
+class Worker:
+    """The commands, one method each; the conductor calls them by name over the pipe."""
+
+    def __init__(self) -> None:
+        self._readings = array("q", bytes(8 * _READINGS))
+        self._session: Session | None = None
+        self._buffers: list[dict[str, Any]] = []
+        self._calls: dict[Scope, measure.Call] = {}
+        self._tuned: Tuned | None = None
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
+        """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
+        with measure.Stopwatch() as watch:
+            built = backends.get(arm.target.backend).build(bundle, arm, folder)
+        return built, watch.seconds
+
+    def probe(self, built: Built) -> str:
+        """Which float precision the permutation probe finds in this arm's hands."""
+        session = backends.get(built.arm.target.backend).load(built)
+        inputs = built.bundle.input_buffers()[0]
+        outputs = session.fetch(_run(session, inputs))
+        session.close()
+        return fidelity.read_probe(inputs, outputs)
+
+    def load(self, built: Built) -> Loaded:
+        """Load the arm, call it once, and stage every input buffer."""
+        before = resident_bytes()
+        self._built = built
+        with measure.Stopwatch() as watch:
+            session = backends.get(built.arm.target.backend).load(built)
+        self._session = session
+        self._buffers = built.bundle.input_buffers()
+        self._calls = _calls(session, self._buffers)
+        first_call_s = measure.seconds_to_call(self._calls[Scope.END_TO_END], 0)
+        return Loaded(
+            load_s=watch.seconds, first_call_s=first_call_s, rss_before_bytes=before, rss_after_bytes=resident_bytes()
+        )
+
+    def verify(self, with_accuracy: bool) -> Verified:
+        """Compare the outputs for every input buffer with the oracle; read back what the runtime runs."""
+        session, bundle = self._ready(), self._built.bundle
+        outputs = [session.fetch(_run(session, inputs, slot)) for slot, inputs in enumerate(self._buffers)]
+        fault = next((why for out in outputs if (why := fidelity.check_outputs(bundle.outputs, out))), None)
+        if fault:
+            return Verified(executed=session.executed, fidelity=fidelity.NOTHING, fault=fault)
+        found = fidelity.compare(outputs, bundle.oracle_outputs())
+        report = bundle.report() if with_accuracy else None
+        if report is not None:
+            run = lambda inputs: session.fetch(_run(session, inputs))  # noqa: E731
+            found = fidelity.with_accuracy(found, run, report, bundle.batch)
+        fault = fidelity.gate(found, bundle.bands.get(self._built.arm.target.precision))
+        return Verified(executed=session.executed, fidelity=found, fault=fault)
+
+    def warm(self, calls: int, ns: int) -> Warming:
+        """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
+        call = self._calls[Scope.END_TO_END]
+        readings = self._readings if calls >= _READINGS else array("q", bytes(8 * calls))
+        with measure.quiet_collector():
+            count = measure.read_block(call, len(self._buffers), readings, per_reading=1, block_ns=ns, min_calls=1)
+        return Warming(latency_ns=_copy(readings, count))
+
+    def tune(self) -> Tuned:
+        """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
+        call_ns = {scope: self._glance(scope) for scope in Scope}
+        per_reading = {scope: max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()}
+        pace = min(canary() for _ in range(CANARY_READINGS))
+        self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns, canary_ns=pace)
+        return self._tuned
+
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        """One block per scope, in the order given, each after its lead-in."""
+        pace = canary()
+        with measure.quiet_collector():
+            latency = {scope: self._block(scope) for scope in scopes}
+        return Turn(latency_ns=latency, canary_ns=pace)
+
+    def memory(self) -> int:
+        """The most memory this process ever had resident, in bytes."""
+        return _status_bytes("VmHWM:")
+
+    def close(self) -> None:
+        """Free the session."""
+        if self._session is not None:
+            self._session.close()
+
+    def _ready(self) -> Session:
+        assert self._session is not None, "load comes first"
+        return self._session
+
+    def _glance(self, scope: Scope) -> float:
+        with measure.quiet_collector():
+            count = measure.read_block(
+                self._calls[scope], len(self._buffers), self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=3
+            )
+        return float(np.median(_copy(self._readings, count)))
+
+    def _block(self, scope: Scope) -> Any:
+        assert self._tuned is not None, "tune comes first"
+        call, buffers, k = self._calls[scope], len(self._buffers), self._tuned.per_reading[scope]
+        measure.lead_in(call, buffers, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
+        long = self._tuned.call_ns[scope] > LONG_CALL_NS
+        count = measure.read_block(
+            call,
+            buffers,
+            self._readings,
+            per_reading=k,
+            block_ns=0 if long else BLOCK_NS,
+            min_calls=1 if long else BLOCK_CALLS,
+        )
+        return _copy(self._readings, count) / k
+
+
+def _run(session: Session, inputs: Arrays, slot: int = 0) -> Any:
+    raw = session.execute(session.stage(inputs, slot))
+    session.synchronize()
+    return raw
+
+
+def _calls(session: Session, buffers: list[dict[str, Any]]) -> dict[Scope, measure.Call]:
+    """The two bracketed calls; locals instead of attributes, since their look-up would be timed."""
+    stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
+    handles = [stage(inputs, slot) for slot, inputs in enumerate(buffers)]
+
+    def end_to_end(buffer: int) -> Any:
+        raw = execute(stage(buffers[buffer], buffer))
+        synchronize()
+        return fetch(raw)
+
+    def compute(buffer: int) -> Any:
+        raw = execute(handles[buffer])
+        synchronize()
+        return raw
+
+    return {Scope.END_TO_END: end_to_end, Scope.COMPUTE: compute}
+
+
+def _copy(readings: array[int], count: int) -> Any:
+    return np.frombuffer(readings, dtype=np.int64, count=count).copy()
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process now, in bytes (0 where /proc is not there)."""
+    return _status_bytes("VmRSS:")
+
+
+def _status_bytes(key: str) -> int:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
+
+
+def _answer(command: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return command(**arguments)
+    except SkippedArm as error:
+        return Fault(kind="SkippedArm", message=error.reason, fix=error.fix)
+    except MemoryError as error:
+        return Fault(kind="MemoryError", message=str(error) or "out of memory")
+    except Exception as error:
+        traceback.print_exc()
+        return Fault(kind=type(error).__name__, message=str(error))
+
+
+def main() -> None:
+    """Serve commands until the pipe closes."""
+    leave_with(int(sys.argv[2]))
+    pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    worker = Worker()
+    while True:
+        try:
+            name, arguments = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_answer(getattr(worker, name), arguments))
+
+
+if __name__ == "__main__":
+    main()

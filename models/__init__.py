@@ -1,0 +1,39 @@
+"""The models by name, as data: a model's module is imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+from shootout.errors import unknown
+from shootout.models.base import Model, Task
+
+__all__ = ["Model", "Task", "get", "names"]
+
+_MODELS = {
+    "residual_mlp": "shootout.models.residual_mlp:MODEL",
+    "digits": "shootout.models.digits:MODEL",
+}
+_HIDDEN = {
+    "permutation_probe": "shootout.models.permutation_probe:MODEL",
+    "identity": "shootout.models.identity:MODEL",
+}
+
+
+def names() -> tuple[str, ...]:
+    """Names a user may ask for; the harness's own probes are not among them."""
+    return tuple(_MODELS)
+
+
+def get(name: str) -> Model:
+    """Return the model called `name`.
+
+    Raises:
+        UsageError: no such model; says the nearest name.
+    """
+    where = {**_MODELS, **_HIDDEN}.get(name)
+    if where is None:
+        raise unknown("model", name, _MODELS)
+    module, _, attribute = where.partition(":")
+    model = getattr(importlib.import_module(module), attribute)
+    assert isinstance(model, Model)
+    return model

@@ -1,0 +1,127 @@
+"""What every model gives the harness, so that one export serves them all. NumPy only: workers load it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
+from shootout.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Parameters = Mapping[str, Value]
+"""A model's parameters, complete (as `Model.check` returns them)."""
+Forward = Callable[[Any, Arrays, Arrays, Parameters], dict[str, Array]]
+"""`forward(xp, weights, x, parameters)`: the model in an array library `xp` (numpy or jax.numpy)."""
+INT_BELOW = 2
+"""Drawn integers are 0 or 1: valid as token, token type and mask alike, whatever the vocabulary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A whole-number parameter from `low` to `high`."""
+
+    default: int
+    low: int
+    high: int
+
+    def check(self, name: str, value: Value) -> Value:
+        """Return `value`, or raise a UsageError that says what is allowed."""
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
+            raise UsageError(f"{name} must be a whole number from {self.low} to {self.high}, got {value!r}")
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneOf:
+    """A parameter that is one of a few words."""
+
+    default: str
+    choices: tuple[str, ...]
+
+    def check(self, name: str, value: Value) -> Value:
+        """Return `value`, or raise a UsageError with the nearest word that is allowed."""
+        if value not in self.choices:
+            raise unknown(name, str(value), self.choices)
+        return value
+
+
+SEED = Whole(default=0, low=0, high=2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A data set's splits that training did not see; arrays are stacked along axis 0.
+
+    Attributes:
+        calibration: by input name; for quantization and for the timed input buffers.
+        report: by input name; for the accuracy in the record, and for nothing else.
+        labels: the right class of each row of `report`.
+    """
+
+    calibration: Arrays
+    report: Arrays
+    labels: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One model as data and functions. All functions take complete parameters.
+
+    Attributes:
+        parameter_count: number of weights, by arithmetic (nothing is allocated).
+        inputs: names, shapes and dtypes at a batch size.
+        forward: the model in NumPy or jax.numpy; None where it is too big to write twice.
+        module: the torch module, architecture only; returns one tensor, named `y`.
+        trained: the torch module with its final weights, the same in every process.
+        task: the data set, or None.
+        draw: the model's own input buffers at a batch size; None: seeded standard normal ones.
+        artifacts: what a bundle of it holds; without MODULE no torch is needed.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Whole | OneOf]
+    parameter_count: Callable[[Parameters], int]
+    inputs: Callable[[Parameters, int], tuple[TensorSpec, ...]]
+    forward: Forward | None
+    module: Callable[[Parameters], nn.Module]
+    trained: Callable[[Parameters], nn.Module]
+    task: Callable[[Parameters], Task] | None = None
+    draw: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
+    artifacts: tuple[Artifact, ...] = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        """The parameters that `check({})` gives."""
+        return {name: parameter.default for name, parameter in self.parameters.items()}
+
+    def check(self, parameters: Parameters) -> dict[str, Value]:
+        """Fill in the defaults and check every value.
+
+        Raises:
+            UsageError: an unknown parameter, or a value of the wrong type or out of range.
+        """
+        for name in parameters:
+            if name not in self.parameters:
+                raise unknown("parameter", name, self.parameters)
+        complete = {**self.defaults, **parameters}
+        return {name: self.parameters[name].check(name, value) for name, value in complete.items()}
+
+
+def draw(specs: tuple[TensorSpec, ...], count: int, seed: int) -> list[dict[str, Array]]:
+    """Draw `count` seeded input sets: floats standard normal, integers 0 or 1, booleans at random."""
+    rng = np.random.default_rng(seed)
+    return [{spec.name: _tensor(rng, spec) for spec in specs} for _ in range(count)]
+
+
+def _tensor(rng: np.random.Generator, spec: TensorSpec) -> Array:
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind == "f":
+        return rng.standard_normal(spec.shape).astype(dtype)
+    return rng.integers(0, INT_BELOW, spec.shape).astype(dtype)

@@ -1,0 +1,41 @@
+"""A model that is only its interface: for the harness's own spin backend, and for tests that need no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shootout.contract import Array, Arrays, Artifact, TensorSpec
+from shootout.models.base import Model, Parameters
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WIDTH = 64
+
+
+def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
+    """One input `x`, (batch, 64)."""
+    return (TensorSpec(name="x", shape=(batch, WIDTH), dtype="float32"),)
+
+
+def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+    """`y = x`, in an array of its own."""
+    return {"y": xp.array(x["x"])}
+
+
+def module(parameters: Parameters) -> nn.Module:
+    """There is none; a bundle of this model never claims the MODULE artifact."""
+    raise NotImplementedError(f"identity has no torch module (parameters {dict(parameters)})")
+
+
+MODEL = Model(
+    name="identity",
+    description="output = input",
+    parameters={},
+    parameter_count=lambda _: 0,
+    inputs=inputs,
+    forward=forward,
+    module=module,
+    trained=module,
+    artifacts=(Artifact.FORWARD, Artifact.NONE),
+)

@@ -1,0 +1,110 @@
+"""What the suite runs on, as data: one fixture row per backend, one case per (backend, device, precision) it claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from shootout import backends
+from shootout.backends.common import require_device
+from shootout.bundle import ModelBundle
+from shootout.contract import Arm, Artifact, Device, Precision, Target, Value
+from shootout.errors import ShootoutError, SkippedArm
+from shootout.export import Request, obtain_all
+from shootout.models.permutation_probe import PROBE_BATCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixture:
+    """How the suite drives one backend.
+
+    Attributes:
+        model, parameters, batch: what it runs; small, with a batch of 2 so that a swapped axis shows.
+        options: the backend's knobs, where it needs any.
+    """
+
+    model: str = "residual_mlp"
+    parameters: Mapping[str, Value] = field(default_factory=lambda: {"d_model": 64, "n_layers": 4})
+    batch: int = 2
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+FIXTURES = {
+    "numpy": Fixture(),
+    "torch-eager": Fixture(),
+    "onnxruntime": Fixture(options={"session.set_denormal_as_zero": "0"}),
+    "spin": Fixture(model="identity", parameters={}, options={"work": "3"}),
+}
+"""A shipped backend without a row fails; a third party's gets the plain `Fixture()`."""
+
+PROBE = Request(model="permutation_probe", batch=PROBE_BATCH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One target of one backend. Picklable; bundles travel with it to the fresh process.
+
+    Attributes:
+        probe_bundle: the permutation probe; None where the backend ignores the model.
+    """
+
+    arm: Arm
+    bundle: ModelBundle
+    probe_bundle: ModelBundle | None
+
+    @property
+    def device(self) -> Device:
+        return self.arm.target.device
+
+    @property
+    def precision(self) -> Precision:
+        return self.arm.target.precision
+
+
+def targets(names: Iterable[str]) -> list[Target]:
+    """Every target that these backends say they can run."""
+    found = []
+    for name in names:
+        pairs = sorted(backends.get(name).capabilities.targets)
+        found += [Target(backend=name, device=device, precision=precision) for device, precision in pairs]
+    return found
+
+
+def has_gpu() -> bool:
+    """Whether the NVIDIA driver finds a GPU."""
+    try:
+        require_device(Device.CUDA, Device)
+    except SkippedArm:
+        return False
+    return True
+
+
+def fixture_of(backend: str) -> Fixture:
+    """The backend's row."""
+    return FIXTURES[backend] if backend in backends.SHIPPED else FIXTURES.get(backend, Fixture())
+
+
+@cache
+def case_of(target: Target) -> Case:
+    """Everything that the checks need for one target; exports on first use."""
+    row = fixture_of(target.backend)
+    bundle, probe = bundles(Request(model=row.model, parameters=row.parameters, batch=row.batch), PROBE)
+    arm = Arm(
+        target=target, model=row.model, parameters=bundle.parameters, batch=row.batch, threads=1, options=row.options
+    )
+    ignores_model = Artifact.NONE in backends.get(target.backend).capabilities.consumes
+    return Case(arm=arm, bundle=bundle, probe_bundle=None if ignores_model else probe)
+
+
+def bundles(*requests: Request) -> list[ModelBundle]:
+    """The bundles of all requests; what isn't cached is exported in one process.
+
+    Raises:
+        ShootoutError: the first that can't be exported.
+    """
+    found = obtain_all(requests)
+    for bundle in found:
+        if isinstance(bundle, ShootoutError):
+            raise bundle
+    return found  # type: ignore[return-value] # no error is among them

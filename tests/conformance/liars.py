@@ -1,0 +1,91 @@
+"""Adapters that break their promises, to prove that the suite notices. Installed as third parties by the tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout import models
+from shootout.backends.torch_eager import TorchEagerAdapter, TorchSession
+from shootout.bundle import ModelBundle
+from shootout.contract import Arm, Arrays, Artifact, Availability, Built, Capabilities, Device, Executed, Precision
+
+CPU_FP32 = frozenset({(Device.CPU, Precision.FP32)})
+
+
+class Lowering(TorchEagerAdapter):
+    """Asked for fp32, runs bf16: a runtime with a silent default. Its own account gives it away."""
+
+    name = "lowering"
+    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=CPU_FP32)
+
+    def load(self, built: Built) -> TorchSession:
+        target = replace(built.arm.target, precision=Precision.BF16)
+        return super().load(replace(built, arm=replace(built.arm, target=target)))
+
+
+class Echoing:
+    """Asked for fp32, rounds to bf16 and reports what it was asked for; reuses its output and writes to its input."""
+
+    name = "echoing"
+    capabilities = Capabilities(consumes=(Artifact.FORWARD,), targets=CPU_FP32)
+
+    def probe(self, device: Device) -> Availability:
+        return Availability(ok=device is Device.CPU)
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        return Built(arm=arm, bundle=bundle, folder=folder)
+
+    def load(self, built: Built) -> EchoingSession:
+        (built.folder / "log").write_text("loaded")
+        return EchoingSession(built)
+
+
+class EchoingSession:
+    """No checks, one shared output, an account that is an echo."""
+
+    def __init__(self, built: Built) -> None:
+        self._bundle, self._output = built.bundle, {}
+        forward, weights = models.get(built.bundle.model).forward, built.bundle.weights()
+        assert forward is not None
+        low = {name: bf16(array) for name, array in weights.items()}
+        self._run = lambda inputs: forward(np, low, inputs, built.bundle.parameters)
+
+    @cached_property
+    def executed(self) -> Executed:
+        return Executed(
+            library="echo",
+            version="1",
+            device="cpu",
+            threads=64,
+            compute_nodes_by_precision={"fp32": 1},
+            artifact_bytes=1,
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002
+        self._staged = {name: bf16(array) for name, array in inputs.items()}
+        return self._staged
+
+    def execute(self, staged: Any) -> Arrays:  # noqa: ARG002
+        for name, array in self._run(self._staged).items():
+            self._output.setdefault(name, array)[...] = array
+        return self._output
+
+    def synchronize(self) -> None:
+        pass
+
+    def fetch(self, raw: Any) -> Arrays:
+        return dict(raw)
+
+    def close(self) -> None:
+        del self._run
+
+
+def bf16(array: Any) -> Any:
+    """The array with the last 16 of its 32 bits cut off, in place."""
+    array.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
+    return array

@@ -1,0 +1,44 @@
+"""The suite itself: each check on each target of each backend that the registry knows."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from conformance.cases import FIXTURES, case_of, has_gpu
+from conformance.checks import CHECKS, run_checks
+from conformance.fresh import run_fresh
+from shootout import backends
+from shootout.contract import Availability, Device, Target
+
+
+@cache
+def faults(target: Target) -> dict[str, str]:
+    """All checks on one target, in one fresh process."""
+    found: dict[str, str] = run_fresh(run_checks, case_of(target))
+    return found
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_conforms(target: Target, check: str) -> None:
+    fault = faults(target)[check]
+    assert not fault, fault
+
+
+def probe_everywhere(backend: str) -> dict[Device, Availability]:
+    """The adapter's answer for each device, in the process this is called in."""
+    adapter = backends.get(backend)
+    return {device: adapter.probe(device) for device in Device}
+
+
+def test_probe_explains_where_it_cannot_run(backend: str) -> None:
+    devices = {device for device, _ in backends.get(backend).capabilities.targets}
+    for device, found in run_fresh(probe_everywhere, backend).items():
+        runs_here = device in devices and (device is Device.CPU or has_gpu())
+        assert found.ok == runs_here, f"{device}: {found}"
+        assert found.ok or (found.reason and found.fix), f"{device}: no reason or no fix: {found}"
+
+
+def test_every_shipped_backend_has_a_fixture() -> None:
+    assert set(FIXTURES) == set(backends.SHIPPED)

@@ -1,0 +1,88 @@
+"""The user's own ONNX file, on every backend that takes one: integers, several inputs and outputs, float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from conformance.cases import bundles
+from conformance.checks import call
+from conformance.fresh import run_fresh
+from shootout import backends, fidelity
+from shootout.bundle import ModelBundle
+from shootout.contract import Arm, Artifact, Target
+from shootout.export import Request
+
+TAKERS = [name for name in backends.names() if Artifact.ONNX in backends.get(name).capabilities.consumes]
+ROWS, WIDTH = 4, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What came out of one backend."""
+
+    outputs: list[dict[str, np.ndarray]]
+    compute: dict[str, int]
+
+
+def write(path: Path, float_type: int) -> Path:
+    """`score = table[ids] @ w + offset`, `best = argmax(score)`; the batch axis is called N."""
+    rng, dtype = np.random.default_rng(3), helper.tensor_dtype_to_np_dtype(float_type)
+    weights = {
+        "table": rng.standard_normal((ROWS, WIDTH)).astype(dtype),
+        "w": rng.standard_normal((WIDTH, WIDTH)).astype(dtype),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["table", "ids"], ["row"], axis=0),
+            helper.make_node("MatMul", ["row", "w"], ["product"]),
+            helper.make_node("Add", ["product", "offset"], ["score"]),
+            helper.make_node("ArgMax", ["score"], ["best"], axis=1, keepdims=0),
+        ],
+        "users_own",
+        [
+            helper.make_tensor_value_info("ids", TensorProto.INT64, ["N"]),
+            helper.make_tensor_value_info("offset", float_type, ["N", WIDTH]),
+        ],
+        [
+            helper.make_tensor_value_info("best", TensorProto.INT64, ["N"]),
+            helper.make_tensor_value_info("score", float_type, ["N", WIDTH]),
+        ],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    return path
+
+
+def run_file(bundle: ModelBundle, name: str, folder: Path) -> Ran:
+    """Build, load and call one backend on every input buffer, in this process."""
+    arm = Arm(target=Target(backend=name), model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+    adapter = backends.get(name)
+    session = adapter.load(adapter.build(bundle, arm, folder))
+    outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers())]
+    return Ran(outputs=outputs, compute=dict(session.executed.compute_nodes_by_precision))
+
+
+@pytest.mark.parametrize(
+    ("float_type", "precision"), [(TensorProto.FLOAT, "fp32"), (TensorProto.DOUBLE, "fp64")], ids=["float32", "float64"]
+)
+@pytest.mark.parametrize("name", TAKERS)
+def test_a_users_file_runs_and_its_precision_is_told(name: str, float_type: int, precision: str, tmp_path: Path):
+    path = write(tmp_path / "users_own.onnx", float_type)
+    (bundle,) = bundles(Request(model=str(path), batch=3))
+    built = tmp_path / "built"
+    built.mkdir()
+    ran: Ran = run_fresh(run_file, bundle, name, built)
+    found = fidelity.compare(ran.outputs, bundle.oracle_outputs())
+    assert [fidelity.check_outputs(bundle.outputs, one) for one in ran.outputs] == [None] * len(ran.outputs)
+    assert found.mismatches == 0
+    assert found.relative_l2 is not None
+    assert found.relative_l2 < 1e-6
+    assert ran.compute == {precision: 1}
+    assert {array.dtype.name for one in ran.outputs for array in one.values()} == {
+        "int64", helper.tensor_dtype_to_np_dtype(float_type).name
+    }  # fmt: skip

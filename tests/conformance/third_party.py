@@ -1,0 +1,17 @@
+"""Makes a folder look like an installed package with an entry point in the group `shootout.backends`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shootout.backends import GROUP
+
+
+def install(folder: Path, package: str, backends: dict[str, str]) -> Path:
+    """Write what an installer would: the metadata of `package`, naming each backend's `module:Class`."""
+    info = folder / f"{package.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    rows = "\n".join(f"{name} = {value}" for name, value in backends.items())
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{rows}\n")
+    return folder

@@ -1,0 +1,27 @@
+"""What all tests share: a cache of their own, and `--backend` to run the conformance suite on chosen backends only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--backend",
+        action="append",
+        metavar="NAME",
+        help="run the conformance suite on this backend only (may be repeated); one that can't run here fails",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Exports are shared within a test run, and with the test runs it starts, but never with the user's cache."""
+    folder = os.environ.get("SHOOTOUT_TEST_CACHE") or str(tmp_path_factory.mktemp("cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOOTOUT_TEST_CACHE", folder)
+        patch.setenv("SHOOTOUT_CACHE", folder)
+        yield
