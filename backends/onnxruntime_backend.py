@@ -78,6 +78,7 @@ class OnnxRuntimeSession:
     def __init__(self, built: Built) -> None:
         self._built, self._device = built, built.arm.target.device
         self._inputs, self._outputs = built.bundle.inputs, built.bundle.outputs
+        self._names = [spec.name for spec in self._outputs]
         self._session: Any = open_session(built.folder / "model.onnx", built.arm)
         self._slots: dict[int, Slot] = {}
         self._run: Callable[[Any], None] = self._session.run_with_iobinding
@@ -115,9 +116,9 @@ class OnnxRuntimeSession:
 
     def fetch(self, raw: Slot) -> Arrays:
         """Copies: on the CPU, `OrtValue.numpy` is a view of the slot's own tensor."""
-        host = (value.numpy() for value in raw.outputs)
-        copies = (array.copy() if self._device is Device.CPU else array for array in host)
-        return {spec.name: widen(array) for spec, array in zip(self._outputs, copies, strict=True)}
+        own = np.copy if self._device is Device.CPU else np.asarray
+        pairs = zip(self._names, raw.outputs, strict=True)
+        return {name: widen(own(value.numpy())) for name, value in pairs}
 
     def close(self) -> None:
         """Drop the session and its tensors."""

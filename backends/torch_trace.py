@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def float32_flags(device: Device) -> Mapping[str, Any]:
-    """Torch's holders of `fp32_precision` for convolutions and products: "ieee", "tf32", "bf16", or "none" (unset)."""
+    """Torch's holders of `fp32_precision` by kind of operation: "ieee", "tf32", "bf16", or "none" (unset)."""
     import torch
 
     backends: Any = torch.backends
     if device is Device.CUDA:
-        return {"conv": backends.cudnn.conv, "matmul": backends.cuda.matmul}
-    return {"conv": backends.mkldnn.conv, "matmul": backends.mkldnn.matmul}
+        return {"conv": backends.cudnn.conv, "rnn": backends.cudnn.rnn, "matmul": backends.cuda.matmul}
+    return {"conv": backends.mkldnn.conv, "rnn": backends.mkldnn.rnn, "matmul": backends.mkldnn.matmul}
 
 
 def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device: Device) -> Mapping[str, int]:
@@ -43,7 +43,7 @@ def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device
             name = func.overloadpacket.__name__
             operand = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
             if operand is not None and re.search(COMPUTE_OPS, name):
-                policy = fp32_precision["conv" if "conv" in name else "matmul"]
+                policy = fp32_precision[_kind(name)]
                 lowered = operand.dtype is torch.float32 and policy in ("tf32", "bf16")
                 counts[policy if lowered else precision_of(str(operand.dtype).removeprefix("torch."))] += 1
             return func(*args, **(kwargs or {}))
@@ -51,3 +51,7 @@ def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device
     with torch.no_grad(), Trace():  # type: ignore[no-untyped-call]
         module(*staged)
     return dict(counts)
+
+
+def _kind(name: str) -> str:
+    return "conv" if "conv" in name else "rnn" if re.search("rnn|lstm|gru", name) else "matmul"

@@ -224,8 +224,12 @@ def _fidelity(lines: Sequence[Played], probe: str | None) -> FidelityFigures:
     """The worst generation's error; the accuracy of the first, the only one that runs the report split."""
     worst = asdict(max((line.fidelity for line in lines), key=lambda found: found.relative_l2 or 0.0))
     accuracy = next((line.fidelity.accuracy for line in lines if line.fidelity.accuracy is not None), None)
-    finite = {key: value if value is None or math.isfinite(value) else None for key, value in worst.items()}
-    return FidelityFigures(**(finite | {"accuracy": accuracy, "probe": probe}))
+    figures: dict[str, Any] = {key: _finite(value) for key, value in worst.items()}
+    return FidelityFigures(**(figures | {"accuracy": accuracy, "probe": probe}))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
 
 
 def _timing(group: Group, label: str, scope: Scope, folder: Path) -> Timing | None:

@@ -11,11 +11,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shootout import precision
-from shootout.bundle import FILES, WEIGHTS
+from shootout.bundle import FILES, INLINE_BYTES, WEIGHTS
 from shootout.contract import Arrays, Artifact
-
-INLINE_BYTES = 1 << 30
-"""Weights above this lie beside the ONNX file: a protobuf holds at most 2 GiB."""
 
 
 def write_module(module: nn.Module, example: Arrays, folder: Path) -> None:

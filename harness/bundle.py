@@ -32,6 +32,10 @@ FILES = {
 }
 INPUTS, ORACLE, CALIBRATION, REPORT = "inputs.npz", "oracle.npz", "calibration.npz", "report.npz"
 LABELS = "labels"
+ERROR = "error.json"
+"""What an export leaves in place of a manifest: why there is no bundle."""
+INLINE_BYTES = 1 << 30
+"""Weights above this lie beside the ONNX file: a protobuf holds at most 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
-from shootout import analysis, cache, environment, export, plan, referee, samples
+from shootout import analysis, cache, environment, export, plan, samples
 from shootout.bundle import ModelBundle
-from shootout.conductor import Generation, Notes, Performance, Setback, play
+from shootout.conductor import Generation, Notes, Performance, Setback
 from shootout.contract import Arm, Availability, Built, Device
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.evidence import min_generations
@@ -24,6 +21,7 @@ from shootout.plan import PlannedGroup
 from shootout.player import LiveStage, LiveWatch
 from shootout.prepare import BuiltArm, Workshop
 from shootout.progress import Progress
+from shootout.race import Race, block_medians
 from shootout.records import Failure, Played, Prepared, Rounds, Skip
 from shootout.study import Study
 
@@ -106,33 +104,28 @@ class Campaign:
         return None
 
     def _race_group(self, index: int, group: PlannedGroup) -> bool:
-        """Play generations until the referee says that the race is over."""
+        """Play generations until the referee says that the race is over; False when time runs out first."""
         built = self.built.get(group.record.name, {})
-        rules = analysis.rules_of(group.record, self.history.header)
         known = analysis.group_of(self.history, group.record)
-        blocks = known.blocks(Scope.END_TO_END)
-        arms = {arm.label: arm for arm in group.playing if arm.label in built}
+        race = Race(
+            arms={arm.label: arm for arm in group.playing if arm.label in built},
+            rules=known.rules,
+            seed=f"{self.study.seed} {group.record.name}",
+            blocks=known.blocks(Scope.END_TO_END),
+            played=len(known.rounds),
+        )
         stage = LiveStage(built=built, placement=self.placement, logs=self.out / "logs")
         watch = LiveWatch(NoiseMeter(self.placement.arms))
-        played, last_s = len(known.rounds), 0.0
-        while True:
-            alive = [label for label in arms if (group.record.name, label) not in self.setbacks]
-            labels = referee.next_players(alive, blocks, rules, played)
-            if not labels:
-                return True
+        last_s = 0.0
+        while players := race.players():
             if not self.deadline.allows(last_s):
                 return False
-            self.progress.generation(group.record.name, played, min_generations(rules.comparisons), last_s)
-            rng = random.Random(f"{self.study.seed} {group.record.name} {played}")
+            self.progress.generation(group.record.name, race.played, min_generations(race.rules.comparisons), last_s)
             with Stopwatch() as stopwatch:
-                generation = play(played, [arms[label] for label in labels], stage, watch, rng, self._notes(group))
+                generation = race.generation(players, stage, watch, self._notes(group))
             last_s = stopwatch.seconds
             self._record(index, group, generation, last_s)
-            for performance in generation.performances:
-                medians = _block_medians(performance)[Scope.END_TO_END]
-                if medians:
-                    blocks.setdefault(performance.arm.label, {})[played] = np.array(medians)
-            played += 1
+        return True
 
     def _notes(self, group: PlannedGroup) -> Notes:
         return Notes(say=self.progress.detail, setback=lambda found: self._setback(group, found))
@@ -180,12 +173,6 @@ def _prepared(group: PlannedGroup, arm: Arm, found: BuiltArm) -> Prepared:
     )
 
 
-def _block_medians(performance: Performance) -> dict[str, tuple[float, ...]]:
-    return {
-        scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in performance.turns) for scope in Scope
-    }
-
-
 def _played(group: PlannedGroup, index: int, found: Performance, name: str) -> Played:
     return Played(
         group=group.record.name,
@@ -198,7 +185,7 @@ def _played(group: PlannedGroup, index: int, found: Performance, name: str) -> P
         executed=found.verified.executed,
         fidelity=found.verified.fidelity,
         per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()},
-        block_median_ns=_block_medians(found),
+        block_median_ns=block_medians(found),
         canary_reference_ns=found.tuned.canary_ns,
         canary_ns=tuple(turn.canary_ns for turn in found.turns),
         rss_before_bytes=found.loaded.rss_before_bytes,

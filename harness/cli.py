@@ -114,7 +114,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-def _interrupt(number: int, frame: Any) -> NoReturn:
+def _interrupt(*_: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import resource
-import shutil
-import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout import backends, cache, environment, locks, quiet
+from shootout import backends, environment, locks, quiet, surroundings
 from shootout.contract import Availability, Device
 from shootout.errors import UsageError
-from shootout.placement import Placement, place
+from shootout.placement import place
 from shootout.probing import probing
 from shootout.quiet import Quiet
+from shootout.surroundings import Folder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 AT_ONCE = 2
-"""Probes that run side by side: most of their time is import, on one CPU each."""
-ENOUGH_FREE_BYTES = 2 * 2**30
-ENOUGH_OPEN_FILES = 256
-_LIMITS = {"RLIMIT_AS": "ulimit -v", "RLIMIT_DATA": "ulimit -d", "RLIMIT_CPU": "ulimit -t", "RLIMIT_NPROC": "ulimit -u"}
+"""Probes that run side by side; most of their time is imports, on one CPU each."""
+
+Pair = tuple[str, Device]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,24 +36,14 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
-    """A folder that runs write to; `problem` is "" when it can be used."""
-
-    use: str
-    path: str
-    free_bytes: int | None
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What `shootout doctor` found, as JSON values.
+    """What `shootout doctor` found.
 
     Attributes:
         threads: compute threads an arm gets by default.
-        limits: process limits in force, by their name in `getrlimit`; unlimited ones are left out.
+        limits: process limits in force, by their name in `getrlimit`.
         lock_holder: the run that measures here now, "" when there is none.
-        advice: what would make runs possible, safer or quieter, the most important first.
+        advice: what would make runs possible, safer or quieter, what matters most first.
     """
 
     findings: tuple[Finding, ...]
@@ -72,31 +57,32 @@ class Report:
     environment: Mapping[str, Any]
 
 
-def available(pairs: Collection[tuple[str, Device]]) -> dict[tuple[str, Device], Availability]:
-    """Whether each (backend, device) works here: a tiny real session in a fresh process each. Never raises for a backend."""
-    found = {}
-    for batch in _batches(sorted(set(pairs))):
+def available(pairs: Collection[Pair]) -> dict[Pair, Availability]:
+    """Whether each (backend, device) works here, each asked in a fresh process.
+
+    A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
+    """
+    waiting = sorted(set(pairs))
+    found: dict[Pair, Availability] = {}
+    while waiting:
+        batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
         with ExitStack() as running:
-            waits = {pair: running.enter_context(probing(*pair)) for pair in batch}
-            found |= {pair: wait() for pair, wait in waits.items()}
+            answers = {pair: running.enter_context(probing(*pair)) for pair in batch}
+            found |= {pair: answer() for pair, answer in answers.items()}
     return found
-
-
-def _batches(pairs: list[tuple[str, Device]]) -> list[list[tuple[str, Device]]]:
-    return [pairs[start : start + AT_ONCE] for start in range(0, len(pairs), AT_ONCE)]
 
 
 def examine() -> Report:
     """Look at everything: first how quiet it is (about 2 s), then the backends, whose probes make noise themselves."""
     placement = place(None)
     heard = quiet.listen(placement.arms)
-    answers = available(_offered())
-    facts = environment.facts()
-    folders = (_cache_folder(), _folder("temporary files", Path(tempfile.gettempdir())))
     holder = locks.machine_lock_holder()
-    limits, memory = _limits(), environment.memory_available_bytes()
+    facts = environment.facts()
+    folders = (surroundings.cache_folder(), surroundings.look_at("temporary", Path(tempfile.gettempdir())))
+    memory, limits = environment.memory_available_bytes(), surroundings.process_limits()
+    busy = f"{holder} is measuring now: a run would wait for it, and what is heard here is mostly its noise"
     return Report(
-        findings=tuple(Finding(backend=name, device=device, availability=answers[name, device]) for name, device in answers),
+        findings=_findings(),
         quiet=heard,
         threads=placement.threads,
         folders=folders,
@@ -104,11 +90,73 @@ def examine() -> Report:
         limits=limits,
         lock_holder=str(holder) if holder else "",
         advice=(
-            *_room(folders, memory),
-            *_limit_advice(limits),
-            *([f"{holder} is measuring now: a run would wait for it, and the figures here are its noise"] if holder else []),
-            *_placement_advice(placement, facts["cpu"]),
+            *surroundings.room_advice(folders, memory),
+            *surroundings.limit_advice(limits),
+            *([busy] if holder else []),
+            *surroundings.cpu_advice(placement, facts["cpu"]),
             *quiet.advice(heard),
         ),
         environment=facts,
     )
+
+
+def _findings() -> tuple[Finding, ...]:
+    """Every backend on every device it has code for, in the registry's order."""
+    devices = {name: _devices(name) for name in backends.names()}
+    answers = available([(name, device) for name, known in devices.items() for device in known])
+    return tuple(
+        Finding(backend=name, device=device, availability=answers[name, device])
+        for name, known in devices.items()
+        for device in known
+    )
+
+
+def _devices(name: str) -> list[Device]:
+    try:
+        return sorted({device for device, _ in backends.get(name).capabilities.targets})
+    except UsageError:
+        return [Device.CPU]  # a name claimed twice: its probe will say so
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """The report as JSON values."""
+    return asdict(report)
+
+
+def render(report: Report) -> RenderableType:
+    """The report for people: a table of backends, what to install, how quiet it is, what would help."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("backend", "device", "", "version", "why", box=None, pad_edge=False)
+    for finding in report.findings:
+        found = finding.availability
+        row = (finding.backend, finding.device, "works" if found.ok else "missing", found.version, found.reason)
+        # Texts, because a library's own words may look like markup.
+        table.add_row(*map(Text, row))
+    lines = [*_fixes(report), "", *_summary(report), *(f"advice: {line}" for line in report.advice)]
+    return Group(table, *map(Text, lines))
+
+
+def _fixes(report: Report) -> list[str]:
+    """One line per fix, behind the backends that it helps."""
+    helped: dict[str, list[str]] = {}
+    for finding in report.findings:
+        if not finding.availability.ok:
+            helped.setdefault(finding.availability.fix, []).append(f"{finding.backend}:{finding.device}")
+    return [f"fix for {', '.join(names)}: {fix}" for fix, names in helped.items()]
+
+
+def _summary(report: Report) -> list[str]:
+    cpu, heard = report.environment["cpu"], report.quiet
+    shares = {"steal": heard.steal_share, "cpu pressure": heard.pressure_share}
+    told = [f"{name} {'not told' if share is None else f'{share:.1%}'}" for name, share in shares.items()]
+    throttled = "not told" if heard.throttled is None else f"{heard.throttled} times"
+    noise = [*told, f"throttled {throttled}", f"canary p95 {heard.canary_p95_ratio - 1:.1%} over its median"]
+    cpus = f"CPUs allowed: {len(cpu['allowed_cpus'])}, threads an arm: {report.threads}"
+    memory = f"memory free: {report.memory_available_bytes / 2**30:.1f} GiB"
+    return [
+        f"machine: {cpu['model']}, {cpus}, {memory}",
+        f"noise: {', '.join(noise)}".replace("%", " %"),
+    ]

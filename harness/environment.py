@@ -101,7 +101,7 @@ def required(requirements: Iterable[str]) -> set[str]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package runs from, with "-dirty" when files differ; None when it is no checkout."""
+    """The commit of the checkout this package runs from, with "-dirty" when files differ; None outside of one."""
     here = Path(__file__).resolve()
     # Tracked, or it would be the commit of a project that merely keeps its virtual environment inside.
     if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:

@@ -26,6 +26,7 @@ T_PRIOR = 9.0
 """g: the prior variance of the t half, in units of the variance between generations; wide effects, as ours are."""
 MAX_ESTIMATE = 1_000
 """Beyond so many generations "can't tell" says no number: nobody would wait for them."""
+_VISIBLE_STEP = 1e-5
 _MAX_EXPONENT = math.log(np.finfo(float).max)
 
 
@@ -190,6 +191,31 @@ def compare(log_ratios: Array, *, alpha: float, bias_floor: float, same_within: 
         generations=x.size,
         generations_needed=needed,
     )
+
+
+def smallest_visible(sd: float, generations: int, *, alpha: float, bias_floor: float) -> float | None:
+    """The smallest difference (0.02 = 2 %) that so many generations call `slower`, at this SD between generations.
+
+    Args:
+        sd: standard deviation of the log ratio between generations.
+        alpha: see `bonferroni`.
+        bias_floor: see `judge`.
+
+    Returns:
+        None where even a doubling gets no verdict.
+    """
+    noise = sd * _normal_scores(generations)
+
+    def seen(share: float) -> bool:
+        return judge(*interval(math.log1p(share) + noise, alpha), bias_floor=bias_floor) is Verdict.SLOWER
+
+    hidden, share = 0.0, 1.0
+    if not seen(share):
+        return None
+    while share - hidden > _VISIBLE_STEP:
+        middle = (hidden + share) / 2
+        hidden, share = (hidden, middle) if seen(middle) else (middle, share)
+    return share
 
 
 def race_over(against_baseline: Comparison, against_leader: Comparison) -> bool:

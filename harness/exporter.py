@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shootout import models
-from shootout.bundle import CALIBRATION, INPUTS, LABELS, ORACLE, REPORT, WEIGHTS, ModelBundle, sha256
+from shootout.bundle import CALIBRATION, ERROR, INPUTS, LABELS, ORACLE, REPORT, WEIGHTS, ModelBundle, sha256
 from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
@@ -28,13 +28,10 @@ from shootout.models.base import Model, Parameters, Task, draw
 from shootout.oracle import require_telling
 from shootout.tensorsets import save_sets
 
-ERROR = "error.json"
 INPUT_SEED, CALIBRATION_SEED = 1, 2
 CALIBRATION_ROWS = 256
 CALIBRATION_BYTES = 64 << 20
 """Drawn calibration sets together stay below this, but there are at least as many as input buffers."""
-NO_WEIGHTS = (2).to_bytes(8, "little") + b"{}"
-"""An empty safetensors file: a header of two bytes."""
 EXTRAS = {"sklearn": "models", "onnxruntime": "onnxruntime"}
 
 
@@ -117,16 +114,20 @@ def _of_model(job: Mapping[str, Any], folder: Path) -> ModelBundle:
 def _artifacts(
     model: Model, parameters: Parameters, buffers: list[dict[str, Array]], folder: Path
 ) -> tuple[list[dict[str, Array]], Mapping[str, float | None]]:
-    if Artifact.MODULE not in model.artifacts:
-        assert model.forward
-        (folder / WEIGHTS).write_bytes(NO_WEIGHTS)
-        wide = [{name: array.astype(np.float64) for name, array in one.items()} for one in buffers]
-        return [model.forward(np, {}, one, parameters) for one in wide], {Precision.FP32: FP32_BAND_FLOOR}
+    if model.write is not None:
+        assert model.forward, f"{model.name} writes its own artifacts, so its forward is the oracle"
+        weights = _wide(model.write(folder))
+        oracle = [model.forward(np, weights, _wide(one), parameters) for one in buffers]
+        return oracle, {Precision.FP32: FP32_BAND_FLOOR}
     from shootout import artifacts
 
     module = model.trained(parameters)
     artifacts.write_module(module, buffers[0], folder)
     return artifacts.oracle_and_bands(module, buffers)
+
+
+def _wide(arrays: Arrays) -> dict[str, Array]:
+    return {name: array.astype(np.float64) for name, array in arrays.items()}
 
 
 def _batches(splits: Arrays, batch: int) -> list[dict[str, Array]]:

@@ -34,7 +34,7 @@ def cpu_facts() -> dict[str, Any]:
     allowed = allowed_cpus()
     return {
         "model": cpu_model(),
-        "vendor": host.vendor,
+        "vendor": table.get("vendor_id") or host.vendor,
         "microarchitecture": host.name,
         "flags": [flag for flag in FLAGS if flag in flags],
         "physical_cores": psutil.cpu_count(logical=False),

@@ -9,14 +9,13 @@ import onnx
 from onnx import ModelProto, TensorProto, ValueInfoProto
 from onnx.external_data_helper import load_external_data_for_model
 
+from shootout.bundle import INLINE_BYTES
 from shootout.contract import TensorSpec
 from shootout.errors import ModelError, UsageError, unknown
 from shootout.onnxweights import external_files, parse
 
 BATCH_AXES = ("batch", "batch_size", "N")
 """The first of these that is a symbolic axis gets the batch size; no other axis is ever guessed."""
-INLINE_BYTES = 1 << 30
-"""Weights above this lie beside the file: a protobuf holds at most 2 GiB."""
 DTYPES = frozenset(
     "FLOAT DOUBLE FLOAT16 BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split()  # noqa: SIM905
 )

@@ -1,4 +1,4 @@
-"""Does a backend work here? Asked in a fresh process, because a broken library may crash, hang or print, not just raise.
+"""Does a backend work here? Asked in a fresh process: a broken library may crash, hang or print, not just raise.
 
 Run as `python -m shootout.probing BACKEND DEVICE PARENT_PID`; the answer is one JSON object on standard output, and
 whatever the library itself prints goes to standard error.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import IO
@@ -69,10 +69,8 @@ def _fix(backend: str) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
     if process.stdout:
         process.stdout.close()

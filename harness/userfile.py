@@ -101,13 +101,17 @@ def _run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Arra
     try:
         session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise ModelError(f"ONNX Runtime can't load {name}: {error}") from error
+        raise ModelError(f"ONNX Runtime can't load {name}: {_one_line(error)}") from error
     names = [output.name for output in session.get_outputs()]
     try:
         return [dict(zip(names, session.run(names, dict(one)), strict=True)) for one in inputs]
     except Exception as error:
         hint = "drawn integers are 0 or 1: if that doesn't fit, give real inputs with --inputs data.npz"
-        raise ModelError(f"ONNX Runtime can't run {name}: {error}; {hint}") from error
+        raise ModelError(f"ONNX Runtime can't run {name}: {_one_line(error)}; {hint}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:

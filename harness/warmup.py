@@ -20,6 +20,8 @@ MIN_SEGMENT = 5
 _NEIGHBOURS = 4
 """On each side: up to four outliers in a row are lone ones, five are a change."""
 _CLIP_SD = 4.0
+_COARSEST_CLOCK = 0.01
+"""A clock's step is at most 1 % of a reading; levels further apart than that differ in fact."""
 
 
 def steady_from(latency_ns: Array) -> int | None:
@@ -45,7 +47,7 @@ def _without_steps(latency_ns: Array) -> Array:
     at_least_1_ns = np.maximum(latency_ns, 1.0)
     levels = np.unique(at_least_1_ns)
     step = float(np.diff(levels).min()) if levels.size > 1 else 1.0
-    spread = min(step, float(levels[0]))
+    spread = min(step, _COARSEST_CLOCK * float(levels[0]))
     return at_least_1_ns + np.random.default_rng(0).uniform(-spread / 2, spread / 2, latency_ns.size)
 
 

@@ -6,6 +6,7 @@ command with one message. Run as `python -m shootout.worker FD PARENT_PID` by `s
 
 from __future__ import annotations
 
+import statistics
 import sys
 import traceback
 from array import array
@@ -21,7 +22,9 @@ from shootout.bundle import ModelBundle
 from shootout.constants import (
     BLOCK_CALLS,
     BLOCK_NS,
+    CANARY_CHANCES,
     CANARY_READINGS,
+    CANARY_SLOWDOWN,
     LEAD_IN_CALLS,
     LEAD_IN_NS,
     LONG_CALL_NS,
@@ -55,10 +58,9 @@ class Worker:
     def probe(self, built: Built) -> str:
         """Which float precision the permutation probe finds in this arm's hands."""
         session = backends.get(built.arm.target.backend).load(built)
-        inputs = built.bundle.input_buffers()[0]
-        outputs = session.fetch(_run(session, inputs))
+        outputs = session.fetch(_run(session, built.bundle.input_buffers()[0]))
         session.close()
-        return fidelity.read_probe(inputs, outputs)
+        return fidelity.read_probe(built.bundle.input_buffers()[0], outputs)
 
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
@@ -101,13 +103,13 @@ class Worker:
         """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
         call_ns = {scope: self._glance(scope) for scope in Scope}
         per_reading = {scope: max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()}
-        pace = min(canary() for _ in range(CANARY_READINGS))
+        pace = statistics.median_low(canary() for _ in range(CANARY_READINGS))
         self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns, canary_ns=pace)
         return self._tuned
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
         """One block per scope, in the order given, each after its lead-in."""
-        pace = canary()
+        pace = self._pace()
         with measure.quiet_collector():
             latency = {scope: self._block(scope) for scope in scopes}
         return Turn(latency_ns=latency, canary_ns=pace)
@@ -124,6 +126,12 @@ class Worker:
     def _ready(self) -> Session:
         assert self._session is not None, "load comes first"
         return self._session
+
+    def _pace(self) -> int:
+        """The canary now; a slow one gets a second chance, since only a slowdown that lasts disturbs a block."""
+        assert self._tuned is not None, "tune comes first"
+        slow_ns = CANARY_SLOWDOWN * self._tuned.canary_ns
+        return next((pace for _ in range(CANARY_CHANCES) if (pace := canary()) <= slow_ns), canary())
 
     def _glance(self, scope: Scope) -> float:
         with measure.quiet_collector():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,7 +82,9 @@ class Model:
         trained: the torch module with its final weights, the same in every process.
         task: the data set, or None.
         draw: the model's own input buffers at a batch size; None: seeded standard normal ones.
-        artifacts: what a bundle of it holds; without MODULE no torch is needed.
+        artifacts: what a bundle of it holds.
+        write: writes the artifacts (safetensors weights among them) into a folder by itself and returns the weights,
+            for a model that must not need torch; None: they are traced from `trained`.
     """
 
     name: str
@@ -95,6 +98,7 @@ class Model:
     task: Callable[[Parameters], Task] | None = None
     draw: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     artifacts: tuple[Artifact, ...] = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)
+    write: Callable[[Path], dict[str, Array]] | None = None
 
     @property
     def defaults(self) -> dict[str, Value]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shootout.bundle import WEIGHTS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.models.base import Model, Parameters
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 WIDTH = 64
+NO_WEIGHTS = (2).to_bytes(8, "little") + b"{}"
+"""An empty safetensors file: a header of two bytes."""
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
@@ -28,6 +32,12 @@ def module(parameters: Parameters) -> nn.Module:
     raise NotImplementedError(f"identity has no torch module (parameters {dict(parameters)})")
 
 
+def write(folder: Path) -> dict[str, Array]:
+    """No weights."""
+    (folder / WEIGHTS).write_bytes(NO_WEIGHTS)
+    return {}
+
+
 MODEL = Model(
     name="identity",
     description="output = input",
@@ -38,4 +48,5 @@ MODEL = Model(
     module=module,
     trained=module,
     artifacts=(Artifact.FORWARD, Artifact.NONE),
+    write=write,
 )

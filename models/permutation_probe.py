@@ -7,11 +7,13 @@ last row holds 2^17, which is beyond FP16's range. Every second column is 1.0, s
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.contract import Array, Arrays, TensorSpec
+from shootout.bundle import FILES, WEIGHTS
+from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import UsageError
 from shootout.models.base import Model, Parameters
 
@@ -25,6 +27,7 @@ OVERFLOW = 2.0**17
 PROBE_BATCH = len(PROBE_ROWS) + 1
 ORDER: Array = np.random.default_rng(17).permutation(WIDTH)
 """Output column j is input column ORDER[j]."""
+ONNX, OPSET, IR = FILES[Artifact.ONNX], 18, 10
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
@@ -56,12 +59,31 @@ def module(parameters: Parameters) -> nn.Module:  # noqa: ARG001
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """The permutation matrix: row j has its 1 in column ORDER[j]."""
+    """The permutation matrix as a module."""
     import torch
 
     model = module(parameters)
-    model.load_state_dict({"linear.weight": torch.eye(WIDTH)[torch.from_numpy(ORDER)]})
+    model.load_state_dict({"linear.weight": torch.from_numpy(weight())})
     return model
+
+
+def weight() -> Array:
+    """The permutation matrix: row j has its 1 in column ORDER[j]."""
+    return np.eye(WIDTH, dtype=np.float32)[ORDER]
+
+
+def write(folder: Path) -> dict[str, Array]:
+    """Weights and ONNX without torch, so that a machine with ONNX Runtime alone has its proof too."""
+    from onnx import TensorProto, helper, numpy_helper, save
+    from safetensors.numpy import save_file
+
+    save_file({"linear.weight": weight()}, folder / WEIGHTS)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [PROBE_BATCH, WIDTH]) for name in ("x", "y")]
+    node = helper.make_node("Gemm", ["x", "linear.weight"], ["y"], transB=1)
+    stored = [numpy_helper.from_array(weight(), "linear.weight")]
+    graph = helper.make_graph([node], "permutation_probe", ends[:1], ends[1:], stored)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR), folder / ONNX)
+    return {"linear.weight": weight()}
 
 
 MODEL = Model(
@@ -74,4 +96,6 @@ MODEL = Model(
     module=module,
     trained=trained,
     draw=draw,
+    artifacts=(Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX),
+    write=write,
 )

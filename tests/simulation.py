@@ -1,22 +1,26 @@
 """Seeded worlds in which the truth is known, for the tests of the statistics and for `tests/bench/simulate.py`.
 
 They draw the log ratio of each generation directly (what a conductor would hand to `evidence.compare`), so thousands of
-runs of 20 generations take seconds. All functions of the package are used as they are: nothing is vectorised anew.
+runs of 20 generations take seconds. The package's own functions are called on them, never a faster copy of these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from shootout.constants import BIAS_FLOOR, MAX_GENERATIONS
+
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, ROUNDS
 from shootout.contract import Array
 from shootout.evidence import Verdict, bonferroni, interval, judge, min_generations
+from shootout.referee import Rules, comparison, next_players
 
 SD = 0.003
-"""The generation SD to which MEASUREMENT.md's power targets refer."""
+"""The generation SD to which the power targets refer."""
+PINNED_SD = 0.006
+"""The generation SD that pinned arms had on the machine where the method was tried (0.5 to 0.65 %)."""
 Noise = Callable[[np.random.Generator, int], Array]
 
 
@@ -24,8 +28,12 @@ def _bad_generations(rng: np.random.Generator, n: int) -> Array:
     return rng.standard_normal(n) * np.where(rng.random(n) < 0.07, 10.0, 1.0)
 
 
-def _one_sided(rng: np.random.Generator, n: int) -> Array:
+def _bad_and_slower(rng: np.random.Generator, n: int) -> Array:
     return rng.standard_normal(n) + np.where(rng.random(n) < 0.07, rng.uniform(3, 30, n), 0.0)
+
+
+def _loaded_midway(rng: np.random.Generator, n: int) -> Array:
+    return rng.standard_normal(n) * np.where(np.arange(n) < rng.integers(n), 1.0, 10.0)
 
 
 def _gamma(shape: float, median: float) -> Noise:
@@ -34,13 +42,45 @@ def _gamma(shape: float, median: float) -> Noise:
 
 NOISES: dict[str, Noise] = {
     "gaussian": lambda rng, n: rng.standard_normal(n),
-    "7 % bad generations, SD x10": _bad_generations,
-    "7 % bad generations, all slower": _one_sided,
-    "Student t, 3 degrees": lambda rng, n: rng.standard_t(3, n),
-    "skewness 0.5": _gamma(16, 15.6679),
-    "skewness 1": _gamma(4, 3.67206),
+    "7 % bad generations": _bad_generations,
+    "7 % bad, all slower": _bad_and_slower,
+    "loaded midway": _loaded_midway,
+    "Student t, 3 df": lambda rng, n: rng.standard_t(3, n),
+    "skewness 0.5": _gamma(16, 15.6680),
+    "skewness 1": _gamma(4, 3.6721),
 }
-"""Noise of one generation by name, in units of the SD of its good generations; the median is 0 (`all slower`: nearly)."""
+"""Noise of a generation, median 0, in units of the SD of the good generations; bad ones have ten times that."""
+
+
+def draw(noise: str, *, runs: int, seed: int, sd: float = SD) -> Iterator[Array]:
+    """`runs` tapes of 20 log ratios whose true value is 0."""
+    rng = np.random.default_rng(seed)
+    for _ in range(runs):
+        yield sd * NOISES[noise](rng, MAX_GENERATIONS)
+
+
+def share(events: Iterable[bool]) -> float:
+    """How often they are true."""
+    return float(np.mean(list(events)))
+
+
+def ever_misses(x: Array, alpha: float = ALPHA) -> bool:
+    """Whether at any look the interval misses the truth, 0: the worst moment to stop that there can be."""
+    intervals = (interval(x[:n], alpha) for n in range(min_generations(1), x.size + 1))
+    return any(not low <= 0 <= high for low, high in intervals)
+
+
+def t_test_ever_rejects(x: Array) -> bool:
+    """The drill: a t-test for a fixed sample, looked at after each generation until p < α."""
+    from scipy.stats import ttest_1samp
+
+    return any(ttest_1samp(x[:n], 0.0).pvalue < ALPHA for n in range(min_generations(1), x.size + 1))
+
+
+def rounds_as_generations(generations: Array, rng: np.random.Generator) -> Array:
+    """The other drill: each generation's rounds handed over as if each were a generation."""
+    rounds = generations[:, None] + SD * rng.standard_normal((generations.size, ROUNDS))
+    return rounds.reshape(-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,64 +93,134 @@ class Stop:
     verdict: Verdict
 
 
-def draw(noise: str, *, runs: int, seed: int, effect: float = 0.0, sd: float = SD) -> Iterator[Array]:
-    """`runs` tapes of 20 log ratios whose true value is `effect`."""
-    rng = np.random.default_rng(seed)
-    for _ in range(runs):
-        yield effect + sd * NOISES[noise](rng, MAX_GENERATIONS)
-
-
-def run_until_decided(x: Array, comparisons: int = 1, bias_floor: float = BIAS_FLOOR) -> Stop:
-    """Look after each generation, as the conductor does, and stop at the first verdict or at the end of the tape."""
+def run_until_decided(x: Array, comparisons: int = 1) -> Stop:
+    """Look after each generation and stop at the first verdict, or at the end of the tape."""
     for n in range(min_generations(comparisons), x.size + 1):
         low, high = interval(x[:n], bonferroni(comparisons))
-        verdict = judge(low, high, bias_floor=bias_floor)
+        verdict = judge(low, high, bias_floor=BIAS_FLOOR)
         if verdict is not Verdict.CANT_TELL:
             break
     return Stop(generations=n, low=low, high=high, verdict=verdict)
-
-
-def ever_misses(x: Array, truth: float, alpha: float = 0.05) -> bool:
-    """Whether at any look the interval misses the truth: stopping there is the worst stopping rule there can be."""
-    intervals = (interval(x[:n], alpha) for n in range(4, x.size + 1))
-    return any(not low <= truth <= high for low, high in intervals)
-
-
-def t_test_ever_rejects(x: Array, truth: float, alpha: float = 0.05) -> bool:
-    """The drill: a fixed-sample t-test looked at after each generation, as the usual tools are used."""
-    from scipy.stats import ttest_1samp
-
-    return any(ttest_1samp(x[:n], truth).pvalue < alpha for n in range(4, x.size + 1))
-
-
-def share(events: Iterator[bool]) -> float:
-    """How often they are true."""
-    return float(np.mean(list(events)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """Shares over many runs with one true effect, and the median generations to the stop."""
 
-    decided_right: float
+    right: float
     wrong_direction: float
+    same: float
     covered: float
     median_generations: float
 
 
 def tally(noise: str, *, effect: float, runs: int, seed: int, comparisons: int = 1, sd: float = SD) -> Tally:
-    """Run the stopping rule over `runs` tapes with the ratio 1 + `effect` on a random side."""
-    sides = np.random.default_rng(seed + 1).choice([-1.0, 1.0], size=runs)
-    truth = math.log1p(effect)
-    stops = []
-    for side, x in zip(sides, draw(noise, runs=runs, seed=seed, sd=sd), strict=True):
-        stop = run_until_decided(x + side * truth, comparisons)
-        right, wrong = (Verdict.SLOWER, Verdict.FASTER) if side > 0 else (Verdict.FASTER, Verdict.SLOWER)
-        stops.append((stop.verdict is right, stop.verdict is wrong, stop.low <= side * truth <= stop.high, stop.generations))
-    right_share, wrong_share, covered, _ = np.mean(np.array(stops, dtype=float), axis=0)
+    """Run the stopping rule on tapes whose true ratio is 1 + `effect`, or its inverse, on a random side.
+
+    `right` counts the verdict on the side of the effect (any side's first, slower, where the effect is 0).
+    """
+    sides = np.random.default_rng(seed + 1).choice([-1, 1], size=runs)
+    truths = sides * math.log1p(effect)
+    tapes = draw(noise, runs=runs, seed=seed, sd=sd)
+    stops = [run_until_decided(x + truth, comparisons) for x, truth in zip(tapes, truths, strict=True)]
+    toward = [(Verdict.FASTER, Verdict.SLOWER)[::side] for side in sides]
     return Tally(
-        decided_right=right_share,
-        wrong_direction=wrong_share,
-        covered=covered,
-        median_generations=float(np.median([generations for *_, generations in stops])),
+        right=share(stop.verdict is right for stop, (_, right) in zip(stops, toward, strict=True)),
+        wrong_direction=share(stop.verdict is wrong for stop, (wrong, _) in zip(stops, toward, strict=True)),
+        same=share(stop.verdict is Verdict.SAME for stop in stops),
+        covered=share(stop.low <= truth <= stop.high for stop, truth in zip(stops, truths, strict=True)),
+        median_generations=float(np.median([stop.generations for stop in stops])),
     )
+
+
+CLOSE_RIVAL_MS = (1.0, 0.99, 1.08, 1.2, 1.35, 1.6)
+"""Six arms, the baseline first: one rival 1 % faster than it, four clearly slower ones. This is what racing is for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """One group's run: generations each arm played, and the verdicts against the baseline (the first arm)."""
+
+    generations: tuple[int, ...]
+    verdicts: tuple[Verdict, ...]
+
+    def calls(self, times_ms: Sequence[float]) -> int:
+        """Timed calls: blocks of 10 ms or 5 calls, whichever is more, 12 in a generation."""
+        blocks = (max(5, math.ceil(10 / ms)) for ms in times_ms)
+        return sum(ROUNDS * block * n for block, n in zip(blocks, self.generations, strict=True))
+
+
+def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PINNED_SD) -> Race:
+    """Run a group by the referee's rule; with `leaving=False` nobody leaves early, which is plain round-robin.
+
+    Both play the same seeded tape until all verdicts are in, so that both ask for the same confidence.
+    """
+    noise = np.random.default_rng(seed).standard_normal((MAX_GENERATIONS, len(times_ms)))
+    tape = np.array(times_ms) * np.exp(sd / math.sqrt(2) * noise)
+    labels = [f"arm {i}" for i in range(len(times_ms))]
+    rules = Rules(
+        baseline=labels[0],
+        sentinel=None,
+        comparisons=len(labels) - 1,
+        max_generations=MAX_GENERATIONS,
+        bias_floor=BIAS_FLOOR,
+    )
+    blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
+    players, played = labels, 0
+    while found := next_players(players, blocks, rules, played):
+        players = found if leaving else labels
+        for label in players:
+            blocks[label][played] = tape[played, labels.index(label)][None]
+        played += 1
+    return Race(
+        generations=tuple(len(blocks[label]) for label in labels),
+        verdicts=tuple(comparison(blocks, label, labels[0], rules).verdict for label in labels[1:]),
+    )
+
+
+def race_share(times_ms: Sequence[float], *, runs: int, seed: int, sd: float = PINNED_SD) -> tuple[float, float]:
+    """The calls of a race as a share of those of round-robin, and how often both give the same verdicts."""
+    seeds = range(seed, seed + runs)
+    races = [(race(times_ms, seed=s, leaving=True, sd=sd), race(times_ms, seed=s, leaving=False, sd=sd)) for s in seeds]
+    raced, plain = (sum(pair[i].calls(times_ms) for pair in races) for i in (0, 1))
+    return raced / plain, share(a.verdicts == b.verdicts for a, b in races)
+
+
+STEADY = (
+    "constant",
+    "outliers 1 %",
+    "outliers up to x50",
+    "bimodal",
+    "periodic",
+    "coarse clock",
+    "skewed",
+    "AR(1)",
+)
+"""Tapes of `latencies` that are steady from the first call."""
+
+
+def latencies(kind: str, *, calls: int, seed: int) -> Array:
+    """A warm-up tape: int64 ns for each call, 3 % lognormal noise around 170 us unless its name says otherwise."""
+    rng, at = np.random.default_rng(seed), np.arange(calls)
+    noise = np.exp(0.03 * rng.standard_normal(calls))
+    outlier = rng.random(calls) < 0.01
+    shapes: dict[str, Callable[[], Array]] = {
+        "constant": lambda: noise,
+        "outliers 1 %": lambda: noise * np.where(outlier, rng.uniform(1.5, 5, calls), 1),
+        "outliers up to x50": lambda: noise * np.where(outlier, rng.uniform(1.5, 50, calls), 1),
+        "bimodal": lambda: noise * np.where(rng.random(calls) < 0.3, 1.2, 1),
+        "periodic": lambda: noise * np.where(at % 8 == 0, 1.2, 1),
+        "coarse clock": lambda: np.round(noise * 17) / 17,
+        "skewed": lambda: 1 + 0.05 * np.exp(rng.standard_normal(calls)),
+        "AR(1)": lambda: np.exp(np.convolve(0.03 * rng.standard_normal(calls), 0.5 ** np.arange(30))[:calls]),
+        "cold first call": lambda: noise * np.where(at < 1, 30, 1),
+        "20 % step at 1/4": lambda: noise * np.where(at < calls / 4, 1.2, 1),
+        "20 % step at 1/4 with outliers": lambda: noise * np.where(at < calls / 4, 1.2, 1) * np.where(outlier, 3, 1),
+        "20 % step at 3/4": lambda: noise * np.where(at < calls * 3 / 4, 1.2, 1),
+        "5 % step at 3/4": lambda: noise * np.where(at < calls * 3 / 4, 1.05, 1),
+        "slow start": lambda: noise * (1 + 0.5 * np.exp(-at / (calls / 10))),
+        "start as long as the tape": lambda: noise * (1 + 0.5 * np.exp(-at / (calls / 2))),
+        "20 % drift": lambda: noise * (1 + 0.2 * at / calls),
+        "random walk": lambda: noise * np.exp(np.cumsum(0.02 * rng.standard_normal(calls))),
+    }
+    return np.round(170_000 * shapes[kind]()).astype(np.int64)

@@ -317,7 +317,7 @@ def test_a_shape_that_depends_on_values_is_refused(tmp_path: Path):
 def test_drawn_inputs_that_do_not_fit_point_to_real_ones(tmp_path: Path):
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
     path = write(tmp_path / "m.onnx", nodes, [value("x", (2, 6)), value("shape", (2,), I64)], [value("y", None)])
-    with pytest.raises(ModelError, match=r"ONNX Runtime can't run m\.onnx: .*give real inputs with --inputs data\.npz"):
+    with pytest.raises(ModelError, match=r"(?s)can't run m\.onnx: .*give real inputs with --inputs data\.npz"):
         take(path, tmp_path)
     np.savez(tmp_path / "d.npz", x=np.ones((3, 2, 6), np.float32), shape=np.array([[4, 3]] * 3))
     assert take(path, tmp_path, npz=tmp_path / "d.npz").outputs[0].shape == (4, 3)
@@ -339,12 +339,14 @@ def test_the_band_follows_the_models_sensitivity(tmp_path: Path):
     calm = take(linear(tmp_path / "calm.onnx"), tmp_path)
     assert calm.band == 1e-5
     nodes = [
-        helper.make_node("Add", ["x", "big"], ["a"]),
-        helper.make_node("Sub", ["a", "big"], ["y"]),
+        helper.make_node("MatMul", ["x", "a"], ["xa"]),
+        helper.make_node("MatMul", ["x", "b"], ["xb"]),
+        helper.make_node("Sub", ["xa", "xb"], ["y"]),
     ]
-    big = {"big": np.full((1, 50), 1e4, np.float32)}
-    path = write(tmp_path / "cancel.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], big)
-    assert 1e-4 < take(path, tmp_path).band < 0.1
+    b = np.full((50, 50), 1e4, np.float32)
+    a = b + np.random.default_rng(0).standard_normal((50, 50)).astype(np.float32)
+    path = write(tmp_path / "cancel.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], {"a": a, "b": b})
+    assert 1e-3 < take(path, tmp_path).band < 0.1
 
 
 def test_a_chaotic_model_is_refused(tmp_path: Path):
@@ -394,7 +396,7 @@ def test_real_inputs_come_as_one_set_or_as_many(tmp_path: Path):
         ({"x": X, "input.1": IDS, "z": X}, "got ['input.1', 'x', 'z']"),
         (
             {"x": X.T, "input.1": IDS},
-            "input 'x': expected float32[2, 3], or K of them along a leading axis; got float32[3, 2]",
+            "expected float32[2, 3], or K of them along a leading axis; got float32[3, 2]",
         ),
         ({"x": X[0], "input.1": IDS}, "got float32[3]"),
         ({"x": X[None, None], "input.1": IDS}, "got float32[1, 1, 2, 3]"),
@@ -402,7 +404,7 @@ def test_real_inputs_come_as_one_set_or_as_many(tmp_path: Path):
         ({"x": X, "input.1": IDS.astype(np.int32)}, "input 'input.1': expected int64[2]"),
         (
             {"x": np.where(X == 4, np.nan, X).astype(np.float32), "input.1": IDS},
-            "expected numbers, got NaN in 1 places",
+            "got NaN in 1 places",
         ),
         ({"x": np.stack([X, X]), "input.1": np.stack([IDS] * 3)}, "the same number of sets, at least one"),
         ({"x": np.stack([X, X]), "input.1": IDS}, "the same number of sets, at least one"),

@@ -9,7 +9,7 @@ from functools import cache
 from shootout import backends
 from shootout.backends.common import require_device
 from shootout.bundle import ModelBundle
-from shootout.contract import Arm, Artifact, Device, Precision, Target, Value
+from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target, Value
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export import Request, obtain_all
 from shootout.models.permutation_probe import PROBE_BATCH
@@ -78,6 +78,12 @@ def has_gpu() -> bool:
     except SkippedArm:
         return False
     return True
+
+
+def probe_everywhere(backend: str) -> dict[Device, Availability]:
+    """The adapter's answer for each device, in the process this is called in."""
+    adapter = backends.get(backend)
+    return {device: adapter.probe(device) for device in Device}
 
 
 def fixture_of(backend: str) -> Fixture:

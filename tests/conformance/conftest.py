@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.cases import has_gpu, targets
+from conformance.cases import has_gpu, probe_everywhere, targets
+from conformance.fresh import run_fresh
 from shootout import backends
-from shootout.contract import Device
+from shootout.contract import Device, Target
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The asked-for backends, and their targets: CUDA ones where there is a GPU (elsewhere they have to explain)."""
+    """The asked-for backends, and their targets; CUDA ones where they can run (elsewhere they have to explain)."""
     asked = metafunc.config.getoption("--backend") or backends.names(hidden=True)
     if "backend" in metafunc.fixturenames:
         metafunc.parametrize("backend", asked)
     if "target" in metafunc.fixturenames:
-        found = [target for target in targets(asked) if target.device is Device.CPU or has_gpu()]
+        must = bool(metafunc.config.getoption("--backend"))
+        found = [target for target in targets(asked) if _is_tested(target, must=must)]
         metafunc.parametrize("target", found, ids=str)
+
+
+def _is_tested(target: Target, *, must: bool) -> bool:
+    """CPU targets always; CUDA ones on a GPU machine if they were asked for by name or if their library is there."""
+    if target.device is Device.CPU:
+        return True
+    return has_gpu() and (must or run_fresh(probe_everywhere, target.backend)[target.device].ok)

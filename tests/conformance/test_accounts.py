@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
-from conformance.cases import PROBE, bundles, case_of
+from conformance.cases import Case, case_of
 from conformance.checks import call
 from conformance.fresh import run_fresh
 from shootout import backends, fidelity
@@ -18,7 +18,7 @@ from shootout.backends import onnxruntime_graph
 from shootout.backends.common import COMPUTE_OPS
 from shootout.backends.numpy_trace import blas_threads, count_nodes, count_products
 from shootout.bundle import ModelBundle
-from shootout.contract import Arm, Arrays, Device, Precision, Target
+from shootout.contract import Arm, Arrays, Device, Target
 
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")
 MATRIX = np.eye(4, dtype=np.float32)
@@ -113,7 +113,8 @@ def test_onnxruntime_lists_the_nodes_that_another_provider_runs():
 
 def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnxruntime_graph, "SINGLE_FILE_BYTES", 0)
-    (bundle,) = bundles(PROBE)
+    bundle = case_of(ORT.target).probe_bundle
+    assert bundle is not None
     adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=bundle.model, batch=bundle.batch)
     session = adapter.load(adapter.build(bundle, arm, tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
@@ -128,12 +129,11 @@ def threads_with(options: dict[str, str], bundle: ModelBundle, folder: Path) -> 
 
 
 def test_onnxruntime_s_own_thread_option_wins_and_is_read_back(tmp_path: Path):
-    (bundle,) = bundles(PROBE)
-    assert threads_with({"intra_op_num_threads": "2"}, bundle, tmp_path) == 2
+    assert threads_with({"intra_op_num_threads": "2"}, case_of(ORT.target).bundle, tmp_path) == 2
 
 
-def torch_counts(policy: str, autocast: bool) -> dict[str, int]:
-    """Counts of a convolution and a linear layer under one of torch's own settings."""
+def torch_counts(settings: list[tuple[str, bool]]) -> list[dict[str, int]]:
+    """Counts of a convolution and a linear layer under each of torch's own settings (flag, autocast)."""
     import torch
 
     from shootout.backends.torch_trace import count_operations, float32_flags
@@ -141,36 +141,38 @@ def torch_counts(policy: str, autocast: bool) -> dict[str, int]:
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.conv, self.linear = torch.nn.Conv2d(1, 1, 2), torch.nn.Linear(9, 2)
+            self.conv, self.linear, self.autocast = torch.nn.Conv2d(1, 1, 2), torch.nn.Linear(9, 2), False
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with torch.autocast("cpu", enabled=autocast):
+            with torch.autocast("cpu", enabled=self.autocast):
                 hidden = self.conv(x).flatten(1)
             return self.linear(hidden.float())
 
-    float32_flags(Device.CPU)["matmul"].fp32_precision = policy
-    return dict(count_operations(Net().eval(), [torch.zeros(1, 1, 4, 4)], Device.CPU))
+    net, counts = Net().eval(), []
+    for policy, net.autocast in settings:
+        float32_flags(Device.CPU)["matmul"].fp32_precision = policy
+        counts.append(dict(count_operations(net, [torch.zeros(1, 1, 4, 4)], Device.CPU)))
+    return counts
 
 
 def test_torch_counts_follow_autocast_and_the_flags():
-    assert run_fresh(torch_counts, "ieee", False) == {"fp32": 2}
-    assert run_fresh(torch_counts, "ieee", True) == {"bf16": 1, "fp32": 1}
-    assert run_fresh(torch_counts, "bf16", False) == {"fp32": 1, "bf16": 1}
+    plain, autocast, rounded = run_fresh(torch_counts, [("ieee", False), ("ieee", True), ("bf16", False)])
+    assert plain == {"fp32": 2}
+    assert autocast == {"bf16": 1, "fp32": 1}
+    assert rounded == {"fp32": 1, "bf16": 1}
 
 
-def flags_after_load(target: Target) -> list[str]:
+def flags_after_load(case: Case) -> list[str]:
+    """What torch's flags say after loading a session in a process that had them at bf16."""
     import torch
 
     from shootout.backends.torch_trace import float32_flags
 
     torch.backends.fp32_precision = "bf16"
-    case = case_of(target)
-    adapter = backends.get(target.backend)
+    adapter = backends.get("torch-eager")
     adapter.load(adapter.build(case.bundle, case.arm, Path()))
     return [flag.fp32_precision for flag in float32_flags(Device.CPU).values()]
 
 
 def test_torch_is_set_to_ieee_whatever_it_was():
-    target = Target(backend="torch-eager", precision=Precision.FP32)
-    case_of(target)
-    assert run_fresh(flags_after_load, target) == ["ieee", "ieee"]
+    assert run_fresh(flags_after_load, case_of(Target(backend="torch-eager"))) == ["ieee"] * 3

@@ -6,11 +6,11 @@ from functools import cache
 
 import pytest
 
-from conformance.cases import FIXTURES, case_of, has_gpu
+from conformance.cases import FIXTURES, case_of, has_gpu, probe_everywhere
 from conformance.checks import CHECKS, run_checks
 from conformance.fresh import run_fresh
 from shootout import backends
-from shootout.contract import Availability, Device, Target
+from shootout.contract import Device, Target
 
 
 @cache
@@ -26,18 +26,12 @@ def test_conforms(target: Target, check: str) -> None:
     assert not fault, fault
 
 
-def probe_everywhere(backend: str) -> dict[Device, Availability]:
-    """The adapter's answer for each device, in the process this is called in."""
-    adapter = backends.get(backend)
-    return {device: adapter.probe(device) for device in Device}
-
-
 def test_probe_explains_where_it_cannot_run(backend: str) -> None:
     devices = {device for device, _ in backends.get(backend).capabilities.targets}
     for device, found in run_fresh(probe_everywhere, backend).items():
-        runs_here = device in devices and (device is Device.CPU or has_gpu())
-        assert found.ok == runs_here, f"{device}: {found}"
         assert found.ok or (found.reason and found.fix), f"{device}: no reason or no fix: {found}"
+        if device not in devices or (device is Device.CUDA and not has_gpu()):
+            assert not found.ok, f"{device}: can't be right: {found}"
 
 
 def test_every_shipped_backend_has_a_fixture() -> None:

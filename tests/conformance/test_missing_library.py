@@ -11,7 +11,7 @@ from conformance.fresh import run_fresh
 from shootout import backends
 from shootout.contract import Availability, Device
 
-LIBRARIES = {"torch-eager": "torch", "onnxruntime": "onnxruntime"}
+LIBRARIES = [("torch-eager", "torch"), ("onnxruntime", "onnxruntime"), ("onnxruntime", "onnx")]
 
 
 def probe_without(backend: str, library: str) -> Availability:
@@ -26,14 +26,14 @@ def probe_broken(backend: str, folder: Path) -> Availability:
     return backends.get(backend).probe(Device.CPU)
 
 
-@pytest.mark.parametrize(("name", "library"), LIBRARIES.items())
+@pytest.mark.parametrize(("name", "library"), LIBRARIES)
 def test_a_missing_library_is_named_with_the_install_command(name: str, library: str) -> None:
     found = run_fresh(probe_without, name, library)
     extra = backends.entry(name).extra
     assert found == Availability(ok=False, reason=f"{library} is not installed", fix=f"pip install 'shootout[{extra}]'")
 
 
-@pytest.mark.parametrize(("name", "library"), LIBRARIES.items())
+@pytest.mark.parametrize(("name", "library"), LIBRARIES)
 def test_a_broken_library_is_a_reason_not_a_crash(name: str, library: str, tmp_path: Path) -> None:
     (tmp_path / f"{library}.py").write_text("raise OSError('libbroken.so: cannot open shared object file')")
     found = run_fresh(probe_broken, name, tmp_path)

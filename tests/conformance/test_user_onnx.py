@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from conformance.fresh import run_fresh
 from shootout import backends, fidelity
 from shootout.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Target
+from shootout.errors import SkippedArm
 from shootout.export import Request
 
 TAKERS = [name for name in backends.names() if Artifact.ONNX in backends.get(name).capabilities.consumes]
@@ -86,3 +88,19 @@ def test_a_users_file_runs_and_its_precision_is_told(name: str, float_type: int,
     assert {array.dtype.name for one in ran.outputs for array in one.values()} == {
         "int64", helper.tensor_dtype_to_np_dtype(float_type).name
     }  # fmt: skip
+
+
+def load_without_onnx(bundle: ModelBundle, folder: Path) -> tuple[str, str]:
+    """Why NumPy can't take the file where the onnx package is missing, and the fix."""
+    sys.modules["onnx"] = None  # type: ignore[assignment]
+    adapter, arm = backends.get("numpy"), Arm(target=Target(backend="numpy"), model=bundle.model, batch=bundle.batch)
+    with pytest.raises(SkippedArm) as caught:
+        adapter.load(adapter.build(bundle, arm, folder))
+    return caught.value.reason, caught.value.fix
+
+
+def test_without_the_onnx_package_numpy_skips_a_users_file(tmp_path: Path):
+    (bundle,) = bundles(Request(model=str(write(tmp_path / "users_own.onnx", TensorProto.FLOAT)), batch=3))
+    reason, fix = run_fresh(load_without_onnx, bundle, tmp_path)
+    assert "onnx package, which is not installed" in reason
+    assert fix == "pip install 'shootout[onnxruntime]'"

@@ -1,0 +1,195 @@
+"""The harness tested live, on the user's machine: times it knows, an arm against itself, and differences it planted.
+
+The `spin` backend does a known amount of work, so a true ratio of 1.02 is 2 % more steps. What comes out is this
+machine's bias floor, which later verdicts use, and the smallest difference that this machine lets anyone see.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from shootout import floor, runner
+from shootout.constants import ALPHA, MAX_GENERATIONS, MAX_VOID_SHARE, MIN_GENERATIONS
+from shootout.contract import Arm, Target
+from shootout.document import Document, Row
+from shootout.errors import ShootoutError
+from shootout.evidence import Verdict, smallest_visible
+from shootout.export import Request
+from shootout.placement import place
+from shootout.plan import PlannedGroup
+from shootout.progress import Progress
+from shootout.records import GroupRecord
+from shootout.study import Study
+from shootout.table import duration
+
+DURATIONS_US = (10, 100, 1_000, 10_000)
+STEPS = 200
+"""Of a call that lasts about 0.2 ms; 1 % of it is 2 steps."""
+PLANTED = (0.01, -0.02, 0.05)
+"""Differences to find, on either side."""
+LEAST_FLOOR = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A planted duration and what was measured: medians in ns, error as a share."""
+
+    planted_ns: float
+    measured_ns: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """A planted ratio (1: the arm itself) and the verdict it got."""
+
+    ratio: float
+    found: float
+    low: float | None
+    high: float | None
+    verdict: str
+    right: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the harness can tell on this machine.
+
+    Attributes:
+        bias_floor: the largest ratio that an arm showed against itself, as a share; `stored` says where it is kept.
+        sd: of the log ratio between generations, the largest one of an arm against itself.
+        visible: generations → the smallest difference that gets a verdict with so many, at that SD.
+    """
+
+    known: tuple[Known, ...]
+    planted: tuple[Planted, ...]
+    bias_floor: float
+    sd: float
+    visible: Mapping[int, float | None]
+    generations: int
+    void_share: float
+    trustworthy: bool
+    stored: str | None
+
+
+def run(*, quick: bool, progress: Progress) -> Report:
+    """Measure; store the bias floor unless `quick` or the machine was too noisy to know it."""
+    with tempfile.TemporaryDirectory(prefix="shootout-selftest-") as folder:
+        known = _race(Path(folder) / "known", _durations(), MIN_GENERATIONS, progress)
+        raced = _race(Path(folder) / "raced", _loads(), MIN_GENERATIONS if quick else MAX_GENERATIONS, progress)
+    return _report(known, raced, store=not quick)
+
+
+def _durations() -> list[dict[str, str]]:
+    return [{"duration_us": str(duration)} for duration in DURATIONS_US]
+
+
+def _loads() -> list[dict[str, str]]:
+    """The baseline, two copies of it, and the planted differences."""
+    steps = [STEPS, STEPS, STEPS, *(round(STEPS * (1 + share)) for share in PLANTED)]
+    return [{"work": str(count)} for count in steps]
+
+
+def _race(out: Path, options: Sequence[Mapping[str, str]], generations: int, progress: Progress) -> Document:
+    """Race spin arms with these options, the first one as the baseline."""
+    study = Study(name="selftest", model="identity", targets=("spin",), max_generations=generations)
+    placement = place(None)
+    arms = [
+        Arm(target=Target(backend="spin"), model="identity", threads=placement.threads, options=option, ordinal=number)
+        for number, option in enumerate(options, start=1)
+    ]
+    hidden = Arm(target=Target(backend="spin"), model="identity", options=options[0], sentinel=True)
+    record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=(*arms, hidden))
+    group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
+    planned = runner.configure(study)
+    own = runner.Plan(
+        study=study, groups=[group], available=planned.available, placement=placement, identity=str(options)
+    )
+    return runner.run(own, out, fresh=False, max_time_s=None, progress=progress)
+
+
+def _report(known: Document, raced: Document, *, store: bool) -> Report:
+    planted = [1.0, 1.0, *(1 + share for share in PLANTED)]
+    verdicts = [_planted(truth, row) for truth, row in zip(planted, raced.rows[1:], strict=True)]
+    against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
+    if raced.sentinel.ratio:
+        against_itself.append(raced.sentinel.ratio)
+    bias = max([LEAST_FLOOR, *(abs(ratio.value - 1) for ratio in against_itself)])
+    sd = max((ratio.sd or 0.0 for ratio in against_itself), default=0.0)
+    trustworthy = raced.void_share <= MAX_VOID_SHARE and raced.sentinel.holds
+    return Report(
+        known=tuple(_known(duration, row) for duration, row in zip(DURATIONS_US, known.rows, strict=True)),
+        planted=tuple(verdicts),
+        bias_floor=bias,
+        sd=sd,
+        visible={n: smallest_visible(sd, n, alpha=ALPHA, bias_floor=bias) for n in (5, 10, 20)},
+        generations=raced.groups[0].generations,
+        void_share=raced.void_share,
+        trustworthy=trustworthy,
+        stored=str(floor.store(bias)) if store and trustworthy else None,
+    )
+
+
+def _known(duration_us: int, row: Row) -> Known:
+    """In the compute scope: staging and fetching are not part of the planted time."""
+    assert row.compute is not None, f"{row.arm} was not measured: {row.reason}"
+    planted_ns = duration_us * 1_000.0
+    measured_ns = row.compute.median_ns
+    return Known(planted_ns=planted_ns, measured_ns=measured_ns, error=measured_ns / planted_ns - 1)
+
+
+def _planted(truth: float, row: Row) -> Planted:
+    timing = row.end_to_end
+    if timing is None or timing.ratio is None:
+        raise ShootoutError(f"{row.arm} was not measured: {row.reason}; run it again when the machine is quieter")
+    ratio = timing.ratio
+    expected = (Verdict.SAME, Verdict.CANT_TELL) if truth == 1 else (Verdict.SLOWER if truth > 1 else Verdict.FASTER,)
+    return Planted(
+        ratio=truth,
+        found=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
+        verdict=ratio.verdict,
+        right=ratio.verdict in expected,
+    )
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """The report as JSON values."""
+    return asdict(report)
+
+
+def render(report: Report) -> RenderableType:
+    """The report for people."""
+    lines = ["Known times (spin backend, compute):"]
+    lines += [f"  {duration(one.planted_ns)}: {duration(one.measured_ns)}, {one.error:+.3%}" for one in report.known]
+    lines.append("An arm against itself, and planted differences:")
+    lines += [_planted_line(one) for one in report.planted]
+    lines.append(f"SD between generations {report.sd:.2%}, bias floor {report.bias_floor:.2%}.")
+    for count, share in report.visible.items():
+        lines.append(f"  {count} generations can tell {f'{share:.1%}' if share else 'nothing below 100 %'} and more.")
+    lines.append(f"{report.generations} generations, {report.void_share:.0%} of the rounds voided.")
+    lines.append(_conclusion(report))
+    return Group(*(Text(line) for line in lines))
+
+
+def _planted_line(one: Planted) -> str:
+    low = "0" if one.low is None else f"{one.low:.4f}"
+    high = "inf" if one.high is None else f"{one.high:.4f}"
+    note = "" if one.right else ("  (not seen)" if one.verdict == Verdict.CANT_TELL else "  WRONG")
+    return f"  true {one.ratio:.2f}: {one.found:.4f} [{low}, {high}] {one.verdict}{note}"
+
+
+def _conclusion(report: Report) -> str:
+    if not report.trustworthy:
+        return "This machine is too noisy now: nothing is stored. Stop other work and run it again."
+    if report.stored is None:
+        return "A quick look: the bias floor isn't stored."
+    return f"The bias floor is stored in {report.stored}; later verdicts use it."

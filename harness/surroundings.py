@@ -1,0 +1,100 @@
+"""What a run needs besides CPUs (folders it can write, memory, process limits) and what is in its way."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shootout import cache
+from shootout.errors import UsageError
+from shootout.placement import Placement
+
+ENOUGH_FREE_BYTES = 2 * 2**30
+ENOUGH_OPEN_FILES = 256
+_GIB = 2**30
+_LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_CPU", "RLIMIT_NOFILE", "RLIMIT_NPROC")
+_HARMFUL = {"RLIMIT_AS": "memory (ulimit -v)", "RLIMIT_DATA": "memory (ulimit -d)", "RLIMIT_CPU": "time (ulimit -t)"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """A folder that runs write to; `problem` is "" when it can be used."""
+
+    use: str
+    path: str
+    free_bytes: int | None = None
+    problem: str = ""
+
+
+def cache_folder() -> Folder:
+    """The folder of bundles and engines."""
+    try:
+        return look_at("cache", cache.root())
+    except UsageError as error:
+        return Folder(use="cache", path="", problem=str(error))
+
+
+def look_at(use: str, path: Path) -> Folder:
+    """Whether `path` can be written, and the room on its disk."""
+    try:
+        free_bytes = shutil.disk_usage(path).free
+    except OSError as error:
+        return Folder(use=use, path=str(path), problem=f"can't use the {use} folder {path}: {error.strerror}")
+    problem = "" if os.access(path, os.W_OK | os.X_OK) else f"can't write into the {use} folder {path}: chmod u+w it"
+    return Folder(use=use, path=str(path), free_bytes=free_bytes, problem=problem)
+
+
+def process_limits() -> dict[str, int]:
+    """The soft limits on this process that are in force, by their name in `getrlimit`; unlimited ones are left out."""
+    soft = {name: resource.getrlimit(getattr(resource, name))[0] for name in _LIMITS if hasattr(resource, name)}
+    return {name: limit for name, limit in soft.items() if limit != resource.RLIM_INFINITY}
+
+
+def room_advice(folders: Iterable[Folder], memory_bytes: int) -> tuple[str, ...]:
+    """What is wrong with the folders and the memory, one line each."""
+    lines = []
+    for folder in folders:
+        if folder.problem:
+            lines.append(folder.problem)
+        elif folder.free_bytes is not None and folder.free_bytes < ENOUGH_FREE_BYTES:
+            free = f"{folder.free_bytes / _GIB:.1f} GiB"
+            lines.append(f"only {free} of disk is free for the {folder.use} folder {folder.path}: make room")
+    if memory_bytes < ENOUGH_FREE_BYTES:
+        lines.append(f"only {memory_bytes / _GIB:.1f} GiB of memory is free: close programs or raise the limit")
+    return tuple(lines)
+
+
+def limit_advice(limits: Mapping[str, int]) -> tuple[str, ...]:
+    """Process limits that break runs, one line each."""
+    lines = [
+        f"this shell limits a process's {what} to {limits[name]:,}: lift it, libraries reserve far more than they use"
+        if name != "RLIMIT_CPU"
+        else f"this shell limits a process's {what} to {limits[name]:,} s: lift it, or long runs are killed"
+        for name, what in _HARMFUL.items()
+        if name in limits
+    ]
+    files = limits.get("RLIMIT_NOFILE", ENOUGH_OPEN_FILES)
+    if files < ENOUGH_OPEN_FILES:
+        lines.append(f"only {files} files may be open: ulimit -n 1024")
+    return tuple(lines)
+
+
+def cpu_advice(placement: Placement, cpu: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the CPUs given to us, and their clock, mean for a run; one line each.
+
+    Args:
+        placement: the default placement.
+        cpu: `hardware.cpu_facts()`.
+    """
+    lines = [placement.note] if placement.note else []
+    quota, governor = cpu.get("quota_cpus"), cpu.get("governor")
+    if quota is not None and quota != int(quota):
+        lines.append(f"the container's quota is {quota:g} CPUs: give it a whole number, or it is throttled")
+    if governor not in (None, "performance"):
+        lines.append(f"the CPU governor is {governor!r}: sudo cpupower frequency-set --governor performance")
+    return tuple(lines)

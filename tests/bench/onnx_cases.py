@@ -1,0 +1,279 @@
+"""ONNX models that this project did not make: do the file path, ONNX Runtime and NumPy take them, and do they agree?
+
+They come from the installed `onnx` package: three sets of small networks that other frameworks exported, and some of its
+operator cases. Each is written to a file and goes the way of a user's own file, with the case's own inputs. Each backend
+then runs all of them in one worker, through the worker's own commands, beside two references: the bundle's oracle, and
+the outputs that the package expects.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout import cache, environment, fidelity
+from shootout.bundle import ORACLE, ModelBundle
+from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
+from shootout.contract import Arm, Array, Arrays, Built, Precision, Target
+from shootout.errors import ArmFailed, ShootoutError, SkippedArm
+from shootout.export import Request, obtain_all
+from shootout.messages import Verified
+from shootout.placement import Placement, child_environment
+from shootout.process import WorkerProcess
+from shootout.tensorsets import save_sets
+
+SETS = ("simple", "pytorch-converted", "pytorch-operator")
+NODE = "node"
+NODE_CASES = (
+    r"(attention_4d|attention_3d_gqa|attention_4d_causal|attention_4d_softcap)(_expanded)?",
+    r"(layer_normalization_4d_axis1|group_normalization_example|rms_normalization_4d_axis1)(_expanded)?",
+    r"(gelu_default_1|gelu_tanh_1|softmax_axis_1|logsoftmax_axis_1|swish|mish)(_expanded)?",
+    r"lstm_defaults|lstm_with_peepholes|gru_defaults|gru_seq_length|simple_rnn_defaults",
+    r"conv_with_strides_padding|convtranspose_group_2|convinteger_with_padding|qlinearconv|deform_conv_with_mask_bias",
+    r"gemm_all_attributes|matmul_3d|matmulinteger|qlinearmatmul_2D_uint8_float32|einsum_batch_matmul",
+    r"dynamicquantizelinear(_expanded)?|quantizelinear_axis|dequantizelinear_axis",
+    r"resize_upsample_sizes_nearest|resize_upsample_scales_cubic|gridsample_bilinear|roialign_aligned_true",
+    r"top_k|gather_elements_0|scatter_elements_with_axis|nonmaxsuppression_limit_output_size|cumsum_2d_axis_0",
+    r"if|loop11|scan9_sum|batchnorm_example|instancenorm_example|lrn|rotary_embedding(_expanded)?",
+)
+"""Of 1,884 operator cases: recurrent, attention, convolution, quantized, normalisation, control flow; some as the
+functions they expand into, which are small graphs of many operators."""
+BACKENDS = ("onnxruntime", "numpy")
+AGREES = "agrees"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One model with its inputs and the outputs that the package expects, one of each per data set."""
+
+    source: str
+    name: str
+    model: Any
+    inputs: tuple[tuple[Any, ...], ...]
+    outputs: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A case as a bundle, and the same bundle with the package's outputs in the oracle's place."""
+
+    bundle: ModelBundle
+    expected: ModelBundle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How one case went: `file` is `AGREES` or why it is no bundle; then by backend `AGREES` or why not."""
+
+    source: str
+    name: str
+    file: str
+    backends: Mapping[str, str]
+
+    @property
+    def agrees(self) -> bool:
+        """Every backend ran it, and all agree with both references."""
+        return all(answer == AGREES for answer in (self.file, *self.backends.values()))
+
+
+def stored_cases() -> Iterator[Case]:
+    """The three sets of whole models that the package carries as files."""
+    import onnx.backend.test
+    from onnx import numpy_helper
+
+    def read(files: Sequence[Path], kind: str) -> tuple[Any, ...]:
+        wanted = sorted((file for file in files if file.name.startswith(kind)), key=_number)
+        tensors = [onnx.TensorProto.FromString(file.read_bytes()) for file in wanted]
+        return tuple(numpy_helper.to_array(tensor) if tensor.data_type else None for tensor in tensors)
+
+    data = Path(onnx.backend.test.__file__).parent / "data"
+    for source in SETS:
+        for folder in sorted(entry for entry in (data / source).iterdir() if entry.is_dir()):
+            sets = [list(found.iterdir()) for found in sorted(folder.glob("test_data_set_*"), key=_number)]
+            yield Case(
+                source=source,
+                name=folder.name,
+                model=onnx.load(folder / "model.onnx"),
+                inputs=tuple(read(files, "input") for files in sets),
+                outputs=tuple(read(files, "output") for files in sets),
+            )
+
+
+def node_cases() -> Iterator[Case]:
+    """The chosen operator cases; importing them makes the package generate all (seconds)."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    wanted = re.compile(f"test_({'|'.join(NODE_CASES)})")
+    for case in collect_testcases(None):
+        if wanted.fullmatch(case.name):
+            inputs, outputs = zip(*case.data_sets, strict=True)
+            yield Case(
+                source=NODE,
+                name=case.name,
+                model=case.model,
+                inputs=tuple(tuple(one) for one in inputs),
+                outputs=tuple(tuple(one) for one in outputs),
+            )
+
+
+def run(cases: Sequence[Case], folder: Path, placement: Placement) -> list[Result]:
+    """Take every case and run it on every backend.
+
+    Args:
+        folder: empty; for the files, the built artifacts and the workers' output.
+    """
+    taken = take(cases, folder)
+    bundles = {name: one for name, one in taken.items() if isinstance(one, Taken)}
+    answers = {backend: _on(backend, bundles, folder, placement) for backend in BACKENDS}
+    return [
+        Result(
+            source=case.source,
+            name=case.name,
+            file=AGREES if isinstance(one := taken[case.name], Taken) else one,
+            backends={backend: found[case.name] for backend, found in answers.items() if case.name in found},
+        )
+        for case in cases
+    ]
+
+
+def take(cases: Sequence[Case], folder: Path) -> dict[str, Taken | str]:
+    """Each case as a bundle through the harness's own export (one process for all), or the reason why not."""
+    asked = {case.name: _request(case, folder / "files" / case.name) for case in cases}
+    requests = {name: found for name, found in asked.items() if isinstance(found, Request)}
+    bundles = dict(zip(requests, obtain_all(list(requests.values())), strict=True))
+    found: dict[str, Taken | str] = {}
+    for case in cases:
+        answer = bundles.get(case.name, asked[case.name])
+        found[case.name] = (
+            _expecting(case, answer, folder / "expected" / case.name)
+            if isinstance(answer, ModelBundle)
+            else _told(answer, folder)
+        )
+    return found
+
+
+def _request(case: Case, folder: Path) -> Request | str:
+    """The case as a file and an .npz, or why its inputs can't be in an .npz."""
+    import onnx
+
+    folder.mkdir(parents=True)
+    weights = {tensor.name for tensor in case.model.graph.initializer}
+    infos = [info for info in case.model.graph.input if info.name not in weights]
+    for index, info in enumerate(infos):
+        values = [one[index] if index < len(one) else None for one in case.inputs]
+        if not all(isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "fiub" for value in values):
+            kind = info.type.WhichOneof("value") or "value of unknown type"
+            what = kind.removesuffix("_type") if kind != "tensor_type" else "tensor that NumPy's file format can't hold"
+            return f"input {info.name!r} is a {what}"
+    onnx.save(case.model, folder / "model.onnx")
+    sets = [dict(zip([info.name for info in infos], map(np.asarray, one), strict=False)) for one in case.inputs]
+    npz = None
+    if infos:
+        npz = folder / "inputs.npz"
+        stacks = {name: np.stack([one[name] for one in sets]) for name in sets[0]}
+        np.savez(npz, **stacks)
+    return Request(model=str(folder / "model.onnx"), inputs_npz=npz, sets=_axes(infos, sets))
+
+
+def _axes(infos: Sequence[Any], sets: Sequence[Arrays]) -> dict[str, int]:
+    """The sizes that the case's own inputs give to the file's symbolic axes."""
+    return {
+        dim.dim_param or f"{info.name}.{axis}": sets[0][info.name].shape[axis]
+        for info in infos
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim)
+        if dim.dim_value == 0
+    }
+
+
+def _expecting(case: Case, bundle: ModelBundle, folder: Path) -> Taken | str:
+    """The bundle beside its twin that holds the package's outputs, once the oracle itself agrees with those."""
+    names = [spec.name for spec in bundle.outputs]
+    sets = [dict(zip(names, map(_wide, one), strict=True)) for one in case.outputs]
+    oracle = bundle.oracle_outputs()
+    if [one[name].shape for one in sets for name in names] != [one[name].shape for one in oracle for name in names]:
+        return "the oracle's outputs have other shapes than the package expects"
+    if why := fidelity.gate(fidelity.compare(oracle, sets), bundle.bands[Precision.FP32]):
+        return f"the oracle beside the package's outputs: {why}"
+    shutil.copytree(bundle.folder, folder)
+    save_sets(folder / ORACLE, sets)
+    return Taken(bundle=bundle, expected=replace(bundle, folder=folder))
+
+
+def _wide(value: Any) -> Array:
+    array = np.asarray(value)
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _on(backend: str, taken: Mapping[str, Taken], folder: Path, placement: Placement) -> dict[str, str]:
+    """One worker runs every case; one that dies is replaced for the next case."""
+    found: dict[str, str] = {}
+    worker: WorkerProcess | None = None
+    for name, one in taken.items():
+        worker = worker or WorkerProcess(
+            child_environment(placement.threads, 0), placement.arms, folder / f"{backend}.log"
+        )
+        try:
+            found[name] = _answer(worker, backend, one, folder / "built" / backend / name)
+        except (ArmFailed, SkippedArm) as error:
+            found[name] = _told(error, folder)
+            if "raised" not in str(error):
+                worker.kill()
+                worker = None
+    if worker:
+        worker.kill()
+    return found
+
+
+def _answer(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> str:
+    """`AGREES`, or which reference it disagrees with, and how far."""
+    folder.mkdir(parents=True)
+    arm = Arm(target=Target(backend=backend), model=taken.bundle.model, parameters=taken.bundle.parameters)
+    built: Built
+    built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=taken.bundle, arm=arm, folder=folder)
+    for reference, bundle in (("the oracle", taken.bundle), ("the package's outputs", taken.expected)):
+        worker.ask("load", LOAD_TIMEOUT_S, built=replace(built, bundle=bundle))
+        verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S, with_accuracy=False)
+        worker.ask("close", LOAD_TIMEOUT_S)
+        if verified.fault:
+            return f"beside {reference}: {verified.fault}"
+    return AGREES
+
+
+def _told(why: ShootoutError | Request | str, folder: Path) -> str:
+    """A reason in one line, without this run's folders in it."""
+    text = str(why).replace(f"{folder}/", "").replace(f"{cache.root()}/", "")
+    return " ".join(re.sub(r"making-\w+/\w+/", "", text).split())
+
+
+def _number(path: Path) -> int:
+    return int(re.sub(r"\D", "", path.stem) or 0)
+
+
+def figures(folder: Path, placement: Placement, *, nodes: bool) -> dict[str, list[dict[str, Any]]]:
+    """The counts for each set, and every case that not all agree on, with the reason."""
+    results = run([*stored_cases(), *(node_cases() if nodes else ())], folder, placement)
+    sources = list(dict.fromkeys(result.source for result in results))
+    counts = [_count(source, [one for one in results if one.source == source]) for source in sources]
+    return {
+        f"onnx {environment.libraries()['onnx']}: models from outside": [*counts, _count("all", results)],
+        "not taken, or not agreed on": [
+            {"set": one.source, "case": one.name, "at": at, "reason": why[:200]}
+            for one in results
+            for at, why in {"file": one.file, **one.backends}.items()
+            if why != AGREES
+        ],
+    }
+
+
+def _count(source: str, results: Sequence[Result]) -> dict[str, Any]:
+    row: dict[str, Any] = {"set": source, "models": len(results)}
+    row["taken as a file"] = sum(one.file == AGREES for one in results)
+    for backend in BACKENDS:
+        row[f"{backend} agrees"] = sum(one.backends.get(backend) == AGREES for one in results)
+    return {**row, "all agree": sum(one.agrees for one in results)}

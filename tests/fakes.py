@@ -1,0 +1,177 @@
+"""A stage without processes or clocks: arms with planted costs, noise and faults, so that scheduling can be tested."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shootout.conductor import Notes
+from shootout.contract import Arm, Executed, Target
+from shootout.errors import ArmFailed
+from shootout.fidelity import NOTHING
+from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
+from shootout.race import Race
+from shootout.referee import Rules
+
+EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
+READINGS = 8
+
+
+def arm(backend: str, *, ordinal: int = 1, sentinel: bool = False) -> Arm:
+    return Arm(target=Target(backend=backend), model="fake", ordinal=ordinal, sentinel=sentinel)
+
+
+@dataclass
+class World:
+    """What is planted.
+
+    Attributes:
+        call_ns: true time of a call, by backend.
+        generation_sd: SD of the log time between generations; block_sd: between blocks.
+        spawn_bias: log slowdown per place in the spawn order, the first one excepted.
+        neighbours: backend → log slowdown it causes others while it is not held.
+        slow_share, slow_by: by backend, the share of calls in a slow mode and its log slowdown.
+        fails: (label, command) → words, raised when that command comes.
+    """
+
+    call_ns: Mapping[str, float]
+    seed: int = 0
+    generation_sd: float = 0.003
+    block_sd: float = 0.003
+    spawn_bias: float = 0.0
+    neighbours: Mapping[str, float] = field(default_factory=dict)
+    slow: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    warm_up: Mapping[str, list[float]] = field(default_factory=dict)
+    fails: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    holds: bool = True
+    events: list[tuple[str, str]] = field(default_factory=list)
+    players: list[FakePlayer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
+        self.players = [player for player in self.players if player.alive]
+        player = FakePlayer(self, arm, place=len(self.players))
+        self.players.append(player)
+        self.events.append(("spawn", arm.label))
+        return player
+
+    def running(self, but: FakePlayer) -> list[FakePlayer]:
+        return [player for player in self.players if player.alive and not player.held and player is not but]
+
+
+class FakePlayer:
+    """One planted arm for one generation."""
+
+    def __init__(self, world: World, arm: Arm, place: int) -> None:
+        self.world, self.arm, self.alive, self.held = world, arm, True, False
+        self._level = world.rng.normal(0, world.generation_sd) + world.spawn_bias * place
+        self._warmed = 0
+
+    def load(self) -> Loaded:
+        self._command("load")
+        return Loaded(load_s=0.1, first_call_s=0.001, rss_before_bytes=1, rss_after_bytes=2)
+
+    def verify(self) -> Verified:
+        self._command("verify")
+        return Verified(executed=EXECUTED, fidelity=NOTHING, fault=self.world.fails.get((self.arm.label, "gate")))
+
+    def warm(self, calls: int, ns: int) -> Warming:
+        self._command("warm")
+        planted = self.world.warm_up.get(self.arm.target.backend)
+        if planted is None:
+            return Warming(latency_ns=self._latency(calls))
+        found = np.array([planted[min(self._warmed + i, len(planted) - 1)] for i in range(calls)])
+        self._warmed += calls
+        return Warming(latency_ns=found)
+
+    def tune(self) -> Tuned:
+        self._command("tune")
+        call_ns = self.world.call_ns[self.arm.target.backend]
+        return Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, call_ns), canary_ns=100)
+
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        self._command("turn")
+        self.world.events.append(("turn " + " ".join(scopes), self.arm.label))
+        block = self.world.rng.normal(0, self.world.block_sd)
+        return Turn(latency_ns={scope: self._latency(READINGS) * np.exp(block) for scope in scopes}, canary_ns=100)
+
+    def peak_memory(self) -> int:
+        self._command("memory")
+        return 3
+
+    def hold(self) -> None:
+        self.held = self.world.holds
+        self.world.events.append(("hold", self.arm.label))
+
+    def release(self) -> None:
+        self.held = False
+        self.world.events.append(("release", self.arm.label))
+
+    def kill(self) -> None:
+        self.alive = False
+        self.world.events.append(("kill", self.arm.label))
+
+    def _latency(self, calls: int) -> np.ndarray:
+        world, backend = self.world, self.arm.target.backend
+        disturbed = sum(world.neighbours.get(other.arm.target.backend, 0.0) for other in world.running(self))
+        share, by = world.slow.get(backend, (0.0, 0.0))
+        modes = by * (np.arange(calls) < share * calls)
+        noise = world.rng.normal(0, world.block_sd, calls)
+        return world.call_ns[backend] * np.exp(self._level + disturbed + modes + noise)
+
+    def _command(self, name: str) -> None:
+        assert self.alive, f"{self.arm.label} was asked to {name} after it was killed"
+        assert not self.held, f"{self.arm.label} was asked to {name} while held"
+        self.world.events.append((name, self.arm.label))
+        if words := self.world.fails.get((self.arm.label, name)):
+            raise ArmFailed(words)
+
+
+@dataclass
+class FakeWatch:
+    """Says that the rounds with these numbers (counted over its life) were disturbed."""
+
+    disturbed: frozenset[int] = frozenset()
+    seen: int = -1
+    canaries: list[dict[str, tuple[float, float]]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.seen += 1
+
+    def reasons(self, canaries: dict[str, tuple[float, float]]) -> tuple[str, ...]:
+        self.canaries.append(canaries)
+        return ("steal 9 %",) if self.seen in self.disturbed else ()
+
+
+class InOrder(random.Random):
+    """A source of chance that shuffles nothing."""
+
+    def sample(self, population, k, *, counts=None):
+        return list(population)[:k]
+
+
+QUIET = Notes(say=lambda _: None, setback=lambda _: None)
+
+
+def race(world: World, backends: list[str], *, generations: int = 20, bias_floor: float = 0.005) -> Race:
+    """Run a whole race of these backends (named twice: A/A) against the first; returns its end state."""
+    arms = [arm(name, ordinal=backends[: i + 1].count(name)) for i, name in enumerate(backends)]
+    baseline = arms[0]
+    hidden = arm(backends[0], sentinel=True)
+    rules = Rules(
+        baseline=baseline.label,
+        sentinel=hidden.label,
+        comparisons=len(arms) - 1,
+        max_generations=generations,
+        bias_floor=bias_floor,
+    )
+    found = Race(arms={one.label: one for one in [*arms, hidden]}, rules=rules, seed=str(world.seed))
+    watch = FakeWatch()
+    while players := found.players():
+        found.generation(players, world, watch, QUIET)
+    return found
