@@ -21,6 +21,7 @@ from shootout.messages import Scope
 from shootout.records import SCHEMA, Ended, Failure, GroupRecord, Header, Played, Prepared, Rounds, Skip
 
 NOT_REACHED = "the run ended before it was measured"
+DISTURBED = "every round was disturbed from outside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
     lines = group.played.get(arm.label, [])
     timings: dict[str, Any] = {scope.value: _timing(group, arm.label, scope, folder) for scope in Scope}
     if timings["end_to_end"] is None:
-        why = "every round was disturbed from outside" if lines else NOT_REACHED
+        why = DISTURBED if lines else NOT_REACHED
         fix = "" if complete else "run the same command again to resume"
         return Row(**facts, outcome="skipped", reason=why, fix=fix)
     return Row(**facts, **timings, **_account(lines, group.prepared.get(arm.label)), outcome="measured")

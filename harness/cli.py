@@ -5,7 +5,6 @@ Imports stand inside the commands, so that `--help` answers at once and analysis
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -131,6 +130,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("shootout: interrupted\n")
         raise SystemExit(130) from None
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        sys.stderr.write(f"shootout: {error.strerror or error}{where}; what was measured is kept\n")
+        raise SystemExit(ShootoutError.exit_code) from None

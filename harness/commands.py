@@ -45,7 +45,7 @@ class Asked:
     @property
     def named(self) -> tuple[str, ...]:
         """The targets named in `--backends`."""
-        return tuple(part.strip() for part in self.backends.split(",")) if self.backends else ()
+        return () if self.backends is None else tuple(part.strip() for part in self.backends.split(","))
 
     def chosen(self) -> Study:
         """The study with these changes on top.
@@ -54,17 +54,17 @@ class Asked:
             UsageError: a word can't be read, or isn't known.
         """
         base = study.load(self.study)
-        axes = study.parse_sets(list(self.sets))
+        axes, options = study.parse_sets(list(self.sets)), study.parse_options(list(self.options))
         other_model = self.model is not None and self.model != base.model
         return base.changed(
             model=self.model,
             parameters=axes if other_model else {**base.parameters, **axes},
             targets=self.named or None,
-            batch=tuple(_whole("--batch", part) for part in self.batch.split(",")) if self.batch else None,
+            batch=None if self.batch is None else tuple(_whole("--batch", part) for part in self.batch.split(",")),
             threads=_threads(self.threads),
             inputs=self.inputs,
             baseline=self.baseline,
-            options=study.parse_options(list(self.options)) or None,
+            options={**base.options, **{name: {**base.options.get(name, {}), **knobs} for name, knobs in options.items()}},
         )
 
 
@@ -93,8 +93,8 @@ def exit_code(document: Document, planned: runner.Plan, *, strict: bool) -> int:
     """6 a named target can't run here; 4 a named one (any, if strict) failed; 3 nothing was measured; else 0."""
     named = {str(target) for text in planned.named for target in parse_targets(text, plan.describe)}
     mine = [row for row in document.rows if row.arm.partition("#")[0] in named]
-    unfinished = {row.arm for row in document.rows if row.reason == analysis.NOT_REACHED}
-    if any(row.outcome == "skipped" and row.arm not in unfinished for row in mine):
+    could = (analysis.NOT_REACHED, analysis.DISTURBED)
+    if any(row.outcome == "skipped" and row.reason not in could for row in mine):
         return UNAVAILABLE
     if any(row.outcome == "failed" for row in (document.rows if strict else mine)):
         return FAILED

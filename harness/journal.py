@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from shootout.errors import ShootoutError, UsageError
 from shootout.records import LINE, SCHEMA, Ended, Header, Line, Played, Rounds
 
 NAME = "journal.jsonl"
+_BEGINNING = b'{"kind":"header"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,18 @@ class History:
     def complete(self) -> bool:
         """Whether the run came to its end; only an unfinished one resumes."""
         return any(isinstance(line, Ended) and line.complete for line in self.lines)
+
+
+def begun(folder: Path) -> bool:
+    """Whether there is a journal; one whose very first line is torn holds nothing yet and counts as none."""
+    try:
+        with (folder / NAME).open("rb") as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UsageError(f"can't read {str(folder / NAME)!r}: {error.strerror}; choose another --out") from None
+    return line.endswith(b"\n") or line[: len(_BEGINNING)] != _BEGINNING[: len(line)]
 
 
 def read(folder: Path) -> History:
@@ -78,7 +92,7 @@ def _complete(pending: list[Line]) -> list[Line]:
 def _header(path: Path, text: bytes) -> Header:
     try:
         raw = json.loads(text)
-        version = raw["schema_version"]
+        version = int(raw["schema_version"])
     except (ValueError, KeyError, TypeError):
         raise UsageError(f"{path} does not begin with a shootout header; it is not a run of this program") from None
     if version > SCHEMA:
@@ -118,24 +132,33 @@ class Journal:
         """
         data = b"".join(LINE.dump_json(line) + b"\n" for line in lines)
         try:
-            _write_all(self._file, data)
+            _write_all(self._file, data, self._size)
             os.fsync(self._file)
         except OSError as error:
-            os.ftruncate(self._file, self._size)
+            self._cut()
             raise ShootoutError(
                 f"can't write {str(self._path)!r}: {error.strerror}. Everything measured so far is kept; "
                 "make room and run the same command again to resume"
             ) from None
+        except BaseException:  # Ctrl-C: half a line must not stand before the next one
+            self._cut()
+            raise
         self._size += len(data)
+
+    def _cut(self) -> None:
+        """Take back what was written of the last lines; if even that fails, reading leaves it out."""
+        with suppress(OSError):
+            os.ftruncate(self._file, self._size)
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
 
 
-def _write_all(file: int, data: bytes) -> None:
+def _write_all(file: int, data: bytes, position: int) -> None:
     while data:
-        data = data[os.write(file, data) :]
+        written = os.pwrite(file, data, position)
+        data, position = data[written:], position + written
 
 
 def played(lines: Iterable[Line], group: str) -> list[Played]:

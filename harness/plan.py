@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from shootout import backends, models
+from shootout.constants import INPUT_BUFFERS
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Target, Value
 from shootout.errors import UsageError, unknown
 from shootout.export import BYTES_PER_PARAMETER, Request
@@ -21,6 +25,8 @@ from shootout.target import parse_targets
 
 BYTES_PER_WEIGHT_ARM = 8
 """Weights plus a runtime's own packed copy."""
+COPIES_OF_INPUTS = 4
+"""Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the oracle's."""
 PROBE = Request(model="permutation_probe", batch=PROBE_BATCH)
 """The permutation probe's own model, exported beside the study's."""
 
@@ -93,10 +99,14 @@ def plan(study: Study, here: Here) -> list[PlannedGroup]:
         UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
     """
     targets = targets_of(study)
-    return [
+    groups = [
         _group(study, _arms(study, targets, parameters, batch, here.threads), request(study, parameters, batch), here)
         for parameters, batch in _cells(study)
     ]
+    for name, count in Counter(group.record.name for group in groups).items():
+        if count > 1:
+            raise UsageError(f"{name!r} is asked for {count} times: name each batch and parameter value once")
+    return groups
 
 
 def requests(study: Study) -> list[Request]:
@@ -186,10 +196,19 @@ def _too_big(arms: list[Arm], study: Study, here: Here) -> dict[str, Skipped]:
     parameters = arms[0].parameters
     weights = here.file_bytes // 4 if study.user_file else models.get(study.model).parameter_count(parameters)
     needs = weights * max(BYTES_PER_PARAMETER, BYTES_PER_WEIGHT_ARM * (len(arms) + 1))
+    needs += _input_bytes(arms[0], study) * INPUT_BUFFERS * COPIES_OF_INPUTS * (len(arms) + 1)
     if needs <= here.memory_bytes:
         return {}
     reason = f"needs {needs / 2**30:.1f} GiB of memory, has {here.memory_bytes / 2**30:.1f} GiB"
-    return {arm.label: Skipped(reason=reason, fix="choose a smaller model, or fewer backends at once") for arm in arms}
+    return {arm.label: Skipped(reason=reason, fix="choose a smaller model or batch, or fewer backends at once") for arm in arms}
+
+
+def _input_bytes(arm: Arm, study: Study) -> int:
+    """Bytes of one set of inputs; 0 for a user's file, whose inputs only the export knows."""
+    if study.user_file:
+        return 0
+    specs = models.get(study.model).inputs(arm.parameters, arm.batch)
+    return sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in specs)
 
 
 def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, Skipped]) -> Arm | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from shootout.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S, LEAD_IN_CALLS, LOAD_TIMEOUT_S, WARM_UP_NS
-from shootout.contract import Arm, Built
+from shootout.contract import Arm, Built, Executed
+from shootout.errors import ArmFailed
 from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.noise import Mark, NoiseMeter, void_reasons
 from shootout.placement import Placement, child_environment
@@ -32,7 +33,7 @@ class LivePlayer:
     def verify(self) -> Verified:
         """Every buffer against the oracle; the first generation also runs the report split."""
         verified: Verified = self._process.ask("verify", LOAD_TIMEOUT_S, with_accuracy=self._with_accuracy)
-        return verified
+        return replace(verified, executed=_checked(verified.executed))
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Some warm-up calls."""
@@ -68,6 +69,22 @@ class LivePlayer:
     def kill(self) -> None:
         """End it."""
         self._process.kill()
+
+
+def _checked(executed: Executed) -> Executed:
+    """The account with the types it must have, or it could not be read back from the journal.
+
+    Raises:
+        ArmFailed: it has others, and they mean nothing.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Executed).validate_python(asdict(executed))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ArmFailed(f"its account of what it ran: {where} is {first['input']!r}: {first['msg']}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Every wait is a `poll` on the pipe, so the parent sleeps while an arm runs. A st
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,9 @@ from shootout.constants import LAST_WORDS_LINES
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.messages import Fault
 
+_MOST_WORDS_BYTES = 10_000
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
 
 class WorkerProcess:
     """One worker process.
@@ -27,14 +31,14 @@ class WorkerProcess:
     Args:
         environment: its whole environment; thread counts are in it.
         cpus: the CPUs it may run on, set before it starts so that no library sees others.
-        log: where its output goes; the last lines become a failure's last words.
+        log: where its output goes, behind what is there; its own last lines become a failure's last words.
     """
 
     def __init__(self, environment: Mapping[str, str], cpus: frozenset[int], log: Path) -> None:
-        self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         with ours, theirs, log.open("ab") as output, _started_on(cpus):
+            self._log, self._log_start = log, output.tell()
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-m", "shootout.worker", str(theirs.fileno()), str(os.getpid())],
                 env=dict(environment),
@@ -62,15 +66,19 @@ class WorkerProcess:
         try:
             self._pipe.send((command, arguments))
             if not self._pipe.poll(timeout_s):
-                raise ArmFailed(f"hung: no answer to {command!r} within {timeout_s:.0f} s; it was killed")
+                raise ArmFailed(self._told(f"hung: no answer to {command!r} within {timeout_s:g} s; it was killed"))
             answer = self._pipe.recv()
+        except ArmFailed:
+            raise
         except (EOFError, ConnectionError):
-            raise ArmFailed(self._how_it_died(command)) from None
+            raise ArmFailed(self._told(f"{self._how_it_died()} during {command!r}")) from None
+        except Exception as error:  # a type of the adapter's own, which can't be unpickled here
+            raise ArmFailed(f"{command} gave an answer that can't be read: {plain(str(error))}") from None
         if not isinstance(answer, Fault):
             return answer
         if answer.kind == "SkippedArm":
             raise SkippedArm(answer.message, answer.fix or "")
-        raise ArmFailed(f"{command} raised {answer.kind}: {answer.message}")
+        raise ArmFailed(f"{command} raised {answer.kind}: {plain(answer.message)}")
 
     def hold(self) -> None:
         """Stop it and everything it started; returns once it has stopped."""
@@ -85,6 +93,8 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it, stopped or not, with everything it started; harmless when it is gone."""
+        if self._pipe.closed:
+            return  # its process id may be another's by now
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._pipe.close()
@@ -95,24 +105,34 @@ class WorkerProcess:
         except ProcessLookupError:
             return
 
-    def _how_it_died(self, command: str) -> str:
+    def _how_it_died(self) -> str:
         code = self._process.wait()
         if code >= 0:
-            how = f"exited with code {code}"
-        else:
-            memory = " (the kernel does this when memory runs out)" if -code == signal.SIGKILL else ""
-            how = f"killed by {signal.Signals(-code).name}{memory}"
-        words = last_words(self._log)
-        return f"{how} during {command!r}" + (f"; its last words: {words}" if words else "")
+            return f"exited with code {code}"
+        memory = " (the kernel does this when memory runs out)" if -code == signal.SIGKILL else ""
+        return f"killed by {signal.Signals(-code).name}{memory}"
+
+    def _told(self, how: str) -> str:
+        words = last_words(self._log, self._log_start)
+        return f"{how}; its last words: {words}" if words else how
 
 
-def last_words(log: Path) -> str:
-    """The last lines of a worker's output, joined into one."""
+def last_words(log: Path, start: int = 0) -> str:
+    """The last lines of a worker's output, joined into one; `start` is where its part of the file begins."""
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        with log.open("rb") as output:
+            end = output.seek(0, os.SEEK_END)
+            output.seek(max(start, end - _MOST_WORDS_BYTES))
+            text = output.read().decode(errors="replace")
     except OSError:
         return ""
-    return " | ".join(line.strip() for line in lines[-LAST_WORDS_LINES:] if line.strip())
+    return plain("\n".join([line for line in text.splitlines() if line.strip()][-LAST_WORDS_LINES:]))
+
+
+def plain(text: str) -> str:
+    """A library's words on one line, without the colours and control characters that would steer a terminal."""
+    lines = (line.strip() for line in _COLOURS.sub("", text).splitlines())
+    return " | ".join("".join(letter for letter in line if letter.isprintable()) for line in lines if line)
 
 
 @contextmanager

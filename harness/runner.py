@@ -20,7 +20,7 @@ from shootout.measure import Deadline, utc_now
 from shootout.placement import Placement, place
 from shootout.plan import PlannedGroup
 from shootout.progress import Progress
-from shootout.records import Ended, Header
+from shootout.records import Ended, Header, Skip
 from shootout.study import Study
 
 _FILES = (journal.NAME, "samples", "logs", ".lock")
@@ -88,7 +88,7 @@ def run(planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, prog
     """
     _make(out)
     with folder_lock(out):
-        if fresh:
+        if fresh and journal.begun(out):
             _clear(out)
         history = _history(out, planned)
         if history and history.complete:
@@ -122,17 +122,19 @@ def _make(out: Path) -> None:
 
 
 def _history(out: Path, planned: Plan) -> History | None:
-    """What the folder already holds, None when it is new.
+    """What the folder already holds, None when it is new or nothing was done in it but begin.
 
     Raises:
         UsageError: it holds something else.
     """
-    if not (out / journal.NAME).exists():
+    if not journal.begun(out):
         foreign = sorted(entry.name for entry in out.iterdir() if entry.name not in _FILES)
         if foreign:
             raise UsageError(f"{str(out)!r} is no run folder (it holds {foreign[0]!r}): choose another --out")
         return None
     history = journal.read(out)
+    if all(isinstance(line, Header | Skip) for line in history.lines):
+        return None
     if obstacle := _obstacle(history, planned):
         raise UsageError(f"{str(out)!r} {obstacle}: add --fresh to start over there, or choose another --out")
     return history

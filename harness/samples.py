@@ -61,13 +61,16 @@ def _columns(turns: Iterable[tuple[str, Sequence[Turn]]]) -> dict[str, list[Any]
 
 
 def read(folder: Path, names: Iterable[str], label: str, scope: Scope) -> Array:
-    """All readings (ns) of one arm in one scope, shape (n,); files that are gone count as empty."""
+    """All readings (ns) of one arm in one scope, shape (n,); files that are gone or damaged count as empty."""
+    return np.concatenate([np.array([]), *(_read(folder / name, label, scope) for name in names)])
+
+
+def _read(path: Path, label: str, scope: Scope) -> Array:
     import pyarrow.parquet
 
     wanted = [("arm", "=", label), ("scope", "=", scope.value)]
-    found = [
-        pyarrow.parquet.read_table(folder / name, columns=["latency_ns"], filters=wanted)["latency_ns"].to_numpy()
-        for name in names
-        if (folder / name).exists()
-    ]
-    return np.concatenate(found) if found else np.array([])
+    try:
+        found: Array = pyarrow.parquet.read_table(path, columns=["latency_ns"], filters=wanted)["latency_ns"].to_numpy()
+    except (OSError, pyarrow.ArrowException):
+        return np.array([])
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,13 +13,14 @@ from shootout.constants import MAX_GENERATIONS
 from shootout.contract import Value
 from shootout.errors import UsageError, unknown
 
-MAX_BATCH = 2**24
+MAX_BATCH = 2**20
 
 
 class Study(BaseModel):
     """One study. Every axis is a tuple; the cells are their product.
 
     Attributes:
+        name: of the study, also of its folder under `results/`.
         model: a model's name, or the path of an ONNX file.
         parameters: model parameters (for an ONNX file: sizes of its symbolic axes) by name.
         targets: as `shootout.target` reads them; given twice, a target races itself (A/A).
@@ -31,13 +32,13 @@ class Study(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
-    name: str
+    name: str = Field(pattern=r"^[^/\\]*[^/\\.][^/\\]*$")
     description: str = ""
     model: str
-    parameters: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
+    parameters: dict[str, Annotated[tuple[Value, ...], Field(min_length=1)]] = Field(default_factory=dict)
     targets: tuple[str, ...] = Field(min_length=1)
     baseline: str | None = None
-    batch: tuple[int, ...] = (1,)
+    batch: tuple[int, ...] = Field(default=(1,), min_length=1)
     threads: int | Literal["all"] | None = None
     options: dict[str, dict[str, str]] = Field(default_factory=dict)
     inputs: str | None = None

@@ -17,6 +17,7 @@ from shootout.contract import Array
 
 MIN_SEGMENT = 5
 """Points a segment must have. No less than `PELT_JUMP`; with more, the 10 calls of a slow model couldn't be split."""
+DRIFT = 0.05
 _NEIGHBOURS = 4
 """On each side: up to four outliers in a row are lone ones, five are a change."""
 _CLIP_SD = 4.0
@@ -38,8 +39,25 @@ def steady_from(latency_ns: Array) -> int | None:
     if latency_ns.size == 0:
         return None
     readings, per_point = _binned(_without_steps(latency_ns))
-    start = _last_change(_clipped(np.log(readings)))
-    return start * per_point if start <= readings.size / 2 else None
+    if readings.size < 2 * MIN_SEGMENT:
+        return 0
+    log_readings = _clipped(np.log(readings))
+    start = _last_change(log_readings)
+    steady = start <= readings.size / 2 and not _drifts(log_readings[start:])
+    return start * per_point if steady else None
+
+
+def _drifts(log_readings: Array) -> bool:
+    """Whether a segment has a trend, too slow a change for PELT to split: over 5 % in all, and 6 standard errors.
+
+    Six, since neighbouring readings depend on each other, which the textbook error of a slope doesn't know.
+    """
+    n = log_readings.size
+    time = np.arange(n) - (n - 1) / 2
+    slope = float(time @ log_readings) / float(time @ time)
+    residuals = log_readings - log_readings.mean() - slope * time
+    standard_error = math.sqrt(float(residuals @ residuals) / (n - 2) / float(time @ time))
+    return abs(slope) * n > DRIFT and abs(slope) > 6 * standard_error
 
 
 def _without_steps(latency_ns: Array) -> Array:
@@ -80,8 +98,6 @@ def _noise_sd(log_readings: Array) -> float:
 
 def _last_change(points: Array) -> int:
     """Where the last segment begins; 0 where there is only one."""
-    if points.size < 2 * MIN_SEGMENT:
-        return 0
     from ruptures import Pelt
 
     search = Pelt(model="normal", min_size=MIN_SEGMENT, jump=PELT_JUMP, params={"add_small_diag": False})

@@ -7,6 +7,7 @@ command with one message. Run as `python -m shootout.worker FD PARENT_PID` by `s
 from __future__ import annotations
 
 import statistics
+import json
 import sys
 import traceback
 from array import array
@@ -53,6 +54,7 @@ class Worker:
         """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
         with measure.Stopwatch() as watch:
             built = backends.get(arm.target.backend).build(bundle, arm, folder)
+        json.dumps(dict(built.facts))  # the parent keeps them so; what isn't JSON is this adapter's fault, here
         return built, watch.seconds
 
     def probe(self, built: Built) -> str:

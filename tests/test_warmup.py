@@ -31,10 +31,13 @@ def test_an_early_step_is_found_where_it_is(kind: str, calls: int):
 @pytest.mark.parametrize("calls", SIZES)
 @pytest.mark.parametrize("kind", ["20 % step at 3/4", "start as long as the tape"])
 def test_what_changes_late_is_not_steady(kind: str, calls: int):
-    """A slow start as long as the tape may pass for steady at its end while 60 calls can't show the slope."""
     found = [steady_from(latencies(kind, calls=calls, seed=seed)) for seed in range(40)]
-    assert all(index != 0 for index in found)
-    assert share(index is None for index in found) >= (0.95 if "step" in kind else 0.05 if calls == 60 else 0.75)
+    assert share(index is None for index in found) >= 0.95
+
+
+def test_a_drift_shows_in_60_calls():
+    found = [steady_from(latencies("20 % drift", calls=60, seed=seed)) for seed in range(40)]
+    assert share(index is None for index in found) >= 0.75
 
 
 @pytest.mark.parametrize("kind", ["20 % drift", "random walk", "5 % step at 3/4"])
@@ -51,9 +54,10 @@ def test_a_cold_first_call_is_warm_up(calls: int):
 
 @pytest.mark.parametrize("calls", SIZES)
 def test_a_slow_start_is_cut_off(calls: int):
-    """Its time constant is a tenth of the tape; from the index on less than 15 % of the slowness is left."""
+    """Its time constant is a tenth of the tape; what is left of it from the index on is less than 15 %, or a trend."""
     found = [steady_from(latencies("slow start", calls=calls, seed=seed)) for seed in range(40)]
-    assert all(index is not None and calls * 0.1 <= index <= calls / 2 for index in found)
+    assert share(index is not None for index in found) >= 0.8
+    assert all(calls * 0.1 <= index <= calls / 2 for index in found if index is not None)
 
 
 def test_long_tapes_are_binned_and_the_index_counts_calls():

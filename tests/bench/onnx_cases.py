@@ -263,7 +263,7 @@ def figures(folder: Path, placement: Placement, *, nodes: bool) -> dict[str, lis
     return {
         f"onnx {environment.libraries()['onnx']}: models from outside": [*counts, _count("all", results)],
         "not taken, or not agreed on": [
-            {"set": one.source, "case": one.name, "at": at, "reason": why[:200]}
+            {"set": one.source, "case": one.name, "at": at, "reason": why[:300]}
             for one in results
             for at, why in {"file": one.file, **one.backends}.items()
             if why != AGREES

@@ -1,0 +1,213 @@
+"""What the sections share: where they run, built arms, generations that are watched and timed, tables as plain rows.
+
+A section goes through the harness's own stage, players and conductor wherever it can, so that its figures are theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from shootout import cache, environment, models, referee
+from shootout.conductor import Generation, Notes, Performance, Player, Stage, play
+from shootout.contract import Arm, Array, Built, Target, Value
+from shootout.export import obtain
+from shootout.measure import Stopwatch
+from shootout.messages import Scope
+from shootout.noise import NoiseMeter
+from shootout.placement import Placement
+from shootout.player import LiveStage, LiveWatch
+from shootout.prepare import Workshop
+from shootout.race import block_medians
+
+Table = list[dict[str, Any]]
+Tables = dict[str, Table]
+"""Title → rows; a row is column → value, units in the column's name."""
+TOY = "residual_mlp"
+BACKENDS = ("numpy", "torch-eager", "onnxruntime")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where and how thoroughly the sections run.
+
+    Attributes:
+        quick: everything once or twice, to see that it works; its figures mean nothing.
+        folder: for logs, jobs and run folders; gone afterwards.
+    """
+
+    quick: bool
+    placement: Placement
+    folder: Path
+    seed: int = 0
+
+    def size(self, full: int, quick: int) -> int:
+        """How often to do something."""
+        return quick if self.quick else full
+
+    def rng(self, name: str) -> random.Random:
+        """A generator of its own for whoever is called `name`."""
+        return random.Random(f"{self.seed} {name}")
+
+    def arm(self, backend: str, model: str = TOY, parameters: Mapping[str, Value] | None = None, **fields: Any) -> Arm:
+        """An arm of `backend`, the model's parameters complete."""
+        complete = models.get(model).check(parameters or {})
+        fields = {"threads": self.placement.threads, **fields}
+        return Arm(target=Target(backend=backend), model=model, parameters=complete, **fields)
+
+    def built(self, arm: Arm) -> Built:
+        """The arm's artifact, exported and built as a run does it (without the permutation probe)."""
+        workshop = Workshop(
+            cache=cache.root(),
+            placement=self.placement,
+            probe_bundle=None,
+            machine=environment.fingerprint(environment.facts()),
+            logs=self.folder / "logs",
+        )
+        bundle = obtain(arm.model, arm.parameters, arm.batch)
+        return workshop.prepare(arm, bundle, environment.libraries().get(arm.target.backend, "")).built
+
+    def stage(self, built: Sequence[Built]) -> LiveStage:
+        """A stage for these artifacts; their arms' labels must differ."""
+        return LiveStage(
+            built={one.arm.label: one for one in built}, placement=self.placement, logs=self.folder / "logs"
+        )
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def pinned(cpus: frozenset[int]) -> Iterator[None]:
+    """This process, and children started inside, on these CPUs only."""
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+def copies(built: Built, count: int) -> list[Built]:
+    """`count` arms on one artifact: `#1` … `#count`."""
+    return [replace(built, arm=replace(built.arm, ordinal=number)) for number in range(1, count + 1)]
+
+
+@dataclass(slots=True)
+class Disturbances:
+    """A watch that counts disturbed rounds and voids none, so that a bench on a busy machine ends and says so."""
+
+    inner: LiveWatch
+    rounds: int = 0
+    reasons_by_kind: Counter[str] = field(default_factory=Counter)
+    disturbed: int = 0
+
+    def begin(self) -> None:
+        self.inner.begin()
+
+    def reasons(self, canaries: dict[str, tuple[float, float]]) -> tuple[str, ...]:
+        found = self.inner.reasons(canaries)
+        self.rounds += 1
+        self.disturbed += bool(found)
+        return ()
+
+    @property
+    def share(self) -> float:
+        return self.disturbed / max(self.rounds, 1)
+
+
+def watch(placement: Placement) -> Disturbances:
+    """A fresh watch over the arms' CPUs."""
+    return Disturbances(LiveWatch(NoiseMeter(placement.arms)))
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Seconds of the parent's wall time, and calls, by what it waited for."""
+
+    seconds: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def timed(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        """`step`, entered under `name` whenever it runs."""
+
+        def entered(*arguments: Any) -> Any:
+            with Stopwatch() as stopwatch:
+                result = step(*arguments)
+            self.seconds[name] += stopwatch.seconds
+            self.calls[name] += 1
+            return result
+
+        return entered
+
+
+class TimedPlayer:
+    """A player whose every method is entered in the ledger."""
+
+    def __init__(self, player: Player, ledger: Ledger) -> None:
+        self._player, self._ledger = player, ledger
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self._ledger.timed(name, getattr(self._player, name))
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStage:
+    """A stage of timed players."""
+
+    inner: Stage
+    ledger: Ledger
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
+        spawn = self.ledger.timed("spawn", self.inner.spawn)
+        return cast("Player", TimedPlayer(spawn(arm, generation, padding), self.ledger))
+
+
+def generation(index: int, arms: Sequence[Arm], stage: Stage, eye: Disturbances, rng: random.Random) -> Generation:
+    """One generation by the conductor; an arm that fails ends the section.
+
+    Raises:
+        RuntimeError: with the arm's last words.
+    """
+    faults: list[str] = []
+    notes = Notes(say=lambda _: None, setback=lambda found: faults.append(f"{found.arm.label}: {found.reason}"))
+    found = play(index, arms, stage, eye, rng, notes)
+    if faults:
+        raise RuntimeError("; ".join(faults))
+    return found
+
+
+def medians(performances: Sequence[Performance], scope: Scope) -> dict[str, Array]:
+    """Block medians (ns) by label."""
+    return {one.arm.label: np.array(block_medians(one)[scope.value]) for one in performances}
+
+
+def log_ratio(ours: Sequence[float] | Array, theirs: Sequence[float] | Array) -> float:
+    """A generation's x: the median over rounds of log(ours / theirs)."""
+    return float(referee.log_ratios({0: np.asarray(ours)}, {0: np.asarray(theirs)})[0])
+
+
+def timed_s(performances: Sequence[Performance]) -> float:
+    """Seconds inside the brackets of all blocks."""
+    return sum(
+        float(latency.sum()) * one.tuned.per_reading[scope] / 1e9
+        for one in performances
+        for turn in one.turns
+        for scope, latency in turn.latency_ns.items()
+    )
+
+
+def pooled(performance: Performance, scope: Scope) -> Array:
+    """All readings (ns) of one arm in one generation."""
+    return np.concatenate([turn.latency_ns[scope] for turn in performance.turns])

@@ -1,0 +1,104 @@
+"""What changing from one arm to the next costs: none of it is timed, but all of it takes from the measuring.
+
+Two figures: the hand-off itself (let an arm run, one command there and back, hold it until the kernel confirms), and its
+share of a generation's wall clock, with four arms alive and all but one held.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from shootout.constants import LOAD_TIMEOUT_S
+from shootout.contract import Built
+from shootout.measure import Stopwatch, now_ns
+from shootout.placement import child_environment
+from shootout.process import WorkerProcess
+
+from .common import Bench, Ledger, Tables, TimedStage, copies, generation, say, timed_s, watch
+from .generations import split
+
+ARMS = 4
+NOTHING = "__repr__"
+"""A command that every worker answers without doing anything."""
+LIMIT_US, LIMIT_PERCENT = 200.0, 3.0
+
+
+def figures(bench: Bench) -> Tables:
+    """ONNX Runtime's and torch's workers, four of each."""
+    hand_offs, shares = [], []
+    for name in ("onnxruntime", "torch-eager"):
+        say(f"  {name}: {ARMS} workers")
+        built = copies(bench.built(bench.arm(name)), ARMS)
+        steps = _hand_offs(bench, built)
+        hand_offs += [_row(name, step, values) for step, values in steps.items()]
+        shares.append({"backend": name, **_share(bench, built, float(np.mean(steps["all"])) / 1e6)})
+    return {f"hand-off among {ARMS} workers": hand_offs, f"share of a generation's wall clock, {ARMS} arms": shares}
+
+
+def _hand_offs(bench: Bench, built: list[Built]) -> dict[str, Any]:
+    """Microseconds of each step, over many hand-offs from worker to worker."""
+    laps = []
+    with ExitStack() as stack:
+        workers = [_worker(bench, one, stack) for one in built]
+        for _ in range(bench.size(1_000, 20)):
+            laps += [_hand_over(worker) for worker in workers]
+    release, command, hold = 1e-3 * np.array(laps).T
+    return {"release": release, "command there and back": command, "hold": hold, "all": release + command + hold}
+
+
+def _worker(bench: Bench, built: Built, stack: ExitStack) -> WorkerProcess:
+    """A worker that has loaded and warmed its arm, so that its thread pools are there, and is held."""
+    environment = child_environment(bench.placement.threads, 0)
+    worker = WorkerProcess(environment, bench.placement.arms, bench.folder / "logs" / "handoff.log")
+    stack.callback(worker.kill)
+    worker.ask("load", LOAD_TIMEOUT_S, built=built)
+    worker.ask("warm", LOAD_TIMEOUT_S, calls=60, ns=10**9)
+    worker.hold()
+    return worker
+
+
+def _hand_over(worker: WorkerProcess) -> tuple[int, int, int]:
+    """Nanoseconds to release, to be answered, and to hold."""
+    marks = [now_ns()]
+    worker.release()
+    marks.append(now_ns())
+    worker.ask(NOTHING, LOAD_TIMEOUT_S)
+    marks.append(now_ns())
+    worker.hold()
+    marks.append(now_ns())
+    return marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]
+
+
+def _row(name: str, step: str, values_us: Any) -> dict[str, Any]:
+    p50, p99 = (float(np.quantile(values_us, q)) for q in (0.5, 0.99))
+    limit = LIMIT_US if step == "all" else None
+    return {
+        "backend": name,
+        "step": step,
+        "p50_us": p50,
+        "p99_us": p99,
+        "p99_limit_us": limit,
+        "holds": None if limit is None else p99 <= limit,
+        "hand_offs": len(values_us),
+    }
+
+
+def _share(bench: Bench, built: list[Built], hand_off_s: float) -> dict[str, Any]:
+    """Hand-offs, and everything untimed, as shares of some generations' wall clock."""
+    count, ledger, eye, rng = bench.size(3, 1), Ledger(), watch(bench.placement), bench.rng("hand-off")
+    stage, timed = TimedStage(bench.stage(built), ledger), 0.0
+    with Stopwatch() as wall:
+        for index in range(count):
+            timed += timed_s(generation(index, [one.arm for one in built], stage, eye, rng).performances)
+    share = 100 * ledger.calls["turn"] * hand_off_s / wall.seconds
+    return {
+        "hand_off_percent": share,
+        "limit_percent": LIMIT_PERCENT,
+        "holds": share <= LIMIT_PERCENT,
+        "timed_percent": 100 * timed / wall.seconds,
+        "turns": ledger.calls["turn"] // count,
+        **{f"{name}_s": seconds for name, seconds in split(ledger, wall.seconds, timed, count).items()},
+    }

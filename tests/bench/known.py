@@ -1,0 +1,80 @@
+"""Known truth: durations that the spin backend plants, and what the measuring loop itself costs."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+
+from shootout.measure import Stopwatch, quiet_collector, read_block
+from shootout.messages import Scope
+
+from .common import Bench, Table, Tables, generation, medians, pinned, say, watch
+
+DURATIONS_US = (10, 100, 1_000, 10_000)
+LIMITS_PERCENT = {100: 0.3, 1_000: 0.05}
+BRACKET_NS, LOOP_NS = 100.0, 250.0
+
+
+def figures(bench: Bench) -> Tables:
+    """Planted against measured, and the loop with an empty call."""
+    return {"spin backend, compute scope": _planted(bench), "measuring an empty call": [_empty(bench)]}
+
+
+def _planted(bench: Bench) -> Table:
+    arms = [
+        bench.arm("spin", "identity", ordinal=number, options={"duration_us": str(duration)})
+        for number, duration in enumerate(DURATIONS_US, start=1)
+    ]
+    stage, eye, rng = bench.stage([bench.built(arm) for arm in arms]), watch(bench.placement), bench.rng("known")
+    found: dict[str, list[float]] = {arm.label: [] for arm in arms}
+    count = bench.size(10, 1)
+    for index in range(count):
+        say(f"  spin: generation {index + 1}/{count}")
+        played = generation(index, arms, stage, eye, rng).performances
+        for label, values in medians(played, Scope.COMPUTE).items():
+            found[label].append(float(np.median(values)))
+    return [
+        _row(duration, np.array(found[arm.label]), eye.share) for duration, arm in zip(DURATIONS_US, arms, strict=True)
+    ]
+
+
+def _row(duration_us: int, measured_ns: Any, disturbed: float) -> dict[str, Any]:
+    errors = 100 * (measured_ns / (duration_us * 1e3) - 1)
+    limit = LIMITS_PERCENT.get(duration_us)
+    return {
+        "planted_us": duration_us,
+        "measured_us": float(np.median(measured_ns)) / 1e3,
+        "error_percent": float(np.median(errors)),
+        "worst_generation_percent": float(errors[np.argmax(np.abs(errors))]),
+        "limit_percent": limit,
+        "holds": None if limit is None else abs(float(np.median(errors))) <= limit,
+        "generations": measured_ns.size,
+        "rounds_disturbed_percent": 100 * disturbed,
+    }
+
+
+def _empty(bench: Bench) -> dict[str, Any]:
+    """One bracket with nothing in it, and the whole loop around it, on the arms' CPU; medians over repeats."""
+    count, brackets, loops = bench.size(100_000, 1_000), [], []
+    readings = array("q", bytes(8 * count))
+    with pinned(bench.placement.arms), quiet_collector():
+        for _ in range(bench.size(21, 3)):
+            with Stopwatch() as watch_:
+                read_block(_nothing, 8, readings, per_reading=1, block_ns=0, min_calls=count)
+            brackets.append(float(np.median(np.frombuffer(readings, dtype=np.int64))))
+            loops.append(watch_.seconds * 1e9 / count)
+    bracket, loop = float(np.median(brackets)), float(np.median(loops))
+    return {
+        "bracket_p50_ns": bracket,
+        "bracket_limit_ns": BRACKET_NS,
+        "loop_per_call_ns": loop,
+        "loop_limit_ns": LOOP_NS,
+        "holds": bracket <= BRACKET_NS and loop <= LOOP_NS,
+        "calls": count,
+    }
+
+
+def _nothing(_buffer: int) -> None:
+    """The empty call."""
