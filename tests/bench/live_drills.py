@@ -1,0 +1,123 @@
+"""Two protections taken out on the live machine, to see what they are worth here: holding idle arms, and shuffling.
+
+Idle thread pools spin for a while after a call, on the CPU of whoever is measured next. And whoever is always spawned
+first may always be faster. The figures differ from machine to machine, so nothing is asserted here; the same drills on
+a fake clock, where the effects are planted, must fail in the tests.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shootout.constants import ALPHA
+from shootout.contract import Arm, Built
+from shootout.evidence import compare
+from shootout.floor import bias_floor
+from shootout.messages import Scope
+from shootout.player import LivePlayer, LiveStage
+
+from .common import Bench, Table, Tables, copies, generation, log_ratio, medians, pooled, say, watch
+
+NEIGHBOURS = 4
+SPINNING = {"session.intra_op.allow_spinning": "1"}
+SPINNING_THREADS = 2
+WIDE = {"d_model": 512, "n_layers": 8}
+"""With this batch, a model wide enough that ONNX Runtime shares each product among its threads."""
+WIDE_BATCH = 32
+
+
+def figures(bench: Bench) -> Tables:
+    """Both drills."""
+    return {
+        f"NumPy beside {NEIGHBOURS} spinning neighbours": _neighbours(bench),
+        "an arm against itself by spawn order": _spawn_orders(bench),
+    }
+
+
+class Unheld:
+    """A player that runs on whatever it is told about holding still."""
+
+    def __init__(self, player: LivePlayer) -> None:
+        self._player = player
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._player, name)
+
+    def hold(self) -> None:
+        """The drill."""
+
+    def release(self) -> None:
+        """The drill."""
+
+
+class UnheldStage:
+    """A live stage without SIGSTOP."""
+
+    def __init__(self, inner: LiveStage) -> None:
+        self._inner = inner
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> Any:
+        """A player that nobody can hold."""
+        return Unheld(self._inner.spawn(arm, generation, padding))
+
+
+class Fixed(random.Random):
+    """Shuffles nothing."""
+
+    def sample(self, population: Sequence[Any], k: int, *, counts: Any = None) -> list[Any]:
+        """The first `k`, in order."""
+        assert counts is None
+        return list(population[:k])
+
+
+def _neighbours(bench: Bench) -> Table:
+    wide = bench.arm("onnxruntime", parameters=WIDE, batch=WIDE_BATCH, threads=SPINNING_THREADS, options=SPINNING)
+    built = [bench.built(bench.arm("numpy")), *copies(bench.built(wide), NEIGHBOURS)]
+    rows = []
+    for held in (True, False):
+        say(f"  neighbours {'held' if held else 'running'}")
+        stage = bench.stage(built)
+        readings = _victim(bench, built, stage if held else UnheldStage(stage))
+        p50, p99 = (float(np.quantile(readings, q)) / 1e3 for q in (0.5, 0.99))
+        rows.append({"idle arms": "held" if held else "running", "p50_us": p50, "p99_us": p99, "calls": readings.size})
+    return rows
+
+
+def _victim(bench: Bench, built: Sequence[Built], stage: Any) -> Any:
+    """The first arm's end-to-end readings over some generations."""
+    eye, rng = watch(bench.placement), bench.rng("neighbours")
+    found = []
+    for index in range(bench.size(3, 1)):
+        played = generation(index, [one.arm for one in built], stage, eye, rng).performances
+        found += [pooled(one, Scope.END_TO_END) for one in played if one.arm.label == built[0].arm.label]
+    return np.concatenate(found)
+
+
+def _spawn_orders(bench: Bench) -> Table:
+    built, count = copies(bench.built(bench.arm("numpy")), 2), bench.size(20, 2)
+    rows = []
+    for order, rng in (("shuffled", bench.rng("spawns")), ("fixed", Fixed())):
+        say(f"  spawn order {order}")
+        eye, x = watch(bench.placement), []
+        for index in range(count):
+            played = generation(index, [one.arm for one in built], bench.stage(built), eye, rng).performances
+            by_label = medians(played, Scope.END_TO_END)
+            x.append(log_ratio(by_label[built[1].arm.label], by_label[built[0].arm.label]))
+        found = compare(np.array(x), alpha=ALPHA, bias_floor=bias_floor())
+        rows.append(
+            {
+                "spawn order": order,
+                "ratio": found.value,
+                "low": found.low,
+                "high": found.high,
+                "sd_percent": 100 * (found.sd or 0.0),
+                "verdict": found.verdict.value,
+                "generations": found.generations,
+                "rounds_disturbed_percent": 100 * eye.share,
+            }
+        )
+    return rows

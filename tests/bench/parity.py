@@ -1,0 +1,226 @@
+"""The harness's medians beside a plain loop and the field's own tools: whoever measures, the model takes the same time.
+
+In each generation a harness worker and plain processes start fresh, with the same artifact, affinity, environment and
+input buffers. They take turns, block by block in a shuffled order, all others held. The log ratio of a generation is
+the median over rounds; generations give the interval. pyperf starts processes of its own, so it runs once a generation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from shootout.conductor import warm_up
+from shootout.constants import ALPHA, LOAD_TIMEOUT_S, ROUNDS
+from shootout.contract import Built
+from shootout.evidence import Comparison, compare
+from shootout.floor import bias_floor
+from shootout.messages import Scope
+from shootout.placement import child_environment
+
+from . import plain
+from .common import BACKENDS, Bench, Tables, log_ratio, pinned, say, watch
+
+PADDING = 4096
+PYPERF_VALUES, PYPERF_WARM_UPS = 600, 100
+NEAR, WIDE = 0.02, 0.03
+Medians = Mapping[str, float]
+"""A round's median in ns by scope."""
+
+
+class Side(Protocol):
+    """One process of a generation."""
+
+    def block(self, rng: random.Random) -> Medians: ...
+    def kill(self) -> None: ...
+
+
+class Ours:
+    """A harness worker, entered as the conductor does it."""
+
+    def __init__(self, bench: Bench, built: Built, padding: int) -> None:
+        self._player = bench.stage([built]).spawn(built.arm, 1, padding)
+        self.kill = self._player.kill
+        try:
+            self._enter()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _enter(self) -> None:
+        self._player.load()
+        if fault := self._player.verify().fault:
+            raise RuntimeError(fault)
+        warm_up(self._player)
+        self._player.tune()
+        self._player.hold()
+
+    def block(self, rng: random.Random) -> Medians:
+        """One turn."""
+        self._player.release()
+        turn = self._player.turn(tuple(rng.sample(list(Scope), len(Scope))))
+        self._player.hold()
+        return {scope.value: float(np.median(latency)) for scope, latency in turn.latency_ns.items()}
+
+
+class Plain:
+    """A process of `plain.py`; `how` is its loop, or torch's timer."""
+
+    def __init__(self, bench: Bench, job: Path, padding: int, how: str = "loop") -> None:
+        self._how = how
+        command = [sys.executable, "-P", plain.__file__, str(job), str(os.getpid())]
+        with pinned(bench.placement.arms), (bench.folder / "logs" / "plain.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=child_environment(bench.placement.threads, padding),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            self._answer()
+            self._signal(signal.SIGSTOP)
+        except BaseException:
+            self.kill()
+            raise
+
+    def block(self, rng: random.Random) -> Medians:
+        """One block in each scope."""
+        self._signal(signal.SIGCONT)
+        found = {scope.value: float(self._ask(scope)) for scope in rng.sample(list(Scope), len(Scope))}
+        self._signal(signal.SIGSTOP)
+        return found
+
+    def kill(self) -> None:
+        """End it; harmless when it is gone."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()
+
+    def _ask(self, scope: Scope) -> str:
+        assert self._process.stdin
+        print(json.dumps([self._how, scope.value]), file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout
+        if line := self._process.stdout.readline():
+            return line
+        raise RuntimeError(f"the plain process ended with {self._process.wait()}; see its output")
+
+    def _signal(self, number: int) -> None:
+        os.killpg(self._process.pid, number)
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
+def figures(bench: Bench) -> Tables:
+    """Every adapter on the toy model."""
+    return {"harness ÷ other, toy model": [row for name in BACKENDS for row in _backend(bench, name)]}
+
+
+def _backend(bench: Bench, name: str) -> list[dict[str, Any]]:
+    built, rng, eye = bench.built(bench.arm(name)), bench.rng(f"parity {name}"), watch(bench.placement)
+    job = bench.folder / f"{name}.job"
+    job.write_bytes(pickle.dumps(built))
+    (bench.folder / "logs").mkdir(exist_ok=True)
+    found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    count = bench.size(12, 2)
+    for index in range(count):
+        say(f"  {name}: generation {index + 1}/{count}")
+        for key, values in _generation(bench, built, job, rng, eye).items():
+            found.setdefault(key, []).append(values)
+    return [_row(name, *key, values, eye.share) for key, values in found.items()]
+
+
+def _generation(
+    bench: Bench, built: Built, job: Path, rng: random.Random, eye: Any
+) -> dict[tuple[str, str], tuple[float, float, float]]:
+    """(other side, scope) → the log ratio and both medians in ns."""
+    name, padding = built.arm.target.backend, lambda: rng.randrange(PADDING)
+    entrances: dict[str, Any] = {
+        "ours": lambda: Ours(bench, built, padding()),
+        "plain loop": lambda: Plain(bench, job, padding()),
+    }
+    if name == "torch-eager":
+        entrances["torch.utils.benchmark"] = lambda: Plain(bench, job, padding(), "timer")
+    rounds: dict[str, list[Medians]] = {side: [] for side in entrances}
+    with ExitStack() as stack:
+        sides: dict[str, Side] = {}
+        for side in rng.sample(list(entrances), len(entrances)):
+            sides[side] = entrances[side]()
+            stack.callback(sides[side].kill)
+        for _ in range(bench.size(ROUNDS, 3)):
+            eye.begin()
+            for side in rng.sample(list(sides), len(sides)):
+                rounds[side].append(sides[side].block(rng))
+            eye.reasons({})
+        if name == "numpy":
+            median_ns = _pyperf(bench, job, padding())
+            rounds["pyperf"] = [{Scope.END_TO_END.value: median_ns} for _ in rounds["ours"]]
+    return {
+        (side, scope): _compared([one[scope] for one in rounds["ours"]], [one[scope] for one in theirs])
+        for side, theirs in rounds.items()
+        for scope in theirs[0]
+        if side != "ours"
+    }
+
+
+def _compared(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
+    return log_ratio(ours, theirs), float(np.median(ours)), float(np.median(theirs))
+
+
+def _pyperf(bench: Bench, job: Path, padding: int) -> float:
+    """pyperf's median in ns: one process of its own, one call a value, since our median too is of single calls."""
+    import pyperf
+
+    environment, out = child_environment(bench.placement.threads, padding), job.with_suffix(".pyperf.json")
+    out.unlink(missing_ok=True)
+    changed = sorted(key for key, value in environment.items() if os.environ.get(key) != value)
+    command = [sys.executable, "-P", plain.__file__, "--pyperf", str(job), "--quiet", "--processes=1", "--loops=1"]
+    command += [f"--values={bench.size(PYPERF_VALUES, 50)}", f"--warmups={PYPERF_WARM_UPS}", f"--output={out}"]
+    command += [f"--affinity={','.join(map(str, sorted(bench.placement.arms)))}", f"--inherit-environ={','.join(changed)}"]
+    subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=True)
+    return float(np.median(pyperf.Benchmark.load(str(out)).get_values())) * 1e9
+
+
+def within_bar(found: Comparison) -> bool:
+    """A ratio of 0.98 to 1.02, or an interval that contains 1 and is no wider than ±3 %."""
+    if 1 - NEAR <= found.value <= 1 + NEAR:
+        return True
+    return found.low is not None and found.high is not None and 1 - WIDE <= found.low <= 1 <= found.high <= 1 + WIDE
+
+
+def _row(name: str, side: str, scope: str, values: list[tuple[float, float, float]], disturbed: float) -> dict[str, Any]:
+    x, ours, theirs = np.array(values).T
+    found = compare(x, alpha=ALPHA, bias_floor=bias_floor())
+    return {
+        "backend": name,
+        "beside": side,
+        "scope": scope,
+        "harness_us": float(np.median(ours)) / 1e3,
+        "other_us": float(np.median(theirs)) / 1e3,
+        "ratio": found.value,
+        "low": found.low,
+        "high": found.high,
+        "sd_percent": 100 * (found.sd or 0.0),
+        "holds": within_bar(found),
+        "generations": found.generations,
+        "rounds_disturbed_percent": 100 * disturbed,
+    }

@@ -1,0 +1,137 @@
+"""How long a verdict takes and how often it is right, as a user gets it: a whole run, with sentinel, journal and lock.
+
+The arms do a planted amount of work (the spin backend), so the right answer is known: two arms 2 % apart, and a race of
+six arms beside what round-robin would have taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from shootout import journal, runner, study
+from shootout.constants import MAX_GENERATIONS
+from shootout.contract import Arm, Target
+from shootout.document import Document
+from shootout.evidence import Verdict
+from shootout.export import Request
+from shootout.measure import Stopwatch
+from shootout.messages import Scope
+from shootout.plan import PlannedGroup
+from shootout.progress import Progress
+from shootout.records import GroupRecord, Played
+from tests.simulation import CLOSE_RIVAL_MS, race_share
+
+from .common import Bench, Table, Tables, generation, medians, say, watch
+
+STEPS_PER_LOOK = 2_000
+SHARE = 0.02
+LIMIT_S, LIMIT_CALLS_PERCENT = 10.0, 60.0
+
+
+def figures(bench: Bench) -> Tables:
+    """The two-arm verdicts, the live race, the simulated one."""
+    steps = _steps_per_ms(bench)
+    return {
+        "two arms 2 % apart, 1 ms call": [_two_arms(bench, steps)],
+        "six-arm race beside round-robin, live": [_six_arms(bench, steps)],
+        "six-arm race beside round-robin, simulated": _simulated(bench),
+    }
+
+
+def _steps_per_ms(bench: Bench) -> int:
+    arm = bench.arm("spin", "identity", options={"work": str(STEPS_PER_LOOK)})
+    stage = bench.stage([bench.built(arm)])
+    played = generation(0, [arm], stage, watch(bench.placement), bench.rng("steps")).performances
+    return round(STEPS_PER_LOOK * 1e6 / float(np.median(medians(played, Scope.END_TO_END)[arm.label])))
+
+
+def race(bench: Bench, name: str, steps: Sequence[int], generations: int) -> tuple[Document, float]:
+    """Run spin arms with so many steps each, the first one as the baseline; returns the wall seconds too."""
+    target, model = Target(backend="spin"), "identity"
+    asked = study.Study(name=name, model=model, targets=("spin",), max_generations=generations, seed=bench.seed)
+    arms = [
+        Arm(target=target, model=model, threads=bench.placement.threads, options={"work": str(count)}, ordinal=number)
+        for number, count in enumerate(steps, start=1)
+    ]
+    hidden = dataclasses.replace(arms[0], sentinel=True)
+    record = GroupRecord(name=name, baseline=arms[0].label, comparisons=len(arms) - 1, arms=(*arms, hidden))
+    group = PlannedGroup(record=record, request=Request(model=model), skips={})
+    with Stopwatch() as wall:
+        planned = dataclasses.replace(runner.configure(asked), groups=[group], identity=f"{name} {steps}")
+        with Progress(Console(quiet=True)) as progress:
+            found = runner.run(planned, bench.folder / name, fresh=True, max_time_s=None, progress=progress)
+    return found, wall.seconds
+
+
+def _two_arms(bench: Bench, steps: int) -> dict[str, Any]:
+    """Repeats with the slower arm on a random side."""
+    count, rng, runs = bench.size(10, 1), bench.rng("two arms"), []
+    for index in range(count):
+        pair = [steps, round(steps * (1 + SHARE))]
+        right = Verdict.SLOWER
+        if rng.random() < 0.5:
+            pair, right = pair[::-1], Verdict.FASTER
+        say(f"  two arms: run {index + 1}/{count}")
+        found, wall_s = race(bench, f"two-{index}", pair, MAX_GENERATIONS)
+        timing = found.rows[1].end_to_end
+        ratio = timing.ratio if timing else None
+        runs.append((wall_s, found, ratio, right))
+    walls = [wall_s for wall_s, *_ in runs]
+    return {
+        "runs": count,
+        "right": sum(ratio is not None and ratio.verdict is right for *_, ratio, right in runs),
+        "wrong_direction": sum(
+            ratio is not None and {ratio.verdict, right} == {Verdict.FASTER, Verdict.SLOWER} for *_, ratio, right in runs
+        ),
+        "cant_tell": sum(ratio is None or ratio.verdict is Verdict.CANT_TELL for *_, ratio, _ in runs),
+        "wall_s_median": float(np.median(walls)),
+        "wall_s_worst": max(walls),
+        "limit_s": LIMIT_S,
+        "holds": float(np.median(walls)) <= LIMIT_S,
+        "generations_median": float(np.median([found.groups[0].generations for _, found, *_ in runs])),
+        "sd_percent_median": 100 * float(np.median([ratio.sd or 0.0 for *_, ratio, _ in runs if ratio])),
+        "void_percent": 100 * float(np.mean([found.void_share for _, found, *_ in runs])),
+    }
+
+
+def _six_arms(bench: Bench, steps: int) -> dict[str, Any]:
+    """One race; round-robin would have gone on with every arm until the last generation."""
+    say("  six arms")
+    generations = bench.size(MAX_GENERATIONS, 5)
+    found, wall_s = race(bench, "six", [round(steps * ms) for ms in CLOSE_RIVAL_MS], generations)
+    lines = [line for line in journal.read(bench.folder / "six").lines if isinstance(line, Played)]
+    labels = [row.arm for row in found.rows]
+    per_generation = {row.arm: row.end_to_end.samples / row.end_to_end.generations for row in found.rows if row.end_to_end}
+    raced = sum(per_generation[line.arm] for line in lines if line.arm in per_generation)
+    whole = sum(per_generation.values()) * found.groups[0].generations
+    share = 100 * raced / whole
+    return {
+        "calls_percent": share,
+        "limit_percent": LIMIT_CALLS_PERCENT,
+        "holds": share <= LIMIT_CALLS_PERCENT,
+        "generations": " ".join(str(sum(line.arm == label for line in lines)) for label in labels),
+        "verdicts": ", ".join(
+            row.end_to_end.ratio.verdict for row in found.rows if row.end_to_end and row.end_to_end.ratio
+        ),
+        "wall_s": wall_s,
+        "void_percent": 100 * found.void_share,
+    }
+
+
+def _simulated(bench: Bench) -> Table:
+    runs = bench.size(200, 10)
+    calls, agreement = race_share(CLOSE_RIVAL_MS, runs=runs, seed=15)
+    return [
+        {
+            "calls_percent": 100 * calls,
+            "limit_percent": LIMIT_CALLS_PERCENT,
+            "holds": 100 * calls <= LIMIT_CALLS_PERCENT,
+            "same_verdicts_percent": 100 * agreement,
+            "runs": runs,
+        }
+    ]
