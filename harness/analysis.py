@@ -15,10 +15,10 @@ from shootout import journal, quantiles, referee, samples
 from shootout.constants import MAX_VOID_SHARE
 from shootout.contract import Arm, Array
 from shootout.document import Document, FidelityFigures, GroupSummary, Ratio, Row, Sentinel, Timing
-from shootout.evidence import Comparison, Verdict
 from shootout.journal import History
 from shootout.messages import Scope
 from shootout.records import SCHEMA, Ended, Failure, GroupRecord, Header, Played, Prepared, Rounds, Skip
+from shootout.verdicts import Comparison, Verdict
 
 NOT_REACHED = "the run ended before it was measured"
 DISTURBED = "every round was disturbed from outside"

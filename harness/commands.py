@@ -64,7 +64,10 @@ class Asked:
             threads=_threads(self.threads),
             inputs=self.inputs,
             baseline=self.baseline,
-            options={**base.options, **{name: {**base.options.get(name, {}), **knobs} for name, knobs in options.items()}},
+            options={
+                **base.options,
+                **{name: {**base.options.get(name, {}), **knobs} for name, knobs in options.items()},
+            },
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from shootout.contract import Value
-from shootout.evidence import Verdict
+from shootout.verdicts import Verdict
 
 
 class _Part(BaseModel):

@@ -200,7 +200,10 @@ def _too_big(arms: list[Arm], study: Study, here: Here) -> dict[str, Skipped]:
     if needs <= here.memory_bytes:
         return {}
     reason = f"needs {needs / 2**30:.1f} GiB of memory, has {here.memory_bytes / 2**30:.1f} GiB"
-    return {arm.label: Skipped(reason=reason, fix="choose a smaller model or batch, or fewer backends at once") for arm in arms}
+    return {
+        arm.label: Skipped(reason=reason, fix="choose a smaller model or batch, or fewer backends at once")
+        for arm in arms
+    }
 
 
 def _input_bytes(arm: Arm, study: Study) -> int:

@@ -13,7 +13,8 @@ import numpy as np
 
 from shootout.constants import PRECISE_WITHIN
 from shootout.contract import Array
-from shootout.evidence import Comparison, bonferroni, compare, min_generations, race_over
+from shootout.evidence import bonferroni, min_generations
+from shootout.verdicts import Comparison, compare, race_over
 
 Blocks = Mapping[int, Array]
 """Generation → block medians (ns) of its valid rounds, in order."""

@@ -20,7 +20,6 @@ from shootout.constants import ALPHA, MAX_GENERATIONS, MAX_VOID_SHARE, MIN_GENER
 from shootout.contract import Arm, Target
 from shootout.document import Document, Row
 from shootout.errors import ShootoutError
-from shootout.evidence import Verdict, smallest_visible
 from shootout.export import Request
 from shootout.placement import place
 from shootout.plan import PlannedGroup
@@ -28,6 +27,7 @@ from shootout.progress import Progress
 from shootout.records import GroupRecord
 from shootout.study import Study
 from shootout.table import duration
+from shootout.verdicts import Verdict, smallest_visible
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 STEPS = 200

@@ -139,7 +139,7 @@ def parse_sets(texts: list[str]) -> dict[str, tuple[Value, ...]]:
     for text in texts:
         key, equals, values = text.partition("=")
         parts = [part.strip() for part in values.split(",")]
-        if not equals or not key or not all(parts):
+        if not equals or not key.strip() or not all(parts):
             raise UsageError(f"--set {text!r} is not of the form key=value or key=v1,v2")
         axes[key.strip()] = tuple(parse_value(part) for part in parts)
     return axes

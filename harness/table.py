@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.document import Document, GroupSummary, Ratio, Row, Timing
-from shootout.evidence import Verdict
+from shootout.verdicts import Verdict
 
 _STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 

@@ -6,8 +6,8 @@ command with one message. Run as `python -m shootout.worker FD PARENT_PID` by `s
 
 from __future__ import annotations
 
-import statistics
 import json
+import statistics
 import sys
 import traceback
 from array import array

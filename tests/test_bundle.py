@@ -145,12 +145,12 @@ def test_bands_hold_torchs_own_reduced_precision(bundles: Bundles):
     module = models.get("residual_mlp").module(bundle.parameters)
     module.load_state_dict({name: torch.from_numpy(array) for name, array in bundle.weights().items()})
     errors = {}
-    for precision, dtype in ((Precision.FP16, torch.float16), (Precision.BF16, torch.bfloat16)):
+    for label, dtype in ((Precision.FP16, torch.float16), (Precision.BF16, torch.bfloat16)):
         half = module.to(dtype)
         with torch.no_grad():
             got = [{"y": half(torch.from_numpy(one["x"]).to(dtype)).float().numpy()} for one in bundle.input_buffers()]
-        errors[precision] = found = compare(got, bundle.oracle_outputs())
-        assert gate(found, bundle.bands[precision]) is None
+        errors[label] = found = compare(got, bundle.oracle_outputs())
+        assert gate(found, bundle.bands[label]) is None
     assert gate(errors[Precision.BF16], bundle.bands[Precision.FP32])
     assert gate(errors[Precision.BF16], bundle.bands[Precision.TF32])
 

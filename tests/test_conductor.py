@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import fakes
 import numpy as np
 import pytest
+from fakes import QUIET, FakePlayer, FakeWatch, World
+
 from shootout.conductor import Notes, play, rounds_for, warm_up
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS
 from shootout.messages import Scope
-
-from tests import fakes
-from tests.fakes import QUIET, FakePlayer, FakeWatch, World
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 

@@ -6,14 +6,14 @@ slow. With the protection the planted effect does no harm; without it the verdic
 
 from __future__ import annotations
 
+import fakes
 import numpy as np
 import pytest
-from shootout import quantiles, race, referee, worker
-from shootout.evidence import Verdict
-from shootout.messages import Scope
+from fakes import World
 
-from tests import fakes
-from tests.fakes import World
+from shootout import quantiles, race, referee, worker
+from shootout.messages import Scope
+from shootout.verdicts import Verdict
 
 RUNS = 30
 WRONG = (Verdict.FASTER, Verdict.SLOWER)

@@ -11,19 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shootout.contract import Array
-from shootout.evidence import (
-    Comparison,
-    Verdict,
-    bonferroni,
-    ceiling,
-    compare,
-    e_value,
-    interval,
-    judge,
-    min_generations,
-    race_over,
-    smallest_visible,
-)
+from shootout.evidence import bonferroni, ceiling, e_value, interval, min_generations
+from shootout.verdicts import Comparison, Verdict, compare, judge, race_over, smallest_visible
 
 seeded = settings(derandomize=True, deadline=None)
 finite = st.floats(-1.0, 1.0).map(lambda x: round(x, 6))

@@ -1,1 +1,1 @@
-"""`make bench`: what only a live machine can show. The figures in docs/measurement.md and results/reference are its output."""
+"""`make bench`: what only a live machine can show. Its JSON is in results/reference, its figures in the documents."""

@@ -11,8 +11,8 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -53,39 +53,49 @@ SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx": _onnx,
     "simulate": _simulated,
 }
-LOCK_THEMSELVES = ("verdicts",)
-"""Sections that go through the runner, which takes the machine's lock, or that measure nothing."""
+WHOLE_RUNS = ("verdicts",)
+"""Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 
 
-def run(bench: Bench, names: list[str]) -> dict[str, Any]:
-    """Run the named sections one after the other.
+def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) -> bool:
+    """Run the named sections one after the other, and show each.
+
+    Args:
+        keep: gets what there is after each section: by section its tables, wall seconds and error (None: all is well).
 
     Returns:
-        By section its tables, wall seconds and error (None when it went well).
+        Whether none of them broke.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for name in names:
         say(f"{name} …")
         found[name] = _section(bench, name)
+        keep(found)
         for title, rows in found[name]["tables"].items():
             _show(title, rows)
         if found[name]["error"]:
             say(f"{name} broke: {found[name]['error']}")
-    return found
+    return not any(section["error"] for section in found.values())
 
 
 def _section(bench: Bench, name: str) -> dict[str, Any]:
-    lock = nullcontext() if name in LOCK_THEMSELVES else machine_lock(f"make bench ({name})", say)
     tables: Tables = {}
     error = None
     with Stopwatch() as watch:
         try:
-            with lock, pinned(bench.placement.parent):
+            with nullcontext() if name in WHOLE_RUNS else _alone(bench, name):
                 tables = SECTIONS[name](bench)
         except Exception as fault:
             traceback.print_exc()
             error = f"{type(fault).__name__}: {fault}".replace(str(bench.folder), "")
     return {"tables": tables, "error": error, "wall_s": round(watch.seconds, 1)}
+
+
+@contextmanager
+def _alone(bench: Bench, name: str) -> Iterator[None]:
+    """The machine to ourselves, and this process off the arms' CPUs."""
+    with machine_lock(f"make bench ({name})", say), pinned(bench.placement.parent):
+        yield
 
 
 def _show(title: str, rows: Table) -> None:
@@ -130,19 +140,24 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="shootout-bench-") as folder:
         os.environ.setdefault("SHOOTOUT_CACHE", f"{folder}/cache")
         bench = Bench(quick=options.quick, placement=place(None), folder=Path(folder), seed=options.seed)
-        with Stopwatch() as watch:
-            found = run(bench, names)
-    if options.json:
-        document = {
+        facts = {
             "schema": SCHEMA,
             "quick": options.quick,
             "seed": options.seed,
+            "placement": _placed(bench),
             "environment": environment.facts(),
-            "wall_s": round(watch.seconds, 1),
-            "sections": found,
         }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 1 if any(section["error"] for section in found.values()) else 0
+
+        def keep(found: dict[str, Any]) -> None:
+            if options.json:
+                options.json.write_text(json.dumps({**facts, "sections": found}, indent=1) + "\n")
+
+        return 0 if run(bench, names, keep) else 1
+
+
+def _placed(bench: Bench) -> dict[str, Any]:
+    placement = bench.placement
+    return {"parent": sorted(placement.parent), "arms": sorted(placement.arms), "threads": placement.threads}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -110,7 +110,6 @@ class Disturbances:
 
     inner: LiveWatch
     rounds: int = 0
-    reasons_by_kind: Counter[str] = field(default_factory=Counter)
     disturbed: int = 0
 
     def begin(self) -> None:
@@ -136,7 +135,7 @@ def watch(placement: Placement) -> Disturbances:
 class Ledger:
     """Seconds of the parent's wall time, and calls, by what it waited for."""
 
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     calls: Counter[str] = field(default_factory=Counter)
 
     def timed(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,12 +10,25 @@ from typing import Any
 import numpy as np
 
 from shootout.constants import ALPHA
-from shootout.evidence import compare
 from shootout.floor import bias_floor
 from shootout.measure import Stopwatch
 from shootout.messages import Scope
+from shootout.verdicts import compare
 
-from .common import BACKENDS, Bench, Ledger, Tables, TimedStage, copies, generation, log_ratio, medians, say, timed_s, watch
+from .common import (
+    BACKENDS,
+    Bench,
+    Ledger,
+    Tables,
+    TimedStage,
+    copies,
+    generation,
+    log_ratio,
+    medians,
+    say,
+    timed_s,
+    watch,
+)
 
 
 def figures(bench: Bench) -> Tables:

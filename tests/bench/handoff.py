@@ -1,7 +1,7 @@
 """What changing from one arm to the next costs: none of it is timed, but all of it takes from the measuring.
 
-Two figures: the hand-off itself (let an arm run, one command there and back, hold it until the kernel confirms), and its
-share of a generation's wall clock, with four arms alive and all but one held.
+Two figures: the hand-off itself (let an arm run, one command there and back, hold it until the kernel confirms), and
+its share of a generation's wall clock, with four arms alive and all but one held.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """ONNX models that this project did not make: do the file path, ONNX Runtime and NumPy take them, and do they agree?
 
-They come from the installed `onnx` package: three sets of small networks that other frameworks exported, and some of its
-operator cases. Each is written to a file and goes the way of a user's own file, with the case's own inputs. Each backend
-then runs all of them in one worker, through the worker's own commands, beside two references: the bundle's oracle, and
-the outputs that the package expects.
+They come from the installed `onnx` package: three sets of small networks that other frameworks exported, and some of
+its operator cases. Each is written to a file and goes the way of a user's own file, with the case's own inputs. Each
+backend then runs all of them in one worker, through the worker's own commands, beside two references: the bundle's
+oracle, and the outputs that the package expects.
 """
 
 from __future__ import annotations
@@ -167,7 +167,9 @@ def _request(case: Case, folder: Path) -> Request | str:
     infos = [info for info in case.model.graph.input if info.name not in weights]
     for index, info in enumerate(infos):
         values = [one[index] if index < len(one) else None for one in case.inputs]
-        if not all(isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "fiub" for value in values):
+        if not all(
+            isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "fiub" for value in values
+        ):
             kind = info.type.WhichOneof("value") or "value of unknown type"
             what = kind.removesuffix("_type") if kind != "tensor_type" else "tensor that NumPy's file format can't hold"
             return f"input {info.name!r} is a {what}"

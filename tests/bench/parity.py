@@ -24,13 +24,13 @@ import numpy as np
 from shootout.conductor import warm_up
 from shootout.constants import ALPHA, LOAD_TIMEOUT_S, ROUNDS
 from shootout.contract import Built
-from shootout.evidence import Comparison, compare
 from shootout.floor import bias_floor
 from shootout.messages import Scope
 from shootout.placement import child_environment
+from shootout.verdicts import Comparison, compare
 
 from . import plain
-from .common import BACKENDS, Bench, Tables, log_ratio, pinned, say, watch
+from .common import BACKENDS, Bench, Disturbances, Tables, log_ratio, pinned, say, watch
 
 PADDING = 4096
 PYPERF_VALUES, PYPERF_WARM_UPS = 600, 100
@@ -150,7 +150,7 @@ def _backend(bench: Bench, name: str) -> list[dict[str, Any]]:
 
 
 def _generation(
-    bench: Bench, built: Built, job: Path, rng: random.Random, eye: Any
+    bench: Bench, built: Built, job: Path, rng: random.Random, eye: Disturbances
 ) -> dict[tuple[str, str], tuple[float, float, float]]:
     """(other side, scope) → the log ratio and both medians in ns."""
     name, padding = built.arm.target.backend, lambda: rng.randrange(PADDING)
@@ -166,20 +166,28 @@ def _generation(
         for side in rng.sample(list(entrances), len(entrances)):
             sides[side] = entrances[side]()
             stack.callback(sides[side].kill)
-        for _ in range(bench.size(ROUNDS, 3)):
-            eye.begin()
-            for side in rng.sample(list(sides), len(sides)):
-                rounds[side].append(sides[side].block(rng))
-            eye.reasons({})
-        if name == "numpy":
-            median_ns = _pyperf(bench, job, padding())
-            rounds["pyperf"] = [{Scope.END_TO_END.value: median_ns} for _ in rounds["ours"]]
+        count = bench.size(ROUNDS, 3)
+        pyperf_before = rng.randrange(count + 1) if name == "numpy" else None
+        for index in range(count + 1):
+            if index == pyperf_before:
+                rounds["pyperf"] = [{Scope.END_TO_END.value: _pyperf(bench, job, padding())}] * count
+            if index < count:
+                _round(sides, rounds, rng, eye)
     return {
         (side, scope): _compared([one[scope] for one in rounds["ours"]], [one[scope] for one in theirs])
         for side, theirs in rounds.items()
         for scope in theirs[0]
         if side != "ours"
     }
+
+
+def _round(
+    sides: Mapping[str, Side], rounds: Mapping[str, list[Medians]], rng: random.Random, eye: Disturbances
+) -> None:
+    eye.begin()
+    for side in rng.sample(list(sides), len(sides)):
+        rounds[side].append(sides[side].block(rng))
+    eye.reasons({})
 
 
 def _compared(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
@@ -195,7 +203,10 @@ def _pyperf(bench: Bench, job: Path, padding: int) -> float:
     changed = sorted(key for key, value in environment.items() if os.environ.get(key) != value)
     command = [sys.executable, "-P", plain.__file__, "--pyperf", str(job), "--quiet", "--processes=1", "--loops=1"]
     command += [f"--values={bench.size(PYPERF_VALUES, 50)}", f"--warmups={PYPERF_WARM_UPS}", f"--output={out}"]
-    command += [f"--affinity={','.join(map(str, sorted(bench.placement.arms)))}", f"--inherit-environ={','.join(changed)}"]
+    command += [
+        f"--affinity={','.join(map(str, sorted(bench.placement.arms)))}",
+        f"--inherit-environ={','.join(changed)}",
+    ]
     subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=True)
     return float(np.median(pyperf.Benchmark.load(str(out)).get_values())) * 1e9
 
@@ -207,7 +218,9 @@ def within_bar(found: Comparison) -> bool:
     return found.low is not None and found.high is not None and 1 - WIDE <= found.low <= 1 <= found.high <= 1 + WIDE
 
 
-def _row(name: str, side: str, scope: str, values: list[tuple[float, float, float]], disturbed: float) -> dict[str, Any]:
+def _row(
+    name: str, side: str, scope: str, values: list[tuple[float, float, float]], disturbed: float
+) -> dict[str, Any]:
     x, ours, theirs = np.array(values).T
     found = compare(x, alpha=ALPHA, bias_floor=bias_floor())
     return {

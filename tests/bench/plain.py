@@ -116,7 +116,9 @@ def timer(call: Call, buffers: int, threads: int) -> float:
     from torch.utils.benchmark import Timer
 
     loop(call, buffers, 0)
-    tool = Timer("call(next(buffer))", globals={"call": call, "buffer": itertools.cycle(range(buffers))}, num_threads=threads)
+    tool = Timer(
+        "call(next(buffer))", globals={"call": call, "buffer": itertools.cycle(range(buffers))}, num_threads=threads
+    )
     return float(tool.blocked_autorange(min_run_time=TIMER_S).median * 1e9)
 
 

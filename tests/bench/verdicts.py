@@ -17,13 +17,13 @@ from shootout import journal, runner, study
 from shootout.constants import MAX_GENERATIONS
 from shootout.contract import Arm, Target
 from shootout.document import Document
-from shootout.evidence import Verdict
-from shootout.export import Request
+from shootout.export import Request, obtain_all
 from shootout.measure import Stopwatch
 from shootout.messages import Scope
-from shootout.plan import PlannedGroup
+from shootout.plan import PROBE, PlannedGroup
 from shootout.progress import Progress
 from shootout.records import GroupRecord, Played
+from shootout.verdicts import Verdict
 from tests.simulation import CLOSE_RIVAL_MS, race_share
 
 from .common import Bench, Table, Tables, generation, medians, say, watch
@@ -35,6 +35,7 @@ LIMIT_S, LIMIT_CALLS_PERCENT = 10.0, 60.0
 
 def figures(bench: Bench) -> Tables:
     """The two-arm verdicts, the live race, the simulated one."""
+    obtain_all([PROBE])  # exported once on every machine; no part of what a verdict takes
     steps = _steps_per_ms(bench)
     return {
         "two arms 2 % apart, 1 ms call": [_two_arms(bench, steps)],
@@ -86,11 +87,13 @@ def _two_arms(bench: Bench, steps: int) -> dict[str, Any]:
         "runs": count,
         "right": sum(ratio is not None and ratio.verdict is right for *_, ratio, right in runs),
         "wrong_direction": sum(
-            ratio is not None and {ratio.verdict, right} == {Verdict.FASTER, Verdict.SLOWER} for *_, ratio, right in runs
+            ratio is not None and {ratio.verdict, right} == {Verdict.FASTER, Verdict.SLOWER}
+            for *_, ratio, right in runs
         ),
         "cant_tell": sum(ratio is None or ratio.verdict is Verdict.CANT_TELL for *_, ratio, _ in runs),
         "wall_s_median": float(np.median(walls)),
         "wall_s_worst": max(walls),
+        "measuring_s_median": float(np.median([found.wall_s for _, found, *_ in runs])),
         "limit_s": LIMIT_S,
         "holds": float(np.median(walls)) <= LIMIT_S,
         "generations_median": float(np.median([found.groups[0].generations for _, found, *_ in runs])),
@@ -106,7 +109,9 @@ def _six_arms(bench: Bench, steps: int) -> dict[str, Any]:
     found, wall_s = race(bench, "six", [round(steps * ms) for ms in CLOSE_RIVAL_MS], generations)
     lines = [line for line in journal.read(bench.folder / "six").lines if isinstance(line, Played)]
     labels = [row.arm for row in found.rows]
-    per_generation = {row.arm: row.end_to_end.samples / row.end_to_end.generations for row in found.rows if row.end_to_end}
+    per_generation = {
+        row.arm: row.end_to_end.samples / row.end_to_end.generations for row in found.rows if row.end_to_end
+    }
     raced = sum(per_generation[line.arm] for line in lines if line.arm in per_generation)
     whole = sum(per_generation.values()) * found.groups[0].generations
     share = 100 * raced / whole

@@ -66,11 +66,11 @@ class EchoingSession:
             artifact_bytes=1,
         )
 
-    def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002
+    def stage(self, inputs: Arrays, slot: int) -> Arrays:
         self._staged = {name: bf16(array) for name, array in inputs.items()}
         return self._staged
 
-    def execute(self, staged: Any) -> Arrays:  # noqa: ARG002
+    def execute(self, staged: Any) -> Arrays:
         for name, array in self._run(self._staged).items():
             self._output.setdefault(name, array)[...] = array
         return self._output

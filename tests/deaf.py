@@ -1,0 +1,54 @@
+"""The `shootout` command for tests: it hears no noise, waits for no other run, and plays few rounds.
+
+Test machines are never quiet, so real evidence would void every round, and what a test asks for would never be
+measured. Run as `python deaf.py '{"shootout.player.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed first.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from shootout import cache, campaign, cli, locks
+
+FEW = {"shootout.conductor.ROUNDS": 2, "shootout.conductor.MIN_ROUNDS": 2}
+
+
+class Deaf:
+    """A watch that never has a reason to void a round."""
+
+    def __init__(self, meter: object) -> None:
+        pass
+
+    def begin(self) -> None:
+        pass
+
+    def reasons(self, canaries: object) -> tuple[str, ...]:
+        return ()
+
+
+def own_lock() -> Path:
+    return cache.root() / "machine.lock"
+
+
+def main() -> None:
+    """Change what is asked for, then be the command line."""
+    changes = {
+        **FEW,
+        "shootout.campaign.LiveWatch": Deaf,
+        "shootout.locks.machine_lock_path": own_lock,
+        **json.loads(sys.argv.pop(1)),
+    }
+    for place, value in changes.items():
+        module, _, name = place.rpartition(".")
+        assert hasattr(import_module(module), name), f"nothing is called {place}"
+        setattr(import_module(module), name, value)
+    assert campaign.LiveWatch is Deaf
+    assert locks.machine_lock_path is own_lock
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The command line from outside: exit codes, what goes to stdout and what to stderr, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from console import SHOOTOUT, call, environment, shootout
+from made import A, B, ended, header, played, prepared, rounds, write
+
+ANSI = re.compile(r"\x1b")
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    return write(tmp_path / "run", header(), prepared(A), played(A, 0, 10.0), played(B, 0, 9.0), rounds(0), ended())
+
+
+IMPORTED = """
+import sys
+sys.argv = ["shootout", *sys.argv[1:]]
+from shootout.cli import main
+try:
+    main()
+except SystemExit as stop:
+    print(stop.code, sorted({name.partition(".")[0] for name in sys.modules} & {*"%s".split()}), file=sys.stderr)
+"""
+HEAVY = "numpy rich torch onnx onnxruntime scipy ruptures pyarrow pandas"
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [("--help", f"{HEAVY} pydantic"), ("--version", HEAVY), ("run --help", HEAVY)],
+)
+def test_help_answers_before_anything_is_imported(tmp_path: Path, words: str, heavy: str):
+    done = call([sys.executable, "-c", IMPORTED % heavy, *words.split()], tmp_path)
+    assert done.err.strip() == "0 []"
+    assert "shootout" in done.out
+
+
+def test_show_needs_no_framework(finished: Path):
+    frameworks = "torch onnx onnxruntime sklearn safetensors"
+    done = call([sys.executable, "-c", IMPORTED % frameworks, "show", str(finished)], finished)
+    assert done.err.strip() == "0 []"
+
+
+def test_list_names_what_there_is(tmp_path: Path):
+    done = shootout("list", "--json", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert set(done.data) == {"studies", "models", "backends"}
+    assert "spin" not in done.data["backends"], "the harness's own instruments are not for choosing"
+    assert "onnxruntime" in shootout("list", cwd=tmp_path).out
+
+
+def test_show_prints_the_table_or_the_document(finished: Path):
+    text = shootout("show", "run", cwd=finished.parent)
+    assert (text.code, text.err) == (0, "")
+    assert B.label in text.out
+    data = shootout("show", "run", "--json", cwd=finished.parent)
+    assert (data.code, data.err) == (0, "")
+    assert [row["arm"] for row in data.data["rows"]] == [A.label, B.label]
+
+
+def test_show_of_nothing_is_a_usage_error(tmp_path: Path):
+    done = shootout("show", "gone", cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("shootout: no run in 'gone': No such file")
+
+
+def on_a_terminal(folder: Path, **changes: str) -> str:
+    """What `show run` writes to a terminal."""
+    ours, theirs = pty.openpty()
+    env = environment(TERM="xterm-256color", COLUMNS="200", **changes)
+    subprocess.run([*SHOOTOUT, "show", "run"], cwd=folder, env=env, stdout=theirs, stderr=theirs, check=True)
+    os.close(theirs)
+    text = b""
+    while chunk := _read(ours):
+        text += chunk
+    os.close(ours)
+    return text.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:  # the other end is closed and all is read
+        return b""
+
+
+def test_colours_are_for_terminals_and_for_those_who_want_them(finished: Path):
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+    assert colour.search(on_a_terminal(finished.parent))
+    assert not colour.search(on_a_terminal(finished.parent, NO_COLOR="1"))
+    assert not ANSI.search(shootout("show", "run", cwd=finished.parent).out)
+
+
+def test_a_closed_pipe_ends_it_quietly(finished: Path):
+    path = finished / "journal.jsonl"
+    path.write_bytes(path.read_bytes() + b"x\n" * 20_000 + path.read_bytes().splitlines(keepends=True)[-1])
+    for words in (["show", "run", "--json"], ["show", "run"], ["list"]):
+        ours, theirs = os.pipe()
+        os.close(ours)  # as `| head -1` does once it has its line
+        with open(theirs, "wb") as out:  # noqa: PTH123 - a descriptor
+            done = subprocess.run(
+                [*SHOOTOUT, *words],
+                cwd=finished.parent,
+                env=environment(),
+                stdout=out,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        assert done.stderr == b""
+        assert done.returncode in (0, 1)
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path):
+    text = shootout("run", "--dry-run", "--backends", "numpy,numpy", "--out", "out", cwd=tmp_path)
+    assert text.code == 0
+    assert "numpy:cpu:fp32#2" in text.out
+    assert "nothing was measured" in text.out
+    data = shootout("run", "--dry-run", "--backends", "numpy,numpy", "--json", cwd=tmp_path)
+    assert data.data["groups"][0]["generations"] == [4, 20]
+    assert data.data["groups"][0]["arms"] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#sentinel"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("run shotout", "unknown study 'shotout': did you mean 'shootout'?"),
+        ("run gone.toml", "can't read the study file 'gone.toml'"),
+        ("run --model residual", "unknown model 'residual': did you mean 'residual_mlp'?"),
+        ("run --model gone.onnx", "can't read "),
+        ("run --backends numpi", "unknown backend 'numpi': did you mean 'numpy'?"),
+        ("run --backends numpy,,numpy", "target '' is not of the form"),
+        ("run --backends=", "target '' is not of the form"),
+        ("run --backends numpy:cpu:fp99", "unknown precision 'fp99'"),
+        ("run --baseline nmupy", "unknown backend 'nmupy': did you mean 'numpy'?"),
+        ("run --set n_layer=3", "unknown parameter 'n_layer': did you mean 'n_layers'?"),
+        ("run --set n_layers", "--set 'n_layers' is not of the form"),
+        ("run --batch 0", "batch must be from 1 to 1048576, got 0"),
+        ("run --batch 1,1", "is asked for 2 times"),
+        ("run --threads 0", "threads 0 can't be"),
+        ("run --max-time soon", "--max-time 'soon' is not a time"),
+        ("run --option numpy=3", "--option 'numpy=3' is not of the form"),
+        ("run --option spin.work=3", "unknown backend in --option 'spin'"),
+        ("run --inputs x.npz", "draws its own inputs"),
+    ],
+)
+def test_bad_words_get_one_clear_line(tmp_path: Path, words: str, says: str):
+    done = shootout(*words.split(), "--dry-run", "--json", cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("shootout: ")
+    assert says in done.err
+    assert done.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["run --bacth 1", "rum", "show"])
+def test_a_wrong_command_line_is_a_usage_error(tmp_path: Path, words: str):
+    done = shootout(*words.split(), cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")

@@ -1,0 +1,78 @@
+"""Every misbehaving adapter raced beside two that behave: its row says what it did, theirs are measured."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console import TESTS, Ended, call, deaf, environment
+from misbehaving import FAULTS, installed
+
+QUICK = {"player__LOAD_TIMEOUT_S": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where one run of all of them lies, with a study that names them and asks for one generation."""
+    made = tmp_path_factory.mktemp("misbehaving")
+    targets = ", ".join(f'"{name}"' for name in ("well", "numpy", *FAULTS))
+    (made / "all.toml").write_text(f'model = "identity"\ntargets = [{targets}]\nmax_generations = 1\n')
+    installed(made / "third")
+    return made
+
+
+def run(folder: Path, *words: str) -> Ended:
+    path = os.pathsep.join([str(TESTS), str(folder / "third")])
+    return call(deaf("run", "all.toml", *words, "--json", **QUICK), folder, environment(PYTHONPATH=path))
+
+
+@pytest.fixture(scope="module")
+def ended(folder: Path) -> Ended:
+    return run(folder, "--out", "all")
+
+
+@pytest.fixture(scope="module")
+def rows(ended: Ended) -> dict[str, dict[str, Any]]:
+    return {row["backend"]: row for row in ended.data["rows"]}
+
+
+@pytest.mark.parametrize("backend", FAULTS)
+def test_the_row_of_a_misbehaving_adapter_says_what_it_did(rows: dict[str, dict[str, Any]], backend: str):
+    assert rows[backend]["outcome"] == "failed"
+    assert re.search(FAULTS[backend][1], rows[backend]["reason"]), rows[backend]["reason"]
+
+
+@pytest.mark.parametrize("backend", ["well", "numpy"])
+def test_the_others_are_measured(rows: dict[str, dict[str, Any]], backend: str):
+    assert rows[backend]["outcome"] == "measured"
+    assert rows[backend]["end_to_end"]["samples"] > 0
+
+
+def test_failures_of_backends_that_only_a_study_names_are_no_error(ended: Ended):
+    assert ended.code == 0
+
+
+def test_a_failure_is_told_while_it_happens(ended: Ended):
+    assert "failed: lies:cpu:fp32: labelled fp32" in ended.err
+
+
+def test_a_failure_of_a_named_backend_is_an_error(folder: Path):
+    ended = run(folder, "--out", "named", "--backends", "well,raises-in-load")
+    assert ended.code == 4
+    assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "failed"]
+
+
+def test_strict_makes_any_failure_an_error(folder: Path):
+    (folder / "two.toml").write_text('model = "identity"\ntargets = ["well", "exits"]\nmax_generations = 1\n')
+    path = os.pathsep.join([str(TESTS), str(folder / "third")])
+    strict = deaf("run", "two.toml", "--strict", "--out", "strict", **QUICK)
+    assert call(strict, folder, environment(PYTHONPATH=path)).code == 4
+
+
+def test_when_all_fail_nothing_was_measured_and_the_run_ends(folder: Path):
+    ended = run(folder, "--out", "none", "--backends", "exits,killed")
+    assert ended.code == 4
+    assert not any(row["outcome"] == "measured" for row in ended.data["rows"])

@@ -1,0 +1,215 @@
+"""From a study to groups of arms: order, labels, baseline, sentinel, skips, counts and identity. Nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shootout.contract import Availability, Device
+from shootout.errors import UsageError
+from shootout.plan import Here, PlannedGroup, identity, plan
+from shootout.study import Study, checked
+
+ALL = ("torch-eager", "numpy", "onnxruntime")
+WORKS = Availability(ok=True, version="1")
+MISSING = Availability(ok=False, reason="it is not installed", fix="pip install it")
+
+
+def study(*targets: str, **fields: Any) -> Study:
+    return checked({"name": "s", "model": "residual_mlp", "targets": targets or ALL, **fields}, "a test")
+
+
+def groups(
+    asked: Study, missing: tuple[str, ...] = (), memory: int = 10**12, file_bytes: int = 0
+) -> list[PlannedGroup]:
+    known = (*ALL, "spin")
+    available: Mapping[tuple[str, Device], Availability] = {
+        (name, device): MISSING if name in missing else WORKS for name in known for device in Device
+    }
+    return plan(asked, Here(available=available, threads=3, memory_bytes=memory, file_bytes=file_bytes))
+
+
+def group(*targets: str, missing: tuple[str, ...] = (), memory: int = 10**12, **fields: Any) -> PlannedGroup:
+    (only,) = groups(study(*targets, **fields), missing, memory)
+    return only
+
+
+def labels(found: PlannedGroup) -> list[str]:
+    return [arm.label for arm in found.record.arms]
+
+
+def test_the_baseline_comes_first_and_its_hidden_copy_last():
+    found = group("numpy", "torch-eager")
+    assert labels(found) == ["torch-eager:cpu:fp32", "numpy:cpu:fp32", "torch-eager:cpu:fp32#sentinel"]
+    assert found.record.baseline == "torch-eager:cpu:fp32"
+    assert [arm.sentinel for arm in found.record.arms] == [False, False, True]
+    assert all(arm.threads == 3 for arm in found.record.arms)
+
+
+def test_the_same_target_twice_is_two_arms():
+    found = group("numpy", "numpy", "numpy:cpu:fp32")
+    assert labels(found)[:3] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#3"]
+    assert labels(found)[3] == "numpy:cpu:fp32#sentinel"
+
+
+@pytest.mark.parametrize(
+    ("targets", "missing", "baseline", "wanted"),
+    [
+        (("numpy", "onnxruntime"), (), None, "numpy:cpu:fp32"),
+        (ALL, ("torch-eager",), None, "numpy:cpu:fp32"),
+        (ALL, (), "numpy", "numpy:cpu:fp32"),
+        (ALL, (), "onnxruntime:cpu:fp32", "onnxruntime:cpu:fp32"),
+        (("numpy", "numpy"), (), "numpy:cpu:fp32#2", "numpy:cpu:fp32#2"),
+        (ALL, ALL, None, None),
+    ],
+)
+def test_who_the_ratios_refer_to(targets: tuple[str, ...], missing: tuple[str, ...], baseline: str | None, wanted: str):
+    found = group(*targets, missing=missing, baseline=baseline)
+    assert found.record.baseline == wanted
+    hidden = [arm.label for arm in found.record.arms if arm.sentinel]
+    assert hidden == ([f"{wanted.split('#')[0]}#sentinel"] if wanted else [])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "says"),
+    [
+        ("numpi", "unknown backend 'numpi': did you mean 'numpy'"),
+        ("spin", "unknown baseline 'spin': .*known: numpy:cpu:fp32, onnxruntime"),
+        ("numpy:cpu:fp32#2", "unknown baseline 'numpy:cpu:fp32#2': did you mean 'numpy:cpu:fp32'"),
+        ("torch-eager", "the baseline 'torch-eager:cpu:fp32' can't run here: it is not installed; pip install it"),
+    ],
+)
+def test_a_baseline_that_cannot_be_is_refused(baseline: str, says: str):
+    with pytest.raises(UsageError, match=says):
+        group(*ALL, missing=("torch-eager",), baseline=baseline)
+
+
+def test_only_verdicts_that_are_asked_for_are_counted():
+    assert group(*ALL).record.comparisons == 2
+    assert group(*ALL, missing=("numpy",)).record.comparisons == 1
+    assert group("numpy").record.comparisons == 0
+    assert group(*ALL, missing=ALL).record.comparisons == 0
+
+
+def test_what_is_missing_is_skipped_with_its_fix():
+    found = group(*ALL, missing=("numpy",))
+    assert {label: (why.reason, why.fix) for label, why in found.skips.items()} == {
+        "numpy:cpu:fp32": ("it is not installed", "pip install it")
+    }
+    assert [arm.label for arm in found.playing] == [
+        "torch-eager:cpu:fp32",
+        "onnxruntime:cpu:fp32",
+        "torch-eager:cpu:fp32#sentinel",
+    ]
+
+
+def test_every_combination_is_a_group_with_a_name_of_its_own():
+    found = groups(study(batch=(1, 8), parameters={"d_model": (64, 128), "n_layers": (2,)}))
+    assert [one.record.name for one in found] == [
+        "residual_mlp (d_model=64, n_layers=2), batch 1",
+        "residual_mlp (d_model=64, n_layers=2), batch 8",
+        "residual_mlp (n_layers=2), batch 1",
+        "residual_mlp (n_layers=2), batch 8",
+    ]
+    assert [(one.request.parameters["d_model"], one.request.batch) for one in found] == [
+        (64, 1), (64, 8), (128, 1), (128, 8),
+    ]  # fmt: skip
+    assert all(one.record.arms[-1].sentinel for one in found)
+    assert all(arm.parameters["activation"] for one in found for arm in one.record.arms), "defaults are filled in"
+
+
+@pytest.mark.parametrize("fields", [{"batch": (1, 1)}, {"parameters": {"d_model": (64, 64)}}])
+def test_the_same_group_twice_is_refused(fields: dict[str, Any]):
+    with pytest.raises(UsageError, match="is asked for 2 times: name each batch and parameter value once"):
+        groups(study(**fields))
+
+
+def test_a_model_that_does_not_fit_is_skipped_with_what_it_needs():
+    found = group(*ALL, memory=10**6)
+    assert set(found.skips) == {f"{name}:cpu:fp32" for name in ALL}
+    assert found.skips["numpy:cpu:fp32"].reason == "needs 0.1 GiB of memory, has 0.0 GiB"
+    assert (found.record.baseline, found.playing) == (None, [])
+
+
+def test_inputs_that_do_not_fit_are_seen_too():
+    weights_only = group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9)
+    assert not weights_only.skips
+    assert group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9, batch=(2**20,)).skips
+
+
+def test_a_file_is_for_those_who_read_files(tmp_path: Path):
+    path = str(tmp_path / "m.onnx")
+    found = group(*ALL, model=path)
+    assert labels(found)[-1] == "numpy:cpu:fp32#sentinel"
+    (skip,) = found.skips.values()
+    assert skip.reason == f"torch-eager takes a torch module; {path} is only there as an ONNX file"
+    assert "leave torch-eager out" in skip.fix
+
+
+def test_a_file_as_big_as_memory_is_skipped(tmp_path: Path):
+    (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx")), memory=10**9, file_bytes=10**9)
+    assert "GiB of memory" in found.skips["numpy:cpu:fp32"].reason
+
+
+def test_axes_of_a_file_are_whole_numbers(tmp_path: Path):
+    (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx"), parameters={"seq": (16,)}))
+    assert (found.request.sets, found.request.parameters) == ({"seq": 16}, {})
+    for wrong in (1.5, True, "x"):
+        with pytest.raises(UsageError, match=f"the size of axis 'seq' must be a whole number, got {wrong!r}"):
+            groups(study("numpy", model=str(tmp_path / "m.onnx"), parameters={"seq": (wrong,)}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"model": "residual_mpl"}, "unknown model 'residual_mpl': did you mean 'residual_mlp'"),
+        ({"parameters": {"d_modle": (1,)}}, "unknown parameter 'd_modle': did you mean 'd_model'"),
+        ({"parameters": {"d_model": (0,)}}, "d_model must be a whole number from 1 to 65536, got 0"),
+        ({"parameters": {"d_model": ("big",)}}, "d_model must be a whole number from 1 to 65536, got 'big'"),
+        ({"parameters": {"activation": ("rleu",)}}, "unknown activation 'rleu': did you mean 'relu'"),
+        ({"options": {"spin": {"work": "1"}}}, "unknown backend in --option 'spin': known: numpy, onnxruntime, torch"),
+        ({"targets": ("numpi",)}, "unknown backend 'numpi': did you mean 'numpy'"),
+        ({"targets": ("numpy:cpu:fp33",)}, "unknown precision 'fp33': did you mean 'fp32'"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(fields: dict[str, Any], says: str):
+    with pytest.raises(UsageError, match=says):
+        groups(study(**fields))
+
+
+def test_options_reach_their_backend_only():
+    found = group("numpy", "spin", options={"spin": {"work": "3"}})
+    assert [dict(arm.options) for arm in found.record.arms] == [{}, {"work": "3"}, {}]
+
+
+def named(asked: Study, files: tuple[str, ...] = (), missing: tuple[str, ...] = ()) -> str:
+    return identity(asked, groups(asked, missing), list(files))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"model": "digits"},
+        {"batch": (2,)},
+        {"threads": 1},
+        {"parameters": {"d_model": (64,)}},
+        {"targets": ("numpy",)},
+        {"targets": ("numpy", "torch-eager", "onnxruntime")},
+        {"options": {"onnxruntime": {"a": "b"}}},
+        {"baseline": "numpy"},
+        {"max_generations": 7},
+        {"seed": 1},
+    ],
+)
+def test_what_matters_changes_the_identity(changed: dict[str, Any]):
+    assert named(study()) == named(study())
+    assert named(study(**changed)) != named(study())
+
+
+def test_so_do_the_users_files_and_what_can_run_but_not_words():
+    assert named(study(), files=("a",)) != named(study(), files=("b",))
+    assert named(study(), missing=("numpy",)) != named(study())
+    assert named(study(description="other words")) == named(study())
