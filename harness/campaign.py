@@ -8,7 +8,6 @@ from pathlib import Path
 
 from shootout import analysis, cache, environment, export, plan, samples
 from shootout.bundle import ModelBundle
-from shootout.conductor import Generation, Notes, Performance, Setback
 from shootout.contract import Arm, Availability, Built, Device
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.evidence import min_generations
@@ -23,6 +22,7 @@ from shootout.prepare import BuiltArm, Workshop
 from shootout.progress import Progress
 from shootout.race import Race, block_medians
 from shootout.records import Failure, Played, Prepared, Rounds, Skip
+from shootout.stage import Generation, Notes, Performance, Setback
 from shootout.study import Study
 
 

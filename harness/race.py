@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shootout import referee
-from shootout.conductor import Generation, Notes, Performance, Setback, Stage, Watch, play
+from shootout.conductor import play
 from shootout.contract import Arm, Array
 from shootout.messages import Scope
+from shootout.stage import Generation, Notes, Performance, Setback, Stage, Watch
 
 
 @dataclass(kw_only=True)

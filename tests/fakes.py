@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shootout.conductor import Notes
 from shootout.contract import Arm, Executed, Target
 from shootout.errors import ArmFailed
 from shootout.fidelity import NOTHING
 from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.race import Race
 from shootout.referee import Rules
+from shootout.stage import Notes
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from fakes import QUIET, FakePlayer, FakeWatch, World
 
-from shootout.conductor import Notes, play, rounds_for, warm_up
+from shootout.conductor import play, rounds_for, warm_up
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS
 from shootout.messages import Scope
+from shootout.stage import Notes
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 

@@ -7,7 +7,8 @@ turned down, each for its reason. `make bench` runs all of them.
 from __future__ import annotations
 
 import pytest
-from bench.onnx_cases import AGREES, BACKENDS, Result, run, stored_cases
+from bench.onnx_cases import AGREES, BACKENDS, Result, run
+from bench.onnx_models import stored_cases
 
 from shootout.placement import place
 

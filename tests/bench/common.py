@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from shootout import cache, environment, models, referee
-from shootout.conductor import Generation, Notes, Performance, Player, Stage, play
+from shootout.conductor import play
 from shootout.contract import Arm, Array, Built, Target, Value
 from shootout.export import obtain
 from shootout.measure import Stopwatch
@@ -28,6 +28,7 @@ from shootout.placement import Placement
 from shootout.player import LiveStage, LiveWatch
 from shootout.prepare import Workshop
 from shootout.race import block_medians
+from shootout.stage import Generation, Notes, Performance, Player, Stage
 
 Table = list[dict[str, Any]]
 Tables = dict[str, Table]

@@ -7,21 +7,18 @@ the median over rounds; generations give the interval. pyperf starts processes o
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import random
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from shootout.conductor import warm_up
 from shootout.constants import ALPHA, LOAD_TIMEOUT_S, ROUNDS
 from shootout.contract import Built
 from shootout.floor import bias_floor
@@ -30,104 +27,12 @@ from shootout.placement import child_environment
 from shootout.verdicts import Comparison, compare
 
 from . import plain
-from .common import BACKENDS, Bench, Disturbances, Tables, log_ratio, pinned, say, watch
+from .common import BACKENDS, Bench, Disturbances, Tables, log_ratio, say, watch
+from .sides import Medians, Ours, Plain, Side
 
 PADDING = 4096
 PYPERF_VALUES, PYPERF_WARM_UPS = 600, 100
 NEAR, WIDE = 0.02, 0.03
-Medians = Mapping[str, float]
-"""A round's median in ns by scope."""
-
-
-class Side(Protocol):
-    """One process of a generation."""
-
-    def block(self, rng: random.Random) -> Medians: ...
-    def kill(self) -> None: ...
-
-
-class Ours:
-    """A harness worker, entered as the conductor does it."""
-
-    def __init__(self, bench: Bench, built: Built, padding: int) -> None:
-        self._player = bench.stage([built]).spawn(built.arm, 1, padding)
-        self.kill = self._player.kill
-        try:
-            self._enter()
-        except BaseException:
-            self.kill()
-            raise
-
-    def _enter(self) -> None:
-        self._player.load()
-        if fault := self._player.verify().fault:
-            raise RuntimeError(fault)
-        warm_up(self._player)
-        self._player.tune()
-        self._player.hold()
-
-    def block(self, rng: random.Random) -> Medians:
-        """One turn."""
-        self._player.release()
-        turn = self._player.turn(tuple(rng.sample(list(Scope), len(Scope))))
-        self._player.hold()
-        return {scope.value: float(np.median(latency)) for scope, latency in turn.latency_ns.items()}
-
-
-class Plain:
-    """A process of `plain.py`; `how` is its loop, or torch's timer."""
-
-    def __init__(self, bench: Bench, job: Path, padding: int, how: str = "loop") -> None:
-        self._how = how
-        command = [sys.executable, "-P", plain.__file__, str(job), str(os.getpid())]
-        with pinned(bench.placement.arms), (bench.folder / "logs" / "plain.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                env=child_environment(bench.placement.threads, padding),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
-        try:
-            self._answer()
-            self._signal(signal.SIGSTOP)
-        except BaseException:
-            self.kill()
-            raise
-
-    def block(self, rng: random.Random) -> Medians:
-        """One block in each scope."""
-        self._signal(signal.SIGCONT)
-        found = {scope.value: float(self._ask(scope)) for scope in rng.sample(list(Scope), len(Scope))}
-        self._signal(signal.SIGSTOP)
-        return found
-
-    def kill(self) -> None:
-        """End it; harmless when it is gone."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                pipe.close()
-
-    def _ask(self, scope: Scope) -> str:
-        assert self._process.stdin
-        print(json.dumps([self._how, scope.value]), file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def _answer(self) -> str:
-        assert self._process.stdout
-        if line := self._process.stdout.readline():
-            return line
-        raise RuntimeError(f"the plain process ended with {self._process.wait()}; see its output")
-
-    def _signal(self, number: int) -> None:
-        os.killpg(self._process.pid, number)
-        if number == signal.SIGSTOP:
-            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def figures(bench: Bench) -> Tables:
@@ -153,7 +58,11 @@ def _generation(
     bench: Bench, built: Built, job: Path, rng: random.Random, eye: Disturbances
 ) -> dict[tuple[str, str], tuple[float, float, float]]:
     """(other side, scope) → the log ratio and both medians in ns."""
-    name, padding = built.arm.target.backend, lambda: rng.randrange(PADDING)
+    name = built.arm.target.backend
+
+    def padding() -> int:
+        return rng.randrange(PADDING)
+
     entrances: dict[str, Any] = {
         "ours": lambda: Ours(bench, built, padding()),
         "plain loop": lambda: Plain(bench, job, padding()),

@@ -1,0 +1,123 @@
+"""The two kinds of process that the parity check lets take turns: a harness worker, and one of `plain.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from shootout.conductor import warm_up
+from shootout.contract import Built
+from shootout.messages import Scope
+from shootout.placement import child_environment
+
+from . import plain
+from .common import Bench, pinned
+
+Medians = Mapping[str, float]
+"""A round's median in ns by scope."""
+
+
+class Side(Protocol):
+    """One process of a generation."""
+
+    def block(self, rng: random.Random) -> Medians:
+        """One block in each scope."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
+class Ours:
+    """A harness worker, entered as the conductor does it."""
+
+    def __init__(self, bench: Bench, built: Built, padding: int) -> None:
+        self._player = bench.stage([built]).spawn(built.arm, 1, padding)
+        try:
+            self._enter()
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """End it."""
+        self._player.kill()
+
+    def _enter(self) -> None:
+        self._player.load()
+        if fault := self._player.verify().fault:
+            raise RuntimeError(fault)
+        warm_up(self._player)
+        self._player.tune()
+        self._player.hold()
+
+    def block(self, rng: random.Random) -> Medians:
+        """One turn."""
+        self._player.release()
+        turn = self._player.turn(tuple(rng.sample(list(Scope), len(Scope))))
+        self._player.hold()
+        return {scope.value: float(np.median(latency)) for scope, latency in turn.latency_ns.items()}
+
+
+class Plain:
+    """A process of `plain.py`; `how` is its loop, or torch's timer."""
+
+    def __init__(self, bench: Bench, job: Path, padding: int, how: str = "loop") -> None:
+        self._how = how
+        command = [sys.executable, "-P", plain.__file__, str(job), str(os.getpid())]
+        with pinned(bench.placement.arms), (bench.folder / "logs" / "plain.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=child_environment(bench.placement.threads, padding),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            self._answer()
+            self._signal(signal.SIGSTOP)
+        except BaseException:
+            self.kill()
+            raise
+
+    def block(self, rng: random.Random) -> Medians:
+        """One block in each scope."""
+        self._signal(signal.SIGCONT)
+        found = {scope.value: float(self._ask(scope)) for scope in rng.sample(list(Scope), len(Scope))}
+        self._signal(signal.SIGSTOP)
+        return found
+
+    def kill(self) -> None:
+        """End it; harmless when it is gone."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()
+
+    def _ask(self, scope: Scope) -> str:
+        assert self._process.stdin
+        print(json.dumps([self._how, scope.value]), file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout
+        if line := self._process.stdout.readline():
+            return line
+        raise RuntimeError(f"the plain process ended with {self._process.wait()}; see its output")
+
+    def _signal(self, number: int) -> None:
+        os.killpg(self._process.pid, number)
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
