@@ -19,6 +19,7 @@ from shootout.backends.common import check_inputs, require_device, trial, widen
 from shootout.backends.onnxruntime_graph import PROVIDERS, count_kernels, fallbacks, open_session, optimise
 from shootout.contract import (
     Arm,
+    Array,
     Arrays,
     Artifact,
     Availability,
@@ -65,11 +66,16 @@ class OnnxRuntimeAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One binding with tensors of its own on the device, at fixed addresses."""
+    """One binding with tensors of its own on the device, at fixed addresses.
+
+    Attributes:
+        updates: for each input name, what copies an array into its tensor.
+        reads: for each output name, what gives its tensor as an array.
+    """
 
     binding: Any
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
+    updates: tuple[tuple[str, Callable[[Array], None]], ...]
+    reads: tuple[tuple[str, Callable[[], Array]], ...]
 
 
 class OnnxRuntimeSession:
@@ -78,7 +84,9 @@ class OnnxRuntimeSession:
     def __init__(self, built: Built) -> None:
         self._built, self._device = built, built.arm.target.device
         self._inputs, self._outputs = built.bundle.inputs, built.bundle.outputs
-        self._names = [spec.name for spec in self._outputs]
+        narrow = any(spec.dtype == "float16" for spec in self._outputs)
+        own = np.copy if self._device is Device.CPU else np.asarray
+        self._own: Callable[[Array], Array] = (lambda array: widen(own(array))) if narrow else own
         self._session: Any = open_session(built.folder / "model.onnx", built.arm)
         self._slots: dict[int, Slot] = {}
         self._run: Callable[[Any], None] = self._session.run_with_iobinding
@@ -102,8 +110,8 @@ class OnnxRuntimeSession:
         """Copy the inputs into the slot's tensors."""
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
-        for spec, value in zip(self._inputs, handle.inputs, strict=True):
-            value.update_inplace(np.ascontiguousarray(inputs[spec.name]))
+        for name, update in handle.updates:
+            update(np.ascontiguousarray(inputs[name]))
         return handle
 
     def execute(self, staged: Slot) -> Slot:
@@ -116,9 +124,8 @@ class OnnxRuntimeSession:
 
     def fetch(self, raw: Slot) -> Arrays:
         """Copies: on the CPU, `OrtValue.numpy` is a view of the slot's own tensor."""
-        own = np.copy if self._device is Device.CPU else np.asarray
-        pairs = zip(self._names, raw.outputs, strict=True)
-        return {name: widen(own(value.numpy())) for name, value in pairs}
+        own = self._own
+        return {name: own(read()) for name, read in raw.reads}
 
     def close(self) -> None:
         """Drop the session and its tensors."""
@@ -138,7 +145,9 @@ class OnnxRuntimeSession:
             binding.bind_ortvalue_input(spec.name, value)
         for spec, value in zip(self._outputs, outputs, strict=True):
             binding.bind_ortvalue_output(spec.name, value)
-        self._slots[slot] = Slot(binding, inputs, outputs)
+        updates = [(spec.name, value.update_inplace) for spec, value in zip(self._inputs, inputs, strict=True)]
+        reads = [(spec.name, value.numpy) for spec, value in zip(self._outputs, outputs, strict=True)]
+        self._slots[slot] = Slot(binding, tuple(updates), tuple(reads))
         return self._slots[slot]
 
 

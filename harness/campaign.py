@@ -19,6 +19,7 @@ from shootout.placement import Placement
 from shootout.plan import PlannedGroup
 from shootout.player import LiveStage, LiveWatch
 from shootout.prepare import BuiltArm, Workshop
+from shootout.process import on_cpus
 from shootout.progress import Progress
 from shootout.race import Race, block_medians
 from shootout.records import Failure, Played, Prepared, Rounds, Skip
@@ -67,8 +68,9 @@ class Campaign:
             self._build_group(group, bundle, workshop)
 
     def race(self) -> bool:
-        """Race every group; False when time ran out first."""
-        return all(self._race_group(index, group) for index, group in enumerate(self.groups))
+        """Race every group, this process off the arms' CPUs; False when time ran out first."""
+        with on_cpus(self.placement.parent):
+            return all(self._race_group(index, group) for index, group in enumerate(self.groups))
 
     def _build_group(self, group: PlannedGroup, bundle: ModelBundle | ShootoutError, workshop: Workshop) -> None:
         ready = self.built[group.record.name] = {}

@@ -37,7 +37,7 @@ class WorkerProcess:
     def __init__(self, environment: Mapping[str, str], cpus: frozenset[int], log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
-        with ours, theirs, log.open("ab") as output, _started_on(cpus):
+        with ours, theirs, log.open("ab") as output, on_cpus(cpus):
             self._log, self._log_start = log, output.tell()
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-m", "shootout.worker", str(theirs.fileno()), str(os.getpid())],
@@ -136,8 +136,8 @@ def plain(text: str) -> str:
 
 
 @contextmanager
-def _started_on(cpus: frozenset[int]) -> Iterator[None]:
-    """Children started inside inherit `cpus`; no code of theirs runs before it holds."""
+def on_cpus(cpus: frozenset[int]) -> Iterator[None]:
+    """This thread runs on `cpus` only; children started inside inherit them before any code of theirs runs."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

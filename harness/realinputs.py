@@ -29,7 +29,7 @@ def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array
     counts = {name: len(stack) for name, stack in stacks.items()}
     if len(set(counts.values())) > 1 or 0 in counts.values():
         raise UsageError(f"{path}: every input needs the same number of sets, at least one; got {counts}")
-    return [dict(zip(stacks, one, strict=True)) for one in zip(*stacks.values(), strict=True)]
+    return [{name: np.asarray(stack[index]) for name, stack in stacks.items()} for index in range(min(counts.values()))]
 
 
 def _read_npz(path: Path) -> dict[str, Array]:

@@ -22,4 +22,4 @@ def load_sets(path: Path, names: Sequence[str]) -> list[dict[str, Array]]:
     with np.load(path, allow_pickle=False) as stored:
         stacks = {name: stored[str(index)] for index, name in enumerate(names)}
     count = len(next(iter(stacks.values())))
-    return [{name: stack[index].copy() for name, stack in stacks.items()} for index in range(count)]
+    return [{name: np.array(stack[index]) for name, stack in stacks.items()} for index in range(count)]

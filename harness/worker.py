@@ -97,8 +97,8 @@ class Worker:
         """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
         call = self._calls[Scope.END_TO_END]
         readings = self._readings if calls >= _READINGS else array("q", bytes(8 * calls))
-        with measure.quiet_collector():
-            count = measure.read_block(call, len(self._buffers), readings, per_reading=1, block_ns=ns, min_calls=1)
+        measure.quiet_collector()
+        count = measure.read_block(call, len(self._buffers), readings, per_reading=1, block_ns=ns, min_calls=1)
         return Warming(latency_ns=_copy(readings, count))
 
     def tune(self) -> Tuned:
@@ -111,9 +111,9 @@ class Worker:
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
         """One block per scope, in the order given, each after its lead-in."""
+        measure.quiet_collector()
         pace = self._pace()
-        with measure.quiet_collector():
-            latency = {scope: self._block(scope) for scope in scopes}
+        latency = {scope: self._block(scope) for scope in scopes}
         return Turn(latency_ns=latency, canary_ns=pace)
 
     def memory(self) -> int:
@@ -136,10 +136,9 @@ class Worker:
         return next((pace for _ in range(CANARY_CHANCES) if (pace := canary()) <= slow_ns), canary())
 
     def _glance(self, scope: Scope) -> float:
-        with measure.quiet_collector():
-            count = measure.read_block(
-                self._calls[scope], len(self._buffers), self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=3
-            )
+        count = measure.read_block(
+            self._calls[scope], len(self._buffers), self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=3
+        )
         return float(np.median(_copy(self._readings, count)))
 
     def _block(self, scope: Scope) -> Any:

@@ -127,5 +127,5 @@ def draw(specs: tuple[TensorSpec, ...], count: int, seed: int) -> list[dict[str,
 def _tensor(rng: np.random.Generator, spec: TensorSpec) -> Array:
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "f":
-        return rng.standard_normal(spec.shape).astype(dtype)
-    return rng.integers(0, INT_BELOW, spec.shape).astype(dtype)
+        return np.asarray(rng.standard_normal(spec.shape)).astype(dtype)
+    return np.asarray(rng.integers(0, INT_BELOW, spec.shape)).astype(dtype)

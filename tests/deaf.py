@@ -13,7 +13,11 @@ from pathlib import Path
 
 from shootout import cache, campaign, cli, locks
 
-FEW = {"shootout.conductor.ROUNDS": 2, "shootout.conductor.MIN_ROUNDS": 2}
+FEW = {
+    "shootout.conductor.ROUNDS": 2,
+    "shootout.conductor.MIN_ROUNDS": 2,
+    "shootout.conductor.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
+}
 
 
 class Deaf:

@@ -1,6 +1,5 @@
 """Third-party adapters that break in every way there is. Each is NumPy on the identity model, but for one thing."""
 
-
 from __future__ import annotations
 
 import ctypes

@@ -100,18 +100,23 @@ def test_a_folder_of_other_things_is_left_alone_even_when_fresh(tmp_path: Path):
 
 
 def small_files_only() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (14_000, 14_000))
 
 
 def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tmp_path: Path):
     command = deaf("run", spin_study(tmp_path, generations=20, arms=3), "--out", "out", "--max-time", "60s", "--json")
+    nothing_cached = environment(SHOOTOUT_CACHE=str(tmp_path / "cache"))
+    cache_full = call(command, tmp_path, nothing_cached, preexec_fn=small_files_only)
+    assert cache_full.code == 2
+    assert "File too large; free space or set SHOOTOUT_CACHE" in cache_full.err
+    call(deaf("run", tmp_path / "tiny.toml", "--out", "other", "--max-time", "0s"), tmp_path)  # exports what is needed
     full = call(command, tmp_path, preexec_fn=small_files_only)
     assert (full.code, full.out) == (1, "")
     assert re.search(
         r"shootout: can't write 'out/.*': File too large\. Everything measured .* make room and run", full.err
     )
     before = (tmp_path / "out" / "journal.jsonl").read_bytes()
-    assert len(before) <= 20_000
+    assert len(before) <= 14_000
     again = call(deaf("run", tmp_path / "tiny.toml", "--out", "out", "--max-time", "1s"), tmp_path)
     assert again.code == 0
     assert (tmp_path / "out" / "journal.jsonl").read_bytes().startswith(before)

@@ -1,4 +1,4 @@
-"""Runs that are killed, interrupted or out of time, and the same command again: nothing measured is lost or repeated."""
+"""Runs that are killed, interrupted or out of time, and the same command again: nothing is lost or measured twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from console import Ended, call, children_of, deaf, environment, spin_study, sta
 
 from shootout import journal
 
-GENERATIONS = 3
+GENERATIONS = 2
 LABELS = {"spin:cpu:fp32", "spin:cpu:fp32#2", "spin:cpu:fp32#sentinel"}
 
 
@@ -72,7 +72,7 @@ def measured_once(folder: Path) -> None:
     assert [line["complete"] for line in lines(folder, "ended")][-1]
 
 
-@pytest.mark.parametrize(("kind", "count"), [("header", 1), ("prepared", 2), ("rounds", 1), ("rounds", 2)])
+@pytest.mark.parametrize(("kind", "count"), [("prepared", 1), ("rounds", 1)])
 def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Path, kind: str, count: int):
     out = study.parent / "out"
     with running(study, "--out", "out") as process:
@@ -92,14 +92,13 @@ def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Pa
     assert done.err.count(": generation ") == GENERATIONS - done_before
 
 
-@pytest.mark.parametrize("torn", [1, 100])
-def test_a_torn_journal_loses_only_the_generation_being_written(study: Path, torn: int):
+def test_a_torn_journal_loses_only_the_generation_being_written(study: Path):
     out = study.parent / "out"
     assert again(study).code == 0
     whole = (out / journal.NAME).read_bytes().splitlines(keepends=True)
     end = max(index for index, line in enumerate(whole) if b'"kind":"rounds"' in line)
     kept = b"".join(whole[: end - len(LABELS)])
-    (out / journal.NAME).write_bytes(b"".join(whole[: end + 1])[:-torn])
+    (out / journal.NAME).write_bytes(b"".join(whole[: end + 1])[:-1])
     assert again(study).code == 0
     assert (out / journal.NAME).read_bytes().startswith(kept)
     measured_once(out)

@@ -25,9 +25,10 @@ from shootout.errors import UsageError, unknown
 from shootout.locks import machine_lock
 from shootout.measure import Stopwatch
 from shootout.placement import place
+from shootout.process import on_cpus
 
 from . import generations, handoff, known, live_drills, onnx_cases, parity, simulate, verdicts
-from .common import Bench, Table, Tables, pinned, say
+from .common import Bench, Table, Tables, say
 
 SCHEMA = 1
 
@@ -80,21 +81,21 @@ def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) 
 
 def _section(bench: Bench, name: str) -> dict[str, Any]:
     tables: Tables = {}
-    error = None
-    with Stopwatch() as watch:
-        try:
-            with nullcontext() if name in WHOLE_RUNS else _alone(bench, name):
-                tables = SECTIONS[name](bench)
-        except Exception as fault:
-            traceback.print_exc()
-            error = f"{type(fault).__name__}: {fault}".replace(str(bench.folder), "")
-    return {"tables": tables, "error": error, "wall_s": round(watch.seconds, 1)}
+    error, wall_s = None, 0.0
+    try:
+        with nullcontext() if name in WHOLE_RUNS else _alone(bench, name), Stopwatch() as watch:
+            tables = SECTIONS[name](bench)
+        wall_s = watch.seconds
+    except Exception as fault:
+        traceback.print_exc()
+        error = f"{type(fault).__name__}: {fault}".replace(str(bench.folder), "")
+    return {"tables": tables, "error": error, "wall_s": round(wall_s, 1)}
 
 
 @contextmanager
 def _alone(bench: Bench, name: str) -> Iterator[None]:
     """The machine to ourselves, and this process off the arms' CPUs."""
-    with machine_lock(f"make bench ({name})", say), pinned(bench.placement.parent):
+    with machine_lock(f"make bench ({name})", say), on_cpus(bench.placement.parent):
         yield
 
 

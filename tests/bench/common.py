@@ -5,12 +5,10 @@ A section goes through the harness's own stage, players and conductor wherever i
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -87,17 +85,6 @@ class Bench:
 def say(text: str) -> None:
     """Progress, on stderr."""
     print(text, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def pinned(cpus: frozenset[int]) -> Iterator[None]:
-    """This process, and children started inside, on these CPUs only."""
-    own = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cpus)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, own)
 
 
 def copies(built: Built, count: int) -> list[Built]:

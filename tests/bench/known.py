@@ -9,8 +9,9 @@ import numpy as np
 
 from shootout.measure import Stopwatch, quiet_collector, read_block
 from shootout.messages import Scope
+from shootout.process import on_cpus
 
-from .common import Bench, Table, Tables, generation, medians, pinned, say, watch
+from .common import Bench, Table, Tables, generation, medians, say, watch
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 LIMITS_PERCENT = {100: 0.3, 1_000: 0.05}
@@ -59,7 +60,8 @@ def _empty(bench: Bench) -> dict[str, Any]:
     """One bracket with nothing in it, and the whole loop around it, on the arms' CPU; medians over repeats."""
     count, brackets, loops = bench.size(100_000, 1_000), [], []
     readings = array("q", bytes(8 * count))
-    with pinned(bench.placement.arms), quiet_collector():
+    quiet_collector()
+    with on_cpus(bench.placement.arms):
         for _ in range(bench.size(21, 3)):
             with Stopwatch() as watch_:
                 read_block(_nothing, 8, readings, per_reading=1, block_ns=0, min_calls=count)

@@ -18,9 +18,10 @@ from shootout.conductor import warm_up
 from shootout.contract import Built
 from shootout.messages import Scope
 from shootout.placement import child_environment
+from shootout.process import on_cpus
 
 from . import plain
-from .common import Bench, pinned
+from .common import Bench
 
 Medians = Mapping[str, float]
 """A round's median in ns by scope."""
@@ -73,7 +74,7 @@ class Plain:
     def __init__(self, bench: Bench, job: Path, padding: int, how: str = "loop") -> None:
         self._how = how
         command = [sys.executable, "-P", plain.__file__, str(job), str(os.getpid())]
-        with pinned(bench.placement.arms), (bench.folder / "logs" / "plain.log").open("ab") as log:
+        with on_cpus(bench.placement.arms), (bench.folder / "logs" / "plain.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,
                 env=child_environment(bench.placement.threads, padding),

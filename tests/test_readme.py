@@ -1,0 +1,29 @@
+"""The README shows what its reference run says, to the letter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from shootout import analysis, table
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_readme_table_is_the_reference_run():
+    readme = (ROOT / "README.md").read_text()
+    found = re.search(r"<!-- (results/\S+) -->\n```\n(.*?)\n```", readme, re.DOTALL)
+    assert found
+    console = Console(width=200, record=True, quiet=True, highlight=False)
+    console.print(table.render(analysis.analyse(ROOT / found[1])))
+    rendered = "\n".join(line.rstrip() for line in console.export_text().splitlines()).strip("\n")
+    assert found[2] == rendered
+
+
+def test_every_link_of_the_documents_leads_somewhere():
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for document in documents:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            assert target.startswith("https://") or (document.parent / target).exists(), f"{document.name}: {target}"
