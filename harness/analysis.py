@@ -121,7 +121,7 @@ def sentinel(group: Group) -> Sentinel:
     """Whether the hidden copy of the baseline came out like the baseline."""
     found = _compare(group, Scope.END_TO_END, group.rules.sentinel)
     if found is None:
-        return Sentinel(ratio=None, holds=group.rules.sentinel is None)
+        return Sentinel(ratio=None, holds=not group.played.get(group.rules.baseline or ""))
     differs = found.verdict in (Verdict.FASTER, Verdict.SLOWER)
     return Sentinel(ratio=_ratio(found, None), holds=not differs)
 
