@@ -188,7 +188,7 @@ def _played(group: PlannedGroup, index: int, found: Performance, name: str) -> P
         fidelity=found.verified.fidelity,
         per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()},
         block_median_ns=block_medians(found),
-        canary_reference_ns=found.tuned.canary_ns,
+        canary_reference_ns=found.canary_ns,
         canary_ns=tuple(turn.canary_ns for turn in found.turns),
         rss_before_bytes=found.loaded.rss_before_bytes,
         rss_after_bytes=found.loaded.rss_after_bytes,

@@ -7,6 +7,7 @@ shuffled twice and arms are held: docs/measurement.md.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -15,6 +16,8 @@ from typing import TypeVar
 import numpy as np
 
 from shootout.constants import (
+    CANARY_READINGS,
+    CANARY_SLOWDOWN,
     MAX_VOID_SHARE,
     MIN_ROUNDS,
     ROUNDS,
@@ -50,6 +53,7 @@ def play(index: int, arms: Sequence[Arm], stage: Stage, watch: Watch, rng: rando
             player = stage.spawn(arm, index, rng.randrange(_MAX_PADDING_BYTES))
             players.callback(player.kill)
             _enter(generation, arm, player)
+        _practise(generation)
         _play_rounds(generation, watch, rng)
         for performance in list(generation.performances):
             _guarded(generation, performance.arm, performance.player, "leaving", partial(_leave, performance))
@@ -71,6 +75,21 @@ def _enter(generation: Generation, arm: Arm, player: Player) -> None:
         generation.performances.append(performance)
 
     _guarded(generation, arm, player, "entering", entrance)
+
+
+def _practise(generation: Generation) -> None:
+    """Learn each arm's usual canary as rounds will meet it: right after a release, one arm after the other."""
+    paces: dict[str, list[int]] = defaultdict(list)
+
+    def take(performance: Performance) -> None:
+        performance.player.release()
+        paces[performance.arm.label].append(performance.player.pace())
+        performance.player.hold()
+        performance.canary_ns = float(np.median(paces[performance.arm.label]))
+
+    for _ in range(CANARY_READINGS):
+        for performance in list(generation.performances):
+            _guarded(generation, performance.arm, performance.player, "practising", partial(take, performance))
 
 
 def warm_up(player: Player) -> WarmUp:
@@ -105,7 +124,7 @@ def _play_rounds(generation: Generation, watch: Watch, rng: random.Random) -> No
         generation.notes.say(f"round {valid + 1}/{wanted}")
         watch.begin()
         turns = _play_round(generation, rng)
-        paces = {p.arm.label: (float(p.tuned.canary_ns), float(turn.canary_ns)) for p, turn in turns}
+        paces = {p.arm.label: (p.canary_ns, float(turn.canary_ns)) for p, turn in turns}
         reasons = watch.reasons(paces)
         if reasons:
             generation.voids.append((generation.rounds, reasons))
@@ -128,7 +147,7 @@ def _play_round(generation: Generation, rng: random.Random) -> list[tuple[Perfor
 def _take_turn(performance: Performance, scopes: tuple[Scope, ...], turns: list[tuple[Performance, Turn]]) -> None:
     player = performance.player
     player.release()
-    turn = player.turn(scopes)
+    turn = player.turn(scopes, CANARY_SLOWDOWN * performance.canary_ns)
     player.hold()
     turns.append((performance, turn))
 

@@ -45,11 +45,10 @@ class Warming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What the timed blocks of this generation will use: calls per reading by scope, and the canary's pace."""
+    """What the timed blocks of this generation will use: calls per reading, and about how long a call takes."""
 
     per_reading: Mapping[Scope, int]
     call_ns: Mapping[Scope, float]
-    canary_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,10 +47,17 @@ class LivePlayer:
         self._call_s = sum(tuned.call_ns.values()) / 1e9
         return tuned
 
-    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
-        """One block per scope."""
+    def pace(self) -> int:
+        """The canary's nanoseconds now."""
+        pace: int = self._process.ask("pace", BLOCK_TIMEOUT_S)
+        return pace
+
+    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn:
+        """One block per scope, after a canary."""
         estimate_s = self._call_s * (LEAD_IN_CALLS + 1)
-        turn: Turn = self._process.ask("turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes)
+        turn: Turn = self._process.ask(
+            "turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes, slow_ns=slow_ns
+        )
         return turn
 
     def peak_memory(self) -> int:

@@ -65,7 +65,7 @@ def next_players(labels: list[str], blocks: Mapping[str, Blocks], rules: Rules, 
         return []
     rivals = [label for label in labels if label not in (rules.baseline, rules.sentinel)]
     standing = {label: comparison(blocks, label, rules.baseline, rules) for label in rivals}
-    if all(_settled(found) for found in standing.values()):
+    if all(found.decided for found in standing.values()):
         return []
     leader = min(standing, key=lambda label: standing[label].value)
     if standing[leader].value > 1.0:

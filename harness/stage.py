@@ -5,6 +5,7 @@ Protocols and records only. The conductor knows processes and clocks through the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,7 +21,8 @@ class Player(Protocol):
     def verify(self) -> Verified: ...  # noqa: D102
     def warm(self, calls: int, ns: int) -> Warming: ...  # noqa: D102
     def tune(self) -> Tuned: ...  # noqa: D102
-    def turn(self, scopes: tuple[Scope, ...]) -> Turn: ...  # noqa: D102
+    def pace(self) -> int: ...  # noqa: D102
+    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn: ...  # noqa: D102
     def peak_memory(self) -> int: ...  # noqa: D102
     def hold(self) -> None: ...  # noqa: D102
     def release(self) -> None: ...  # noqa: D102
@@ -54,7 +56,7 @@ class WarmUp:
 
 @dataclass(slots=True, kw_only=True)
 class Performance:
-    """All that one arm did in one generation; `turns` are those of valid rounds."""
+    """All that one arm did in one generation; `turns` are of valid rounds, `canary_ns` is the canary's usual pace."""
 
     arm: Arm
     player: Player
@@ -62,6 +64,7 @@ class Performance:
     verified: Verified
     warm_up: WarmUp
     tuned: Tuned
+    canary_ns: float = math.inf
     turns: list[Turn] = field(default_factory=list)
     peak_rss_bytes: int = 0
 

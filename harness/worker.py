@@ -7,7 +7,6 @@ command with one message. Run as `python -m shootout.worker FD PARENT_PID` by `s
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import traceback
 from array import array
@@ -24,8 +23,6 @@ from shootout.constants import (
     BLOCK_CALLS,
     BLOCK_NS,
     CANARY_CHANCES,
-    CANARY_READINGS,
-    CANARY_SLOWDOWN,
     LEAD_IN_CALLS,
     LEAD_IN_NS,
     LONG_CALL_NS,
@@ -88,7 +85,8 @@ class Worker:
         found = fidelity.compare(outputs, bundle.oracle_outputs())
         report = bundle.report() if with_accuracy else None
         if report is not None:
-            run = lambda inputs: session.fetch(_run(session, inputs))  # noqa: E731
+            spare = len(self._buffers)  # a slot of its own: the others keep the timed inputs
+            run = lambda inputs: session.fetch(_run(session, inputs, spare))  # noqa: E731
             found = fidelity.with_accuracy(found, run, report, bundle.batch)
         fault = fidelity.gate(found, bundle.bands.get(self._built.arm.target.precision))
         return Verified(executed=session.executed, fidelity=found, fault=fault)
@@ -105,14 +103,21 @@ class Worker:
         """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
         call_ns = {scope: self._glance(scope) for scope in Scope}
         per_reading = {scope: max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()}
-        pace = statistics.median_low(canary() for _ in range(CANARY_READINGS))
-        self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns, canary_ns=pace)
+        self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
         return self._tuned
 
-    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
-        """One block per scope, in the order given, each after its lead-in."""
+    def pace(self) -> int:
+        """Nanoseconds that the canary takes on this CPU now."""
+        return canary()
+
+    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn:
+        """One block per scope, in the order given, each after its lead-in.
+
+        Args:
+            slow_ns: a canary above this is slow; it gets more chances, since only a slowdown that lasts disturbs.
+        """
+        pace = next((pace for _ in range(CANARY_CHANCES) if (pace := canary()) <= slow_ns), canary())
         measure.quiet_collector()
-        pace = self._pace()
         latency = {scope: self._block(scope) for scope in scopes}
         return Turn(latency_ns=latency, canary_ns=pace)
 
@@ -128,12 +133,6 @@ class Worker:
     def _ready(self) -> Session:
         assert self._session is not None, "load comes first"
         return self._session
-
-    def _pace(self) -> int:
-        """The canary now; a slow one gets a second chance, since only a slowdown that lasts disturbs a block."""
-        assert self._tuned is not None, "tune comes first"
-        slow_ns = CANARY_SLOWDOWN * self._tuned.canary_ns
-        return next((pace for _ in range(CANARY_CHANCES) if (pace := canary()) <= slow_ns), canary())
 
     def _glance(self, scope: Scope) -> float:
         count = measure.read_block(

@@ -92,9 +92,13 @@ class FakePlayer:
     def tune(self) -> Tuned:
         self._command("tune")
         call_ns = self.world.call_ns[self.arm.target.backend]
-        return Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, call_ns), canary_ns=100)
+        return Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, call_ns))
 
-    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+    def pace(self) -> int:
+        self._command("pace")
+        return 100
+
+    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn:
         self._command("turn")
         self.world.events.append(("turn " + " ".join(scopes), self.arm.label))
         block = self.world.rng.normal(0, self.world.block_sd)

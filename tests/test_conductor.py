@@ -109,7 +109,7 @@ def test_the_watch_sees_canaries_and_no_latency() -> None:
     assert watch.canaries[0] == dict.fromkeys(("a:cpu:fp32", "b:cpu:fp32", "c:cpu:fp32"), (100.0, 100.0))
 
 
-@pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "turn", "memory"])
+@pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "pace", "turn", "memory"])
 def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     heard = []
     world = World(THREE, fails={("b:cpu:fp32", command): "it broke"})
@@ -129,7 +129,7 @@ def test_an_arm_that_fails_the_gate_is_never_timed() -> None:
 
 def test_nobody_survives_an_interrupt() -> None:
     class Interrupting(FakePlayer):
-        def turn(self, scopes):
+        def turn(self, scopes, slow_ns):
             raise KeyboardInterrupt
 
     class Stage(World):
