@@ -115,6 +115,8 @@ class Campaign:
             seed=f"{self.study.seed} {group.record.name}",
             blocks=known.blocks(Scope.END_TO_END),
             played=len(known.rounds),
+            tried=sum(line.tried for line in known.rounds),
+            voided=sum(len(line.voided) for line in known.rounds),
         )
         stage = LiveStage(built=built, placement=self.placement, logs=self.out / "logs")
         watch = LiveWatch(NoiseMeter(self.placement.arms))

@@ -10,6 +10,7 @@ import numpy as np
 
 from shootout import referee
 from shootout.conductor import play
+from shootout.constants import MAX_VOID_SHARE
 from shootout.contract import Arm, Array
 from shootout.messages import Scope
 from shootout.stage import Generation, Notes, Performance, Setback, Stage, Watch
@@ -23,6 +24,7 @@ class Race:
         arms: by label, the sentinel among them.
         blocks: end-to-end block medians (ns) by label and generation.
         played: generations so far, those without a valid round among them.
+        tried: rounds so far, `voided` ones among them.
         out: labels that failed or turned out impossible.
     """
 
@@ -31,12 +33,16 @@ class Race:
     seed: str
     blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
     played: int = 0
+    tried: int = 0
+    voided: int = 0
     out: set[str] = field(default_factory=set)
 
     def players(self) -> list[Arm]:
         """Who plays the next generation; nobody when the race is over."""
         alive = [label for label in self.arms if label not in self.out]
-        return [self.arms[label] for label in referee.next_players(alive, self.blocks, self.rules, self.played)]
+        disturbed = self.voided > MAX_VOID_SHARE * self.tried
+        labels = referee.next_players(alive, self.blocks, self.rules, self.played, disturbed=disturbed)
+        return [self.arms[label] for label in labels]
 
     def generation(self, players: list[Arm], stage: Stage, watch: Watch, notes: Notes) -> Generation:
         """Play the next generation and take what it showed into account."""
@@ -52,6 +58,8 @@ class Race:
             if medians:
                 self.blocks.setdefault(performance.arm.label, {})[self.played] = np.array(medians)
         self.played += 1
+        self.tried += found.rounds
+        self.voided += len(found.voids)
         return found
 
 

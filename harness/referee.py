@@ -49,13 +49,16 @@ def comparison(blocks: Mapping[str, Blocks], label: str, against: str, rules: Ru
     return compare(x, alpha=bonferroni(rules.comparisons), bias_floor=rules.bias_floor)
 
 
-def next_players(labels: list[str], blocks: Mapping[str, Blocks], rules: Rules, played: int) -> list[str]:
+def next_players(
+    labels: list[str], blocks: Mapping[str, Blocks], rules: Rules, played: int, *, disturbed: bool = False
+) -> list[str]:
     """Which of the surviving `labels` play the next generation; none when the race is over.
 
     Args:
         labels: arms that have not failed, sentinel included.
         blocks: what each has played so far.
         played: how many generations there were, those without a valid round among them.
+        disturbed: so many rounds are void that no verdict may be given yet, whatever the intervals say.
     """
     if played >= rules.max_generations:
         return []
@@ -64,6 +67,8 @@ def next_players(labels: list[str], blocks: Mapping[str, Blocks], rules: Rules, 
     if rules.baseline is None or rules.baseline not in labels:
         return []
     rivals = [label for label in labels if label not in (rules.baseline, rules.sentinel)]
+    if disturbed or any(not log_ratios(blocks.get(label, {}), blocks.get(rules.baseline, {})).size for label in rivals):
+        return labels
     standing = {label: comparison(blocks, label, rules.baseline, rules) for label in rivals}
     if all(found.decided for found in standing.values()):
         return []

@@ -166,3 +166,29 @@ def test_long_calls_get_fewer_rounds_but_never_fewer_than_four() -> None:
     long = generation(World({"a": 3e9, "b": 3e9})).performances
     endless = generation(World({"a": 1e12})).performances
     assert (rounds_for(short), rounds_for(long), rounds_for(endless)) == (12, 5, 4)
+
+
+def test_a_race_goes_on_while_the_machine_is_too_disturbed_for_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Disturbed(FakeWatch):
+        """Every second round of the first 100."""
+
+        def reasons(self, canaries):
+            super().reasons(canaries)
+            return ("steal 9 %",) if self.seen < 100 and self.seen % 2 else ()
+
+    quiet = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
+    monkeypatch.setattr(fakes, "FakeWatch", Disturbed)
+    disturbed = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
+    assert quiet.played == 4
+    assert disturbed.played > 4
+    assert disturbed.voided <= 0.3 * disturbed.tried
+
+
+def test_a_race_without_any_valid_round_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never(FakeWatch):
+        def reasons(self, canaries):
+            return ("steal 99 %",)
+
+    monkeypatch.setattr(fakes, "FakeWatch", Never)
+    found = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"], generations=6)
+    assert (found.played, found.blocks) == (6, {})
