@@ -78,14 +78,17 @@ def _enter(generation: Generation, arm: Arm, player: Player) -> None:
 
 
 def _practise(generation: Generation) -> None:
-    """Learn each arm's usual canary as rounds will meet it: right after a release, one arm after the other."""
+    """Learn each arm's calm canary as rounds will meet it: right after a release, one arm after the other.
+
+    Its lower quartile, since the machine may be disturbed for most of the practice.
+    """
     paces: dict[str, list[int]] = defaultdict(list)
 
     def take(performance: Performance) -> None:
         performance.player.release()
         paces[performance.arm.label].append(performance.player.pace())
         performance.player.hold()
-        performance.canary_ns = float(np.median(paces[performance.arm.label]))
+        performance.canary_ns = float(np.quantile(paces[performance.arm.label], 0.25))
 
     for _ in range(CANARY_READINGS):
         for performance in list(generation.performances):

@@ -40,9 +40,9 @@ PELT_JUMP = 5
 STEAL_SHARE = 0.01
 PSI_SHARE = 0.10
 CANARY_SLOWDOWN = 1.05
-CANARY_READINGS = 9
-CANARY_CHANCES = 2
-"""A canary that stays slow after so many tries says that the disturbance lasts."""
+CANARY_READINGS = 25
+CANARY_CHANCES = 300
+"""A turn waits for a calm moment as long as so many canaries take, about 0.1 s; then the disturbance lasts."""
 
 INPUT_BUFFERS = 8
 FIDELITY_MARGIN = 4.0

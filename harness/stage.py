@@ -56,7 +56,7 @@ class WarmUp:
 
 @dataclass(slots=True, kw_only=True)
 class Performance:
-    """All that one arm did in one generation; `turns` are of valid rounds, `canary_ns` is the canary's usual pace."""
+    """All that one arm did in one generation; `turns` are of valid rounds, `canary_ns` is the canary's calm pace."""
 
     arm: Arm
     player: Player

@@ -114,7 +114,7 @@ class Worker:
         """One block per scope, in the order given, each after its lead-in.
 
         Args:
-            slow_ns: a canary above this is slow; it gets more chances, since only a slowdown that lasts disturbs.
+            slow_ns: a canary above this is slow. The blocks wait for a calm moment, but not for long.
         """
         pace = next((pace for _ in range(CANARY_CHANCES) if (pace := canary()) <= slow_ns), canary())
         measure.quiet_collector()
