@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shootout import analysis, cache, environment, export, plan, samples
+from shootout import cache, cells, environment, export, samples, standing
 from shootout.bundle import ModelBundle
 from shootout.contract import Arm, Availability, Built, Device
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
@@ -53,7 +53,7 @@ class Campaign:
                     self._skip(group, arm, why.reason, why.fix)
         wanted = [group for group in self.groups if group.playing]
         self.progress.detail("exporting")
-        *bundles, probe = export.obtain_all([*(group.request for group in wanted), plan.PROBE])
+        *bundles, probe = export.obtain_all([*(group.request for group in wanted), cells.PROBE])
         errors = [found for found in bundles if isinstance(found, ShootoutError)]
         if errors and len(errors) == len(bundles):
             raise errors[0]
@@ -74,7 +74,7 @@ class Campaign:
 
     def _build_group(self, group: PlannedGroup, bundle: ModelBundle | ShootoutError, workshop: Workshop) -> None:
         ready = self.built[group.record.name] = {}
-        prepared = {line.arm for line in analysis.group_of(self.history, group.record).prepared.values()}
+        prepared = {line.arm for line in standing.group_of(self.history, group.record).prepared.values()}
         for arm in group.playing:
             if (group.record.name, arm.label) in self.setbacks:
                 continue
@@ -108,7 +108,7 @@ class Campaign:
     def _race_group(self, index: int, group: PlannedGroup) -> bool:
         """Play generations until the referee says that the race is over; False when time runs out first."""
         built = self.built.get(group.record.name, {})
-        known = analysis.group_of(self.history, group.record)
+        known = standing.group_of(self.history, group.record)
         race = Race(
             arms={arm.label: arm for arm in group.playing if arm.label in built},
             rules=known.rules,

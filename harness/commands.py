@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from shootout import analysis, backends, estimate, models, plan, runner, study
+from shootout import analysis, backends, cells, estimate, models, runner, study
 from shootout.document import Document
 from shootout.errors import Interrupted, UsageError
 from shootout.progress import Progress
@@ -94,7 +94,7 @@ def run(asked: Asked, *, as_json: bool) -> int:
 
 def exit_code(document: Document, planned: runner.Plan, *, strict: bool) -> int:
     """6 a named target can't run here; 4 a named one (any, if strict) failed; 3 nothing was measured; else 0."""
-    named = {str(target) for text in planned.named for target in parse_targets(text, plan.describe)}
+    named = {str(target) for text in planned.named for target in parse_targets(text, cells.describe)}
     mine = [row for row in document.rows if row.arm.partition("#")[0] in named]
     could = (analysis.NOT_REACHED, analysis.DISTURBED)
     if any(row.outcome == "skipped" and row.reason not in could for row in mine):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout import analysis, doctor, environment, export, journal, plan
+from shootout import analysis, cells, doctor, environment, export, journal, plan
 from shootout.campaign import Campaign
 from shootout.contract import Availability, Device
 from shootout.document import Document
@@ -17,6 +17,7 @@ from shootout.floor import bias_floor
 from shootout.journal import History, Journal
 from shootout.locks import folder_lock, machine_lock
 from shootout.measure import Deadline, utc_now
+from shootout.obstacles import Here
 from shootout.placement import Placement, place
 from shootout.plan import PlannedGroup
 from shootout.progress import Progress
@@ -50,10 +51,10 @@ def configure(study: Study, named: Sequence[str] = ()) -> Plan:
         UsageError: the study asks for something unknown or impossible.
     """
     placement = place(study.threads)
-    targets = plan.targets_of(study)
-    file_bytes, hashes = [export.check(request) for request in plan.requests(study)][0]  # noqa: RUF015 - all are checked
+    targets = cells.targets_of(study)
+    file_bytes, hashes = [export.check(request) for request in cells.requests(study)][0]  # noqa: RUF015 - all are checked
     available = doctor.available({(target.backend, target.device) for target in targets})
-    here = plan.Here(
+    here = Here(
         available=available,
         threads=placement.threads,
         memory_bytes=environment.memory_available_bytes(),

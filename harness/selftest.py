@@ -64,14 +64,14 @@ class Report:
 
     Attributes:
         bias_floor: the largest ratio that an arm showed against itself, as a share; `stored` says where it is kept.
-        sd: of the log ratio between generations, the largest one of an arm against itself.
-        visible: generations → the smallest difference that gets a verdict with so many, at that SD.
+        sd: of the log ratio between generations, the largest one of an arm against itself; None if nothing was valid.
+        visible: generations → the difference that gets a verdict in about half of all runs with so many, at that SD.
     """
 
     known: tuple[Known, ...]
     planted: tuple[Planted, ...]
     bias_floor: float
-    sd: float
+    sd: float | None
     visible: Mapping[int, float | None]
     generations: int
     void_share: float
@@ -122,14 +122,14 @@ def _report(known: Document, raced: Document, *, store: bool) -> Report:
     if raced.sentinel.ratio:
         against_itself.append(raced.sentinel.ratio)
     bias = max([LEAST_FLOOR, *(abs(ratio.value - 1) for ratio in against_itself)])
-    sd = max((ratio.sd or 0.0 for ratio in against_itself), default=0.0)
+    sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
     trustworthy = raced.void_share <= MAX_VOID_SHARE and raced.sentinel.holds
     return Report(
         known=tuple(_known(duration, row) for duration, row in zip(DURATIONS_US, known.rows, strict=True)),
         planted=tuple(verdicts),
         bias_floor=bias,
         sd=sd,
-        visible={n: smallest_visible(sd, n, alpha=ALPHA, bias_floor=bias) for n in (5, 10, 20)},
+        visible={} if sd is None else {n: smallest_visible(sd, n, alpha=ALPHA, bias_floor=bias) for n in (5, 10, 20)},
         generations=raced.groups[0].generations,
         void_share=raced.void_share,
         trustworthy=trustworthy,
@@ -172,9 +172,12 @@ def render(report: Report) -> RenderableType:
     lines += [f"  {duration(one.planted_ns)}: {duration(one.measured_ns)}, {one.error:+.3%}" for one in report.known]
     lines.append("An arm against itself, and planted differences:")
     lines += [_planted_line(one) for one in report.planted]
-    lines.append(f"SD between generations {report.sd:.2%}, bias floor {report.bias_floor:.2%}.")
+    sd = "unknown" if report.sd is None else f"{report.sd:.2%}"
+    lines.append(f"SD between generations {sd}, bias floor {report.bias_floor:.2%}.")
     for count, share in report.visible.items():
-        lines.append(f"  {count} generations can tell {f'{share:.1%}' if share else 'nothing below 100 %'} and more.")
+        lines.append(
+            f"  {count} generations see {f'{share:.1%}' if share else 'nothing below 100 %'} every second time."
+        )
     lines.append(f"{report.generations} generations, {report.void_share:.0%} of the rounds voided.")
     lines.append(_conclusion(report))
     return Group(*(Text(line) for line in lines))

@@ -20,6 +20,9 @@ def render(document: Document) -> RenderableType:
     parts: list[RenderableType] = []
     for summary in document.groups:
         parts += _group(summary, [row for row in document.rows if row.group == summary.name])
+    if variables := document.environment.get("variables"):
+        text = ", ".join(f"{name}={value}" for name, value in variables.items())
+        parts.append(Text(f"Set in the environment, for all arms: {text}.", style="dim"))
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     if not document.complete:
         parts.append(Text("This run is unfinished; run the same command again to resume.", style="yellow"))

@@ -113,7 +113,7 @@ def compare(log_ratios: Array, *, alpha: float, bias_floor: float, same_within: 
 
 
 def smallest_visible(sd: float, generations: int, *, alpha: float, bias_floor: float) -> float | None:
-    """The smallest difference (0.02 = 2 %) that so many generations call `slower`, at this SD between generations.
+    """The difference (0.02 = 2 %) that so many generations call `slower` about every second time, at this SD.
 
     Args:
         sd: standard deviation of the log ratio between generations.

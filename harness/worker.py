@@ -9,43 +9,29 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from array import array
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shootout import backends, fidelity, measure
+from shootout.blocks import Blocks
 from shootout.bundle import ModelBundle
-from shootout.constants import (
-    BLOCK_CALLS,
-    BLOCK_NS,
-    CANARY_CHANCES,
-    LEAD_IN_CALLS,
-    LEAD_IN_NS,
-    LONG_CALL_NS,
-    SHORT_CALL_NS,
-)
+from shootout.constants import CANARY_CHANCES
 from shootout.contract import Arm, Arrays, Built, Session
 from shootout.errors import SkippedArm
 from shootout.lifeline import leave_with
 from shootout.messages import Fault, Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.noise import canary
 
-_READINGS = 200_000
-
 
 class Worker:
     """The commands, one method each; the conductor calls them by name over the pipe."""
 
-    def __init__(self) -> None:
-        self._readings = array("q", bytes(8 * _READINGS))
-        self._session: Session | None = None
-        self._buffers: list[dict[str, Any]] = []
-        self._calls: dict[Scope, measure.Call] = {}
-        self._tuned: Tuned | None = None
+    _built: Built
+    _session: Session
+    _buffers: list[dict[str, Any]]
+    _blocks: Blocks
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
         """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
@@ -64,20 +50,18 @@ class Worker:
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
         before = resident_bytes()
-        self._built = built
         with measure.Stopwatch() as watch:
-            session = backends.get(built.arm.target.backend).load(built)
-        self._session = session
-        self._buffers = built.bundle.input_buffers()
-        self._calls = _calls(session, self._buffers)
-        first_call_s = measure.seconds_to_call(self._calls[Scope.END_TO_END], 0)
+            self._session = backends.get(built.arm.target.backend).load(built)
+        self._built, self._buffers = built, built.bundle.input_buffers()
+        self._blocks = Blocks(self._session, self._buffers)
+        first_call_s = self._blocks.first_call_s()
         return Loaded(
             load_s=watch.seconds, first_call_s=first_call_s, rss_before_bytes=before, rss_after_bytes=resident_bytes()
         )
 
     def verify(self, with_accuracy: bool) -> Verified:
         """Compare the outputs for every input buffer with the oracle; read back what the runtime runs."""
-        session, bundle = self._ready(), self._built.bundle
+        session, bundle = self._session, self._built.bundle
         outputs = [session.fetch(_run(session, inputs, slot)) for slot, inputs in enumerate(self._buffers)]
         fault = next((why for out in outputs if (why := fidelity.check_outputs(bundle.outputs, out))), None)
         if fault:
@@ -93,18 +77,11 @@ class Worker:
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
-        call = self._calls[Scope.END_TO_END]
-        readings = self._readings if calls >= _READINGS else array("q", bytes(8 * calls))
-        measure.quiet_collector()
-        count = measure.read_block(call, len(self._buffers), readings, per_reading=1, block_ns=ns, min_calls=1)
-        return Warming(latency_ns=_copy(readings, count))
+        return Warming(latency_ns=self._blocks.warm(calls, ns))
 
     def tune(self) -> Tuned:
         """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
-        call_ns = {scope: self._glance(scope) for scope in Scope}
-        per_reading = {scope: max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()}
-        self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
-        return self._tuned
+        return self._blocks.tune()
 
     def pace(self) -> int:
         """Nanoseconds that the canary takes on this CPU now."""
@@ -117,71 +94,17 @@ class Worker:
             slow_ns: a canary above this is slow. The blocks wait for a calm moment, but not for long.
         """
         pace = next((pace for _ in range(CANARY_CHANCES) if (pace := canary()) <= slow_ns), canary())
-        measure.quiet_collector()
-        latency = {scope: self._block(scope) for scope in scopes}
-        return Turn(latency_ns=latency, canary_ns=pace)
+        return Turn(latency_ns=self._blocks.play(scopes), canary_ns=pace)
 
     def memory(self) -> int:
         """The most memory this process ever had resident, in bytes."""
         return _status_bytes("VmHWM:")
-
-    def close(self) -> None:
-        """Free the session."""
-        if self._session is not None:
-            self._session.close()
-
-    def _ready(self) -> Session:
-        assert self._session is not None, "load comes first"
-        return self._session
-
-    def _glance(self, scope: Scope) -> float:
-        count = measure.read_block(
-            self._calls[scope], len(self._buffers), self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=3
-        )
-        return float(np.median(_copy(self._readings, count)))
-
-    def _block(self, scope: Scope) -> Any:
-        assert self._tuned is not None, "tune comes first"
-        call, buffers, k = self._calls[scope], len(self._buffers), self._tuned.per_reading[scope]
-        measure.lead_in(call, buffers, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
-        long = self._tuned.call_ns[scope] > LONG_CALL_NS
-        count = measure.read_block(
-            call,
-            buffers,
-            self._readings,
-            per_reading=k,
-            block_ns=0 if long else BLOCK_NS,
-            min_calls=1 if long else BLOCK_CALLS,
-        )
-        return _copy(self._readings, count) / k
 
 
 def _run(session: Session, inputs: Arrays, slot: int = 0) -> Any:
     raw = session.execute(session.stage(inputs, slot))
     session.synchronize()
     return raw
-
-
-def _calls(session: Session, buffers: list[dict[str, Any]]) -> dict[Scope, measure.Call]:
-    """The two bracketed calls; locals instead of attributes, since their look-up would be timed."""
-    stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
-    handles = [stage(inputs, slot) for slot, inputs in enumerate(buffers)]
-
-    def end_to_end(buffer: int) -> Any:
-        raw = execute(stage(buffers[buffer], buffer))
-        synchronize()
-        return fetch(raw)
-
-    def compute(buffer: int) -> Any:
-        raw = execute(handles[buffer])
-        synchronize()
-        return raw
-
-    return {Scope.END_TO_END: end_to_end, Scope.COMPUTE: compute}
-
-
-def _copy(readings: array[int], count: int) -> Any:
-    return np.frombuffer(readings, dtype=np.int64, count=count).copy()
 
 
 def resident_bytes() -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fakes import World
 
-from shootout import quantiles, race, referee, worker
+from shootout import blocks, quantiles, race, referee
 from shootout.messages import Scope
 from shootout.verdicts import Verdict
 
@@ -118,13 +118,13 @@ class Queued:
 
 
 def compute_ns(session: Queued, monkeypatch: pytest.MonkeyPatch) -> float:
-    """What the worker's own bracket reads for one call of `session`."""
+    """What the worker's bracket reads for one call of `session`."""
     monkeypatch.setattr("shootout.measure.now_ns", lambda: session.now_ns)
     from array import array
 
     from shootout.measure import read_block
 
-    call = worker._calls(session, [{}, {}])[Scope.COMPUTE]
+    call = blocks.bracketed(session, [{}, {}])[Scope.COMPUTE]
     readings = array("q", [0] * 5)
     count = read_block(call, 2, readings, per_reading=1, block_ns=0, min_calls=5)
     return float(np.median(readings[:count]))
@@ -145,7 +145,7 @@ def test_a_biased_baseline_is_caught_by_its_sentinel() -> None:
     found = fakes.race(World({"a": 1e5, "b": 1e5}), ["a", "b"])
     honest = referee.comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
     assert honest.verdict not in WRONG
-    for generation, blocks in found.blocks["a:cpu:fp32"].items():
-        found.blocks["a:cpu:fp32"][generation] = blocks * 1.05
+    for generation, medians in found.blocks["a:cpu:fp32"].items():
+        found.blocks["a:cpu:fp32"][generation] = medians * 1.05
     planted = referee.comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
     assert planted.verdict is Verdict.FASTER

@@ -10,7 +10,8 @@ import pytest
 
 from shootout.contract import Availability, Device
 from shootout.errors import UsageError
-from shootout.plan import Here, PlannedGroup, identity, plan
+from shootout.obstacles import Here
+from shootout.plan import PlannedGroup, identity, plan
 from shootout.study import Study, checked
 
 ALL = ("torch-eager", "numpy", "onnxruntime")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shootout.cells import describe
 from shootout.contract import Artifact, Capabilities, Device, Precision, Target
 from shootout.errors import UsageError, unknown
-from shootout.plan import describe
 from shootout.target import parse_targets
 
 BOTH = Capabilities(

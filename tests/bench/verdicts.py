@@ -14,13 +14,14 @@ import numpy as np
 from rich.console import Console
 
 from shootout import journal, runner, study
+from shootout.cells import PROBE
 from shootout.constants import MAX_GENERATIONS
 from shootout.contract import Arm, Target
 from shootout.document import Document
 from shootout.export import Request, obtain_all
 from shootout.measure import Stopwatch
 from shootout.messages import Scope
-from shootout.plan import PROBE, PlannedGroup
+from shootout.plan import PlannedGroup
 from shootout.progress import Progress
 from shootout.records import GroupRecord, Played
 from shootout.verdicts import Verdict

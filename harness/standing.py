@@ -1,0 +1,116 @@
+"""How a group stands, from its part of the journal alone: comparisons, the sentinel, what stands against a verdict."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from shootout import referee
+from shootout.constants import MAX_VOID_SHARE
+from shootout.contract import Array
+from shootout.document import Ratio, Sentinel
+from shootout.journal import History
+from shootout.messages import Scope
+from shootout.records import Failure, GroupRecord, Header, Played, Prepared, Rounds, Skip
+from shootout.verdicts import Comparison, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group's part of the journal, ready to be asked."""
+
+    record: GroupRecord
+    rules: referee.Rules
+    played: dict[str, list[Played]]
+    rounds: list[Rounds]
+    prepared: dict[str, Prepared]
+    setbacks: dict[str, Skip | Failure]
+
+    def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
+        """Block medians in ns by label and generation; generations without a valid round are left out."""
+        return {
+            label: {p.generation: np.array(p.block_median_ns[scope]) for p in lines if p.block_median_ns[scope]}
+            for label, lines in self.played.items()
+        }
+
+    @property
+    def void_share(self) -> float:
+        """Voided rounds ÷ all rounds tried."""
+        tried = sum(line.tried for line in self.rounds)
+        return sum(len(line.voided) for line in self.rounds) / tried if tried else 0.0
+
+
+def group_of(history: History, record: GroupRecord) -> Group:
+    """All that the journal says of one group."""
+    mine = [line for line in history.lines if getattr(line, "group", None) == record.name]
+    played: dict[str, list[Played]] = defaultdict(list)
+    for line in mine:
+        if isinstance(line, Played):
+            played[line.arm].append(line)
+    return Group(
+        record=record,
+        rules=rules_of(record, history.header),
+        played=dict(played),
+        rounds=[line for line in mine if isinstance(line, Rounds)],
+        prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
+        setbacks={line.arm.label: line for line in mine if isinstance(line, Skip | Failure)},
+    )
+
+
+def rules_of(record: GroupRecord, header: Header) -> referee.Rules:
+    """What the group's race is judged by: one verdict for each arm but the baseline; the sentinel isn't counted."""
+    return referee.Rules(
+        baseline=record.baseline,
+        sentinel=next((arm.label for arm in record.arms if arm.sentinel), None),
+        comparisons=record.comparisons,
+        max_generations=header.max_generations,
+        bias_floor=header.bias_floor,
+    )
+
+
+def sentinel(group: Group) -> Sentinel:
+    """Whether the hidden copy of the baseline came out like the baseline."""
+    found = compare(group, Scope.END_TO_END, group.rules.sentinel)
+    if found is None:
+        return Sentinel(ratio=None, holds=not group.played.get(group.rules.baseline or ""))
+    differs = found.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    return Sentinel(ratio=ratio_of(found, None), holds=not differs)
+
+
+def compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
+    """An arm against the baseline, or None where there is nothing to compare."""
+    blocks, baseline = group.blocks(scope), group.rules.baseline
+    if label is None or baseline is None or label == baseline:
+        return None
+    if not set(blocks.get(label, {})) & set(blocks.get(baseline, {})):
+        return None
+    return referee.comparison(blocks, label, baseline, group.rules)
+
+
+def ratio_of(found: Comparison, withheld: str | None) -> Ratio:
+    """A comparison as the document shows it; `withheld` says why its verdict may not be given."""
+    return Ratio(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        verdict=Verdict.CANT_TELL if withheld else found.verdict,
+        generations_needed=found.generations_needed,
+        sd=found.sd,
+        reason=withheld,
+    )
+
+
+def withheld(group: Group, label: str) -> str | None:
+    """Why no verdict on this arm may be given, whatever its interval says; None when nothing stands against it."""
+    if not sentinel(group).holds:
+        return "the sentinel (a copy of the baseline) came out different from the baseline"
+    if group.void_share > MAX_VOID_SHARE:
+        return f"{group.void_share:.0%} of the rounds were disturbed from outside"
+    for name in (label, group.rules.baseline):
+        lines = group.played.get(name or "", [])
+        unsteady = sum(line.steady_from is None for line in lines)
+        if unsteady > len(lines) / 2:
+            return f"{name} found no steady state in {unsteady} of {len(lines)} generations"
+    return None
