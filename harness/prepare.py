@@ -19,17 +19,12 @@ from typing import Any
 from shootout import backends, bundle, process
 from shootout.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Arm, Artifact, Built, Precision
+from shootout.contract import Arm, Artifact, Built
 from shootout.errors import ArmFailed
 from shootout.placement import Placement, child_environment
+from shootout.proof import PROBED, probe_fault
 
 _RECORD = "built.json"
-_EXPECTED_PROBE = {
-    Precision.FP32: "fp32",
-    Precision.TF32: "tf32",
-    Precision.BF16: "bf16",
-    Precision.FP16: "fp16",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +65,8 @@ class Workshop:
         found = _cached(folder, arm, model)
         if found is None:
             found = self._build(arm, model, folder)
-        expected = _EXPECTED_PROBE.get(arm.target.precision)
-        if found.probe is not None and expected is not None and found.probe != expected:
-            raise ArmFailed(
-                f"labelled {arm.target.precision}, but the permutation probe finds {found.probe}: "
-                "the runtime did not honour the precision"
-            )
+        if fault := probe_fault(found.probe, arm.target.precision):
+            raise ArmFailed(fault)
         return found
 
     def _build(self, arm: Arm, model: ModelBundle, folder: Path) -> BuiltArm:
@@ -97,7 +88,7 @@ class Workshop:
     def _probe(self, worker: process.WorkerProcess, arm: Arm, fresh: Path) -> str | None:
         """The permutation probe through the same adapter, in the same process, on a model of its own."""
         consumes = backends.get(arm.target.backend).capabilities.consumes
-        if self.probe_bundle is None or arm.target.precision not in _EXPECTED_PROBE or Artifact.NONE in consumes:
+        if self.probe_bundle is None or arm.target.precision not in PROBED or Artifact.NONE in consumes:
             return None
         with tempfile.TemporaryDirectory(dir=fresh.parent, prefix=".probing-") as folder:
             built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=self.probe_bundle, arm=arm, folder=Path(folder))

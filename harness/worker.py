@@ -23,6 +23,7 @@ from shootout.errors import SkippedArm
 from shootout.lifeline import leave_with
 from shootout.messages import Fault, Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.noise import canary
+from shootout.proof import executed_fault
 
 
 class Worker:
@@ -72,8 +73,9 @@ class Worker:
             spare = len(self._buffers)  # a slot of its own: the others keep the timed inputs
             run = lambda inputs: session.fetch(_run(session, inputs, spare))  # noqa: E731
             found = fidelity.with_accuracy(found, run, report, bundle.batch)
-        fault = fidelity.gate(found, bundle.bands.get(self._built.arm.target.precision))
-        return Verified(executed=session.executed, fidelity=found, fault=fault)
+        precision, executed = self._built.arm.target.precision, session.executed
+        fault = executed_fault(executed, precision) or fidelity.gate(found, bundle.bands.get(precision))
+        return Verified(executed=executed, fidelity=found, fault=fault)
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""

@@ -1,0 +1,35 @@
+"""Does the evidence agree with the label? What the runtime says it ran, and what the permutation probe found."""
+
+from __future__ import annotations
+
+from shootout.contract import Executed, Precision
+
+PROBED = {
+    Precision.FP32: "fp32",
+    Precision.TF32: "tf32",
+    Precision.BF16: "bf16",
+    Precision.FP16: "fp16",
+}
+"""What the permutation probe must answer; integer precisions are proven by node counts and error instead."""
+_COUNTED = {Precision.INT8_DYNAMIC: "int8"}
+
+
+def executed_fault(executed: Executed, precision: Precision) -> str | None:
+    """Why the runtime's own account contradicts the label, or None.
+
+    A mixed account is no fault, it is reported by its counts; that nothing at all ran in the labelled precision is one.
+    A model without compute nodes (a reshape, say) has nothing to contradict.
+    """
+    counts = executed.compute_nodes_by_precision
+    if not counts or counts.get(_COUNTED.get(precision, precision.value), 0):
+        return None
+    ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
+    return f"labelled {precision}, but {executed.library} ran its compute nodes elsewhere: {ran}"
+
+
+def probe_fault(found: str | None, precision: Precision) -> str | None:
+    """Why the permutation probe's answer contradicts the label, or None (also where it doesn't apply)."""
+    expected = PROBED.get(precision)
+    if found is None or expected is None or found == expected:
+        return None
+    return f"labelled {precision}, but the permutation probe finds {found}: the runtime did not honour the precision"

@@ -1,0 +1,44 @@
+"""Labels against evidence: a contradiction is a fault, a mixed account is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from shootout.contract import Executed, Precision
+from shootout.proof import executed_fault, probe_fault
+
+
+def executed(**counts: int) -> Executed:
+    return Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision=counts)
+
+
+@pytest.mark.parametrize(
+    ("counts", "precision"),
+    [
+        ({"fp32": 3}, Precision.FP32),
+        ({"fp32": 1, "int8": 9}, Precision.INT8),
+        ({"int8": 2}, Precision.INT8_DYNAMIC),
+        ({}, Precision.BF16),
+    ],
+)
+def test_an_account_that_holds_the_label_is_no_fault(counts: dict[str, int], precision: Precision):
+    assert executed_fault(executed(**counts), precision) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "precision"),
+    [({"bf16": 3}, Precision.FP32), ({"fp32": 641}, Precision.INT8), ({"fp32": 1}, Precision.FP16)],
+)
+def test_nothing_in_the_labelled_precision_is_a_fault_that_says_what_ran(counts: dict[str, int], precision: Precision):
+    fault = executed_fault(executed(**counts), precision)
+    assert fault is not None
+    assert fault.startswith(f"labelled {precision}, but lib ran")
+    assert all(f"{count} in {name}" in fault for name, count in counts.items())
+
+
+def test_the_probe_settles_float_labels_only():
+    assert probe_fault("fp32", Precision.FP32) is None
+    assert "finds bf16" in (probe_fault("bf16", Precision.FP32) or "")
+    assert "finds unknown" in (probe_fault("unknown", Precision.FP16) or "")
+    assert probe_fault(None, Precision.FP32) is None
+    assert probe_fault("fp32", Precision.INT8) is None
