@@ -11,7 +11,8 @@ PROBED = {
     Precision.FP16: "fp16",
 }
 """What the permutation probe must answer; integer precisions are proven by node counts and error instead."""
-_COUNTED = {Precision.INT8_DYNAMIC: "int8"}
+_COUNTED = {Precision.FP32: ("fp32", "fp64"), Precision.INT8_DYNAMIC: ("int8",)}
+"""Counts that bear a label out, where that isn't just its own name; a user's float64 file runs under fp32."""
 
 
 def executed_fault(executed: Executed, precision: Precision) -> str | None:
@@ -21,7 +22,7 @@ def executed_fault(executed: Executed, precision: Precision) -> str | None:
     A model without compute nodes (a reshape, say) has nothing to contradict.
     """
     counts = executed.compute_nodes_by_precision
-    if not counts or counts.get(_COUNTED.get(precision, precision.value), 0):
+    if not counts or any(counts.get(name) for name in _COUNTED.get(precision, (precision.value,))):
         return None
     ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
     return f"labelled {precision}, but {executed.library} ran its compute nodes elsewhere: {ran}"

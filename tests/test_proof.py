@@ -18,6 +18,7 @@ def executed(**counts: int) -> Executed:
         ({"fp32": 3}, Precision.FP32),
         ({"fp32": 1, "int8": 9}, Precision.INT8),
         ({"int8": 2}, Precision.INT8_DYNAMIC),
+        ({"fp64": 2}, Precision.FP32),
         ({}, Precision.BF16),
     ],
 )
