@@ -55,9 +55,9 @@ class SpinSession:
 
     @property
     def executed(self) -> Executed:
-        """One thread, no node of any model."""
+        """No node of any model; its one thread is no thread pool's."""
         return Executed(
-            library="shootout", version=version("shootout"), device="cpu", threads=1, compute_nodes_by_precision={}
+            library="shootout", version=version("shootout"), device="cpu", threads=None, compute_nodes_by_precision={}
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -51,7 +52,7 @@ def analyse(folder: Path) -> Document:
 
 
 def _summary(group: Group) -> GroupSummary:
-    reasons = Counter(reason.split(" ")[0] for line in group.rounds for _, why in line.voided for reason in why)
+    reasons = Counter(_kind(reason) for line in group.rounds for _, why in line.voided for reason in why)
     return GroupSummary(
         name=group.record.name,
         baseline=group.record.baseline,
@@ -60,6 +61,11 @@ def _summary(group: Group) -> GroupSummary:
         void_reasons=dict(reasons),
         generations=len(group.rounds),
     )
+
+
+def _kind(reason: str) -> str:
+    """`cpu pressure 14 %` → `cpu pressure`: the words before the first number."""
+    return re.split(r" \d| once", reason)[0]
 
 
 def _rows(group: Group, folder: Path, complete: bool) -> list[Row]:
@@ -141,15 +147,16 @@ def _timing(group: Group, label: str, scope: Scope, folder: Path) -> Timing | No
     middle = quantiles.median_interval(medians)
     files = [line.samples for line in group.played[label]]
     pooled = samples.read(folder, files, label, scope)
+    shared = any(line.per_reading[scope] > 1 for line in group.played[label])  # means of several calls have no tail
     found = compare(group, scope, label)
     return Timing(
         median_ns=middle.median,
         low_ns=middle.low,
         high_ns=middle.high,
         confidence=middle.confidence,
-        p90_ns=quantiles.tail_bound(pooled, 0.90),
-        p95_ns=quantiles.tail_bound(pooled, 0.95),
-        p99_ns=quantiles.tail_bound(pooled, 0.99),
+        p90_ns=None if shared else quantiles.tail_bound(pooled, 0.90),
+        p95_ns=None if shared else quantiles.tail_bound(pooled, 0.95),
+        p99_ns=None if shared else quantiles.tail_bound(pooled, 0.99),
         samples=pooled.size,
         generations=medians.size,
         ratio=ratio_of(found, withheld(group, label)) if found else None,

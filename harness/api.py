@@ -12,6 +12,7 @@ from rich.console import Console
 from shootout import analysis, runner, study
 from shootout.contract import Value
 from shootout.document import Document, Ratio, Row
+from shootout.errors import UsageError
 from shootout.progress import Progress
 
 if TYPE_CHECKING:
@@ -76,20 +77,21 @@ def run(
     Raises:
         UsageError: something unknown or impossible was asked.
     """
-    axes = {key: _axis(values) for key, values in (parameters or {}).items()}
+    if isinstance(backends, str):
+        raise UsageError(f"backends takes a list of targets, got the text {backends!r}")
     chosen = study.load(name).changed(
+        parameters={key: _axis(values) for key, values in (parameters or {}).items()},
+        options={backend: dict(knobs) for backend, knobs in (options or {}).items()},
         model=model,
-        parameters=axes or None,
         targets=tuple(backends) if backends else None,
         batch=tuple(batch) if batch else None,
         threads=threads,
         baseline=baseline,
-        options=options,
         inputs=str(inputs) if inputs else None,
     )
     with Progress(Console(stderr=True)) as progress:
         planned = runner.configure(chosen, named=tuple(backends or ()))
-        folder = Path(out) if out else runner.default_folder(planned)
+        folder = Path(out) if out else runner.default_folder(planned, fresh=fresh)
         return Run(runner.run(planned, folder, fresh=fresh, max_time_s=max_time_s, progress=progress))
 
 

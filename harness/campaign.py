@@ -57,6 +57,8 @@ class Campaign:
         errors = [found for found in bundles if isinstance(found, ShootoutError)]
         if errors and len(errors) == len(bundles):
             raise errors[0]
+        if isinstance(probe, ShootoutError):
+            self.progress.say(f"no permutation probe, so float precisions rest on error and node counts: {probe}")
         workshop = Workshop(
             cache=cache.root(),
             placement=self.placement,
@@ -114,7 +116,7 @@ class Campaign:
             rules=known.rules,
             seed=f"{self.study.seed} {group.record.name}",
             blocks=known.blocks(Scope.END_TO_END),
-            played=len(known.rounds),
+            played=known.next_generation,
             tried=sum(line.tried for line in known.rounds),
             voided=sum(len(line.voided) for line in known.rounds),
         )

@@ -76,18 +76,15 @@ def parse_cpu_max(text: str) -> float | None:
     return int(words[0]) / int(words[1]) or None
 
 
-def throttled(groups: Iterable[Path]) -> tuple[int, int] | None:
-    """How often and for how many microseconds the groups held us back so far, None where none of them counts it."""
+def throttled(groups: Iterable[Path]) -> int | None:
+    """How often the groups held us back so far, None where none of them counts it."""
     counts = [count for group in groups if (count := parse_cpu_stat(read(group / "cpu.stat") or "")) is not None]
-    return (sum(times for times, _ in counts), sum(us for _, us in counts)) if counts else None
+    return sum(counts) if counts else None
 
 
-def parse_cpu_stat(text: str) -> tuple[int, int] | None:
-    """(times, microseconds) from the text of a cpu.stat file; version 1 counts nanoseconds."""
-    values = _table(text)
-    if "nr_throttled" not in values:
-        return None
-    return values["nr_throttled"], values.get("throttled_usec", values.get("throttled_time", 0) // 1000)
+def parse_cpu_stat(text: str) -> int | None:
+    """Times throttled, from the text of a cpu.stat file of either version."""
+    return _table(text).get("nr_throttled")
 
 
 def memory_limit_bytes(groups: Iterable[Path]) -> int | None:

@@ -94,7 +94,7 @@ def list_(as_json: Json = False) -> None:
 
 @app.command()
 def selftest(
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the time; stores nothing.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Five generations only; stores nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Test the harness on this machine: known times, A/A, injected differences. Stores the bias floor."""

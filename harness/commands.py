@@ -20,7 +20,7 @@ from shootout.target import parse_targets
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
 _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-NOTHING, FAILED, UNAVAILABLE = 3, 4, 6
+BROKEN, NOTHING, FAILED, UNAVAILABLE = 1, 3, 4, 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +54,15 @@ class Asked:
             UsageError: a word can't be read, or isn't known.
         """
         base = study.load(self.study)
-        axes, options = study.parse_sets(list(self.sets)), study.parse_options(list(self.options))
-        other_model = self.model is not None and self.model != base.model
         return base.changed(
+            parameters=study.parse_sets(list(self.sets)),
+            options=study.parse_options(list(self.options)),
             model=self.model,
-            parameters=axes if other_model else {**base.parameters, **axes},
             targets=self.named or None,
             batch=None if self.batch is None else tuple(_whole("--batch", part) for part in self.batch.split(",")),
             threads=_threads(self.threads),
             inputs=self.inputs,
             baseline=self.baseline,
-            options={
-                **base.options,
-                **{name: {**base.options.get(name, {}), **knobs} for name, knobs in options.items()},
-            },
         )
 
 
@@ -78,7 +73,7 @@ def run(asked: Asked, *, as_json: bool) -> int:
         planned = runner.configure(chosen, asked.named)
         if asked.dry_run:
             return _print(estimate.render(planned), estimate.as_data(planned), as_json=as_json)
-        out = asked.out or runner.default_folder(planned)
+        out = asked.out or runner.default_folder(planned, fresh=asked.fresh)
         try:
             document = runner.run(planned, out, fresh=asked.fresh, max_time_s=limit_s, progress=progress)
         except Interrupted as interrupted:
@@ -137,7 +132,8 @@ def selftest(*, quick: bool, as_json: bool) -> int:
 
     with Progress(Console(stderr=True)) as progress:
         report = live.run(quick=quick, progress=progress)
-    return _print(live.render(report), live.as_data(report), as_json=as_json)
+    _print(live.render(report), live.as_data(report), as_json=as_json)
+    return BROKEN if any(one.wrong for one in report.planted) else 0
 
 
 def seconds(text: str | None) -> float | None:

@@ -7,8 +7,9 @@ ALPHA = 0.05
 BIAS_FLOOR = 0.005
 """A ratio within ±0.5 % of 1 could be the harness's own bias; `selftest` measures this machine's."""
 SAME_WITHIN = 0.01
-PRECISE_WITHIN = 0.05
 """An interval wholly inside ±1 % means `same`."""
+PRECISE_WITHIN = 0.05
+"""An arm leaves the race only with a ratio known within ±5 %."""
 
 ROUNDS = 12
 MIN_ROUNDS = 4

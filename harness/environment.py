@@ -31,7 +31,7 @@ _VARIABLES = re.compile(
     r"|LD_PRELOAD|GLIBC_TUNABLES"
 )
 """Variables that change how the libraries run."""
-_SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries")
+_SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
 _VOLATILE = frozenset({"governor", "turbo"})
 _GIT_TIMEOUT_S = 10
 

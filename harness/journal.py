@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +83,12 @@ def read(folder: Path) -> History:
 
 
 def _complete(pending: list[Line]) -> list[Line]:
-    """Drop `played` lines that are not closed by their generation's `rounds` line."""
+    """Drop `played` lines that are not closed by their own generation's `rounds` line."""
     *played, last = pending
-    return pending if isinstance(last, Rounds) or not played else [last]
+    if not isinstance(last, Rounds):
+        return [last]
+    mine = (last.group, last.generation)
+    return [*(line for line in played if isinstance(line, Played) and (line.group, line.generation) == mine), last]
 
 
 def _header(path: Path, text: bytes) -> Header:
@@ -134,6 +136,7 @@ class Journal:
         try:
             _write_all(self._file, data, self._size)
             os.fsync(self._file)
+            self._size += len(data)
         except OSError as error:
             self._cut()
             raise ShootoutError(
@@ -143,7 +146,6 @@ class Journal:
         except BaseException:  # Ctrl-C: half a line must not stand before the next one
             self._cut()
             raise
-        self._size += len(data)
 
     def _cut(self) -> None:
         """Take back what was written of the last lines; if even that fails, reading leaves it out."""
@@ -159,8 +161,3 @@ def _write_all(file: int, data: bytes, position: int) -> None:
     while data:
         written = os.pwrite(file, data, position)
         data, position = data[written:], position + written
-
-
-def played(lines: Iterable[Line], group: str) -> list[Played]:
-    """All `played` lines of one group, in order."""
-    return [line for line in lines if isinstance(line, Played) and line.group == group]

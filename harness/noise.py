@@ -41,7 +41,6 @@ class Mark:
         total_jiffies: all time of the watched CPUs.
         pressure_us: time in which some task waited for a CPU.
         throttled: how often the control groups held us back.
-        throttled_us: for how long.
     """
 
     now_ns: int
@@ -49,7 +48,6 @@ class Mark:
     total_jiffies: int | None = None
     pressure_us: int | None = None
     throttled: int | None = None
-    throttled_us: int | None = None
 
 
 class NoiseMeter:
@@ -68,14 +66,12 @@ class NoiseMeter:
     def mark(self) -> Mark:
         """The counters now. Takes about 0.1 ms, so it belongs between rounds."""
         steal, total = parse_stat(cgroup.read(self._proc / "stat") or "", self._cpus) or (None, None)
-        times, us = cgroup.throttled(self._groups) or (None, None)
         return Mark(
             now_ns=now_ns(),
             steal_jiffies=steal,
             total_jiffies=total,
             pressure_us=parse_pressure(cgroup.read(self._proc / "pressure" / "cpu") or ""),
-            throttled=times,
-            throttled_us=us,
+            throttled=cgroup.throttled(self._groups),
         )
 
     def sources(self) -> tuple[str, ...]:

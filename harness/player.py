@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from shootout.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S, LEAD_IN_CALLS, LOAD_TIMEOUT_S, WARM_UP_NS
+from shootout.constants import (
+    BLOCK_TIMEOUT_FACTOR,
+    BLOCK_TIMEOUT_S,
+    INPUT_BUFFERS,
+    LEAD_IN_CALLS,
+    LOAD_TIMEOUT_S,
+    WARM_UP_NS,
+)
 from shootout.contract import Arm, Built, Executed
 from shootout.errors import ArmFailed
 from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
@@ -32,7 +39,8 @@ class LivePlayer:
 
     def verify(self) -> Verified:
         """Every buffer against the oracle; the first generation also runs the report split."""
-        verified: Verified = self._process.ask("verify", LOAD_TIMEOUT_S, with_accuracy=self._with_accuracy)
+        limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * INPUT_BUFFERS * self._call_s
+        verified: Verified = self._process.ask("verify", limit_s, with_accuracy=self._with_accuracy)
         return replace(verified, executed=_checked(verified.executed))
 
     def warm(self, calls: int, ns: int) -> Warming:

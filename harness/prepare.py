@@ -104,13 +104,14 @@ class Workshop:
         """All that the artifact depends on: model, target, threads, options, library, adapter code, machine."""
         adapter = backends.get(arm.target.backend)
         code = Path(str(sys.modules[type(adapter).__module__].__file__))
+        shipped = sorted(Path(str(backends.__file__)).parent.glob("*.py"))
         content = [
             model.key,
             str(arm.target),
             arm.threads,
             sorted(arm.options.items()),
             version,
-            bundle.sha256(code),
+            [bundle.sha256(file) for file in [code, *shipped]],
             self.machine,
             self.probe_bundle.key if self.probe_bundle else None,
         ]

@@ -22,6 +22,7 @@ from shootout.errors import ArmFailed, SkippedArm
 from shootout.messages import Fault
 
 _MOST_WORDS_BYTES = 10_000
+_GOODBYE_S = 5.0
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -106,7 +107,10 @@ class WorkerProcess:
             return
 
     def _how_it_died(self) -> str:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(_GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            return "closed its pipe and went on running; it was killed"
         if code >= 0:
             return f"exited with code {code}"
         memory = " (the kernel does this when memory runs out)" if -code == signal.SIGKILL else ""

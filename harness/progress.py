@@ -1,12 +1,15 @@
-"""What people watch while a run goes on, on stderr: a live line on a terminal, plain lines elsewhere."""
+"""What people watch while a run goes on, on stderr: a live line on a terminal, plain lines elsewhere.
+
+Nothing refreshes by itself: a thread that wakes up to draw would do so on the arms' CPUs.
+"""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 
 class Progress:
@@ -14,19 +17,19 @@ class Progress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._status = console.status("") if console.is_terminal else None
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._headline = ""
 
     def __enter__(self) -> Progress:
-        if self._status:
-            self._status.start()
+        if self._live:
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._status:
-            self._status.stop()
+        if self._live:
+            self._live.stop()
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -36,11 +39,11 @@ class Progress:
         """A generation begins; after the first one there is an estimate of the time that is left."""
         left = f", about {max(1, expected - played) * last_s:.0f} s left" if last_s else ""
         self._headline = f"{group}: generation {played + 1} of {max(expected, played + 1)} or more{left}"
-        if self._status is None:
+        if self._live is None:
             self.say(self._headline)
         self.detail("")
 
     def detail(self, text: str) -> None:
         """What happens right now, on a terminal only."""
-        if self._status:
-            self._status.update(f"{self._headline}: {text}" if text else self._headline)
+        if self._live:
+            self._live.update(Text(": ".join(filter(None, (self._headline, text)))), refresh=True)

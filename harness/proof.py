@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shootout.contract import Executed, Precision
+from shootout.contract import Arm, Device, Executed, Precision
 
 PROBED = {
     Precision.FP32: "fp32",
@@ -15,10 +15,19 @@ _COUNTED = {Precision.FP32: ("fp32", "fp64"), Precision.INT8_DYNAMIC: ("int8",)}
 """Counts that bear a label out, where that isn't just its own name; a user's float64 file runs under fp32."""
 
 
-def executed_fault(executed: Executed, precision: Precision) -> str | None:
-    """Why the runtime's own account contradicts the label, or None.
+def executed_fault(executed: Executed, arm: Arm) -> str | None:
+    """Why the runtime's own account contradicts the arm's label (precision, device, threads), or None."""
+    if executed.threads is not None and executed.threads != arm.threads:
+        return f"asked for {arm.threads} threads, but {executed.library} uses {executed.threads}"
+    on_gpu = "cuda" in executed.device.lower() or "tensorrt" in executed.device.lower()
+    if on_gpu is not (arm.target.device is Device.CUDA):
+        return f"labelled {arm.target.device}, but {executed.library} computes on {executed.device}"
+    return _precision_fault(executed, arm.target.precision)
 
-    A mixed account is no fault, it is reported by its counts; that nothing at all ran in the labelled precision is one.
+
+def _precision_fault(executed: Executed, precision: Precision) -> str | None:
+    """A mixed account is no fault, it is reported by its counts; that nothing ran in the labelled precision is one.
+
     A model without compute nodes (a reshape, say) has nothing to contradict.
     """
     counts = executed.compute_nodes_by_precision

@@ -62,9 +62,10 @@ def next_players(
     """
     if played >= rules.max_generations:
         return []
+    alone = rules.baseline is None or rules.baseline not in labels
     if played < min_generations(rules.comparisons):
-        return labels
-    if rules.baseline is None or rules.baseline not in labels:
+        return [label for label in labels if label != rules.sentinel] if alone else labels
+    if alone or rules.baseline is None:
         return []
     rivals = [label for label in labels if label not in (rules.baseline, rules.sentinel)]
     if disturbed or any(not log_ratios(blocks.get(label, {}), blocks.get(rules.baseline, {})).size for label in rivals):

@@ -67,10 +67,14 @@ def configure(study: Study, named: Sequence[str] = ()) -> Plan:
     )
 
 
-def default_folder(planned: Plan) -> Path:
-    """`results/<study>/<time>` under the current folder; the newest one there that this plan can go on with, if any."""
+def default_folder(planned: Plan, *, fresh: bool) -> Path:
+    """`results/<study>/<time>` under the current folder, or the newest one there that this plan can go on with.
+
+    Args:
+        fresh: never an old one.
+    """
     parent = Path("results") / planned.study.name
-    for journal_file in sorted(parent.glob(f"*/{journal.NAME}"), reverse=True):
+    for journal_file in [] if fresh else sorted(parent.glob(f"*/{journal.NAME}"), reverse=True):
         try:
             history = journal.read(journal_file.parent)
         except UsageError:
@@ -110,7 +114,7 @@ def run(planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, prog
             with _ending(file, campaign.deadline):
                 campaign.prepare()
                 complete = campaign.race()
-                why = "every verdict is in, or no more generations are allowed" if complete else "--max-time"
+                why = "nothing is left to measure" if complete else "--max-time"
                 file.append(Ended(complete=complete, why=why, wall_s=campaign.deadline.elapsed_s))
     return analysis.analyse(out)
 

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout import floor, runner
-from shootout.constants import ALPHA, MAX_GENERATIONS, MAX_VOID_SHARE, MIN_GENERATIONS
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, MAX_VOID_SHARE, MIN_GENERATIONS
 from shootout.contract import Arm, Target
 from shootout.document import Document, Row
 from shootout.errors import ShootoutError
@@ -34,7 +34,6 @@ STEPS = 200
 """Of a call that lasts about 0.2 ms; 1 % of it is 2 steps."""
 PLANTED = (0.01, -0.02, 0.05)
 """Differences to find, on either side."""
-LEAST_FLOOR = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +56,19 @@ class Planted:
     verdict: str
     right: bool
 
+    @property
+    def wrong(self) -> bool:
+        """A verdict that contradicts the truth; that a difference isn't seen is not wrong."""
+        return not self.right and self.verdict != Verdict.CANT_TELL
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What the harness can tell on this machine.
 
     Attributes:
-        bias_floor: the largest ratio that an arm showed against itself, as a share; `stored` says where it is kept.
+        bias_floor: the largest ratio that an arm showed against itself, as a share, and at least the default: one lucky
+            run must not lower the guard. `stored` says where it is kept.
         sd: of the log ratio between generations, the largest one of an arm against itself; None if nothing was valid.
         visible: generations → the difference that gets a verdict in about half of all runs with so many, at that SD.
     """
@@ -121,7 +126,7 @@ def _report(known: Document, raced: Document, *, store: bool) -> Report:
     against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
     if raced.sentinel.ratio:
         against_itself.append(raced.sentinel.ratio)
-    bias = max([LEAST_FLOOR, *(abs(ratio.value - 1) for ratio in against_itself)])
+    bias = max([BIAS_FLOOR, *(abs(ratio.value - 1) for ratio in against_itself)])
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
     trustworthy = raced.void_share <= MAX_VOID_SHARE and raced.sentinel.holds
     return Report(
@@ -139,7 +144,8 @@ def _report(known: Document, raced: Document, *, store: bool) -> Report:
 
 def _known(duration_us: int, row: Row) -> Known:
     """In the compute scope: staging and fetching are not part of the planted time."""
-    assert row.compute is not None, f"{row.arm} was not measured: {row.reason}"
+    if row.compute is None:
+        raise _unmeasured(row)
     planted_ns = duration_us * 1_000.0
     measured_ns = row.compute.median_ns
     return Known(planted_ns=planted_ns, measured_ns=measured_ns, error=measured_ns / planted_ns - 1)
@@ -148,7 +154,7 @@ def _known(duration_us: int, row: Row) -> Known:
 def _planted(truth: float, row: Row) -> Planted:
     timing = row.end_to_end
     if timing is None or timing.ratio is None:
-        raise ShootoutError(f"{row.arm} was not measured: {row.reason}; run it again when the machine is quieter")
+        raise _unmeasured(row)
     ratio = timing.ratio
     expected = (Verdict.SAME, Verdict.CANT_TELL) if truth == 1 else (Verdict.SLOWER if truth > 1 else Verdict.FASTER,)
     return Planted(
@@ -159,6 +165,10 @@ def _planted(truth: float, row: Row) -> Planted:
         verdict=ratio.verdict,
         right=ratio.verdict in expected,
     )
+
+
+def _unmeasured(row: Row) -> ShootoutError:
+    return ShootoutError(f"{row.arm} was not measured: {row.reason}; run it again when the machine is quieter")
 
 
 def as_data(report: Report) -> dict[str, Any]:
@@ -186,7 +196,7 @@ def render(report: Report) -> RenderableType:
 def _planted_line(one: Planted) -> str:
     low = "0" if one.low is None else f"{one.low:.4f}"
     high = "inf" if one.high is None else f"{one.high:.4f}"
-    note = "" if one.right else ("  (not seen)" if one.verdict == Verdict.CANT_TELL else "  WRONG")
+    note = "" if one.right else "  WRONG" if one.wrong else "  (not seen)"
     return f"  true {one.ratio:.2f}: {one.found:.4f} [{low}, {high}] {one.verdict}{note}"
 
 

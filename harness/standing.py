@@ -36,6 +36,12 @@ class Group:
         }
 
     @property
+    def next_generation(self) -> int:
+        """One more than the last generation that left any line, so that no number is used twice."""
+        lines = [*self.rounds, *(line for lines in self.played.values() for line in lines)]
+        return max((line.generation for line in lines), default=-1) + 1
+
+    @property
     def void_share(self) -> float:
         """Voided rounds ÷ all rounds tried."""
         tried = sum(line.tried for line in self.rounds)
@@ -104,6 +110,9 @@ def ratio_of(found: Comparison, withheld: str | None) -> Ratio:
 
 def withheld(group: Group, label: str) -> str | None:
     """Why no verdict on this arm may be given, whatever its interval says; None when nothing stands against it."""
+    crashed = group.setbacks.get(group.rules.sentinel or "")
+    if crashed:
+        return f"the sentinel (a copy of the baseline) failed: {crashed.reason}"
     if not sentinel(group).holds:
         return "the sentinel (a copy of the baseline) came out different from the baseline"
     if group.void_share > MAX_VOID_SHARE:

@@ -50,14 +50,24 @@ class Study(BaseModel):
         """The user's ONNX file, None for a model that ships."""
         return Path(self.model) if self.model.endswith(".onnx") else None
 
-    def changed(self, **changes: Any) -> Study:
-        """This study with some fields replaced and everything checked again; None changes nothing.
+    def changed(
+        self, parameters: dict[str, tuple[Value, ...]], options: dict[str, dict[str, str]], **changes: Any
+    ) -> Study:
+        """This study with changes on top, everything checked again.
+
+        Args:
+            parameters: added to the study's, or instead of them where `model` is another one.
+            options: added to the study's, knob by knob.
+            changes: fields to replace; None changes nothing.
 
         Raises:
             UsageError: a value that the study can't take.
         """
         given = {key: value for key, value in changes.items() if value is not None}
-        return checked({**self.model_dump(), **given}, "the command line")
+        kept = self.parameters if given.get("model", self.model) == self.model else {}
+        knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
+        fields = {**self.model_dump(), **given, "parameters": {**kept, **parameters}, "options": knobs}
+        return checked(fields, "the request")
 
 
 def checked(fields: dict[str, Any], source: str) -> Study:

@@ -73,8 +73,8 @@ class Worker:
             spare = len(self._buffers)  # a slot of its own: the others keep the timed inputs
             run = lambda inputs: session.fetch(_run(session, inputs, spare))  # noqa: E731
             found = fidelity.with_accuracy(found, run, report, bundle.batch)
-        precision, executed = self._built.arm.target.precision, session.executed
-        fault = executed_fault(executed, precision) or fidelity.gate(found, bundle.bands.get(precision))
+        arm, executed = self._built.arm, session.executed
+        fault = executed_fault(executed, arm) or fidelity.gate(found, bundle.bands.get(arm.target.precision))
         return Verified(executed=executed, fidelity=found, fault=fault)
 
     def warm(self, calls: int, ns: int) -> Warming:
@@ -95,7 +95,10 @@ class Worker:
         Args:
             slow_ns: a canary above this is slow. The blocks wait for a calm moment, but not for long.
         """
-        pace = next((pace for _ in range(CANARY_CHANCES) if (pace := canary()) <= slow_ns), canary())
+        for _ in range(CANARY_CHANCES):
+            pace = canary()
+            if pace <= slow_ns:
+                break
         return Turn(latency_ns=self._blocks.play(scopes), canary_ns=pace)
 
     def memory(self) -> int:

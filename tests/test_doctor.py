@@ -220,8 +220,8 @@ def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
 
 def test_listening_reports_what_the_meter_and_the_canaries_say(monkeypatch: pytest.MonkeyPatch):
     marks = [
-        Mark(now_ns=0, steal_jiffies=0, total_jiffies=0, pressure_us=0, throttled=1, throttled_us=0),
-        Mark(now_ns=10**9, steal_jiffies=5, total_jiffies=100, pressure_us=200_000, throttled=3, throttled_us=9),
+        Mark(now_ns=0, steal_jiffies=0, total_jiffies=0, pressure_us=0, throttled=1),
+        Mark(now_ns=10**9, steal_jiffies=5, total_jiffies=100, pressure_us=200_000, throttled=3),
     ]
     states = iter(marks)
 

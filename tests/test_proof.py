@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from shootout.contract import Executed, Precision
+from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.proof import executed_fault, probe_fault
 
 
 def executed(**counts: int) -> Executed:
     return Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision=counts)
+
+
+def arm(precision: Precision = Precision.FP32, device: Device = Device.CPU, threads: int = 1) -> Arm:
+    return Arm(target=Target(backend="lib", precision=precision, device=device), model="m", threads=threads)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +27,7 @@ def executed(**counts: int) -> Executed:
     ],
 )
 def test_an_account_that_holds_the_label_is_no_fault(counts: dict[str, int], precision: Precision):
-    assert executed_fault(executed(**counts), precision) is None
+    assert executed_fault(executed(**counts), arm(precision)) is None
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,7 @@ def test_an_account_that_holds_the_label_is_no_fault(counts: dict[str, int], pre
     [({"bf16": 3}, Precision.FP32), ({"fp32": 641}, Precision.INT8), ({"fp32": 1}, Precision.FP16)],
 )
 def test_nothing_in_the_labelled_precision_is_a_fault_that_says_what_ran(counts: dict[str, int], precision: Precision):
-    fault = executed_fault(executed(**counts), precision)
+    fault = executed_fault(executed(**counts), arm(precision))
     assert fault is not None
     assert fault.startswith(f"labelled {precision}, but lib ran")
     assert all(f"{count} in {name}" in fault for name, count in counts.items())
@@ -43,3 +47,8 @@ def test_the_probe_settles_float_labels_only():
     assert "finds unknown" in (probe_fault("unknown", Precision.FP16) or "")
     assert probe_fault(None, Precision.FP32) is None
     assert probe_fault("fp32", Precision.INT8) is None
+
+
+def test_other_threads_or_another_device_than_the_label_says_are_faults():
+    assert "asked for 2 threads, but lib uses 1" in (executed_fault(executed(fp32=1), arm(threads=2)) or "")
+    assert "labelled cuda, but lib computes on cpu" in (executed_fault(executed(fp32=1), arm(device=Device.CUDA)) or "")
