@@ -38,8 +38,9 @@ class Group:
     @property
     def next_generation(self) -> int:
         """One more than the last generation that left any line, so that no number is used twice."""
-        lines = [*self.rounds, *(line for lines in self.played.values() for line in lines)]
-        return max((line.generation for line in lines), default=-1) + 1
+        seen = [line.generation for line in self.rounds]
+        seen += [line.generation for lines in self.played.values() for line in lines]
+        return max(seen, default=-1) + 1
 
     @property
     def void_share(self) -> float:

@@ -132,7 +132,7 @@ def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (Asked(batch="0"), "the command line: batch must be from 1 to 1048576, got 0"),
+        (Asked(batch="0"), "the request: batch must be from 1 to 1048576, got 0"),
         (Asked(batch="-8"), "batch must be from 1 .*got -8"),
         (Asked(batch="99999999999999999999"), "batch must be from 1 .*got 99999999999999999999"),
         (Asked(batch="one"), "--batch takes whole numbers, got 'one'"),
