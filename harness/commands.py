@@ -169,7 +169,8 @@ def _offers(name: str) -> str:
 def _print_document(document: Document, *, as_json: bool) -> None:
     from shootout import table
 
-    _print(table.render(document), document.model_dump(mode="json", by_alias=True), as_json=as_json)
+    text = table.render(document, _console().width)
+    _print(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)
 
 
 def _print(text: RenderableType, data: Any, *, as_json: bool) -> int:
@@ -178,6 +179,10 @@ def _print(text: RenderableType, data: Any, *, as_json: bool) -> int:
         json.dump(data, sys.stdout, indent=1, allow_nan=False)
         sys.stdout.write("\n")
     else:
-        width = None if sys.stdout.isatty() else 200
-        Console(width=width, highlight=False, soft_wrap=False).print(text)
+        _console().print(text)
     return 0
+
+
+def _console() -> Console:
+    """Standard output; wide where it is no terminal, so that a file or a pipe gets whole lines."""
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)

@@ -15,11 +15,16 @@ from shootout.verdicts import Verdict
 _STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
-def render(document: Document) -> RenderableType:
-    """The whole document: a table per group, notes below."""
+WIDE = 125
+"""Columns that the whole table takes, with room for long names."""
+ANSWER = ("arm", "time", "ratio", "interval", "verdict")
+
+
+def render(document: Document, width: int) -> RenderableType:
+    """The whole document: a table per group (two where `width`, in columns, is narrow), notes below."""
     parts: list[RenderableType] = []
     for summary in document.groups:
-        parts += _group(summary, [row for row in document.rows if row.group == summary.name])
+        parts += _group(summary, [row for row in document.rows if row.group == summary.name], width)
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all arms: {text}.", style="dim"))
@@ -29,11 +34,11 @@ def render(document: Document) -> RenderableType:
     return Group(*parts)
 
 
-def _group(summary: GroupSummary, rows: Sequence[Row]) -> list[RenderableType]:
+def _group(summary: GroupSummary, rows: Sequence[Row], width: int) -> list[RenderableType]:
     measured = sorted((row for row in rows if row.end_to_end), key=lambda row: _timing(row).median_ns)
     parts: list[RenderableType] = [Text(_title(summary, rows), style="bold")]
     if measured:
-        parts.append(_table(summary, measured))
+        parts += _tables(summary, measured, width)
     parts += [_setback(row) for row in rows if row.outcome != "measured"]
     return [*parts, *(Text(note) for note in _notes(summary, measured))]
 
@@ -43,36 +48,41 @@ def _title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     return f"{summary.name}, {'/'.join(map(str, sorted(threads)))} thread{'' if threads == {1} else 's'}"
 
 
-def _table(summary: GroupSummary, rows: Sequence[Row]) -> Table:
+def _tables(summary: GroupSummary, rows: Sequence[Row], width: int) -> list[Table]:
+    """One table, or two below each other where the terminal is too narrow for one."""
+    cells = [_cells(summary, row) for row in rows]
+    headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
+    if width >= WIDE:
+        return [_table(headers, cells)]
+    return [_table(ANSWER, cells), _table(["arm", *(name for name in headers if name not in ANSWER)], cells)]
+
+
+def _table(headers: Sequence[str], cells: Sequence[dict[str, str | Text]]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    with_accuracy = any(row.fidelity and row.fidelity.accuracy is not None for row in rows)
-    headers = ["arm", "time", "ratio", "interval", "verdict", "compute", "proven", "error"]
-    headers += ["accuracy"] * with_accuracy + ["size", "build", "load"]
-    for header in headers:
-        table.add_column(header, justify="left" if header in ("arm", "verdict", "proven") else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*_cells(summary, row, with_accuracy))
+    for name in headers:
+        table.add_column(name, justify="left" if name in ("arm", "verdict", "proven") else "right", no_wrap=True)
+    for one in cells:
+        table.add_row(*(one[name] for name in headers))
     return table
 
 
-def _cells(summary: GroupSummary, row: Row, with_accuracy: bool) -> list[RenderableType]:
+def _cells(summary: GroupSummary, row: Row) -> dict[str, str | Text]:
     timing, found = _timing(row), row.fidelity
     ratio = timing.ratio
-    accuracy = [f"{found.accuracy:.1%}" if found and found.accuracy is not None else ""] if with_accuracy else []
-    return [
-        row.arm,
-        duration(timing.median_ns),
-        f"{ratio.value:.3g}" if ratio else "1",
-        interval(ratio) if ratio else "",
-        verdict(ratio) if ratio else Text("baseline" if row.arm == summary.baseline else "not compared"),
-        duration(row.compute.median_ns) if row.compute else "",
-        (found and found.probe) or "-",
-        f"{found.relative_l2:.1e}" if found and found.relative_l2 is not None else "exact",
-        *accuracy,
-        size(row.artifact_bytes or 0),
-        _seconds(row.build_s) + ("*" if row.build_cached else ""),
-        _seconds(row.load_s),
-    ]
+    return {
+        "arm": row.arm,
+        "time": duration(timing.median_ns),
+        "ratio": f"{ratio.value:.3g}" if ratio else "1",
+        "interval": interval(ratio) if ratio else "",
+        "verdict": verdict(ratio) if ratio else Text("baseline" if row.arm == summary.baseline else "not compared"),
+        "compute": duration(row.compute.median_ns) if row.compute else "",
+        "proven": (found and found.probe) or "-",
+        "error": f"{found.relative_l2:.1e}" if found and found.relative_l2 is not None else "exact",
+        "accuracy": f"{found.accuracy:.1%}" if found and found.accuracy is not None else "",
+        "size": size(row.artifact_bytes or 0),
+        "build": _seconds(row.build_s) + ("*" if row.build_cached else ""),
+        "load": _seconds(row.load_s),
+    }
 
 
 def verdict(ratio: Ratio) -> Text:

@@ -215,7 +215,7 @@ def test_lines_that_could_not_be_read_are_warned_of(tmp_path: Path):
 
 def printed(found: Document, width: int = 200) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: PTH123, SIM115
-    console.print(table.render(found))
+    console.print(table.render(found, 200))
     return console.export_text()
 
 

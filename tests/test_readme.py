@@ -18,7 +18,7 @@ def test_the_readme_table_is_the_reference_run():
     found = re.search(r"<!-- (results/\S+) -->\n```\n(.*?)\n```", readme, re.DOTALL)
     assert found
     page = StringIO()
-    Console(width=200, file=page, highlight=False).print(table.render(analysis.analyse(ROOT / found[1])))
+    Console(width=200, file=page, highlight=False).print(table.render(analysis.analyse(ROOT / found[1]), 200))
     rendered = "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
     assert "onnxruntime:cpu:fp32" in rendered
     assert found[2] == rendered
@@ -29,3 +29,12 @@ def test_every_link_of_the_documents_leads_somewhere():
     for document in documents:
         for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
             assert target.startswith("https://") or (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_an_80_column_terminal_sees_every_figure_too():
+    page = StringIO()
+    document = analysis.analyse(ROOT / "results" / "reference" / "shootout")
+    Console(width=80, file=page, highlight=False).print(table.render(document, 80))
+    assert "…" not in page.getvalue()
+    assert "0.123" in page.getvalue()
+    assert "8.44 MB" in page.getvalue()
