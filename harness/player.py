@@ -19,7 +19,7 @@ from shootout.errors import ArmFailed
 from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.noise import Mark, NoiseMeter, void_reasons
 from shootout.placement import Placement, child_environment
-from shootout.process import WorkerProcess
+from shootout.process import WorkerProcess, log_name
 
 
 class LivePlayer:
@@ -112,10 +112,8 @@ class LiveStage:
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
         """A fresh worker for `arm`."""
-        name = "".join(letter if letter.isalnum() else "-" for letter in arm.label)
-        process = WorkerProcess(
-            child_environment(self.placement.threads, padding), self.placement.arms, self.logs / f"{name}.log"
-        )
+        environment = child_environment(self.placement.threads, padding)
+        process = WorkerProcess(environment, self.placement.arms, self.logs / log_name(arm.label))
         return LivePlayer(process, self.built[arm.label], with_accuracy=generation == 0)
 
 

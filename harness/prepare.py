@@ -96,9 +96,8 @@ class Workshop:
         return answer
 
     def _worker(self, arm: Arm) -> Any:
-        name = "".join(letter if letter.isalnum() else "-" for letter in str(arm.target))
         environment = child_environment(self.placement.threads, 0)
-        return process.worker(environment, self.placement.arms, self.logs / f"build-{name}.log")
+        return process.worker(environment, self.placement.arms, self.logs / process.log_name(f"build-{arm.target}"))
 
     def _key(self, arm: Arm, model: ModelBundle, version: str) -> str:
         """All that the artifact depends on: model, target, threads, options, library, adapter code, machine."""

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -50,7 +50,6 @@ class WorkerProcess:
                 start_new_session=True,
             )
             self._pipe: Connection[Any, Any] = Connection(os.dup(ours.fileno()))
-        self._held = False
 
     @property
     def pid(self) -> int:
@@ -85,12 +84,10 @@ class WorkerProcess:
         """Stop it and everything it started; returns once it has stopped."""
         self._signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        self._held = True
 
     def release(self) -> None:
         """Let it run again."""
         self._signal(signal.SIGCONT)
-        self._held = False
 
     def kill(self) -> None:
         """End it, stopped or not, with everything it started; harmless when it is gone."""
@@ -119,6 +116,11 @@ class WorkerProcess:
     def _told(self, how: str) -> str:
         words = last_words(self._log, self._log_start)
         return f"{how}; its last words: {words}" if words else how
+
+
+def log_name(text: str) -> str:
+    """A label or target as a log file's name."""
+    return "".join(letter if letter.isalnum() else "-" for letter in text) + ".log"
 
 
 def last_words(log: Path, start: int = 0) -> str:
@@ -161,7 +163,3 @@ def worker(environment: Mapping[str, str], cpus: frozenset[int], log: Path) -> I
         yield process
     finally:
         process.kill()
-
-
-Spawn = Callable[[int, Path], WorkerProcess]
-"""Starts a worker with so many bytes of environment padding and this log file."""

@@ -107,7 +107,7 @@ def run(planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, prog
                 placement=planned.placement,
                 out=out,
                 file=file,
-                history=journal.read(out),
+                history=history or journal.read(out),
                 deadline=Deadline(max_time_s),
                 progress=progress,
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from shootout.contract import Arm, Target
 from shootout.document import Document, Row
 from shootout.errors import ShootoutError
 from shootout.export import Request
-from shootout.placement import place
 from shootout.plan import PlannedGroup
 from shootout.progress import Progress
 from shootout.records import GroupRecord
@@ -105,18 +104,16 @@ def _loads() -> list[dict[str, str]]:
 def _race(out: Path, options: Sequence[Mapping[str, str]], generations: int, progress: Progress) -> Document:
     """Race spin arms with these options, the first one as the baseline."""
     study = Study(name="selftest", model="identity", targets=("spin",), max_generations=generations)
-    placement = place(None)
+    planned = runner.configure(study)
+    threads = planned.placement.threads
     arms = [
-        Arm(target=Target(backend="spin"), model="identity", threads=placement.threads, options=option, ordinal=number)
+        Arm(target=Target(backend="spin"), model="identity", threads=threads, options=option, ordinal=number)
         for number, option in enumerate(options, start=1)
     ]
-    hidden = Arm(target=Target(backend="spin"), model="identity", options=options[0], sentinel=True)
+    hidden = replace(arms[0], sentinel=True)
     record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=(*arms, hidden))
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
-    planned = runner.configure(study)
-    own = runner.Plan(
-        study=study, groups=[group], available=planned.available, placement=placement, identity=str(options)
-    )
+    own = replace(planned, groups=[group], identity=str(options))
     return runner.run(own, out, fresh=False, max_time_s=None, progress=progress)
 
 
