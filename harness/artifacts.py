@@ -35,7 +35,7 @@ def write_module(module: nn.Module, example: Arrays, folder: Path) -> None:
 
 
 def oracle_and_bands(
-    module: nn.Module, inputs: Sequence[Arrays]
+    module: nn.Module, inputs: Sequence[Arrays], calibration: Sequence[Arrays]
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, float | None]]:
     """The float64 outputs for each input buffer, and the fidelity gate by precision.
 
@@ -43,4 +43,4 @@ def oracle_and_bands(
     """
     wide = module.double()
     oracle = [precision.run(wide, one) for one in inputs]
-    return oracle, precision.bands(wide, inputs, oracle)
+    return oracle, precision.bands(wide, inputs, oracle, calibration)

@@ -59,7 +59,8 @@ class ModelBundle:
         key: hash of all that the bundle was made from; the folder's name in the cache.
         model: the registry's name, or the user's file name.
         parameters: complete; for a user's file its symbolic axes.
-        bands: the fidelity gate, relative L2 by precision, margin included; None: the model overflows in it.
+        bands: the fidelity gate, relative L2 by precision, margin included; None: the model overflows in it; no key:
+            nothing could be predicted.
         parameter_count: number of weights.
         versions: of the packages that made it.
         export_s: seconds it took to make, imports included.

@@ -23,7 +23,8 @@ from shootout.errors import ModelError, UsageError
 
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
-    *("artifacts", "bundle", "constants", "exporter", "fidelity", "onnxfile", "onnxweights", "oracle"),
+    *("artifacts", "bundle", "constants", "eightbit", "exporter", "fidelity"),
+    *("onnxbands", "onnxfile", "onnxgraph", "onnxweights", "oracle"),
     *("precision", "realinputs", "tensorsets", "userfile"),
 )
 

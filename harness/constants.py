@@ -48,6 +48,10 @@ CANARY_CHANCES = 300
 INPUT_BUFFERS = 8
 FIDELITY_MARGIN = 4.0
 FP32_BAND_FLOOR = 1e-5
+BAND_CEILING = 0.5
+"""No precision explains more: at 6 dB an output isn't the model's any more, and zeros are at 1."""
+RANGE_SETS = 64
+"""So many calibration sets, and the input buffers, give the predicted INT8 its ranges."""
 
 LOAD_TIMEOUT_S = 300.0
 BUILD_TIMEOUT_S = 1_800.0

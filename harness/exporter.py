@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shootout import models
-from shootout.bundle import CALIBRATION, ERROR, INPUTS, LABELS, ORACLE, REPORT, WEIGHTS, ModelBundle, sha256
+from shootout.bundle import CALIBRATION, ERROR, FILES, INPUTS, LABELS, ORACLE, REPORT, WEIGHTS, ModelBundle, sha256
 from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
@@ -56,14 +56,21 @@ def calibration_sets(specs: tuple[TensorSpec, ...], batch: int) -> list[dict[str
 
 
 def _of_file(job: Mapping[str, Any], folder: Path) -> ModelBundle:
-    from shootout import userfile
+    from shootout import onnxbands, userfile
 
     found = userfile.take(Path(job["file"]), folder, batch=job["batch"], sets=job["sets"], npz=job["inputs_npz"])
-    drawn = calibration_sets(found.inputs, found.batch)
+    calibration = found.buffers if job["inputs_npz"] else calibration_sets(found.inputs, found.batch)
     save_sets(folder / INPUTS, found.buffers)
-    save_sets(folder / CALIBRATION, found.buffers if job["inputs_npz"] else drawn)
+    save_sets(folder / CALIBRATION, calibration)
     require_telling(job["model"], found.outputs, found.oracle)
     save_sets(folder / ORACLE, found.oracle)
+    oracle = onnxbands.Oracle(
+        path=folder / FILES[Artifact.ONNX],
+        buffers=found.buffers,
+        outputs=found.oracle,
+        calibration=calibration,
+        workshop=folder.parent,
+    )
     return ModelBundle(
         folder=folder,
         key=job["key"],
@@ -73,7 +80,7 @@ def _of_file(job: Mapping[str, Any], folder: Path) -> ModelBundle:
         inputs=found.inputs,
         outputs=found.outputs,
         artifacts=(Artifact.ONNX,),
-        bands={Precision.FP32: found.band},
+        bands=onnxbands.bands(oracle, found.band),
         parameter_count=found.parameter_count,
         weights_sha256=job["weights_sha256"],
         versions=job["versions"],
@@ -86,12 +93,13 @@ def _of_model(job: Mapping[str, Any], folder: Path) -> ModelBundle:
     specs = model.inputs(parameters, batch)
     task = model.task(parameters) if model.task else None
     buffers = model.draw(parameters, batch) if model.draw else draw(specs, INPUT_BUFFERS, INPUT_SEED)
-    oracle, bands = _artifacts(model, parameters, buffers, folder)
+    calibration = _batches(task.calibration, batch) if task else calibration_sets(specs, batch)
+    oracle, bands = _artifacts(model, parameters, buffers, calibration, folder)
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in oracle[0].items())
     require_telling(model.name, outputs, oracle)
     save_sets(folder / INPUTS, buffers)
     save_sets(folder / ORACLE, oracle)
-    save_sets(folder / CALIBRATION, _batches(task.calibration, batch) if task else calibration_sets(specs, batch))
+    save_sets(folder / CALIBRATION, calibration)
     if task:
         _save_report(task, folder)
     return ModelBundle(
@@ -112,7 +120,11 @@ def _of_model(job: Mapping[str, Any], folder: Path) -> ModelBundle:
 
 
 def _artifacts(
-    model: Model, parameters: Parameters, buffers: list[dict[str, Array]], folder: Path
+    model: Model,
+    parameters: Parameters,
+    buffers: list[dict[str, Array]],
+    calibration: list[dict[str, Array]],
+    folder: Path,
 ) -> tuple[list[dict[str, Array]], Mapping[str, float | None]]:
     if model.write is not None:
         assert model.forward, f"{model.name} writes its own artifacts, so its forward is the oracle"
@@ -123,7 +135,7 @@ def _artifacts(
 
     module = model.trained(parameters)
     artifacts.write_module(module, buffers[0], folder)
-    return artifacts.oracle_and_bands(module, buffers)
+    return artifacts.oracle_and_bands(module, buffers, calibration)
 
 
 def _wide(arrays: Arrays) -> dict[str, Array]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shootout.bundle import Report
+from shootout.constants import BAND_CEILING, FIDELITY_MARGIN
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.models.permutation_probe import ORDER, PROBE_ROWS
 
@@ -89,6 +90,11 @@ def compare(outputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> Fidelity:
 def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: Report, batch: int) -> Fidelity:
     """`found` with the accuracy on the report split; see `accuracy`."""
     return dataclasses.replace(found, accuracy=accuracy(run, report, batch))
+
+
+def widened(error: float | None) -> float | None:
+    """The band for a predicted relative L2: FIDELITY_MARGIN times it, at most BAND_CEILING; None (overflow) stays."""
+    return None if error is None else min(error * FIDELITY_MARGIN, BAND_CEILING)
 
 
 def gate(found: Fidelity, band: float | None) -> str | None:

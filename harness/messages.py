@@ -19,12 +19,20 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """How long it took to become ready, and the memory that took (resident bytes before and after loading)."""
+    """How long it took to become ready, and what that took.
+
+    Attributes:
+        rss_before_bytes: resident memory before loading, `rss_after_bytes` likewise after the first call.
+        cpus: where the process's threads may run now, read back from the kernel.
+        os_threads: all threads of the process, sleeping ones too.
+    """
 
     load_s: float
     first_call_s: float
     rss_before_bytes: int
     rss_after_bytes: int
+    cpus: tuple[int, ...] = ()
+    os_threads: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

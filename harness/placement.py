@@ -17,7 +17,7 @@ from shootout import cgroup
 from shootout.errors import UsageError
 
 CPU_FOLDER = Path("/sys/devices/system/cpu")
-_THREAD_VARIABLES = (
+THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -110,5 +110,5 @@ def child_environment(threads: int, padding: int) -> dict[str, str]:
             (Mytkowicz et al., "Producing wrong data without doing anything obviously wrong!", 2009); so does a
             hash seed, hence a new one in each process.
     """
-    counts = dict.fromkeys(_THREAD_VARIABLES, str(threads))
+    counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
     return {**os.environ, **counts, "PYTHONHASHSEED": "random", "SHOOTOUT_PADDING": "x" * padding}

@@ -1,12 +1,15 @@
 """How much error a precision explains, predicted for each model: fixed bands would fail true rows and pass false ones.
 
-The float64 module runs again with every operation's inputs and results rounded to the precision. Weights are rounded
-where they are used, one layer at a time, so that no second copy of them is ever held.
+The float64 module runs again with every operation's inputs and results rounded to the precision (INT8: see `eightbit`).
+Weights are rounded where they are used, one layer at a time, so that no second copy of them is ever held.
+
+A band is an upper bound. An FP32 network under an INT8 label lies well inside it: that the compute nodes are INT8 is
+for the runtime's own account to prove.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,29 +18,39 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR
+from shootout import eightbit
+from shootout.constants import FP32_BAND_FLOOR, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
-from shootout.fidelity import compare
+from shootout.fidelity import compare, widened
 
 Rounding = Callable[[Tensor], Tensor]
-PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution"})
+Modes = Mapping[Precision, Sequence[TorchDispatchMode]]
+"""By precision the ways in which it may round; the one with the largest error gives the band."""
+PRODUCTS = frozenset(eightbit.OPERANDS)
 """The operations whose inputs tensor cores round to TF32."""
 
 
-def bands(module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> dict[str, float | None]:
-    """Predict the fidelity gate of each float precision.
+def bands(
+    module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays], calibration: Sequence[Arrays] = ()
+) -> dict[str, float | None]:
+    """Predict the fidelity gate of each precision.
 
     Args:
         module: in float64; axis 0 of its inputs and its output is the batch.
         inputs: the input buffers.
         oracle: the module's float64 outputs for them.
+        calibration: input sets that give INT8 its ranges, together with the buffers.
 
     Returns:
-        Relative L2 by precision, times FIDELITY_MARGIN; None where the model overflows.
+        Relative L2 by precision, times FIDELITY_MARGIN; None where the model overflows. A model without matrix products
+        has no INT8 ones.
     """
-    found: dict[str, float | None] = {name: _band(mode, module, inputs, oracle) for name, mode in _modes().items()}
-    found[Precision.FP32] = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR)
-    return found
+    modes = {**_modes(), **_eight_bit_modes(module, [*inputs, *calibration[:RANGE_SETS]], len(inputs))}
+    found: dict[str, float | None] = {
+        name: _widest(_band(mode, module, inputs, oracle) for mode in ways) for name, ways in modes.items()
+    }
+    floor = found[Precision.FP32] = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR)
+    return {name: None if band is None else max(band, floor) for name, band in found.items()}
 
 
 def run(module: nn.Module, inputs: Arrays, rounding: TorchDispatchMode | None = None) -> dict[str, Array]:
@@ -80,20 +93,43 @@ def _each(rounding: Rounding, values: Any) -> Any:
     return tree_map_only(Tensor, lambda x: rounding(x) if x.is_floating_point() else x, values)
 
 
-def _modes() -> Mapping[Precision, TorchDispatchMode]:
+def _modes() -> Modes:
     return {
-        Precision.FP32: Rounded(to_dtype(torch.float32)),
-        Precision.TF32: Rounded(to_dtype(torch.float32), to_tf32),
-        Precision.FP16: Rounded(to_dtype(torch.float16)),
-        Precision.BF16: Rounded(to_dtype(torch.bfloat16)),
+        Precision.FP32: [Rounded(to_dtype(torch.float32))],
+        Precision.TF32: [Rounded(to_dtype(torch.float32), to_tf32)],
+        Precision.FP16: [Rounded(to_dtype(torch.float16))],
+        Precision.BF16: [Rounded(to_dtype(torch.bfloat16))],
     }
+
+
+def _eight_bit_modes(module: nn.Module, sets: Sequence[Arrays], at_once: int) -> Modes:
+    seen: dict[int, eightbit.Extremes] = {}
+    for first in range(0, len(sets), at_once):
+        run(module, _as_one(sets[first : first + at_once]), eightbit.Grids(module, eightbit.observer(seen)))
+    if not seen:
+        return {}
+    widest = {which: extremes.widest for which, extremes in seen.items()}
+    mean = {which: extremes.mean for which, extremes in seen.items()}
+    static = [eightbit.static(ranges) for ranges in (widest, mean)]
+    return {
+        Precision.INT8: [eightbit.Grids(module, activation) for activation in static],
+        Precision.INT8_DYNAMIC: [eightbit.Grids(module, eightbit.dynamic(widest))],
+    }
+
+
+def _widest(bands: Iterable[float | None]) -> float | None:
+    """The largest; None as soon as one of them is."""
+    known = list(bands)
+    return None if None in known else max(band for band in known if band is not None)
 
 
 def _band(
     mode: TorchDispatchMode, module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays]
 ) -> float | None:
     # All buffers as one batch, so that each weight is rounded once and not once a buffer.
-    whole = {name: np.concatenate([one[name] for one in inputs]) for name in inputs[0]}
-    parts = np.split(run(module, whole, mode)["y"], len(inputs))
-    error = compare([{"y": part} for part in parts], oracle).relative_l2
-    return None if error is None else error * FIDELITY_MARGIN
+    parts = np.split(run(module, _as_one(inputs), mode)["y"], len(inputs))
+    return widened(compare([{"y": part} for part in parts], oracle).relative_l2)
+
+
+def _as_one(sets: Sequence[Arrays]) -> dict[str, Array]:
+    return {name: np.concatenate([one[name] for one in sets]) for name in sets[0]}

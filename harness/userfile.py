@@ -1,8 +1,8 @@
 """A user's ONNX file made measurable: static shapes, input buffers, an oracle and an error band.
 
 The oracle is ONNX Runtime with all optimisations off, on one thread. Its FP32 band is predicted by moving every input
-and weight by one unit in the last place and watching how far the output goes: no rounding can be injected into a
-runtime that isn't ours.
+and weight by one unit in the last place and watching how far the output goes: no float32 rounding can be added to a
+runtime that computes in float32. Narrower precisions: see `onnxbands`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def take(path: Path, folder: Path, *, batch: int, sets: Mapping[str, int], npz: 
     specs = onnxfile.input_specs(model)
     buffers = read_inputs(npz, specs) if npz else draw(specs, INPUT_BUFFERS, INPUT_SEED)
     onnxfile.save(model, folder / FILES[Artifact.ONNX])
-    raw = _run(folder / FILES[Artifact.ONNX], [*buffers, buffers[0]], path.name)
+    raw = run(folder / FILES[Artifact.ONNX], [*buffers, buffers[0]], path.name)
     outputs = _output_specs(raw)
     *oracle, again = [{name: _wide(array) for name, array in one.items()} for one in raw]
     if any(not np.array_equal(array, again[name], equal_nan=True) for name, array in oracle[0].items()):
@@ -93,7 +93,12 @@ def nudged(array: Array, rng: np.random.Generator) -> Array:
     return np.asarray(moved, dtype=array.dtype)
 
 
-def _run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
+def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
+    """The outputs of the file at `path` as it is written: no optimisation, one thread.
+
+    Raises:
+        ModelError: it can't be loaded or run; calls it `name`.
+    """
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -141,7 +146,7 @@ def _band(
     moved = [{key: nudged(x, rng) if x.dtype.kind == "f" else x for key, x in one.items()} for one in buffers]
     with tempfile.TemporaryDirectory(dir=workshop) as folder:
         onnxfile.save(model, Path(folder) / "nudged.onnx")
-        outputs = _run(Path(folder) / "nudged.onnx", moved, name)
+        outputs = run(Path(folder) / "nudged.onnx", moved, name)
     error = compare(outputs, oracle).relative_l2 or 0.0  # None (NaN where the oracle has none) predicts nothing
     if error * FIDELITY_MARGIN >= 1:
         raise ModelError(f"{name}: one unit in the last place moves the output by {error:.2g}: nothing can be compared")

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from shootout import backends, fidelity, measure
+from shootout import backends, bounds, fidelity, measure
 from shootout.blocks import Blocks
 from shootout.bundle import ModelBundle
 from shootout.constants import CANARY_CHANCES
@@ -23,6 +23,7 @@ from shootout.errors import SkippedArm
 from shootout.lifeline import leave_with
 from shootout.messages import Fault, Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.noise import canary
+from shootout.placement import THREAD_VARIABLES
 from shootout.proof import executed_fault
 
 
@@ -33,6 +34,7 @@ class Worker:
     _session: Session
     _buffers: list[dict[str, Any]]
     _blocks: Blocks
+    _left: str | None
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
         """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
@@ -50,14 +52,21 @@ class Worker:
 
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
-        before = resident_bytes()
+        given, before = bounds.current(THREAD_VARIABLES), resident_bytes()
         with measure.Stopwatch() as watch:
             self._session = backends.get(built.arm.target.backend).load(built)
         self._built, self._buffers = built, built.bundle.input_buffers()
         self._blocks = Blocks(self._session, self._buffers)
         first_call_s = self._blocks.first_call_s()
+        now = bounds.current(THREAD_VARIABLES)
+        self._left = given.left(now)
         return Loaded(
-            load_s=watch.seconds, first_call_s=first_call_s, rss_before_bytes=before, rss_after_bytes=resident_bytes()
+            load_s=watch.seconds,
+            first_call_s=first_call_s,
+            rss_before_bytes=before,
+            rss_after_bytes=resident_bytes(),
+            cpus=tuple(sorted(now.cpus)),
+            os_threads=now.os_threads,
         )
 
     def verify(self, with_accuracy: bool) -> Verified:
@@ -74,7 +83,8 @@ class Worker:
             run = lambda inputs: session.fetch(_run(session, inputs, spare))  # noqa: E731
             found = fidelity.with_accuracy(found, run, report, bundle.batch)
         arm, executed = self._built.arm, session.executed
-        fault = executed_fault(executed, arm) or fidelity.gate(found, bundle.bands.get(arm.target.precision))
+        gate = fidelity.gate(found, bundle.bands.get(arm.target.precision))
+        fault = self._left or executed_fault(executed, arm) or gate
         return Verified(executed=executed, fidelity=found, fault=fault)
 
     def warm(self, calls: int, ns: int) -> Warming:

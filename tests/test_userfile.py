@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from shootout import onnxfile, userfile
-from shootout.contract import Artifact, TensorSpec
+from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import Request, obtain, obtain_all
 from shootout.models.base import draw
@@ -62,7 +62,8 @@ def test_a_users_file_becomes_a_bundle_and_is_cached(tmp_path: Path):
     assert oracle[0]["y"].dtype == np.float64
     for one, right in zip(buffers, oracle, strict=True):
         np.testing.assert_allclose(one["x"] @ WEIGHT, right["y"], rtol=1e-5, atol=1e-6)
-    assert dict(bundle.bands) == {"fp32": 1e-5}
+    assert bundle.bands["fp32"] == 1e-5
+    assert set(bundle.bands) == {precision.value for precision in Precision}
     assert all(bundle.inputs[0].matches(one["x"]) for one in bundle.calibration())
     assert bundle.report() is None
     with pytest.raises(ModelError, match=r"mine\.onnx has no forward artifact; it has onnx"):
