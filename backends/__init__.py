@@ -30,6 +30,7 @@ class Entry:
         path: `module:Class` of the adapter.
         extra: the package extra that installs its library, "" where none is needed.
         fix: the command that makes it available.
+        needs: what has to be there beside shootout itself, for people.
         default: the device and precision that the bare backend name means.
         hidden: whether `list` and `*` leave it out (the harness's own instruments).
     """
@@ -37,6 +38,7 @@ class Entry:
     path: str
     extra: str = ""
     fix: str = ""
+    needs: str = ""
     default: tuple[Device, Precision] = (Device.CPU, Precision.FP32)
     hidden: bool = False
 
@@ -44,12 +46,47 @@ class Entry:
 SHIPPED = {
     "numpy": Entry(path="shootout.backends.numpy_backend:NumpyAdapter", fix="pip install shootout"),
     "torch-eager": Entry(
-        path="shootout.backends.torch_eager:TorchEagerAdapter", extra="torch", fix="pip install 'shootout[torch]'"
+        path="shootout.backends.torch_eager:TorchEagerAdapter",
+        extra="torch",
+        fix="pip install 'shootout[torch]'",
+        needs="torch",
+    ),
+    "torch-compile": Entry(
+        path="shootout.backends.torch_compile:TorchCompileAdapter",
+        extra="torch",
+        fix="pip install 'shootout[torch]'",
+        needs="torch, a C++ compiler, Python's headers",
+    ),
+    "torchscript": Entry(
+        path="shootout.backends.torchscript:TorchScriptAdapter",
+        extra="torch",
+        fix="pip install 'shootout[torch]'",
+        needs="torch",
+    ),
+    "jax-jit": Entry(
+        path="shootout.backends.jax_jit:JaxJitAdapter",
+        extra="jax",
+        fix="pip install 'shootout[jax]'",
+        needs="jax; torchax for models without array code",
     ),
     "onnxruntime": Entry(
         path="shootout.backends.onnxruntime_backend:OnnxRuntimeAdapter",
         extra="onnxruntime",
         fix="pip install 'shootout[onnxruntime]'",
+        needs="onnxruntime; onnxruntime-gpu for cuda",
+    ),
+    "openvino": Entry(
+        path="shootout.backends.openvino_backend:OpenVinoAdapter",
+        extra="openvino",
+        fix="pip install 'shootout[openvino]'",
+        needs="openvino; nncf for int8",
+    ),
+    "tensorrt": Entry(
+        path="shootout.backends.tensorrt_backend:TensorRtAdapter",
+        extra="tensorrt-rtx",
+        fix="pip install 'shootout[tensorrt]'",
+        needs="tensorrt, or tensorrt-rtx (also builds without a GPU)",
+        default=(Device.CUDA, Precision.FP16),
     ),
     "spin": Entry(path="shootout.backends.spin:SpinAdapter", fix="pip install shootout", hidden=True),
 }

@@ -85,7 +85,7 @@ def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
         why = DISTURBED if lines else NOT_REACHED
         fix = "" if complete else "run the same command again to resume"
         return Row(**facts, outcome="skipped", reason=why, fix=fix)
-    return Row(**facts, **timings, **_account(lines, group.prepared.get(arm.label)), outcome="measured")
+    return Row(**(facts | timings | _account(lines, group.prepared.get(arm.label))), outcome="measured")
 
 
 def _identity(arm: Arm) -> dict[str, Any]:
@@ -109,7 +109,8 @@ def _identity(arm: Arm) -> dict[str, Any]:
 def _preparation(prepared: Prepared | None) -> dict[str, Any]:
     if prepared is None:
         return {}
-    return prepared.model_dump(include={"export_s", "build_s", "build_cached"})
+    kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "built_nodes_by_precision"}
+    return prepared.model_dump(include=kept)
 
 
 def _account(lines: Sequence[Played], prepared: Prepared | None) -> dict[str, Any]:
@@ -122,6 +123,8 @@ def _account(lines: Sequence[Played], prepared: Prepared | None) -> dict[str, An
         "fidelity": _fidelity(lines, prepared.probe if prepared else None),
         "load_s": median("load_s"),
         "first_call_s": median("first_call_s"),
+        "cpus": last.cpus,
+        "os_threads": last.os_threads,
         "peak_rss_bytes": int(median("peak_rss_bytes")),
         "rss_loaded_bytes": int(median("rss_after_bytes") - median("rss_before_bytes")),
     }

@@ -109,12 +109,19 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """Whether a backend works on a device here; `reason` and `fix` are set when it doesn't."""
+    """Whether a backend works on a device here.
+
+    Attributes:
+        version: of its library; "" where that isn't installed.
+        reason: why it can't run; "" when it can, as is `fix`.
+        builds: it can't run here, but `build` works all the same: a skipped row then still says what it would ship.
+    """
 
     ok: bool
     version: str = ""
     reason: str = ""
     fix: str = ""
+    builds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +151,8 @@ class Executed:
         device: as the runtime names it, e.g. `CPUExecutionProvider` or `cpu`.
         threads: compute threads the runtime reports; None where it can't be read.
         compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
+        other_nodes_by_precision: the rest of the graph likewise, where the runtime tells: what a quantized model's
+            float remainder runs in.
         fallbacks: graph breaks, nodes on another provider: one line each.
     """
 
@@ -152,6 +161,7 @@ class Executed:
     device: str
     threads: int | None
     compute_nodes_by_precision: Mapping[str, int]
+    other_nodes_by_precision: Mapping[str, int] = field(default_factory=dict)
     fallbacks: tuple[str, ...] = ()
     artifact_bytes: int = 0
 
@@ -163,7 +173,8 @@ class Built:
     Attributes:
         bundle: the model it was built from.
         folder: where `build` put its files; read-only from then on.
-        facts: what `build` wants to tell `load` or the record (JSON values).
+        facts: what `build` wants to tell `load` or the record (JSON values). `compute_nodes_by_precision` and
+            `artifact_bytes`, where they are among them, go into the row of an arm that is built here but can't run.
     """
 
     arm: Arm

@@ -33,6 +33,7 @@ class Finding:
     backend: str
     device: Device
     availability: Availability
+    needs: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,7 @@ def _findings() -> tuple[Finding, ...]:
     devices = {name: _devices(name) for name in backends.names()}
     answers = available([(name, device) for name, known in devices.items() for device in known])
     return tuple(
-        Finding(backend=name, device=device, availability=answers[name, device])
+        Finding(backend=name, device=device, availability=answers[name, device], needs=_needs(name))
         for name, known in devices.items()
         for device in known
     )
@@ -116,6 +117,18 @@ def _devices(name: str) -> list[Device]:
         return sorted({device for device, _ in backends.get(name).capabilities.targets})
     except UsageError:
         return [Device.CPU]  # a name claimed twice: its probe will say so
+
+
+def _needs(name: str) -> str:
+    try:
+        return backends.entry(name).needs
+    except UsageError:
+        return ""  # a name claimed twice
+
+
+def state(found: Availability) -> str:
+    """One word or two for people: does it work here?"""
+    return "works" if found.ok else "builds only" if found.builds else "missing"
 
 
 def as_data(report: Report) -> dict[str, Any]:
@@ -129,10 +142,10 @@ def render(report: Report) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("backend", "device", "", "version", "why", box=None, pad_edge=False)
+    table = Table("backend", "device", "", "version", "needs", "why", box=None, pad_edge=False)
     for finding in report.findings:
         found = finding.availability
-        row = (finding.backend, finding.device, "works" if found.ok else "missing", found.version, found.reason)
+        row = (finding.backend, finding.device, state(found), found.version, finding.needs, found.reason)
         # Texts, because a library's own words may look like markup.
         table.add_row(*map(Text, row))
     lines = [*_fixes(report), "", *_summary(report), *(f"advice: {line}" for line in report.advice)]
@@ -145,7 +158,15 @@ def _fixes(report: Report) -> list[str]:
     for finding in report.findings:
         if not finding.availability.ok:
             helped.setdefault(finding.availability.fix, []).append(f"{finding.backend}:{finding.device}")
-    return [f"fix for {', '.join(names)}: {fix}" for fix, names in helped.items()]
+    return [f"fix for {', '.join(names)}: {fix}" for fix, names in helped.items()] + _gpu(report)
+
+
+def _gpu(report: Report) -> list[str]:
+    """What an NVIDIA GPU would add, where none is used."""
+    on_gpu = [finding for finding in report.findings if finding.device is Device.CUDA]
+    if not on_gpu or any(finding.availability.ok for finding in on_gpu):
+        return []
+    return [f"a machine with an NVIDIA GPU would add cuda to: {', '.join(finding.backend for finding in on_gpu)}"]
 
 
 def _summary(report: Report) -> list[str]:

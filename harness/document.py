@@ -83,6 +83,7 @@ class Row(_Part):
     end_to_end: Timing | None = None
     fidelity: FidelityFigures | None = None
     executed: dict[str, Any] | None = None
+    built_nodes_by_precision: dict[str, int] | None = None
     artifact_bytes: int | None = None
     peak_rss_bytes: int | None = None
     rss_loaded_bytes: int | None = None
@@ -91,6 +92,8 @@ class Row(_Part):
     build_cached: bool | None = None
     load_s: float | None = None
     first_call_s: float | None = None
+    cpus: tuple[int, ...] | None = None
+    os_threads: int | None = None
 
 
 class Sentinel(_Part):

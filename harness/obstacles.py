@@ -24,10 +24,11 @@ Available = Mapping[tuple[str, Device], Availability]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Why a cell isn't measured, and what to do about it."""
+    """Why a cell isn't measured, and what to do about it; `builds`: its artifact can be made here all the same."""
 
     reason: str
     fix: str = ""
+    builds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +57,12 @@ def obstacles(arms: Sequence[Arm], study: Study, here: Here) -> dict[str, Skippe
 def _skip(arm: Arm, study: Study, available: Available) -> Skipped | None:
     """Why this arm can't be asked here, None when it can."""
     found = available[arm.target.backend, arm.target.device]
-    if not found.ok:
+    if not found.ok and not found.builds:
         return Skipped(reason=found.reason, fix=found.fix)
     consumes = backends.get(arm.target.backend).capabilities.consumes
     offered = (Artifact.ONNX,) if study.user_file else models.get(study.model).artifacts
     if Artifact.NONE in consumes or set(consumes) & set(offered):
-        return None
+        return None if found.ok else Skipped(reason=found.reason, fix=found.fix, builds=True)
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
     has = ", ".join(_ARTIFACT_NAMES[artifact] for artifact in offered)
     return Skipped(

@@ -31,6 +31,11 @@ class PlannedGroup:
         """The arms to measure, sentinel included."""
         return [arm for arm in self.record.arms if arm.label not in self.skips]
 
+    @property
+    def building(self) -> list[Arm]:
+        """The arms to build: those to measure, and those that can be built here though they can't run."""
+        return [arm for arm in self.record.arms if arm.label not in self.skips or self.skips[arm.label].builds]
+
 
 def plan(study: Study, here: Here) -> list[PlannedGroup]:
     """The study's groups, one per model parameters and batch, in the order of `requests`.

@@ -11,8 +11,9 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,32 +51,42 @@ class Workshop:
     probe_bundle: ModelBundle | None
     machine: str
     logs: Path
+    _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
 
-    def prepare(self, arm: Arm, model: ModelBundle, version: str) -> BuiltArm:
+    def stop(self) -> None:
+        """End every build that runs now; each raises `ArmFailed` in the thread that waits for it."""
+        for worker in list(self._working):
+            worker.end()
+
+    def prepare(
+        self, arm: Arm, model: ModelBundle, version: str, *, runs: bool = True, cpus: frozenset[int] | None = None
+    ) -> BuiltArm:
         """Build `arm` on `model`, or take it from the cache; a corrupted cache entry is rebuilt.
 
         Args:
             version: of the backend's library, part of the cache key.
+            runs: whether the arm can run here, so that the permutation probe can be asked.
+            cpus: where the build may run; the arms' own CPUs when None.
 
         Raises:
             ArmFailed: the build broke, or the probe found another precision than the label's.
             SkippedArm: the backend can't build this here.
         """
-        folder = self.cache / "built" / self._key(arm, model, version)
+        folder = self.cache / "built" / self._key(arm, model, version, runs)
         found = _cached(folder, arm, model)
         if found is None:
-            found = self._build(arm, model, folder)
-        if fault := probe_fault(found.probe, arm.target.precision):
+            found = self._build(arm, model, folder, runs, cpus or self.placement.arms)
+        if runs and (fault := probe_fault(found.probe, arm.target.precision)):
             raise ArmFailed(fault)
         return found
 
-    def _build(self, arm: Arm, model: ModelBundle, folder: Path) -> BuiltArm:
+    def _build(self, arm: Arm, model: ModelBundle, folder: Path, runs: bool, cpus: frozenset[int]) -> BuiltArm:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
         try:
-            with self._worker(arm) as worker:
+            with self._worker(arm, cpus) as worker:
                 built, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
-                probe = self._probe(worker, arm, fresh)
+                probe = self._probe(worker, arm, fresh) if runs else None
             record = {"facts": dict(built.facts), "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
             (fresh / _RECORD).write_text(json.dumps(record))
@@ -95,11 +106,17 @@ class Workshop:
             answer: str = worker.ask("probe", LOAD_TIMEOUT_S, built=built)
         return answer
 
-    def _worker(self, arm: Arm) -> Any:
+    @contextmanager
+    def _worker(self, arm: Arm, cpus: frozenset[int]) -> Iterator[process.WorkerProcess]:
         environment = child_environment(self.placement.threads, 0)
-        return process.worker(environment, self.placement.arms, self.logs / process.log_name(f"build-{arm.target}"))
+        with process.worker(environment, cpus, self.logs / process.log_name(f"build-{arm.label}")) as worker:
+            self._working.add(worker)
+            try:
+                yield worker
+            finally:
+                self._working.discard(worker)
 
-    def _key(self, arm: Arm, model: ModelBundle, version: str) -> str:
+    def _key(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> str:
         """All that the artifact depends on: model, target, threads, options, library, adapter code, machine."""
         adapter = backends.get(arm.target.backend)
         code = Path(str(sys.modules[type(adapter).__module__].__file__))
@@ -112,7 +129,7 @@ class Workshop:
             version,
             [bundle.sha256(file) for file in [code, *shipped]],
             self.machine,
-            self.probe_bundle.key if self.probe_bundle else None,
+            self.probe_bundle.key if self.probe_bundle and runs else None,
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

@@ -89,6 +89,10 @@ class WorkerProcess:
         """Let it run again."""
         self._signal(signal.SIGCONT)
 
+    def end(self) -> None:
+        """Make whoever waits for its answer hear that it died. May be called from any thread; `kill` cleans up."""
+        self._signal(signal.SIGKILL)
+
     def kill(self) -> None:
         """End it, stopped or not, with everything it started; harmless when it is gone."""
         if self._pipe.closed:

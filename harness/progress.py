@@ -38,9 +38,13 @@ class Progress:
     def generation(self, group: str, played: int, expected: int, last_s: float) -> None:
         """A generation begins; after the first one there is an estimate of the time that is left."""
         left = f", about {max(1, expected - played) * last_s:.0f} s left" if last_s else ""
-        self._headline = f"{group}: generation {played + 1} of {max(expected, played + 1)} or more{left}"
+        self.stage(f"{group}: generation {played + 1} of {max(expected, played + 1)} or more{left}")
+
+    def stage(self, headline: str) -> None:
+        """Something that takes a while begins."""
+        self._headline = headline
         if self._live is None:
-            self.say(self._headline)
+            self.say(headline)
         self.detail("")
 
     def detail(self, text: str) -> None:

@@ -50,7 +50,12 @@ class Header(Record):
 
 
 class Prepared(Record):
-    """An arm was exported and built: seconds, and what the permutation probe found."""
+    """An arm was exported and built: seconds, and what the permutation probe found.
+
+    Attributes:
+        artifact_bytes: of an arm that can't run here, what was built for it; a measured arm's session tells its own.
+        built_nodes_by_precision: of such an arm, the compute nodes of what was built.
+    """
 
     kind: Literal["prepared"] = "prepared"
     group: str
@@ -59,6 +64,8 @@ class Prepared(Record):
     build_s: float
     build_cached: bool
     probe: str | None
+    artifact_bytes: int | None = None
+    built_nodes_by_precision: dict[str, int] | None = None
 
 
 class Played(Record):
@@ -88,6 +95,8 @@ class Played(Record):
     rss_after_bytes: int
     peak_rss_bytes: int
     samples: str
+    cpus: tuple[int, ...] = ()
+    os_threads: int = 0
 
 
 class Rounds(Record):

@@ -76,13 +76,29 @@ def _cells(summary: GroupSummary, row: Row) -> dict[str, str | Text]:
         "interval": interval(ratio) if ratio else "",
         "verdict": verdict(ratio) if ratio else Text("baseline" if row.arm == summary.baseline else "not compared"),
         "compute": duration(row.compute.median_ns) if row.compute else "",
-        "proven": (found and found.probe) or "-",
+        "proven": proven(row),
         "error": f"{found.relative_l2:.1e}" if found and found.relative_l2 is not None else "exact",
         "accuracy": f"{found.accuracy:.1%}" if found and found.accuracy is not None else "",
         "size": size(row.artifact_bytes or 0),
         "build": _seconds(row.build_s) + ("*" if row.build_cached else ""),
         "load": _seconds(row.load_s),
     }
+
+
+def proven(row: Row) -> str:
+    """The precision that evidence shows: the permutation probe's; for integers the runtime's own node counts.
+
+    `int8 126/128, rest fp32`: so many of the compute nodes, and what all other nodes run in.
+    """
+    if row.fidelity and row.fidelity.probe:
+        return row.fidelity.probe
+    executed = row.executed or {}
+    counts, others = executed.get("compute_nodes_by_precision", {}), executed.get("other_nodes_by_precision", {})
+    mine = row.precision.partition("-")[0]
+    if not counts.get(mine):
+        return "-"
+    rest = sorted((set(counts) | set(others)) - {mine})
+    return f"{mine} {counts[mine]}/{sum(counts.values())}" + (f", rest {' '.join(rest)}" if rest else "")
 
 
 def verdict(ratio: Ratio) -> Text:
@@ -106,7 +122,15 @@ def interval(ratio: Ratio) -> str:
 def _setback(row: Row) -> Text:
     style = "red" if row.outcome == "failed" else "dim"
     fix = f". Fix: {row.fix}" if row.fix else ""
-    return Text(f"{row.outcome}: {row.arm}: {row.reason}{fix}", style=style)
+    return Text(f"{row.outcome}: {row.arm}: {row.reason}{_built(row)}{fix}", style=style)
+
+
+def _built(row: Row) -> str:
+    """What was built for an arm that can't run here."""
+    if not row.built_nodes_by_precision:
+        return ""
+    nodes = " and ".join(f"{count} {name}" for name, count in row.built_nodes_by_precision.items())
+    return f" (built: {size(row.artifact_bytes or 0)} in {_seconds(row.build_s)}, compute layers: {nodes})"
 
 
 def _notes(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:

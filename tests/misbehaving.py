@@ -19,7 +19,18 @@ from conformance.third_party import install
 
 from shootout.backends.numpy_backend import NumpyAdapter, NumpySession
 from shootout.bundle import ModelBundle
-from shootout.contract import Arm, Array, Arrays, Artifact, Built, Capabilities, Device, Executed, Precision
+from shootout.contract import (
+    Arm,
+    Array,
+    Arrays,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Executed,
+    Precision,
+)
 
 CALLS_BEFORE_THE_END = 200
 """Past the warm-up's 60 calls, so that it happens while the arm is timed."""
@@ -141,6 +152,35 @@ class OddFacts(Well):
         return Built(arm=arm, bundle=bundle, folder=folder, facts={"engine": object()})
 
 
+class Wanders(Well):
+    """Moves off the CPUs it was given, as a library may that pins its own threads."""
+
+    def begin(self, session: NumpySession) -> None:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+class Widens(Well):
+    """Rewrites the thread count it was started with."""
+
+    def begin(self, session: NumpySession) -> None:
+        os.environ["OMP_NUM_THREADS"] = "64"
+
+
+class BuildsOnly(Well):
+    """Can't run here, but its artifact can be made."""
+
+    def probe(self, device: Device) -> Availability:
+        return Availability(ok=False, version="3", reason="no such chip", fix="buy one", builds=True)
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        (folder / "engine").write_bytes(b"12345")
+        facts = {"artifact_bytes": 5, "compute_nodes_by_precision": {"fp32": 7}}
+        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+
+    def load(self, built: Built) -> NumpySession:
+        raise AssertionError("an arm that can't run is never loaded")
+
+
 class Starts(Well):
     """Starts a process of its own, as compilers do."""
 
@@ -162,6 +202,8 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "lies": (Lies, r"labelled fp32, but the permutation probe finds bf16"),
     "nonsense": (Nonsense, r"its account of what it ran: threads is 'all'"),
     "no-built": (NoBuilt, r"build raised AttributeError: .*facts"),
+    "wanders": (Wanders, r"was given the CPUs \[\d+\], but has threads that may run on \[\d"),
+    "widens": (Widens, r"was started with OMP_NUM_THREADS=\d, which is 64 after loading"),
     "odd-facts": (OddFacts, r"build raised TypeError: .*not JSON serializable"),
 }
 """Backend name → its adapter, and what the row's reason must say."""
@@ -170,5 +212,5 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
 def installed(folder: Path) -> Path:
     """A folder for PYTHONPATH that makes all of them known, `well` and `starts` too."""
     classes: dict[str, Callable[..., Any]] = {name: adapter for name, (adapter, _) in FAULTS.items()}
-    classes |= {"well": Well, "starts": Starts}
+    classes |= {"well": Well, "starts": Starts, "builds-only": BuildsOnly}
     return install(folder, "shootout-misbehaving", {name: f"misbehaving:{c.__name__}" for name, c in classes.items()})

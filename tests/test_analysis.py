@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from made import COPY, GROUP, A, B, ended, header, played, prepared, rounds, write
+from made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 from rich.console import Console
 
 import shootout
 from shootout import analysis, samples, table
 from shootout.analysis import analyse
+from shootout.contract import Precision
 from shootout.document import Document, Row
 from shootout.messages import Scope, Turn
 from shootout.records import Failure, Line, Skip
@@ -178,7 +180,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     measured = found["rows"][1]
     assert set(found) == TOP | {"complete", "groups", "warnings"}
     assert found["schema"] == 1
-    assert set(measured) == ROW | {"group", "rss_loaded_bytes"}
+    assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}
     assert set(measured["end_to_end"]["ratio"]) == set(found["sentinel"]["ratio"]) == RATIO | {"sd", "reason"}
     assert set(measured["fidelity"]) == FIDELITY | {"mismatches"}
@@ -235,6 +237,29 @@ def test_the_table_shows_all_three_outcomes(tmp_path: Path):
     assert "skipped: d:cpu:fp32: not installed. Fix: pip install d" in lines
     assert "Sentinel holds" in text
     assert "sentinel" not in text.replace("Sentinel", ""), "the hidden copy is never a row"
+
+
+def test_an_integer_row_is_proven_by_node_counts_and_names_its_float_remainder(tmp_path: Path):
+    target = A.target.__class__(backend="b", precision=Precision.INT8)
+    quantized = A.__class__(target=target, model="identity")
+    counts = {"int8": 126, "fp32": 2}
+    account = replace(EXECUTED, compute_nodes_by_precision=counts, other_nodes_by_precision={"fp32": 9, "int8": 40})
+    lines = [
+        line
+        for index in range(5)
+        for line in (played(A, index, 1000.0), played(quantized, index, 900.0, executed=account), rounds(index))
+    ]
+    made = prepared(quantized).model_copy(update={"probe": None})
+    text = printed(analyse(write(tmp_path / "run", header((A, quantized, COPY)), made, *lines, ended())))
+    assert "int8 126/128, rest fp32" in text
+
+
+def test_a_row_that_was_only_built_says_what(tmp_path: Path):
+    made = prepared(B).model_copy(update={"artifact_bytes": 302_000, "built_nodes_by_precision": {"fp16": 129}})
+    skip = Skip(group=GROUP, arm=B, reason="no driver", fix="get one")
+    text = printed(document(tmp_path, made, skip, played(A, 0, 1000.0), rounds(0), ended()))
+    told = "skipped: b:cpu:fp32: no driver (built: 302 kB in 2 s, compute layers: 129 fp16). Fix: get one"
+    assert told in text.splitlines()
 
 
 def test_the_table_says_when_verdicts_are_withheld_and_the_run_is_unfinished(tmp_path: Path):

@@ -216,6 +216,35 @@ def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
     assert "machine: A CPU, CPUs allowed: 2, threads an arm: 1, memory free: 3.0 GiB\n" in text
     assert "noise: steal 0.0 %, cpu pressure not told, throttled 0 times, canary p95 1.0 % over its median\n" in text
     assert "advice: do this\n" in text
+    assert "a machine with an NVIDIA GPU would add cuda to: torch-eager\n" in text
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Availability(ok=True), "works"),
+        (Availability(ok=False, builds=True), "builds only"),
+        (Availability(ok=False), "missing"),
+    ],
+)
+def test_a_backend_works_or_builds_or_is_missing(found: Availability, told: str):
+    assert doctor.state(found) == told
+
+
+def test_what_a_backend_needs_stands_beside_it():
+    finding = doctor.Finding(backend="x", device=Device.CPU, availability=Availability(ok=True), needs="a compiler")
+    report = doctor.Report(
+        findings=(finding,),
+        quiet=QUIET,
+        threads=1,
+        folders=(),
+        memory_available_bytes=0,
+        limits={},
+        lock_holder="",
+        advice=(),
+        environment={"cpu": {"model": "A CPU", "allowed_cpus": [0]}},
+    )
+    assert "a compiler" in shown(report)
 
 
 def test_listening_reports_what_the_meter_and_the_canaries_say(monkeypatch: pytest.MonkeyPatch):

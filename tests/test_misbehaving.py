@@ -76,3 +76,19 @@ def test_when_all_fail_nothing_was_measured_and_the_run_ends(folder: Path):
     ended = run(folder, "--out", "none", "--backends", "exits,killed")
     assert ended.code == 4
     assert not any(row["outcome"] == "measured" for row in ended.data["rows"])
+
+
+def test_what_can_be_built_but_not_run_is_skipped_with_what_was_built(folder: Path):
+    ended = run(folder, "--out", "built", "--backends", "well,builds-only")
+    row = ended.data["rows"][1]
+    assert ended.code == 6
+    assert (row["outcome"], row["reason"], row["fix"]) == ("skipped", "no such chip", "buy one")
+    assert (row["artifact_bytes"], row["built_nodes_by_precision"]) == (5, {"fp32": 7})
+    assert row["build_s"] > 0
+    assert row["executed"] is None
+
+
+def test_where_nothing_can_run_what_can_be_built_still_is(folder: Path):
+    ended = run(folder, "--out", "only-built", "--backends", "builds-only")
+    assert ended.code == 6
+    assert ended.data["rows"][0]["artifact_bytes"] == 5

@@ -1,0 +1,151 @@
+"""All that comes before the first generation: one export per group, one build per arm, a journal line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from shootout import cache, cells, environment, export, standing
+from shootout.bundle import ModelBundle
+from shootout.contract import Arm, Availability, Built, Device
+from shootout.errors import ArmFailed, ShootoutError, SkippedArm
+from shootout.journal import History, Journal
+from shootout.lanes import Crew, lanes
+from shootout.placement import Placement
+from shootout.plan import PlannedGroup
+from shootout.prepare import BuiltArm, Workshop
+from shootout.progress import Progress
+from shootout.records import Prepared
+from shootout.setbacks import Setbacks
+
+Exported = ModelBundle | ShootoutError
+
+
+@dataclass(kw_only=True)
+class Preparation:
+    """A run's exports and builds. `history` is what the journal held before."""
+
+    groups: Sequence[PlannedGroup]
+    available: Mapping[tuple[str, Device], Availability]
+    placement: Placement
+    file: Journal
+    history: History
+    setbacks: Setbacks
+    progress: Progress
+
+    def run(self, logs: Path) -> dict[str, dict[str, Built]]:
+        """Make everything ready; what can't be becomes a skip or a failure.
+
+        Returns:
+            By group and label, each arm that can be loaded.
+
+        Raises:
+            ShootoutError: no model could be exported at all.
+        """
+        for group in self.groups:
+            self._skip_the_impossible(group)
+        wanted = [group for group in self.groups if group.building]
+        bundles, probe = self._export(wanted)
+        workshop = Workshop(
+            cache=cache.root(),
+            placement=self.placement,
+            probe_bundle=probe,
+            machine=environment.fingerprint(self.history.header.environment),
+            logs=logs,
+        )
+        pairs = zip(wanted, bundles, strict=True)
+        return {group.record.name: self._build_group(group, bundle, workshop) for group, bundle in pairs}
+
+    def _skip_the_impossible(self, group: PlannedGroup) -> None:
+        for arm in group.record.arms:
+            if not arm.sentinel and (why := group.skips.get(arm.label)) and not why.builds:
+                self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
+
+    def _export(self, groups: Sequence[PlannedGroup]) -> tuple[Sequence[Exported], ModelBundle | None]:
+        count = sum(len(group.building) for group in groups)
+        self.progress.stage(f"exporting and building, {count} arm{'s' * (count != 1)}")
+        *bundles, probe = export.obtain_all([*(group.request for group in groups), cells.PROBE])
+        errors = [found for found in bundles if isinstance(found, ShootoutError)]
+        if errors and len(errors) == len(bundles):
+            raise errors[0]
+        if isinstance(probe, ModelBundle):
+            return bundles, probe
+        self.progress.say(f"no permutation probe, so float precisions rest on error and node counts: {probe}")
+        return bundles, None
+
+    def _build_group(self, group: PlannedGroup, bundle: Exported, workshop: Workshop) -> dict[str, Built]:
+        """Build what the group needs, side by side; for a GPU one by one, since compilers time kernels there."""
+        arms = [arm for arm in group.building if not arm.sentinel and not self.setbacks.has(group.record.name, arm)]
+        if isinstance(bundle, ShootoutError):
+            for arm in arms:
+                self.setbacks.fail(group.record.name, arm, "export", str(bundle))
+            return {}
+        alone = [arm for arm in arms if arm.target.device is Device.CUDA]
+        beside = [arm for arm in arms if arm not in alone]
+        cpus = lanes(self.placement)
+        ready = self._build_arms(group, beside, bundle, workshop, cpus)
+        ready |= self._build_arms(group, alone, bundle, workshop, cpus[:1])
+        sentinels = [arm for arm in group.building if arm.sentinel and group.record.baseline in ready]
+        return ready | {arm.label: replace(ready[str(group.record.baseline)], arm=arm) for arm in sentinels}
+
+    def _build_arms(
+        self,
+        group: PlannedGroup,
+        arms: Sequence[Arm],
+        bundle: ModelBundle,
+        workshop: Workshop,
+        cpus: Sequence[frozenset[int]],
+    ) -> dict[str, Built]:
+        prepared = standing.group_of(self.history, group.record).prepared
+        ready: dict[str, Built] = {}
+        waiting = {arm.label: arm for arm in arms}
+        with Crew[str, BuiltArm](cpus, workshop.stop) as crew:
+            for arm in arms:
+                crew.submit(arm.label, partial(self._job, group, arm, bundle, workshop))
+            self._tell(waiting)
+            for label, future in crew.results():
+                arm, why = waiting.pop(label), group.skips.get(label)
+                found = self._outcome(group.record.name, arm, future)
+                self._tell(waiting)
+                if found and label not in prepared:
+                    self.file.append(_prepared(group.record.name, arm, found, runs=why is None))
+                if found and why is None:
+                    ready[label] = found.built
+                elif found and why:
+                    self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
+        return ready
+
+    def _job(
+        self, group: PlannedGroup, arm: Arm, bundle: ModelBundle, workshop: Workshop, cpus: frozenset[int]
+    ) -> BuiltArm:
+        version = self.available[arm.target.backend, arm.target.device].version
+        return workshop.prepare(arm, bundle, version, runs=arm.label not in group.skips, cpus=cpus)
+
+    def _outcome(self, group: str, arm: Arm, future: Future[BuiltArm]) -> BuiltArm | None:
+        try:
+            return future.result()
+        except SkippedArm as error:
+            self.setbacks.skip(group, arm, error.reason, error.fix)
+        except ArmFailed as error:
+            self.setbacks.fail(group, arm, "build", str(error))
+        return None
+
+    def _tell(self, waiting: Mapping[str, Arm]) -> None:
+        self.progress.detail(f"building {', '.join(waiting)}" if waiting else "")
+
+
+def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
+    facts = found.built.facts
+    return Prepared(
+        group=group,
+        arm=arm.label,
+        export_s=found.built.bundle.export_s,
+        build_s=found.build_s,
+        build_cached=found.cached,
+        probe=found.probe,
+        artifact_bytes=None if runs else facts.get("artifact_bytes"),
+        built_nodes_by_precision=None if runs else facts.get("compute_nodes_by_precision"),
+    )
