@@ -48,7 +48,7 @@ def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device
             name = func.overloadpacket.__name__
             operand = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
             if operand is not None and re.search(COMPUTE_OPS, name):
-                policy = fp32_precision[_kind(name)]
+                policy = fp32_precision[kind_of(name)]
                 lowered = operand.dtype is torch.float32 and policy in ("tf32", "bf16")
                 counts[policy if lowered else precision_of(str(operand.dtype).removeprefix("torch."))] += 1
             return func(*args, **(kwargs or {}))
@@ -58,5 +58,6 @@ def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device
     return dict(counts)
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
+    """Which of `float32_flags` an operation obeys."""
     return "conv" if "conv" in name else "rnn" if re.search("rnn|lstm|gru", name) else "matmul"

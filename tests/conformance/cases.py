@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 from shootout import backends
 from shootout.backends.common import require_device
@@ -34,9 +36,20 @@ FIXTURES = {
     "numpy": Fixture(),
     "torch-eager": Fixture(),
     "onnxruntime": Fixture(options={"session.set_denormal_as_zero": "0"}),
+    "torch-compile": Fixture(),
+    "torchscript": Fixture(),
+    "jax-jit": Fixture(),
+    "openvino": Fixture(),
+    "tensorrt": Fixture(),
     "spin": Fixture(model="identity", parameters={}, options={"work": "3"}),
 }
 """A shipped backend without a row fails; a third party's gets the plain `Fixture()`."""
+
+CPU_NEEDS = {
+    ("openvino", Precision.BF16): {"avx512_bf16", "amx_bf16"},
+    ("openvino", Precision.FP16): {"avx512_fp16", "amx_fp16"},
+}
+"""Precisions that need one of these CPU flags: elsewhere such a target has to be a skip that explains itself."""
 
 PROBE = Request(model="permutation_probe", batch=PROBE_BATCH)
 
@@ -63,12 +76,19 @@ class Case:
 
 
 def targets(names: Iterable[str]) -> list[Target]:
-    """Every target that these backends say they can run."""
+    """Every target that these backends say they can run, in each of their modes."""
     found = []
     for name in names:
-        pairs = sorted(backends.get(name).capabilities.targets)
-        found += [Target(backend=name, device=device, precision=precision) for device, precision in pairs]
+        can = backends.get(name).capabilities
+        for mode, (device, precision) in itertools.product(sorted(can.modes), sorted(can.targets)):
+            found.append(Target(backend=name, device=device, precision=precision, mode=mode))
     return found
+
+
+def lacks(target: Target) -> bool:
+    """Whether this machine's CPU has none of the flags that the target needs."""
+    wanted = CPU_NEEDS.get((target.backend, target.precision), set())
+    return bool(wanted) and not wanted & set(Path("/proc/cpuinfo").read_text().split())
 
 
 def has_gpu() -> bool:

@@ -28,7 +28,7 @@ def run_fresh(
         AssertionError: the process died or the function raised; with its last words.
     """
     call = pickle.dumps((function.__module__, function.__qualname__, arguments))
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PJRT_NPROC")
     search = os.pathsep.join([*map(str, (TESTS, *path)), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, **dict.fromkeys(names, str(threads)), "PYTHONPATH": search}
     with tempfile.TemporaryDirectory() as folder:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
 import pytest
 
+from conformance.cases import Case, case_of
+from conformance.checks import call
 from conformance.fresh import run_fresh
 from shootout import backends
+from shootout.contract import Built, Target
 
 FRAMEWORKS = {
-    "torch", "onnx", "onnxruntime", "jax", "openvino", "tensorrt", "sklearn", "scipy", "ruptures", "pydantic",
-    "pyarrow", "pandas", "safetensors", "transformers",
+    "torch", "torchax", "onnx", "onnxruntime", "jax", "openvino", "nncf", "tensorrt", "tensorrt_rtx", "sklearn",
+    "scipy", "ruptures", "pydantic", "pyarrow", "pandas", "safetensors", "transformers",
 }  # fmt: skip
 MODULES = ("shootout", "shootout.backends", *(row.path.partition(":")[0] for row in backends.SHIPPED.values()))
 
@@ -33,3 +37,37 @@ def test_importing_brings_in_no_framework(module: str) -> None:
 
 def test_making_every_adapter_brings_in_no_framework(backend: str) -> None:
     assert run_fresh(frameworks_after, "shootout.backends", backend) == set()
+
+
+LOADED = {
+    "numpy": {"safetensors"},
+    "torch-eager": {"torch", "safetensors"},
+    "torch-compile": {"torch", "safetensors"},
+    "torch-compile+aoti": {"torch", "safetensors"},
+    "torchscript": {"torch", "safetensors"},
+    "jax-jit": {"jax", "scipy", "safetensors"},
+    "jax-jit+torchax": {"jax", "scipy", "torch", "torchax", "safetensors"},
+    "onnxruntime": {"onnxruntime"},
+    "openvino": {"openvino"},
+}
+"""What an arm's process may hold: torch.compile, for one, no longer works where torchax was imported."""
+
+
+def built(case: Case, folder: Path) -> Built:
+    found: Built = backends.get(case.arm.target.backend).build(case.bundle, case.arm, folder)
+    return found
+
+
+def frameworks_of_a_session(made: Built) -> set[str]:
+    """The frameworks in a process that loads an arm, runs it, and reads its account."""
+    session = backends.get(made.arm.target.backend).load(made)
+    call(session, made.bundle.input_buffers()[0])
+    assert session.executed.version
+    return FRAMEWORKS & set(sys.modules)
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_an_arm_s_process_holds_its_own_library_only(name: str, tmp_path: Path) -> None:
+    backend, _, mode = name.partition("+")
+    made = run_fresh(built, case_of(Target(backend=backend, mode=mode)), tmp_path)
+    assert run_fresh(frameworks_of_a_session, made) <= LOADED[name]

@@ -11,7 +11,15 @@ from conformance.fresh import run_fresh
 from shootout import backends
 from shootout.contract import Availability, Device
 
-LIBRARIES = [("torch-eager", "torch"), ("onnxruntime", "onnxruntime"), ("onnxruntime", "onnx")]
+LIBRARIES = [
+    ("torch-eager", "torch"),
+    ("torch-compile", "torch"),
+    ("torchscript", "torch"),
+    ("jax-jit", "jax"),
+    ("onnxruntime", "onnxruntime"),
+    ("onnxruntime", "onnx"),
+    ("openvino", "openvino"),
+]
 
 
 def probe_without(backend: str, library: str) -> Availability:

@@ -1,0 +1,97 @@
+"""XLA's own account: the instructions of the compiled module by the types they compute in, and the CPU pool's threads.
+
+What is read is the HLO after every pass, so a product that XLA widened shows as what it became: its CPU compiler
+turns bfloat16 and float16 products into float32 ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shootout.backends.common import precision_of
+from shootout.contract import Device, Precision
+
+INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)
+"""Name, type, operation, and the rest of the line: operands and attributes."""
+TYPE = re.compile(r"([a-z]+)(\d+)\w*\[")
+PRODUCTS = frozenset({"dot", "ragged-dot", "scaled-dot", "convolution"})
+LIBRARY_PRODUCT = re.compile(r'custom_call_target="[^"]*(?:gemm|matmul|dot|conv(?!ert)|fmha|attention)', re.IGNORECASE)
+"""A custom call into cuBLAS, cuDNN, oneDNN or the like that multiplies matrices or convolves."""
+STRUCTURE = frozenset(
+    {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "fusion", "call", "while", "conditional"}
+)
+"""What computes nothing itself; a fusion's instructions are listed, and counted, in a computation of their own."""
+KINDS = {"f": "float", "bf": "bfloat", "s": "int", "u": "uint"}
+POOL = "tf_XLAEigen"
+"""The name of every thread in the pool that XLA's CPU client computes with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One line of an HLO module: its operation, the type of its result, its operands' names and the whole rest."""
+
+    operation: str
+    type: str
+    operands: tuple[str, ...]
+    rest: str
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it multiplies matrices or convolves, by itself or in a library."""
+        library = self.operation == "custom-call" and LIBRARY_PRODUCT.search(self.rest)
+        return self.operation in PRODUCTS or bool(library)
+
+
+def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Products, and all other instructions that compute, by precision; a loop's body counts once.
+
+    Args:
+        hlo: `Compiled.as_text()`, the module as optimised for the device.
+        device: on CUDA a float32 product is IEEE only where it asks for the highest precision.
+    """
+    instructions = dict(_instructions(hlo))
+    products, others = Counter[str](), Counter[str]()
+    for one in instructions.values():
+        if one.is_product:
+            products[_product_precision(one, instructions, device)] += 1
+        elif one.operation not in STRUCTURE:
+            others[precision_of(_dtype(one.type))] += 1
+    return dict(products), dict(others)
+
+
+def pool_threads() -> int | None:
+    """Threads in XLA's CPU pool, counted by name in /proc; None where there is no /proc."""
+    try:
+        names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    except OSError:
+        return None
+    return names.count(POOL) or None
+
+
+def _instructions(hlo: str) -> Iterator[tuple[str, Instruction]]:
+    for name, kind, operation, rest in INSTRUCTION.findall(hlo):
+        operands = re.findall(r"%([\w.-]+)", rest.split(")", 1)[0])
+        yield name, Instruction(operation, kind, tuple(operands), rest)
+
+
+def _product_precision(product: Instruction, instructions: Mapping[str, Instruction], device: Device) -> str:
+    """The wider one of the two operands' types: XLA multiplies mixed operands in it."""
+    types = [instructions[name].type for name in product.operands[:2]]
+    precision = precision_of(_dtype(max(types, key=_bits)))
+    ieee = device is Device.CPU or re.search(r"operand_precision\W+highest", product.rest, re.IGNORECASE)
+    return Precision.TF32.value if precision == Precision.FP32 and not ieee else precision
+
+
+def _bits(kind: str) -> int:
+    found = TYPE.search(kind)
+    return int(found[2]) if found else 0
+
+
+def _dtype(kind: str) -> str:
+    """NumPy's name for an HLO type such as `f32[2,128]{1,0}`; a tuple's first; HLO's own name where NumPy has none."""
+    found = TYPE.search(kind)
+    return f"{KINDS.get(found[1], found[1])}{found[2]}" if found else kind.split("[")[0].lstrip("(")

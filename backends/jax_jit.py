@@ -1,0 +1,145 @@
+"""JAX: one function, compiled ahead of time by XLA with its weights as arguments.
+
+Models that have a `forward` run in jax.numpy, without torch; any other torch module goes through torchax, as does every
+one in the mode `torchax`. On the CPU only fp32 is offered: XLA computes bfloat16 and float16 products there in float32.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.backends import jax_program
+from shootout.backends.common import check_inputs, require_device, trial
+from shootout.backends.jax_graph import count_nodes, pool_threads
+from shootout.contract import Arm, Arrays, Artifact, Availability, Built, Capabilities, Device, Executed, Precision
+from shootout.errors import SkippedArm
+
+if TYPE_CHECKING:
+    from shootout.bundle import ModelBundle
+
+CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+
+
+class JaxJitAdapter:
+    """`jax.jit` on CPU and CUDA."""
+
+    name = "jax-jit"
+    capabilities = Capabilities(
+        consumes=(Artifact.FORWARD, Artifact.MODULE),
+        targets=frozenset(
+            [(Device.CPU, Precision.FP32)] + [(Device.CUDA, precision) for precision in jax_program.DTYPES]
+        ),
+        modes=frozenset({"", "torchax"}),
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Compile and run a small product."""
+        return trial("jax", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """Trace and compile; the executable goes into the folder.
+
+        Raises:
+            ValueError: an option that is neither XLA's nor JAX's dispatch switch.
+        """
+        jax_program.check_options(arm.options)
+        device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
+        program = jax_program.program_of(bundle, arm.target.mode)
+        jax_program.compile_program(program, bundle, arm, device, folder)
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={"weights": program.names})
+
+    def load(self, built: Built) -> JaxSession:
+        """The stored executable and the weights on the device."""
+        return JaxSession(built)
+
+
+class JaxSession:
+    """A compiled function with its weights. Results are new arrays at each call, and immutable."""
+
+    def __init__(self, built: Built) -> None:
+        arm, self._bundle, self._folder = built.arm, built.bundle, built.folder
+        self._device = arm.target.device
+        device = jax_program.open_device(self._device, arm.threads, arm.options)
+        self._run, self._stage = jax_program.read_program(built.folder, device)
+        # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
+        self._weights = jax_program.read_weights(built.bundle, arm, built.facts["weights"], device, built.folder)
+        self._names = tuple(spec.name for spec in built.bundle.inputs)
+        self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.bundle.outputs)
+        self._result: tuple[Any, ...] = ()
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The loaded executable's own HLO, the device its result lies on, and the pool's threads (CUDA has none)."""
+        import jax
+
+        result = self.execute(self.stage(self._bundle.input_buffers()[0], 0))[0]
+        products, others = count_nodes(self._run.as_text(), self._device)
+        stored = (self._folder / jax_program.EXECUTABLE).stat().st_size
+        return Executed(
+            library="jax",
+            version=jax.__version__,
+            device=" ".join(map(str, result.devices())),
+            threads=pool_threads() if self._device is Device.CPU else None,
+            compute_nodes_by_precision=products,
+            other_nodes_by_precision=others,
+            artifact_bytes=stored + sum(array.nbytes for array in self._weights),
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
+        """Copies on the device, floats in the arm's dtype, made by a compiled program of their own.
+
+        `jax.device_put` takes six times as long for a small input, and on the CPU it keeps using an aligned array of
+        the caller's.
+        """
+        check_inputs(self._bundle.inputs, inputs)
+        staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
+        for array in staged:
+            array.block_until_ready()
+        return staged
+
+    def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Call the executable; JAX returns before the result is there, also on the CPU."""
+        result: tuple[Any, ...] = self._run(self._weights, staged)
+        self._result = result
+        return result
+
+    def synchronize(self) -> None:
+        """Wait for the last result."""
+        for array in self._result:
+            array.block_until_ready()
+
+    def fetch(self, raw: tuple[Any, ...]) -> Arrays:
+        """The outputs on the host: on the CPU, read-only views that keep their own memory alive."""
+        pairs = zip(self._outputs, raw, strict=True)
+        return {name: np.asarray(array).astype(dtype, copy=False) for (name, dtype), array in pairs}
+
+    def close(self) -> None:
+        """Drop the executable and its arrays."""
+        self._result = ()
+        for name in ("_run", "_stage", "_weights"):
+            self.__dict__.pop(name, None)
+
+
+def _host_dtype(dtype: str) -> np.dtype[Any]:
+    """What a fetched output has: float32 for floats; JAX's own integers are 32 bits wide, the model's may be 64."""
+    kind = np.dtype(dtype)
+    return np.dtype(np.float32) if kind.kind == "f" else kind
+
+
+def _try(device: Device) -> str:
+    require_device(device, Device)
+    import jax
+
+    if device is Device.CUDA and not any(map(importlib.util.find_spec, CUDA_PLUGINS)):
+        raise SkippedArm(f"jax {jax.__version__} is installed without its CUDA plugin", "pip install 'jax[cuda13]'")
+    chosen = jax_program.open_device(device, 1, {})
+    square = jax.device_put(np.eye(2, dtype=np.float32), chosen)
+    result = jax.jit(lambda x: x @ x)(square)
+    if not np.array_equal(np.asarray(result), np.eye(2)):
+        raise ArithmeticError("a 2x2 matrix product came out wrong")
+    return str(jax.__version__)

@@ -1,0 +1,111 @@
+"""A float32 ONNX model in half precision, for runtimes that take a graph's types as they are.
+
+Which nodes can be narrowed, and where a cast is needed, is ONNX Runtime's converter's to say: it knows the operators
+whose inputs must stay float32, and people ship what it makes. It only speaks float16; for bfloat16 its graph is
+retyped, with the weights taken from the float32 file again so that they are rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shootout.contract import Array, Precision
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+NARROWED = (Precision.FP16, Precision.BF16)
+"""The precisions this module can make."""
+
+
+def write_half(source: Path, precision: Precision, folder: Path) -> Path:
+    """Write `source` with every operator that allows it in `precision`; inputs and outputs keep their types.
+
+    Args:
+        source: a float32 ONNX file; a weight beyond float16's range becomes its largest number, as the converter does.
+        precision: one of NARROWED.
+        folder: where the new file and its weights go; must be empty.
+
+    Returns:
+        The new file.
+    """
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+    from onnxruntime.transformers.onnx_model import OnnxModel
+
+    whole = onnx.load(source)
+    _lift_constants(whole.graph)
+    wide = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in _floats(whole.graph)}
+    _save(whole, folder / "wide.onnx")
+    # By its path, so that types can be inferred in models of any size; the converter writes beside the file.
+    half = convert_float_to_float16(str(folder / "wide.onnx"), keep_io_types=True)
+    if precision is Precision.BF16:
+        _retype(half, wide)
+    OnnxModel.graph_topological_sort(half.graph)  # the converter leaves its casts at the end
+    _save(half, folder / "half.onnx")
+    return folder / "half.onnx"
+
+
+def _save(model: ModelProto, path: Path) -> None:
+    import onnx
+
+    onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data")
+
+
+def _lift_constants(graph: GraphProto) -> None:
+    """Make initializers of the float constants, which then are rounded like every other weight."""
+    from onnx import TensorProto
+
+    for node in list(graph.node):
+        tensor = next((part.t for part in node.attribute if part.name == "value"), None)
+        if node.op_type == "Constant" and tensor is not None and tensor.data_type == TensorProto.FLOAT:
+            graph.initializer.add().CopyFrom(tensor)
+            graph.initializer[-1].name = node.output[0]
+            graph.node.remove(node)
+
+
+def _floats(graph: GraphProto) -> Iterator[Any]:
+    from onnx import TensorProto
+
+    return (tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT)
+
+
+def _retype(model: ModelProto, wide: Mapping[str, Array]) -> None:
+    """Turn the converter's float16 into bfloat16, wherever a type is written down."""
+    from ml_dtypes import bfloat16
+    from onnx import TensorProto, numpy_helper
+
+    for graph in _graphs(model.graph):
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            if info.type.tensor_type.elem_type == TensorProto.FLOAT16:
+                info.type.tensor_type.elem_type = TensorProto.BFLOAT16
+        for tensor in (*graph.initializer, *_constants(graph)):
+            if tensor.data_type == TensorProto.FLOAT16:
+                values = wide.get(tensor.name, numpy_helper.to_array(tensor))
+                tensor.ClearField("int32_data")
+                tensor.data_type, tensor.raw_data = TensorProto.BFLOAT16, values.astype(bfloat16).tobytes()
+        for node in graph.node:
+            _retype_attributes(node)
+
+
+def _retype_attributes(node: NodeProto) -> None:
+    from onnx import TensorProto
+
+    for part in node.attribute:
+        if part.name in ("to", "dtype") and part.i == TensorProto.FLOAT16:
+            part.i = TensorProto.BFLOAT16
+
+
+def _constants(graph: GraphProto) -> Iterator[Any]:
+    return (part.t for node in graph.node for part in node.attribute if part.HasField("t"))
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph and those inside its nodes, such as a loop's body."""
+    yield graph
+    for node in graph.node:
+        for part in node.attribute:
+            for inner in (part.g, *part.graphs) if part.HasField("g") else part.graphs:
+                yield from _graphs(inner)

@@ -1,0 +1,174 @@
+"""From an ONNX file to a TensorRT engine on disk, and never one in another precision than its label's.
+
+Networks are strongly typed: the graph's own types are what runs, and a float32 graph gives a float32 engine without a
+word. So the parsed network's types are checked before anything is built from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from shootout.backends.common import check_options
+from shootout.backends.tensorrt_library import Library
+from shootout.contract import Precision, TensorSpec
+
+OPTIONS = ("builder_optimization_level", "compute_capability", "cuda_graph", "timing_cache")
+PRECISIONS = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16", "INT8": "int8", "FP8": "fp8", "FP4": "fp4"}
+"""TensorRT's names of types."""
+COMPUTE_LAYERS = re.compile("MATRIX_MULTIPLY|CONVOLUTION|EINSUM|ATTENTION_INPUT|MOE")
+PORTABLE = "portable"
+"""TensorRT-RTX's own choice of targets: Ampere and later consumer GPUs (8.0, 8.6, 8.9, 12.0), not Turing."""
+TYPED_AS = {Precision.FP16: "fp16", Precision.BF16: "bf16", Precision.FP32: "fp32", Precision.TF32: "fp32"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to make of an ONNX file.
+
+    Attributes:
+        inputs: the shapes that symbolic axes get.
+        current: build for the GPU of this machine; else for TensorRT-RTX's portable targets.
+        options: by name, of OPTIONS; `compute_capability` takes names such as SM86,SM120.
+    """
+
+    precision: Precision
+    inputs: tuple[TensorSpec, ...]
+    current: bool
+    options: Mapping[str, str]
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Refuse unknown options and values.
+
+    Raises:
+        ValueError: names the option, its value and what is allowed.
+    """
+    check_options(options, OPTIONS)
+    allowed = {"cuda_graph": "[01]", "builder_optimization_level": "[0-5]", "compute_capability": r"SM\d+(,SM\d+)*"}
+    for name, pattern in allowed.items():
+        if name in options and not re.fullmatch(pattern, options[name]):
+            raise ValueError(f"option {name!r} must match {pattern}, got {options[name]!r}")
+
+
+def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> dict[str, Any]:
+    """Write `engine.plan` into the folder, and the timing cache where the library keeps one.
+
+    Returns:
+        Facts for the record: counts of layers, targets, versions, warnings.
+
+    Raises:
+        RuntimeError: TensorRT can't parse or build it (in its words), or a layer isn't in the plan's precision.
+    """
+    trt = library.module
+    builder = trt.Builder(library.log)
+    network = builder.create_network(_strongly_typed(trt))
+    parser = trt.OnnxParser(network, library.log)
+    if not parser.parse_from_file(str(source)):
+        errors = [parser.get_error(index) for index in range(parser.num_errors)]
+        found = [f"{error.node_operator()} {error.node_name()!r}: {error.desc()}" for error in errors]
+        raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(found) or library.words()}")
+    counts = require_precision(network, plan.precision)
+    config = _config(library, builder, network, plan)
+    engine = builder.build_serialized_network(network, config)
+    if engine is None:
+        raise RuntimeError(f"{library.name} built no engine: {library.words()}")
+    (folder / "engine.plan").write_bytes(engine)
+    if not library.is_rtx:  # where it does nothing
+        (folder / "timing.cache").write_bytes(config.get_timing_cache().serialize())
+    return {
+        "library": library.name,
+        "version": library.version,
+        "compute_nodes_by_precision": counts,
+        "artifact_bytes": (folder / "engine.plan").stat().st_size,
+        "network_layers": network.num_layers,
+        "casts": sum(network.get_layer(index).type == trt.LayerType.CAST for index in range(network.num_layers)),
+        "compute_capabilities": _targets(library, config),
+        "builder_optimization_level": config.builder_optimization_level,
+        "warnings": list(dict.fromkeys(library.log.warnings)),
+    }
+
+
+def require_precision(network: Any, precision: Precision) -> dict[str, int]:
+    """Count the network's compute layers by precision.
+
+    Raises:
+        RuntimeError: one of them has operands or results of another type than the precision's.
+    """
+    layers = [network.get_layer(index) for index in range(network.num_layers)]
+    found = [(layer.name, _typed_as(layer)) for layer in layers if COMPUTE_LAYERS.search(layer.type.name)]
+    wrong = [f"{name!r} is {types}" for name, types in found if types != TYPED_AS[precision]]
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise RuntimeError(f"labelled {precision}, but the parsed network is not: {', '.join(wrong[:3])}{more}")
+    return {precision.value: len(found)} if found else {}
+
+
+def _typed_as(layer: Any) -> str:
+    """The types of a layer's operands and results, as one word when they agree."""
+    tensors = [layer.get_input(index) for index in range(layer.num_inputs)]
+    tensors += [layer.get_output(index) for index in range(layer.num_outputs)]
+    names = (tensor.dtype.name for tensor in tensors if tensor is not None)
+    return "+".join(sorted({PRECISIONS.get(name, name.lower()) for name in names}))
+
+
+def _config(library: Library, builder: Any, network: Any, plan: Plan) -> Any:
+    trt, options = library.module, plan.options
+    foreign = "timing_cache" if library.is_rtx else "compute_capability"
+    if foreign in options:
+        raise ValueError(f"option {foreign!r}: {library.name} has no such thing")
+    config = builder.create_builder_config()
+    tf32 = plan.precision is Precision.TF32
+    (config.set_flag if tf32 else config.clear_flag)(trt.BuilderFlag.TF32)
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # or the inspector shows no types
+    if "builder_optimization_level" in options:
+        config.builder_optimization_level = int(options["builder_optimization_level"])
+    if library.is_rtx:
+        _aim(library, config, plan)
+    else:
+        stored = Path(options["timing_cache"]).read_bytes() if "timing_cache" in options else b""
+        if not config.set_timing_cache(config.create_timing_cache(stored), ignore_mismatch=False):
+            raise ValueError(f"timing_cache {options['timing_cache']!r} is another GPU's or version's")
+    _add_profile(builder, network, config, plan.inputs)
+    return config
+
+
+def _aim(library: Library, config: Any, plan: Plan) -> None:
+    """Set TensorRT-RTX's target GPUs."""
+    known = library.module.ComputeCapability.__members__
+    default = "CURRENT" if plan.current else ""
+    names = [name for name in plan.options.get("compute_capability", default).split(",") if name]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"compute_capability {name!r}: {library.name} knows {', '.join(known)}")
+    config.num_compute_capabilities = len(names)
+    for index, name in enumerate(names):
+        config.set_compute_capability(known[name], index)
+
+
+def _targets(library: Library, config: Any) -> list[str]:
+    if not library.is_rtx:
+        return ["CURRENT"]
+    count = config.num_compute_capabilities
+    return [config.get_compute_capability(index).name for index in range(count)] or [PORTABLE]
+
+
+def _add_profile(builder: Any, network: Any, config: Any, specs: tuple[TensorSpec, ...]) -> None:
+    """Give each symbolic axis the one size that is run; a static network needs no profile."""
+    shapes = {spec.name: spec.shape for spec in specs}
+    profile = builder.create_optimization_profile()
+    tensors = [network.get_input(index) for index in range(network.num_inputs)]
+    for name in (tensor.name for tensor in tensors if -1 in tuple(tensor.shape)):
+        profile.set_shape(name, shapes[name], shapes[name], shapes[name])
+    if any(-1 in tuple(tensor.shape) for tensor in tensors):
+        config.add_optimization_profile(profile)
+
+
+def _strongly_typed(trt: ModuleType) -> int:
+    """Flags of a strongly typed network; a version that knows no other kind may have no flag for it."""
+    flag = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+    return 0 if flag is None else 1 << int(flag)

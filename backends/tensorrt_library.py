@@ -1,0 +1,94 @@
+"""Which TensorRT is here: the full one, which needs a GPU to build an engine, or TensorRT-RTX, which doesn't.
+
+They offer one API under several package names. The logger keeps what the library complains of, since its functions
+answer None or False and leave the reason in the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from shootout.errors import SkippedArm
+
+FULL = ("tensorrt", "tensorrt_bindings")
+RTX = ("tensorrt_rtx", "tensorrt_rtx_bindings")
+INSTALL_RTX = "pip install 'shootout[tensorrt-rtx]'"
+INSTALL_FULL = "pip install --extra-index-url https://pypi.nvidia.com 'shootout[tensorrt]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """An imported TensorRT, and the logger that collects its words."""
+
+    module: ModuleType
+    log: Any
+
+    @property
+    def name(self) -> str:
+        """As it is imported."""
+        return self.module.__name__
+
+    @property
+    def version(self) -> str:
+        """Its own version."""
+        return str(self.module.__version__)
+
+    @property
+    def is_rtx(self) -> bool:
+        """Whether this is TensorRT-RTX."""
+        return self.name in RTX
+
+    def runs_on(self, capability: str) -> bool:
+        """Whether it has code for a compute capability, e.g. `SM89`; the full one is not asked."""
+        return not self.is_rtx or capability in self.module.ComputeCapability.__members__
+
+    def words(self) -> str:
+        """The errors it logged since it was opened, each once."""
+        return "; ".join(dict.fromkeys(self.log.errors)) or "it gave no reason"
+
+
+def open_library(*, gpu: bool) -> Library:
+    """Import TensorRT: the full one first where there is a GPU, TensorRT-RTX first where only that can build.
+
+    Raises:
+        SkippedArm: none is installed.
+    """
+    for name in (*FULL, *RTX) if gpu else (*RTX, *FULL):
+        try:
+            return reopen(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+    raise SkippedArm(
+        "TensorRT is not installed (neither tensorrt nor tensorrt_rtx)", INSTALL_FULL if gpu else INSTALL_RTX
+    )
+
+
+def reopen(name: str) -> Library:
+    """Import the TensorRT that is called `name`, one of FULL and RTX; each has a log of its own."""
+    module = import_module(name)
+    return Library(module, _logger(module))
+
+
+def _logger(trt: Any) -> Any:
+    serious = (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR)
+
+    class Logger(trt.ILogger):  # type: ignore[misc] # its base is known at run time only
+        """Keeps errors for the exception that follows, and warnings for the record."""
+
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+            self.warnings: list[str] = []
+
+        def log(self, severity: Any, message: str) -> None:
+            """Called by TensorRT for every line, from any of its threads."""
+            if severity in serious:
+                self.errors.append(message)
+            elif severity == trt.ILogger.WARNING:
+                self.warnings.append(message)
+
+    return Logger()

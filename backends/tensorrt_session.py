@@ -1,0 +1,157 @@
+"""TensorRT's run path: its own stream, one context and one set of addresses per slot, an optional CUDA graph.
+
+A context keeps the addresses it was given, so each slot has one: a call then only enqueues. Contexts share the
+engine's weights; each has activation memory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shootout.backends.common import check_inputs, widen
+from shootout.backends.cuda_memory import DEVICE, Buffer, Cuda, device_name
+from shootout.backends.tensorrt_library import Library
+from shootout.backends.tensorrt_runtime import Engine
+from shootout.contract import Arrays, Executed, TensorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a session is made from.
+
+    Attributes:
+        plan: the engine's bytes.
+        kernels: TensorRT-RTX's compiled kernels, empty where there are none.
+        tf32: whether the engine may round float32 operands.
+        graph: replay a CUDA graph instead of enqueueing.
+    """
+
+    plan: bytes
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    kernels: bytes = b""
+    tf32: bool = False
+    graph: bool = False
+
+
+@dataclass(slots=True)
+class Slot:
+    """One context with buffers at fixed addresses; `launch` is set when it was first staged."""
+
+    context: Any
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    launch: Callable[[], Any] | None = None
+
+
+class TensorRtSession:
+    """An engine on the GPU."""
+
+    def __init__(self, library: Library, setup: Setup) -> None:
+        """Load the engine and open a stream.
+
+        Raises:
+            RuntimeError: TensorRT or CUDA refuses; or the engine's tensors aren't the model's.
+        """
+        self._library, self._setup = library, setup
+        self._engine: Engine | None = Engine(library, setup.plan, setup.kernels)
+        _require_tensors(self._engine, (*setup.inputs, *setup.outputs))
+        self._cuda = Cuda()
+        self._slots: dict[int, Slot] = {}
+        self._pending = False
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The engine's layers from its own inspector, and the GPU as CUDA names it."""
+        assert self._engine, "read before close"
+        return Executed(
+            library=self._library.name,
+            version=self._library.version,
+            device=f"cuda:{DEVICE} ({device_name()})",
+            threads=None,
+            compute_nodes_by_precision=self._engine.compute_layers(tf32=self._setup.tf32),
+            artifact_bytes=len(self._setup.plan),
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Slot:
+        """Queue the copies to the slot's buffers; the first time, also its context and CUDA graph."""
+        check_inputs(self._setup.inputs, inputs)
+        handle = self._slots.get(slot) or self._new_slot(slot)
+        if self._pending:  # an earlier copy may still read the page-locked buffers
+            self.synchronize()
+        for buffer in handle.inputs:
+            self._cuda.upload(buffer, inputs[buffer.name])
+        self._pending = True
+        if handle.launch is None:
+            handle.launch = self._launcher(handle.context)
+        return handle
+
+    def execute(self, staged: Slot) -> Slot:
+        """Queue the model on the stream."""
+        staged.launch()  # type: ignore[misc] # staged, so it is set
+        return staged
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self._cuda.synchronize()
+        self._pending = False
+
+    def fetch(self, raw: Slot) -> Arrays:
+        """Copies of the slot's outputs; the copy is queued behind the run and waited for."""
+        for buffer in raw.outputs:
+            self._cuda.download(buffer)
+        self.synchronize()
+        return {buffer.name: widen(np.copy(buffer.host)) for buffer in raw.outputs}
+
+    def kernels(self) -> bytes:
+        """What TensorRT-RTX compiled for this GPU so far; empty for the full TensorRT."""
+        assert self._engine, "read before close"
+        return self._engine.kernels()
+
+    def close(self) -> None:
+        """Free graphs, buffers and the stream, then the contexts and the engine."""
+        if self._engine is None:
+            return
+        self._cuda.synchronize()
+        self._cuda.close()
+        for slot in self._slots.values():
+            slot.context = slot.launch = None
+        self._slots.clear()
+        self._engine = None
+
+    def _new_slot(self, number: int) -> Slot:
+        assert self._engine, "staged after close"
+        context = self._engine.context()
+        inputs = tuple(self._cuda.buffer(spec) for spec in self._setup.inputs)
+        outputs = tuple(self._cuda.buffer(spec) for spec in self._setup.outputs)
+        done = [context.set_input_shape(spec.name, spec.shape) for spec in self._setup.inputs]
+        done += [context.set_tensor_address(one.name, one.device_address) for one in (*inputs, *outputs)]
+        if not all(done):
+            raise RuntimeError(f"{self._library.name} refuses a tensor's shape or address: {self._library.words()}")
+        self._slots[number] = Slot(context, inputs, outputs)
+        return self._slots[number]
+
+    def _launcher(self, context: Any) -> Callable[[], Any]:
+        """What `execute` calls. A graph is captured after one plain run, in which TensorRT settles its set-up."""
+        run, stream, library = context.execute_async_v3, self._cuda.stream, self._library
+
+        def enqueue() -> None:
+            if not run(stream):
+                raise RuntimeError(f"{library.name} could not run: {library.words()}")
+
+        if not self._setup.graph:
+            return enqueue
+        enqueue()
+        self.synchronize()
+        return self._cuda.capture(enqueue)
+
+
+def _require_tensors(engine: Engine, specs: tuple[TensorSpec, ...]) -> None:
+    found, wanted = engine.dtypes(), {spec.name: spec.dtype for spec in specs}
+    if found != wanted:
+        raise RuntimeError(f"the engine's inputs and outputs are {found}, the model's {wanted}")

@@ -1,0 +1,159 @@
+"""What the adapters on PyTorch share: threads and flags, the module with its weights, a session over any callable.
+
+One policy for float32 products on every device: IEEE unless the target says tf32. Torch's own default differs between
+products and convolutions on CUDA, and on some CPUs it may be told to round them to bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from shootout.backends.common import check_inputs, require_device
+from shootout.backends.torch_trace import float32_flags
+from shootout.contract import Arm, Arrays, Device, Executed, Precision
+from shootout.errors import SkippedArm
+
+if TYPE_CHECKING:
+    import torch
+
+    from shootout.bundle import ModelBundle
+
+DTYPES = {Precision.FP32: "float32", Precision.TF32: "float32", Precision.BF16: "bfloat16", Precision.FP16: "float16"}
+TARGETS = frozenset(
+    [(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)]
+    + [(Device.CUDA, precision) for precision in DTYPES]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The part of `Executed` that only the adapter knows."""
+
+    compute_nodes_by_precision: Mapping[str, int]
+    artifact_bytes: int
+    fallbacks: tuple[str, ...] = ()
+
+
+class TorchSession:
+    """A callable on one device. CPU inputs of its dtype are used in place; the others are converted while staging."""
+
+    def __init__(
+        self,
+        run: Callable[..., torch.Tensor],
+        arm: Arm,
+        bundle: ModelBundle,
+        account: Callable[[list[torch.Tensor]], Account],
+    ) -> None:
+        """`account` gets one staged input set, after a call on it, when `executed` is first read."""
+        import torch
+
+        self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
+        self._device, self._dtype = arm.target.device, dtype_of(arm)
+        self._output = bundle.outputs[0].name
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The adapter's own account, beside the device of a real output and torch's own thread count."""
+        staged = self.stage(self._bundle.input_buffers()[0], 0)
+        device = str(self.execute(staged).device)
+        account = self._account(staged)
+        return Executed(
+            library="torch",
+            version=self._torch.__version__,
+            device=device,
+            threads=self._torch.get_num_threads(),
+            compute_nodes_by_precision=account.compute_nodes_by_precision,
+            fallbacks=account.fallbacks,
+            artifact_bytes=account.artifact_bytes,
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
+        """Tensors on the device, in the model's input order; floats in the arm's dtype."""
+        check_inputs(self._bundle.inputs, inputs)
+        return [self._to_device(self._torch.from_numpy(inputs[spec.name])) for spec in self._bundle.inputs]
+
+    def execute(self, staged: list[torch.Tensor]) -> torch.Tensor:
+        """Call it; on CUDA this only queues its kernels."""
+        with self._torch.inference_mode():
+            return self._run(*staged)
+
+    def synchronize(self) -> None:
+        """Wait for the device's queue."""
+        if self._device is Device.CUDA:
+            self._torch.cuda.synchronize()
+
+    def fetch(self, raw: torch.Tensor) -> Arrays:
+        """The output on the host; every call made a new tensor, so it is the caller's."""
+        wide = raw.float() if raw.dtype in (self._torch.float16, self._torch.bfloat16) else raw
+        return {self._output: wide.cpu().numpy()}
+
+    def close(self) -> None:
+        """Drop what holds the weights."""
+        self.__dict__.pop("_run", None)
+        self.__dict__.pop("_account", None)
+
+    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._device, self._dtype) if tensor.is_floating_point() else tensor.to(self._device)
+
+
+def dtype_of(arm: Arm) -> torch.dtype:
+    """The dtype of the arm's weights and float inputs."""
+    import torch
+
+    dtype: torch.dtype = getattr(torch, DTYPES[arm.target.precision])
+    return dtype
+
+
+def configure(arm: Arm) -> None:
+    """Set the process's threads and float32 flags to what the arm asks for."""
+    import torch
+
+    torch.set_num_threads(arm.threads)
+    if torch.get_num_interop_threads() != 1:
+        torch.set_num_interop_threads(1)
+    policy = "tf32" if arm.target.precision is Precision.TF32 else "ieee"
+    for flag in float32_flags(arm.target.device).values():
+        flag.fp32_precision = policy
+
+
+def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
+    """The module with its weights, for inference, on the arm's device and in its dtype."""
+    import torch
+
+    from shootout import models
+
+    module = models.get(bundle.model).module(bundle.parameters)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in bundle.weights().items()})
+    return module.eval().requires_grad_(False).to(arm.target.device, dtype_of(arm))
+
+
+def example_of(bundle: ModelBundle, arm: Arm) -> tuple[torch.Tensor, ...]:
+    """One input set as the arm's sessions stage it, for a compiler to look at."""
+    import torch
+
+    tensors = [torch.from_numpy(bundle.input_buffers()[0][spec.name]) for spec in bundle.inputs]
+    floats = dtype_of(arm)
+    return tuple(one.to(arm.target.device, floats if one.is_floating_point() else one.dtype) for one in tensors)
+
+
+def weight_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of all these tensors."""
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def require_torch(device: Device) -> str:
+    """Torch's version, once it is sure that torch can use the device.
+
+    Raises:
+        SkippedArm: it can't; with the reason and the fix.
+    """
+    require_device(device, Device)
+    import torch
+
+    if device is Device.CUDA and not torch.cuda.is_available():
+        kind = f"built for CUDA {torch.version.cuda}, which this driver can't run" if torch.version.cuda else "CPU-only"
+        raise SkippedArm(f"torch {torch.__version__} is {kind}", "pip install --force-reinstall torch (a CUDA build)")
+    return torch.__version__

@@ -1,0 +1,53 @@
+"""What Inductor needs beside torch: a C++ compiler that works, and Python's headers.
+
+Asked without Inductor itself: importing it takes 2 s and compiling one ReLU 8 s, too long for a question that comes
+before every run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from shootout.errors import SkippedArm
+
+SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
+TIMEOUT_S = 60
+
+
+def require_toolchain() -> None:
+    """Compile and link a few lines, as Inductor will.
+
+    Raises:
+        SkippedArm: what is missing, and the command that installs it.
+    """
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    if not headers.exists():
+        raise SkippedArm(f"torch.compile needs Python's headers, and {headers} is missing", "apt install python3-dev")
+    compiler = os.environ.get("CXX", "g++")
+    fix = "apt install g++, or set CXX to a compiler"
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-x",
+            "c++",
+            "-",
+            "-I",
+            str(headers.parent),
+            "-o",
+            f"{folder}/probe.so",
+        ]
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own compiler
+                command, input=SOURCE, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+        except OSError:
+            raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} doesn't run", fix) from None
+    if done.returncode:
+        words = " | ".join(done.stderr.split("\n")[:2])
+        raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} failed: {words}", fix)

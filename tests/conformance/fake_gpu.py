@@ -1,0 +1,179 @@
+"""A GPU made of host memory: a stream that does nothing until it is waited for, and a TensorRT that doubles its input.
+
+Since every copy and run is put off until then, a fetch that doesn't wait, or an input buffer that is reused too early,
+gives wrong numbers here and not only on a bad day.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+SIZE = 4
+OK, FAILED = 0, 700
+
+
+class FakeCuda:
+    """The part of `cuda.bindings.runtime` that is used. `calls` are the names of functions, in order."""
+
+    cudaError_t = SimpleNamespace(cudaSuccess=OK)  # noqa: N815 - CUDA's own names, here and below
+    cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2)  # noqa: N815
+    cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)  # noqa: N815
+    cudaDeviceAttr = SimpleNamespace(cudaDevAttrComputeCapabilityMajor=8, cudaDevAttrComputeCapabilityMinor=9)  # noqa: N815
+    cudaStreamNonBlocking, cudaHostAllocDefault = 1, 0  # noqa: N815
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.memory: dict[int, Any] = {}
+        self.stream: int | None = None
+        self.queue: list[Callable[[], None]] = []
+        self.recording: list[Callable[[], None]] | None = None
+        self.open: list[str] = []
+        self.fails_with = OK
+
+    def put(self, work: Callable[[], None]) -> None:
+        (self.queue if self.recording is None else self.recording).append(work)
+
+    def cudaGetDeviceCount(self) -> tuple[int, int]:  # noqa: N802
+        return OK, 1
+
+    def cudaDeviceGetAttribute(self, attribute: int, device: int) -> tuple[int, int]:  # noqa: N802
+        return OK, attribute
+
+    def cudaGetDeviceProperties(self, device: int) -> tuple[int, Any]:  # noqa: N802
+        return OK, SimpleNamespace(name=b"Fake RTX\0\0")
+
+    def cudaGetErrorString(self, error: int) -> tuple[int, bytes]:  # noqa: N802
+        return OK, b"an illegal memory access"
+
+    def cudaStreamCreateWithFlags(self, flags: int) -> tuple[int, int]:  # noqa: N802
+        assert flags == self.cudaStreamNonBlocking, "a stream that doesn't wait for the default one"
+        self.stream = 5
+        return self._opened("stream", self.stream)
+
+    def cudaMalloc(self, size: int) -> tuple[int, int]:  # noqa: N802
+        return self._opened("device", self._allocated(size))
+
+    def cudaHostAlloc(self, size: int, flags: int) -> tuple[int, int]:  # noqa: N802
+        return self._opened("host", self._allocated(size))
+
+    def cudaMemcpyAsync(self, target: int, source: int, size: int, kind: int, stream: int) -> tuple[int]:  # noqa: N802
+        assert stream == self.stream
+        self.calls.append("upload" if kind == 1 else "download")
+        self.put(lambda: ctypes.memmove(target, source, size))  # type: ignore[arg-type, return-value]
+        return (OK,)
+
+    def cudaStreamSynchronize(self, stream: int) -> tuple[int]:  # noqa: N802
+        assert stream == self.stream
+        self.calls.append("synchronize")
+        while self.queue:
+            self.queue.pop(0)()
+        return (self.fails_with,)
+
+    def cudaStreamBeginCapture(self, stream: int, mode: int) -> tuple[int]:  # noqa: N802
+        assert not self.queue, "something is still on the stream"
+        self.recording = []
+        self.calls.append("capture")
+        return (OK,)
+
+    def cudaStreamEndCapture(self, stream: int) -> tuple[int, Any]:  # noqa: N802
+        recorded, self.recording = self.recording, None
+        return self._opened("graph", recorded)
+
+    def cudaGraphInstantiate(self, graph: Any, flags: int) -> tuple[int, Any]:  # noqa: N802
+        return self._opened("executable", graph)
+
+    def cudaGraphLaunch(self, graph: list[Callable[[], None]], stream: int) -> tuple[int]:  # noqa: N802
+        assert stream == self.stream
+        self.calls.append("launch")
+        self.queue += graph
+        return (OK,)
+
+    def __getattr__(self, name: str) -> Callable[[Any], tuple[int]]:
+        kinds = {
+            "cudaStreamDestroy": "stream",
+            "cudaFree": "device",
+            "cudaFreeHost": "host",
+            "cudaGraphDestroy": "graph",
+            "cudaGraphExecDestroy": "executable",
+        }
+        return lambda handle: (self.open.remove(kinds[name]) or OK,)  # type: ignore[func-returns-value]
+
+    def _opened(self, kind: str, handle: Any) -> tuple[int, Any]:
+        self.open.append(kind)
+        return OK, handle
+
+    def _allocated(self, size: int) -> int:
+        block = ctypes.create_string_buffer(size)
+        self.memory[ctypes.addressof(block)] = block
+        return ctypes.addressof(block)
+
+
+class FakeContext:
+    """An execution context of a model that doubles its input."""
+
+    def __init__(self, gpu: FakeCuda, config: Any) -> None:
+        self.gpu, self.config = gpu, config
+        self.addresses: dict[str, int] = {}
+        self.works = True
+
+    def set_input_shape(self, name: str, shape: Sequence[int]) -> bool:
+        return name == "x"
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        assert name not in self.addresses, "an address is set once"
+        self.addresses[name] = address
+        return address in self.gpu.memory
+
+    def execute_async_v3(self, stream: int) -> bool:
+        assert stream == self.gpu.stream, "not its own stream"
+        self.gpu.calls.append("execute")
+        self.gpu.put(self._run)
+        return self.works
+
+    def _run(self) -> None:
+        x, y = (np.ndarray((SIZE,), np.float32, self.gpu.memory[self.addresses[name]]) for name in "xy")
+        np.multiply(x, 2, out=y)
+
+
+class FakeTensorRt:
+    """The part of TensorRT-RTX that a session uses; `contexts` are those made."""
+
+    __name__, __version__ = "tensorrt_rtx", "0.0"
+    ComputeCapability = SimpleNamespace(__members__={"CURRENT": 1, "SM89": 89})
+    DynamicShapesKernelSpecializationStrategy = SimpleNamespace(EAGER="eager")
+    LayerInformationFormat = SimpleNamespace(JSON="json")
+
+    def __init__(self, gpu: FakeCuda, told: str, dtype: type = np.float32) -> None:
+        self.gpu, self.told, self.dtype = gpu, told, dtype
+        self.contexts: list[FakeContext] = []
+        self.kernels: list[bytes] = []
+
+    def Runtime(self, log: Any) -> Any:  # noqa: N802
+        return SimpleNamespace(deserialize_cuda_engine=lambda plan: self._engine() if plan else None)
+
+    def nptype(self, dtype: type) -> type:
+        return dtype
+
+    def _engine(self) -> Any:
+        return SimpleNamespace(
+            num_io_tensors=2,
+            get_tensor_name="xy".__getitem__,
+            get_tensor_dtype=lambda name: self.dtype,
+            create_runtime_config=lambda: SimpleNamespace(
+                create_runtime_cache=self._cache, set_runtime_cache=lambda cache: True
+            ),
+            create_execution_context=self._context,
+            create_engine_inspector=lambda: SimpleNamespace(get_engine_information=lambda form: self.told),
+        )
+
+    def _context(self, runtime_config: Any = None) -> FakeContext:
+        self.contexts.append(FakeContext(self.gpu, runtime_config))
+        return self.contexts[-1]
+
+    def _cache(self) -> Any:
+        return SimpleNamespace(serialize=lambda: b"compiled", deserialize=self.kernels.append)
