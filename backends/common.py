@@ -42,7 +42,7 @@ def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:
     """
     for spec in specs:
         array = inputs.get(spec.name)
-        if array is None or not spec.matches(array):
+        if array is None or not spec.matches(array):  # the hot path of every call: no more than this
             got = f"{array.dtype}{list(array.shape)}" if array is not None else f"only {sorted(inputs)}"
             raise ValueError(f"input {spec.name!r}: expected {spec.dtype}{list(spec.shape)}, got {got}")
     if len(inputs) != len(specs):

@@ -103,7 +103,7 @@ class JaxSession:
         return staged
 
     def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Call the executable; JAX returns before the result is there, also on the CPU."""
+        """Call the executable; on CUDA, JAX returns before the result is there."""
         result: tuple[Any, ...] = self._run(self._weights, staged)
         self._result = result
         return result

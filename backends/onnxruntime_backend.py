@@ -111,7 +111,8 @@ class OnnxRuntimeSession:
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
         for name, update in handle.updates:
-            update(np.ascontiguousarray(inputs[name]))
+            array = inputs[name]
+            update(array if array.flags.c_contiguous else np.ascontiguousarray(array))
         return handle
 
     def execute(self, staged: Slot) -> Slot:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from shootout.backends.common import check_inputs, require_device
 from shootout.backends.torch_trace import float32_flags
 from shootout.contract import Arm, Arrays, Device, Executed, Precision
@@ -52,7 +54,11 @@ class TorchSession:
 
         self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
         self._device, self._dtype = arm.target.device, dtype_of(arm)
-        self._output = bundle.outputs[0].name
+        self._inputs, self._output = bundle.inputs, bundle.outputs[0].name
+        floats = {getattr(torch, spec.dtype) for spec in self._inputs if np.dtype(spec.dtype).kind == "f"}
+        # Settled once: each of these steps would cost as much in every call as wrapping the array does.
+        self._in_place = self._device is Device.CPU and floats <= {self._dtype}
+        self._as_is = self._device is Device.CPU and self._dtype not in (torch.float16, torch.bfloat16)
 
     @cached_property
     def executed(self) -> Executed:
@@ -72,8 +78,11 @@ class TorchSession:
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
         """Tensors on the device, in the model's input order; floats in the arm's dtype."""
-        check_inputs(self._bundle.inputs, inputs)
-        return [self._to_device(self._torch.from_numpy(inputs[spec.name])) for spec in self._bundle.inputs]
+        check_inputs(self._inputs, inputs)
+        from_numpy = self._torch.from_numpy
+        if self._in_place:
+            return [from_numpy(inputs[spec.name]) for spec in self._inputs]
+        return [self._to_device(from_numpy(inputs[spec.name])) for spec in self._inputs]
 
     def execute(self, staged: list[torch.Tensor]) -> torch.Tensor:
         """Call it; on CUDA this only queues its kernels."""
@@ -87,6 +96,8 @@ class TorchSession:
 
     def fetch(self, raw: torch.Tensor) -> Arrays:
         """The output on the host; every call made a new tensor, so it is the caller's."""
+        if self._as_is:
+            return {self._output: raw.numpy()}
         wide = raw.float() if raw.dtype in (self._torch.float16, self._torch.bfloat16) else raw
         return {self._output: wide.cpu().numpy()}
 

@@ -42,8 +42,8 @@ STEAL_SHARE = 0.01
 PSI_SHARE = 0.10
 CANARY_SLOWDOWN = 1.05
 CANARY_READINGS = 25
-CANARY_CHANCES = 300
-"""A turn waits for a calm moment as long as so many canaries take, about 0.1 s; then the disturbance lasts."""
+CANARY_CHANCES = 1_000
+"""A turn waits for a calm moment as long as so many canaries take, about 0.4 s; then the disturbance lasts."""
 
 INPUT_BUFFERS = 8
 FIDELITY_MARGIN = 4.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,6 +50,10 @@ class Artifact(StrEnum):
     NONE = "none"  # the backend ignores the model (the spin backend)
 
 
+_dtype = cache(np.dtype)
+"""Each call checks its inputs, and looking a dtype up by name takes longer than the rest of the check."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
     """Name, shape (no symbolic axes) and NumPy dtype name of one input or output."""
@@ -59,7 +64,7 @@ class TensorSpec:
 
     def matches(self, array: Array) -> bool:
         """Whether `array` has this shape and dtype."""
-        return array.shape == self.shape and array.dtype == np.dtype(self.dtype)
+        return array.shape == self.shape and array.dtype == _dtype(self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -181,6 +182,13 @@ class BuildsOnly(Well):
         raise AssertionError("an arm that can't run is never loaded")
 
 
+class Litters(Well):
+    """Leaves a temporary file behind, as a compiler does that is killed."""
+
+    def begin(self, session: NumpySession) -> None:
+        Path(tempfile.gettempdir(), "litter").touch()
+
+
 class Starts(Well):
     """Starts a process of its own, as compilers do."""
 
@@ -212,5 +220,5 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
 def installed(folder: Path) -> Path:
     """A folder for PYTHONPATH that makes all of them known, `well` and `starts` too."""
     classes: dict[str, Callable[..., Any]] = {name: adapter for name, (adapter, _) in FAULTS.items()}
-    classes |= {"well": Well, "starts": Starts, "builds-only": BuildsOnly}
+    classes |= {"well": Well, "starts": Starts, "builds-only": BuildsOnly, "litters": Litters}
     return install(folder, "shootout-misbehaving", {name: f"misbehaving:{c.__name__}" for name, c in classes.items()})

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,3 +152,14 @@ def test_workers_die_with_a_killed_parent_held_or_not(tmp_path: Path):
         parent.kill()
         parent.wait()
         until(lambda: not any(map(state, workers)))
+
+
+def test_a_killed_worker_leaves_no_temporary_files(path: str, bundle: ModelBundle, tmp_path: Path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(scratch))
+        with worker(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as started:
+            started.ask("load", 60, built=built(bundle, "litters", tmp_path))
+            assert [file.name for file in scratch.rglob("litter*")] == ["litter"]
+    assert list(scratch.iterdir()) == []

@@ -27,7 +27,7 @@ from shootout.measure import Stopwatch
 from shootout.placement import place
 from shootout.process import on_cpus
 
-from . import generations, handoff, known, live_drills, onnx_cases, parity, simulate, verdicts
+from . import generations, handoff, known, live_drills, onnx_cases, order, parity, simulate, verdicts
 from .common import Bench, Table, Tables, say
 
 SCHEMA = 1
@@ -49,6 +49,7 @@ SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
     "handoff": handoff.figures,
     "generations": generations.figures,
     "parity": parity.figures,
+    "order": order.figures,
     "verdicts": verdicts.figures,
     "drills": live_drills.figures,
     "onnx": _onnx,
@@ -86,6 +87,7 @@ def _section(bench: Bench, name: str) -> dict[str, Any]:
         with nullcontext() if name in WHOLE_RUNS else _alone(bench, name), Stopwatch() as watch:
             tables = SECTIONS[name](bench)
         wall_s = watch.seconds
+        error = next((row["failed"] for rows in tables.values() for row in rows if row.get("failed")), None)
     except Exception as fault:
         traceback.print_exc()
         error = f"{type(fault).__name__}: {fault}".replace(str(bench.folder), "")
@@ -140,6 +142,7 @@ def main() -> int:
         return error.exit_code
     with tempfile.TemporaryDirectory(prefix="shootout-bench-") as folder:
         os.environ.setdefault("SHOOTOUT_CACHE", f"{folder}/cache")
+        os.environ["TMPDIR"] = folder  # what killed processes leave behind goes away with it
         bench = Bench(quick=options.quick, placement=place(None), folder=Path(folder), seed=options.seed)
         facts = {
             "schema": SCHEMA,

@@ -11,28 +11,44 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from shootout import cache, environment, models, referee
+from shootout.cells import describe
 from shootout.conductor import play
-from shootout.contract import Arm, Array, Built, Target, Value
+from shootout.contract import Arm, Array, Built, Value
+from shootout.errors import ArmFailed, SkippedArm
 from shootout.export import obtain
 from shootout.measure import Stopwatch
 from shootout.messages import Scope
 from shootout.noise import NoiseMeter
 from shootout.placement import Placement
 from shootout.player import LiveStage, LiveWatch
-from shootout.prepare import Workshop
+from shootout.prepare import BuiltArm, Workshop
 from shootout.race import block_medians
-from shootout.stage import Generation, Notes, Performance, Player, Stage
+from shootout.stage import Generation, Notes, Performance, Player, Setback, Stage
+from shootout.target import parse_targets
 
+T = TypeVar("T")
 Table = list[dict[str, Any]]
 Tables = dict[str, Table]
 """Title → rows; a row is column → value, units in the column's name."""
 TOY = "residual_mlp"
-BACKENDS = ("numpy", "torch-eager", "onnxruntime")
+TARGETS = (
+    "numpy",
+    "torch-eager",
+    "torch-compile",
+    "torch-compile+aoti",
+    "torchscript",
+    "jax-jit",
+    "onnxruntime",
+    "openvino",
+    "openvino:cpu:bf16",
+    "openvino:cpu:int8",
+)
+"""Every CPU arm of the default study."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +73,18 @@ class Bench:
         """A generator of its own for whoever is called `name`."""
         return random.Random(f"{self.seed} {name}")
 
-    def arm(self, backend: str, model: str = TOY, parameters: Mapping[str, Value] | None = None, **fields: Any) -> Arm:
-        """An arm of `backend`, the model's parameters complete."""
+    def arm(self, target: str, model: str = TOY, parameters: Mapping[str, Value] | None = None, **fields: Any) -> Arm:
+        """An arm of `target`, as people write it; the model's parameters complete."""
         complete = models.get(model).check(parameters or {})
         fields = {"threads": self.placement.threads, **fields}
-        return Arm(target=Target(backend=backend), model=model, parameters=complete, **fields)
+        return Arm(target=parse_targets(target, describe)[0], model=model, parameters=complete, **fields)
 
     def built(self, arm: Arm) -> Built:
-        """The arm's artifact, exported and built as a run does it (without the permutation probe)."""
+        """The arm's artifact; see `prepared`."""
+        return self.prepared(arm).built
+
+    def prepared(self, arm: Arm) -> BuiltArm:
+        """The arm's artifact, exported and built as a run does it (without the permutation probe), and what it took."""
         workshop = Workshop(
             cache=cache.root(),
             placement=self.placement,
@@ -73,7 +93,7 @@ class Bench:
             logs=self.folder / "logs",
         )
         bundle = obtain(arm.model, arm.parameters, arm.batch)
-        return workshop.prepare(arm, bundle, environment.libraries().get(arm.target.backend, "")).built
+        return workshop.prepare(arm, bundle, environment.libraries().get(arm.target.backend, ""))
 
     def stage(self, built: Sequence[Built]) -> LiveStage:
         """A stage for these artifacts; their arms' labels must differ."""
@@ -85,6 +105,16 @@ class Bench:
 def say(text: str) -> None:
     """Progress, on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def attempt(step: Callable[[], T]) -> tuple[T | None, dict[str, str]]:
+    """What `step` brings, or a row's `skipped` or `failed` column: one arm must not cost the others their figures."""
+    try:
+        return step(), {}
+    except SkippedArm as skip:
+        return None, {"skipped": skip.reason}
+    except (ArmFailed, RuntimeError) as fault:
+        return None, {"failed": str(fault)}
 
 
 def copies(built: Built, count: int) -> list[Built]:
@@ -161,17 +191,26 @@ class TimedStage:
         return cast("Player", TimedPlayer(spawn(arm, generation, padding), self.ledger))
 
 
-def generation(index: int, arms: Sequence[Arm], stage: Stage, eye: Disturbances, rng: random.Random) -> Generation:
-    """One generation by the conductor; an arm that fails ends the section.
+def generation(
+    index: int,
+    arms: Sequence[Arm],
+    stage: Stage,
+    eye: Disturbances,
+    rng: random.Random,
+    setback: Callable[[Setback], None] | None = None,
+) -> Generation:
+    """One generation by the conductor.
+
+    Args:
+        setback: hears of an arm that fails, and the others go on; without it, such an arm ends the section.
 
     Raises:
         RuntimeError: with the arm's last words.
     """
-    faults: list[str] = []
-    notes = Notes(say=lambda _: None, setback=lambda found: faults.append(f"{found.arm.label}: {found.reason}"))
-    found = play(index, arms, stage, eye, rng, notes)
+    faults: list[Setback] = []
+    found = play(index, arms, stage, eye, rng, Notes(say=lambda _: None, setback=setback or faults.append))
     if faults:
-        raise RuntimeError("; ".join(faults))
+        raise RuntimeError("; ".join(f"{fault.arm.label}: {fault.reason}" for fault in faults))
     return found
 
 

@@ -5,6 +5,8 @@ The SD between generations is what power follows from, so every other figure ref
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,18 @@ from shootout.constants import ALPHA
 from shootout.floor import bias_floor
 from shootout.measure import Stopwatch
 from shootout.messages import Scope
+from shootout.stage import Performance
 from shootout.verdicts import compare
 
 from .common import (
-    BACKENDS,
+    TARGETS,
     Bench,
+    Disturbances,
     Ledger,
+    Table,
     Tables,
     TimedStage,
+    attempt,
     copies,
     generation,
     log_ratio,
@@ -32,52 +38,75 @@ from .common import (
 
 
 def figures(bench: Bench) -> Tables:
-    """Each backend against itself on the toy model."""
-    found = [_backend(bench, name) for name in BACKENDS]
+    """Each arm against itself on the toy model."""
+    spread: Table = []
+    start: Table = []
+    parts: Table = []
+    for target in TARGETS:
+        found, why = attempt(partial(_arm, bench, target))
+        spread += found["spread"] if found else [{"arm": target, **why}]
+        start.append(found["start"] if found else {"arm": target, **why})
+        parts.append(found["split"] if found else {"arm": target, **why})
     return {
-        "an arm against itself, toy model": [row for one in found for row in one["spread"]],
-        "start-up, toy model": [one["start"] for one in found],
-        "wall clock of a generation of two arms, toy model (seconds)": [one["split"] for one in found],
+        "an arm against itself, toy model": spread,
+        "build and start-up, toy model": start,
+        "wall clock of a generation of two arms, toy model (seconds)": parts,
     }
 
 
-def _backend(bench: Bench, name: str) -> dict[str, Any]:
-    count = bench.size(20, 2)
-    built = copies(bench.built(bench.arm(name)), 2)
-    ledger, eye, rng = Ledger(), watch(bench.placement), bench.rng(f"generations {name}")
+def _arm(bench: Bench, target: str) -> dict[str, Any]:
+    say(f"  {target}: building")
+    prepared, count = bench.prepared(bench.arm(target)), bench.size(10, 2)
+    built = copies(prepared.built, 2)
+    ledger, eye, rng = Ledger(), watch(bench.placement), bench.rng(f"generations {target}")
     stage = TimedStage(bench.stage(built), ledger)
-    x: dict[Scope, list[float]] = {scope: [] for scope in Scope}
-    load_s, first_s, warm_calls, times_us, timed = [], [], [], [], 0.0
+    played = []
     with Stopwatch() as wall:
         for index in range(count):
-            say(f"  {name}: generation {index + 1}/{count}")
-            played = generation(index, [one.arm for one in built], stage, eye, rng).performances
-            for scope in Scope:
-                first, second = (medians(played, scope)[one.arm.label] for one in built)
-                x[scope].append(log_ratio(second, first))
-            times_us += [float(np.median(values)) / 1e3 for values in medians(played, Scope.END_TO_END).values()]
-            load_s += [one.loaded.load_s for one in played]
-            first_s += [one.loaded.first_call_s for one in played]
-            warm_calls += [one.warm_up.calls for one in played]
-            timed += timed_s(played)
+            say(f"  {target}: generation {index + 1}/{count}")
+            played.append(generation(index, [one.arm for one in built], stage, eye, rng).performances)
+    every = [one for performances in played for one in performances]
     return {
-        "spread": [_spread(name, scope, values, eye.share) for scope, values in x.items()],
-        "start": {
-            "backend": name,
-            "end_to_end_us": float(np.median(times_us)),
-            "load_s": float(np.median(load_s)),
-            "first_call_s": float(np.median(first_s)),
-            "warm_up_calls": float(np.median(warm_calls)),
-            "processes": len(load_s),
-        },
-        "split": {"backend": name, **split(ledger, wall.seconds, timed, count)},
+        "spread": [_spread(target, scope, _log_ratios(played, scope), eye) for scope in Scope],
+        "start": {"arm": target, "build_s": prepared.build_s, **_start(every)},
+        "split": {"arm": target, **split(ledger, wall.seconds, every, count), "generations": count},
     }
 
 
-def _spread(name: str, scope: Scope, values: list[float], disturbed: float) -> dict[str, Any]:
+def _log_ratios(played: Sequence[Sequence[Performance]], scope: Scope) -> list[float]:
+    """Each generation's x of the second copy against the first."""
+    found = []
+    for performances in played:
+        by_label = medians(performances, scope)
+        first, second = (by_label[label] for label in sorted(by_label))
+        found.append(log_ratio(second, first))
+    return found
+
+
+def _start(played: Sequence[Performance]) -> dict[str, Any]:
+    """What a process needs before its first timed call, medians over processes."""
+
+    def median(values: list[float]) -> float:
+        return float(np.median(values))
+
+    return {
+        "artifact_mb": played[0].verified.executed.artifact_bytes / 1e6,
+        "load_s": median([one.loaded.load_s for one in played]),
+        "first_call_s": median([one.loaded.first_call_s for one in played]),
+        "peak_rss_mb": median([one.peak_rss_bytes / 1e6 for one in played]),
+        "os_threads": median([one.loaded.os_threads for one in played]),
+        "warm_up_calls": median([one.warm_up.calls for one in played]),
+        "end_to_end_us": median([float(np.median(medians([one], Scope.END_TO_END)[one.arm.label])) for one in played])
+        / 1e3,
+        "processes": len(played),
+        "fallbacks": "; ".join(sorted({line for one in played for line in one.verified.executed.fallbacks})) or None,
+    }
+
+
+def _spread(target: str, scope: Scope, values: list[float], eye: Disturbances) -> dict[str, Any]:
     found = compare(np.array(values), alpha=ALPHA, bias_floor=bias_floor())
     return {
-        "backend": name,
+        "arm": target,
         "scope": scope.value,
         "sd_percent": 100 * (found.sd or 0.0),
         "ratio": found.value,
@@ -85,20 +114,25 @@ def _spread(name: str, scope: Scope, values: list[float], disturbed: float) -> d
         "high": found.high,
         "verdict": found.verdict.value,
         "generations": found.generations,
-        "rounds_disturbed_percent": 100 * disturbed,
+        "rounds_disturbed_percent": 100 * eye.share,
     }
 
 
-def split(ledger: Ledger, wall_s: float, timed: float, generations: int) -> dict[str, float]:
+def split(ledger: Ledger, wall_s: float, played: Sequence[Performance], generations: int) -> dict[str, float]:
     """The parent's wall clock per generation, by what it waited for; `other` is the parent's own work.
 
-    Of a turn, `lead_in` is all that isn't inside a bracket: lead-in calls, canary, garbage collection, the answer.
+    `spawn` is a process's way to its first command, with the interpreter's own imports and the inputs' staging. Of a
+    turn, `lead_in` is all that isn't inside a bracket: lead-in calls, canary, garbage collection, the answer.
     """
-    seconds = ledger.seconds
+    seconds, timed = ledger.seconds, timed_s(played)
+    load, first_call = (sum(getattr(one.loaded, name) for one in played) for name in ("load_s", "first_call_s"))
     parts = {
-        "spawn_and_load": seconds["spawn"] + seconds["load"],
+        "spawn": seconds["spawn"] + seconds["load"] - load - first_call,
+        "load": load,
+        "first_call": first_call,
         "verify": seconds["verify"],
         "warm_up": seconds["warm"] + seconds["tune"],
+        "canaries": seconds["pace"],
         "timed_blocks": timed,
         "lead_in": seconds["turn"] - timed,
         "hold_and_release": seconds["hold"] + seconds["release"],

@@ -89,16 +89,16 @@ def _row(name: str, step: str, values_us: Any) -> dict[str, Any]:
 def _share(bench: Bench, built: list[Built], hand_off_s: float) -> dict[str, Any]:
     """Hand-offs, and everything untimed, as shares of some generations' wall clock."""
     count, ledger, eye, rng = bench.size(3, 1), Ledger(), watch(bench.placement), bench.rng("hand-off")
-    stage, timed = TimedStage(bench.stage(built), ledger), 0.0
+    stage, played = TimedStage(bench.stage(built), ledger), []
     with Stopwatch() as wall:
         for index in range(count):
-            timed += timed_s(generation(index, [one.arm for one in built], stage, eye, rng).performances)
+            played += generation(index, [one.arm for one in built], stage, eye, rng).performances
     share = 100 * ledger.calls["turn"] * hand_off_s / wall.seconds
     return {
         "hand_off_percent": share,
         "limit_percent": LIMIT_PERCENT,
         "holds": share <= LIMIT_PERCENT,
-        "timed_percent": 100 * timed / wall.seconds,
+        "timed_percent": 100 * timed_s(played) / wall.seconds,
         "turns": ledger.calls["turn"] // count,
-        **{f"{name}_s": seconds for name, seconds in split(ledger, wall.seconds, timed, count).items()},
+        **{f"{name}_s": seconds for name, seconds in split(ledger, wall.seconds, played, count).items()},
     }

@@ -2,63 +2,72 @@
 
 In each generation a harness worker and plain processes start fresh, with the same artifact, affinity, environment and
 input buffers. They take turns, block by block in a shuffled order, all others held. The log ratio of a generation is
-the median over rounds; generations give the interval. pyperf starts processes of its own, so it runs once a generation.
+the median over rounds; generations give the interval. pyperf and benchmark_app start processes of their own, so each
+runs once a generation.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shootout.constants import ALPHA, LOAD_TIMEOUT_S, ROUNDS
+from shootout.constants import ALPHA, ROUNDS
 from shootout.contract import Built
 from shootout.floor import bias_floor
-from shootout.messages import Scope
-from shootout.placement import child_environment
+from shootout.process import log_name
 from shootout.verdicts import Comparison, compare
 
-from . import plain
-from .common import BACKENDS, Bench, Disturbances, Tables, log_ratio, say, watch
+from .common import TARGETS, Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
 from .sides import Medians, Ours, Plain, Side
+from .tools import TOOLS, Missing
 
 PADDING = 4096
-PYPERF_VALUES, PYPERF_WARM_UPS = 600, 100
 NEAR, WIDE = 0.02, 0.03
 
 
 def figures(bench: Bench) -> Tables:
-    """Every adapter on the toy model."""
-    return {"harness ÷ other, toy model": [row for name in BACKENDS for row in _backend(bench, name)]}
+    """Every arm on the toy model."""
+    rows: Table = []
+    for target in TARGETS:
+        found, why = attempt(partial(_arm, bench, target))
+        rows += found if found is not None else [{"arm": target, **why}]
+    return {"harness ÷ other, toy model": rows}
 
 
-def _backend(bench: Bench, name: str) -> list[dict[str, Any]]:
-    built, rng, eye = bench.built(bench.arm(name)), bench.rng(f"parity {name}"), watch(bench.placement)
-    job = bench.folder / f"{name}.job"
+def _arm(bench: Bench, target: str) -> Table:
+    say(f"  {target}: building")
+    built, rng, eye = bench.built(bench.arm(target)), bench.rng(f"parity {target}"), watch(bench.placement)
+    job = (bench.folder / log_name(target)).with_suffix(".job")
     job.write_bytes(pickle.dumps(built))
     (bench.folder / "logs").mkdir(exist_ok=True)
     found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
-    count = bench.size(12, 2)
+    missing: dict[str, str] = {}
+    count = bench.size(10, 2)
     for index in range(count):
-        say(f"  {name}: generation {index + 1}/{count}")
-        for key, values in _generation(bench, built, job, rng, eye).items():
+        say(f"  {target}: generation {index + 1}/{count}")
+        for key, values in _generation(bench, target, built, job, rng, eye, missing).items():
             found.setdefault(key, []).append(values)
-    return [_row(name, *key, values, eye.share) for key, values in found.items()]
+    rows = [_row(target, *key, values, eye.share) for key, values in found.items()]
+    return rows + [{"arm": target, "beside": tool, "skipped": why} for tool, why in missing.items()]
 
 
 def _generation(
-    bench: Bench, built: Built, job: Path, rng: random.Random, eye: Disturbances
+    bench: Bench,
+    target: str,
+    built: Built,
+    job: Path,
+    rng: random.Random,
+    eye: Disturbances,
+    missing: dict[str, str],
 ) -> dict[tuple[str, str], tuple[float, float, float]]:
-    """(other side, scope) → the log ratio and both medians in ns."""
-    name = built.arm.target.backend
+    """(other side, scope) → the log ratio and both medians in ns; a tool that isn't here goes into `missing`."""
 
     def padding() -> int:
         return rng.randrange(PADDING)
@@ -67,8 +76,9 @@ def _generation(
         "ours": lambda: Ours(bench, built, padding()),
         "plain loop": lambda: Plain(bench, job, padding()),
     }
-    if name == "torch-eager":
+    if target == "torch-eager":
         entrances["torch.utils.benchmark"] = lambda: Plain(bench, job, padding(), "timer")
+    tool, use = TOOLS.get(target, ("", None))
     rounds: dict[str, list[Medians]] = {side: [] for side in entrances}
     with ExitStack() as stack:
         sides: dict[str, Side] = {}
@@ -76,10 +86,13 @@ def _generation(
             sides[side] = entrances[side]()
             stack.callback(sides[side].kill)
         count = bench.size(ROUNDS, 3)
-        pyperf_before = rng.randrange(count + 1) if name == "numpy" else None
+        tool_before = rng.randrange(count + 1) if use else None
         for index in range(count + 1):
-            if index == pyperf_before:
-                rounds["pyperf"] = [{Scope.END_TO_END.value: _pyperf(bench, job, padding())}] * count
+            if use and index == tool_before:
+                try:
+                    rounds |= {name: [one] * count for name, one in use(bench, built, job, padding()).items()}
+                except Missing as why:
+                    missing[tool] = str(why)
             if index < count:
                 _round(sides, rounds, rng, eye)
     return {
@@ -103,23 +116,6 @@ def _compared(ours: list[float], theirs: list[float]) -> tuple[float, float, flo
     return log_ratio(ours, theirs), float(np.median(ours)), float(np.median(theirs))
 
 
-def _pyperf(bench: Bench, job: Path, padding: int) -> float:
-    """pyperf's median in ns: one process of its own, one call a value, since our median too is of single calls."""
-    import pyperf
-
-    environment, out = child_environment(bench.placement.threads, padding), job.with_suffix(".pyperf.json")
-    out.unlink(missing_ok=True)
-    changed = sorted(key for key, value in environment.items() if os.environ.get(key) != value)
-    command = [sys.executable, "-P", plain.__file__, "--pyperf", str(job), "--quiet", "--processes=1", "--loops=1"]
-    command += [f"--values={bench.size(PYPERF_VALUES, 50)}", f"--warmups={PYPERF_WARM_UPS}", f"--output={out}"]
-    command += [
-        f"--affinity={','.join(map(str, sorted(bench.placement.arms)))}",
-        f"--inherit-environ={','.join(changed)}",
-    ]
-    subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=True)
-    return float(np.median(pyperf.Benchmark.load(str(out)).get_values())) * 1e9
-
-
 def within_bar(found: Comparison) -> bool:
     """A ratio of 0.98 to 1.02, or an interval that contains 1 and is no wider than ±3 %."""
     if 1 - NEAR <= found.value <= 1 + NEAR:
@@ -128,12 +124,12 @@ def within_bar(found: Comparison) -> bool:
 
 
 def _row(
-    name: str, side: str, scope: str, values: list[tuple[float, float, float]], disturbed: float
+    target: str, side: str, scope: str, values: list[tuple[float, float, float]], disturbed: float
 ) -> dict[str, Any]:
     x, ours, theirs = np.array(values).T
     found = compare(x, alpha=ALPHA, bias_floor=bias_floor())
     return {
-        "backend": name,
+        "arm": target,
         "beside": side,
         "scope": scope,
         "harness_us": float(np.median(ours)) / 1e3,

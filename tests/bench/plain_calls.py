@@ -1,0 +1,201 @@
+"""Each library called as its careful user would call it: the adapter's artifact, threads, buffers and copies.
+
+Written apart from the adapters, on purpose: what an adapter adds to a call, or leaves out of it, has to show. Imported
+by `plain.py` alone, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shootout import models
+from shootout.contract import Built
+
+Call = Callable[[int], Any]
+"""Runs the model on the input buffer with this index."""
+Calls = dict[str, Call]
+"""By scope, named as the harness names them."""
+
+
+def numpy_calls(built: Built, _: Path) -> Calls:
+    """The model's own array code."""
+    import numpy as np
+
+    bundle = built.bundle
+    forward, weights, buffers = models.get(bundle.model).forward, bundle.weights(), bundle.input_buffers()
+    assert forward is not None
+
+    def call(buffer: int) -> Any:
+        return forward(np, weights, buffers[buffer], bundle.parameters)
+
+    return {"compute": call, "end_to_end": call}
+
+
+def eager_calls(built: Built, _: Path) -> Calls:
+    """The module as it is."""
+    return _torch_calls(built, _module(built))
+
+
+def compile_calls(built: Built, scratch: Path) -> Calls:
+    """The module under torch.compile, with a copy of the arm's kernels, so that no compiler has to run."""
+    cache = scratch / "inductor"
+    if not cache.exists():
+        shutil.copytree(built.folder / "inductor", cache)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
+    import torch
+
+    return _torch_calls(built, torch.compile(_module(built), fullgraph=True, dynamic=False))
+
+
+def aoti_calls(built: Built, _: Path) -> Calls:
+    """AOTInductor's package."""
+    from torch._inductor import aoti_load_package
+
+    return _torch_calls(built, aoti_load_package(str(built.folder / "model.pt2")))
+
+
+def script_calls(built: Built, _: Path) -> Calls:
+    """The saved script module, optimised for inference; its first calls specialise it."""
+    import torch
+
+    return _torch_calls(built, torch.jit.optimize_for_inference(torch.jit.load(str(built.folder / "model.pt"))))
+
+
+def _module(built: Built) -> Any:
+    import torch
+
+    module = models.get(built.bundle.model).module(built.bundle.parameters)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in built.bundle.weights().items()})
+    return module.eval().requires_grad_(False)
+
+
+def _torch_calls(built: Built, run: Any) -> Calls:
+    """In inference mode; end to end from and to NumPy. Inputs are plain tensors, as a user's data loader makes them."""
+    import torch
+
+    torch.set_num_threads(built.arm.threads)
+    torch.set_num_interop_threads(1)
+    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    tensors = [torch.from_numpy(array) for array in arrays]
+
+    def compute(buffer: int) -> Any:
+        with torch.inference_mode():
+            return run(tensors[buffer])
+
+    def end_to_end(buffer: int) -> Any:
+        tensor = torch.from_numpy(arrays[buffer])
+        with torch.inference_mode():
+            output = run(tensor)
+        return output.numpy()
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+def jax_calls(built: Built, _: Path) -> Calls:
+    """The stored executables of the model and of what makes its input; end to end waits once, for the result."""
+    import jax
+    import numpy as np
+    from jax.experimental.serialize_executable import deserialize_and_load
+
+    jax.config.update("jax_platforms", "cpu")
+    device = jax.devices("cpu")[0]
+    run, stage = (
+        deserialize_and_load(code, ins, outs, backend=device.client, execution_devices=[device])
+        for code, ins, outs in pickle.loads((built.folder / "executable.pickle").read_bytes())
+    )
+    stored = built.bundle.weights()
+    weights = jax.device_put(tuple(stored[name] for name in built.facts["weights"]), device)
+    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    inputs = jax.block_until_ready([stage((array,)) for array in arrays])
+
+    def compute(buffer: int) -> Any:
+        return run(weights, inputs[buffer])[0].block_until_ready()
+
+    def end_to_end(buffer: int) -> Any:
+        return np.asarray(run(weights, stage((arrays[buffer],)))[0])
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+def onnxruntime_calls(built: Built, _: Path) -> Calls:
+    """The optimised graph through IO binding; end to end with copies in and out."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = built.arm.threads, 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # the file is optimised
+    session = ort.InferenceSession(built.folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    (given,), (wanted,) = built.bundle.inputs, built.bundle.outputs
+    arrays = [one[given.name] for one in built.bundle.input_buffers()]
+    inputs = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays]
+    outputs = [ort.OrtValue.ortvalue_from_shape_and_type(list(wanted.shape), "float32") for _ in arrays]
+    bindings = [session.io_binding() for _ in arrays]
+    for binding, x, y in zip(bindings, inputs, outputs, strict=True):
+        binding.bind_ortvalue_input(given.name, x)
+        binding.bind_ortvalue_output(wanted.name, y)
+
+    def compute(buffer: int) -> Any:
+        session.run_with_iobinding(bindings[buffer])
+
+    def end_to_end(buffer: int) -> Any:
+        inputs[buffer].update_inplace(arrays[buffer])
+        session.run_with_iobinding(bindings[buffer])
+        return outputs[buffer].numpy().copy()
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+def openvino_calls(built: Built, _: Path) -> Calls:
+    """The arm's IR, one request per buffer with the tensors that OpenVINO gave it; copies in and out end to end."""
+    import numpy as np
+
+    from shootout.backends.openvino_graph import import_openvino  # which keeps its telemetry from starting
+
+    core = import_openvino().Core()
+    properties = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": built.arm.threads,
+        "INFERENCE_PRECISION_HINT": {"bf16": "bf16"}.get(built.arm.target.precision, "f32"),
+    }
+    compiled = core.compile_model(core.read_model(built.folder / "model.xml"), "CPU", properties)
+    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    requests = [compiled.create_infer_request() for _ in arrays]
+    inputs = [request.get_input_tensor().data for request in requests]
+    for tensor, array in zip(inputs, arrays, strict=True):
+        np.copyto(tensor, array)
+
+    def compute(buffer: int) -> Any:
+        requests[buffer].infer(share_outputs=True)
+
+    def end_to_end(buffer: int) -> Any:
+        request = requests[buffer]
+        np.copyto(inputs[buffer], arrays[buffer])
+        request.infer(share_outputs=True)
+        return request.get_output_tensor().data.copy()
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+CALLS: dict[str, Callable[[Built, Path], Calls]] = {
+    "numpy": numpy_calls,
+    "torch-eager": eager_calls,
+    "torch-compile": compile_calls,
+    "torch-compile+aoti": aoti_calls,
+    "torchscript": script_calls,
+    "jax-jit": jax_calls,
+    "onnxruntime": onnxruntime_calls,
+    "openvino": openvino_calls,
+}
+"""By backend and mode; each gets the built arm and a folder to write into."""
+
+
+def calls_of(built: Built, scratch: Path) -> Calls:
+    """The arm's calls; `scratch` may be kept from one process to the next."""
+    target = built.arm.target
+    return CALLS[f"{target.backend}+{target.mode}" if target.mode else target.backend](built, scratch)
