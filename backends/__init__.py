@@ -84,7 +84,7 @@ SHIPPED = {
     "tensorrt": Entry(
         path="shootout.backends.tensorrt_backend:TensorRtAdapter",
         extra="tensorrt-rtx",
-        fix="pip install 'shootout[tensorrt]'",
+        fix="pip install 'shootout[tensorrt-rtx]'",
         needs="tensorrt, or tensorrt-rtx (also builds without a GPU)",
         default=(Device.CUDA, Precision.FP16),
     ),

@@ -42,6 +42,8 @@ class Cuda:
 
     def __init__(self) -> None:
         self.api = _runtime()
+        kinds = self.api.cudaMemcpyKind
+        self._to_device, self._to_host = kinds.cudaMemcpyHostToDevice, kinds.cudaMemcpyDeviceToHost
         self._owned = ExitStack()
         stream = self.ask(self.api.cudaStreamCreateWithFlags, self.api.cudaStreamNonBlocking)
         self._own(self.api.cudaStreamDestroy, stream)
@@ -73,11 +75,11 @@ class Cuda:
     def upload(self, buffer: Buffer, array: Array) -> None:
         """Copy an array to the device; the array may change as soon as this returns."""
         np.copyto(buffer.host, array)
-        self._copy(buffer.device_address, buffer.host_address, buffer, "cudaMemcpyHostToDevice")
+        self._copy(buffer.device_address, buffer.host_address, buffer, self._to_device)
 
     def download(self, buffer: Buffer) -> None:
         """Queue the copy to the host; `buffer.host` holds it after `synchronize`."""
-        self._copy(buffer.host_address, buffer.device_address, buffer, "cudaMemcpyDeviceToHost")
+        self._copy(buffer.host_address, buffer.device_address, buffer, self._to_host)
 
     def synchronize(self) -> None:
         """Wait until the stream is empty."""
@@ -89,8 +91,10 @@ class Cuda:
         self.ask(self.api.cudaStreamBeginCapture, self.stream, own_thread)
         try:
             enqueue()
-        finally:
-            graph = self.ask(self.api.cudaStreamEndCapture, self.stream)
+        except BaseException:
+            self.api.cudaStreamEndCapture(self.stream)  # its own error would hide what went wrong
+            raise
+        graph = self.ask(self.api.cudaStreamEndCapture, self.stream)
         self._own(self.api.cudaGraphDestroy, graph)
         executable = self.ask(self.api.cudaGraphInstantiate, graph, 0)
         self._own(self.api.cudaGraphExecDestroy, executable)
@@ -103,9 +107,8 @@ class Cuda:
     def _own(self, free: Callable[[Any], Any], handle: Any) -> None:
         self._owned.callback(free, handle)
 
-    def _copy(self, target: int, source: int, buffer: Buffer, kind: str) -> None:
-        kinds = self.api.cudaMemcpyKind
-        self.ask(self.api.cudaMemcpyAsync, target, source, buffer.host.nbytes, getattr(kinds, kind), self.stream)
+    def _copy(self, target: int, source: int, buffer: Buffer, kind: Any) -> None:
+        self.ask(self.api.cudaMemcpyAsync, target, source, buffer.host.nbytes, kind, self.stream)
 
 
 def capability() -> str | None:

@@ -69,7 +69,7 @@ def pool_threads() -> int | None:
         names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     except OSError:
         return None
-    return names.count(POOL) or None
+    return names.count(POOL)
 
 
 def _instructions(hlo: str) -> Iterator[tuple[str, Instruction]]:

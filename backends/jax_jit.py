@@ -98,8 +98,6 @@ class JaxSession:
         """
         check_inputs(self._bundle.inputs, inputs)
         staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
-        for array in staged:
-            array.block_until_ready()
         return staged
 
     def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -54,6 +54,7 @@ class OpenVinoAdapter:
         consumes=(Artifact.ONNX,),
         targets=frozenset((Device.CPU, precision) for precision in PRECISIONS),
         needs_calibration=True,
+        schemes=frozenset({"", "nncf"}),
     )
 
     def probe(self, device: Device) -> Availability:
@@ -68,6 +69,8 @@ class OpenVinoAdapter:
             ValueError: an unknown option, one of NNCF's without INT8, or nothing to quantize.
         """
         quantized = arm.target.precision is Precision.INT8
+        if arm.target.scheme and not quantized:
+            raise ValueError(f"scheme {arm.target.scheme!r} is for int8, not for {arm.target.precision}")
         check_options(arm.options, (*PROPERTIES, *OPTIONS))
         if misplaced := sorted(set(OPTIONS) & set(arm.options)) if not quantized else []:
             raise ValueError(f"option {misplaced[0]!r} is for int8, not for {arm.target.precision}")

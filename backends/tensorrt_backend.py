@@ -91,7 +91,6 @@ class TensorRtAdapter:
             inputs=built.bundle.inputs,
             outputs=built.bundle.outputs,
             kernels=kernels.read_bytes() if kernels.exists() else b"",
-            tf32=built.arm.target.precision is Precision.TF32,
             graph=built.arm.options.get("cuda_graph") == "1",
         )
         return TensorRtSession(reopen(str(built.facts["library"])), setup)

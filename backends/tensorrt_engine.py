@@ -105,7 +105,8 @@ def require_precision(network: Any, precision: Precision) -> dict[str, int]:
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise RuntimeError(f"labelled {precision}, but the parsed network is not: {', '.join(wrong[:3])}{more}")
-    return {precision.value: len(found)} if found else {}
+    # TF32 is leave to round, no type: the network stays float32, and only the permutation probe can tell.
+    return {TYPED_AS[precision]: len(found)} if found else {}
 
 
 def _typed_as(layer: Any) -> str:

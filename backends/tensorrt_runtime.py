@@ -65,15 +65,11 @@ class Engine:
         """What TensorRT-RTX compiled for this GPU; empty for the full TensorRT, which did so while building."""
         return bytes(self._cache.serialize()) if self._cache is not None else b""
 
-    def compute_layers(self, *, tf32: bool) -> dict[str, int]:
-        """The engine's matrix products by precision, from its inspector; several of the model's may be one of these.
-
-        Args:
-            tf32: whether the engine was built with leave to round float32 operands, which its types don't show.
-        """
+    def compute_layers(self) -> dict[str, int]:
+        """The engine's matrix products by precision, from its inspector; several of the model's may be one of these."""
         form = self._trt.LayerInformationFormat.JSON
         told = self._engine.create_engine_inspector().get_engine_information(form)
-        return count_layers(json.loads(told), tf32=tf32)
+        return count_layers(json.loads(told))
 
     def _rtx_context(self) -> Any:
         config = self._engine.create_runtime_config()
@@ -86,10 +82,10 @@ class Engine:
         return self._engine.create_execution_context(runtime_config=config)
 
 
-def count_layers(told: Mapping[str, Any], *, tf32: bool) -> dict[str, int]:
+def count_layers(told: Mapping[str, Any]) -> dict[str, int]:
     """Count compute layers by precision in the inspector's JSON, in the form of TensorRT 10, 11 or RTX."""
     layers = [layer for layer in told.get("Layers", ()) if isinstance(layer, Mapping)]
-    found = (_precision(layer, tf32) for layer in layers if COMPUTE_LAYER.search(_names(layer)))
+    found = (_precision(layer) for layer in layers if COMPUTE_LAYER.search(_names(layer)))
     return dict(Counter(found))
 
 
@@ -97,11 +93,14 @@ def _names(layer: Mapping[str, Any]) -> str:
     return " ".join(str(layer.get(key, "")) for key in NAMING)
 
 
-def _precision(layer: Mapping[str, Any], tf32: bool) -> str:
-    """The narrowest type among its tensors: a cast that is fused into it widens one side, but narrows none."""
+def _precision(layer: Mapping[str, Any]) -> str:
+    """The narrowest type among its tensors: a cast that is fused into it widens one side, but narrows none.
+
+    TF32 shows in no type, at best in the name of the kernel that was chosen.
+    """
     types = list(_types(layer))
     found = next((name for name, pattern in TYPES if any(pattern.search(text) for text in types)), "unknown")
-    rounds = tf32 or "tf32" in str(layer.get("TacticName", "")).lower()
+    rounds = "tf32" in str(layer.get("TacticName", "")).lower()
     return Precision.TF32.value if rounds and found == Precision.FP32 else found
 
 

@@ -27,7 +27,6 @@ class Setup:
     Attributes:
         plan: the engine's bytes.
         kernels: TensorRT-RTX's compiled kernels, empty where there are none.
-        tf32: whether the engine may round float32 operands.
         graph: replay a CUDA graph instead of enqueueing.
     """
 
@@ -35,7 +34,6 @@ class Setup:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     kernels: bytes = b""
-    tf32: bool = False
     graph: bool = False
 
 
@@ -74,7 +72,7 @@ class TensorRtSession:
             version=self._library.version,
             device=f"cuda:{DEVICE} ({device_name()})",
             threads=None,
-            compute_nodes_by_precision=self._engine.compute_layers(tf32=self._setup.tf32),
+            compute_nodes_by_precision=self._engine.compute_layers(),
             artifact_bytes=len(self._setup.plan),
         )
 

@@ -42,8 +42,10 @@ OPTIONS = {"": ("max_autotune", "cpp_wrapper"), "aoti": ("max_autotune",)}
 """Inductor's switches, "0" or "1", by mode: AOTInductor's wrapper is always C++. Not `freezing`: Inductor doesn't take
 frozen graphs out of its cache, so each load would compile again.
 """
-SETTINGS = {"cpp_cache_precompile_headers": False}
-"""Precompiled headers lie outside the cache that we keep: each load would compile them again, 6 s."""
+SETTINGS: dict[str, Any] = {"cpp_cache_precompile_headers": False, "compile_threads": 1}
+"""Precompiled headers lie outside the cache that we keep: each load would compile them again, 6 s. More than one thread
+would mean helper processes that live on beside the timed calls.
+"""
 CACHE, PACKAGE = "inductor", "model.pt2"
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -201,6 +203,4 @@ def _bytes(folder: Path) -> int:
 
 
 def _try(device: Device) -> str:
-    version = require_torch(device)
-    require_toolchain()
-    return version
+    return f"{require_torch(device)}, {require_toolchain()}"

@@ -18,8 +18,11 @@ SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double 
 TIMEOUT_S = 60
 
 
-def require_toolchain() -> None:
+def require_toolchain() -> str:
     """Compile and link a few lines, as Inductor will.
+
+    Returns:
+        The compiler and its version: other kernels may come of another one.
 
     Raises:
         SkippedArm: what is missing, and the command that installs it.
@@ -46,8 +49,10 @@ def require_toolchain() -> None:
             done = subprocess.run(  # noqa: S603 - the user's own compiler
                 command, input=SOURCE, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
             )
-        except OSError:
+        except (OSError, subprocess.TimeoutExpired):
             raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} doesn't run", fix) from None
     if done.returncode:
         words = " | ".join(done.stderr.split("\n")[:2])
         raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} failed: {words}", fix)
+    told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    return told.stdout.partition("\n")[0]

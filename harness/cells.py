@@ -25,10 +25,17 @@ def targets_of(study: Study) -> list[Target]:
         UsageError: one of them isn't known.
     """
     targets = [target for text in study.targets for target in parse_targets(text, describe)]
-    for backend in study.options:
-        if backend not in {target.backend for target in targets}:
-            raise unknown("backend in --option", backend, {target.backend for target in targets})
+    known = {name for target in targets for name in names_of(target)}
+    for name in study.options:
+        if name not in known:
+            raise unknown("backend or target in --option", name, known)
     return targets
+
+
+def names_of(target: Target) -> tuple[str, ...]:
+    """What an option for this target may be addressed to, from all of a backend's targets to this one alone."""
+    mode = (f"{target.backend}+{target.mode}",) if target.mode else ()
+    return (target.backend, *mode, str(target))
 
 
 def describe(backend: str) -> tuple[Capabilities, Target]:

@@ -13,7 +13,7 @@ from shootout.messages import Scope
 from shootout.runner import Plan
 
 READY_S = 2.0
-"""A fresh process until it is warm; the slowest of today's backends, so the estimate is on the safe side."""
+"""A fresh process until it is warm: NumPy takes 0.1 s, torch.compile 6 s, the default study's arms 1.5 s on average."""
 
 
 def seconds(planned: Plan) -> float:

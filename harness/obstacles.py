@@ -51,7 +51,8 @@ class Here:
 def obstacles(arms: Sequence[Arm], study: Study, here: Here) -> dict[str, Skipped]:
     """Why arms can't be asked, by label; those that can are not in it."""
     skips = {arm.label: why for arm in arms if (why := _skip(arm, study, here.available))}
-    return skips | _too_big([arm for arm in arms if arm.label not in skips], study, here)
+    made_here = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
+    return skips | _too_big(made_here, study, here)
 
 
 def _skip(arm: Arm, study: Study, available: Available) -> Skipped | None:

@@ -8,14 +8,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.cells import cells, describe, group_name, request, targets_of
-from shootout.contract import Arm, Target, Value
+from shootout.cells import cells, describe, group_name, names_of, request, targets_of
+from shootout.contract import Arm, Precision, Target, Value
 from shootout.errors import UsageError, unknown
 from shootout.export import Request
 from shootout.obstacles import Here, Skipped, obstacles
 from shootout.records import GroupRecord
 from shootout.study import Study
 from shootout.target import parse_targets
+
+INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC)
+"""Precisions that a vendor's quantizer makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,7 @@ def _arms(
     arms = []
     for target in targets:
         seen[target] += 1
-        options = study.options.get(target.backend, {})
+        options = {key: value for name in names_of(target) for key, value in study.options.get(name, {}).items()}
         arms.append(
             Arm(
                 target=target,
@@ -71,6 +74,8 @@ def _arms(
                 threads=threads,
                 options=options,
                 ordinal=seen[target],
+                settings="tuned" if options else "closed",
+                quantizer="vendor" if target.precision in INTEGERS else "none",
             )
         )
     return arms

@@ -65,11 +65,12 @@ class Preparation:
                 self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
 
     def _export(self, groups: Sequence[PlannedGroup]) -> tuple[Sequence[Exported], ModelBundle | None]:
-        count = sum(len(group.building) for group in groups)
+        count = sum(not arm.sentinel for group in groups for arm in group.building)
         self.progress.stage(f"exporting and building, {count} arm{'s' * (count != 1)}")
         *bundles, probe = export.obtain_all([*(group.request for group in groups), cells.PROBE])
-        errors = [found for found in bundles if isinstance(found, ShootoutError)]
-        if errors and len(errors) == len(bundles):
+        wanted = [found for group, found in zip(groups, bundles, strict=True) if group.playing]
+        errors = [found for found in wanted if isinstance(found, ShootoutError)]
+        if errors and len(errors) == len(wanted):
             raise errors[0]
         if isinstance(probe, ModelBundle):
             return bundles, probe
@@ -81,15 +82,23 @@ class Preparation:
         arms = [arm for arm in group.building if not arm.sentinel and not self.setbacks.has(group.record.name, arm)]
         if isinstance(bundle, ShootoutError):
             for arm in arms:
-                self.setbacks.fail(group.record.name, arm, "export", str(bundle))
+                self._without_bundle(group, arm, str(bundle))
             return {}
         alone = [arm for arm in arms if arm.target.device is Device.CUDA]
         beside = [arm for arm in arms if arm not in alone]
         cpus = lanes(self.placement)
         ready = self._build_arms(group, beside, bundle, workshop, cpus)
         ready |= self._build_arms(group, alone, bundle, workshop, cpus[:1])
-        sentinels = [arm for arm in group.building if arm.sentinel and group.record.baseline in ready]
+        copies = [arm for arm in group.playing if arm.sentinel and not self.setbacks.has(group.record.name, arm)]
+        sentinels = copies if group.record.baseline in ready else []
         return ready | {arm.label: replace(ready[str(group.record.baseline)], arm=arm) for arm in sentinels}
+
+    def _without_bundle(self, group: PlannedGroup, arm: Arm, error: str) -> None:
+        """The model can't be exported: a failure of every arm that could have run, and one more reason for a skip."""
+        if why := group.skips.get(arm.label):
+            self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
+        else:
+            self.setbacks.fail(group.record.name, arm, "export", error)
 
     def _build_arms(
         self,

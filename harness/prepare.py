@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any
 
 from shootout import backends, bundle, process
@@ -52,9 +53,12 @@ class Workshop:
     machine: str
     logs: Path
     _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
+    _stopped: Event = field(default_factory=Event, init=False)
+    _locks: dict[str, Lock] = field(default_factory=dict, init=False)
 
     def stop(self) -> None:
-        """End every build that runs now; each raises `ArmFailed` in the thread that waits for it."""
+        """End every build, running or about to; each raises `ArmFailed` in the thread that waits for it."""
+        self._stopped.set()
         for worker in list(self._working):
             worker.end()
 
@@ -72,10 +76,12 @@ class Workshop:
             ArmFailed: the build broke, or the probe found another precision than the label's.
             SkippedArm: the backend can't build this here.
         """
-        folder = self.cache / "built" / self._key(arm, model, version, runs)
-        found = _cached(folder, arm, model)
-        if found is None:
-            found = self._build(arm, model, folder, runs, cpus or self.placement.arms)
+        key = self._key(arm, model, version, runs)
+        folder = self.cache / "built" / key
+        with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
+            found = _cached(folder, arm, model)
+            if found is None:
+                found = self._build(arm, model, folder, runs, cpus or self.placement.arms)
         if runs and (fault := probe_fault(found.probe, arm.target.precision)):
             raise ArmFailed(fault)
         return found
@@ -112,6 +118,8 @@ class Workshop:
         with process.worker(environment, cpus, self.logs / process.log_name(f"build-{arm.label}")) as worker:
             self._working.add(worker)
             try:
+                if self._stopped.is_set():
+                    raise ArmFailed("the run was stopped before it was built")
                 yield worker
             finally:
                 self._working.discard(worker)

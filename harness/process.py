@@ -96,7 +96,8 @@ class WorkerProcess:
 
     def end(self) -> None:
         """Make whoever waits for its answer hear that it died. May be called from any thread; `kill` cleans up."""
-        self._signal(signal.SIGKILL)
+        if not self._pipe.closed:
+            self._signal(signal.SIGKILL)
 
     def kill(self) -> None:
         """End it, stopped or not, with everything it started; harmless when it is gone."""

@@ -11,8 +11,14 @@ PROBED = {
     Precision.FP16: "fp16",
 }
 """What the permutation probe must answer; integer precisions are proven by node counts and error instead."""
-_COUNTED = {Precision.FP32: ("fp32", "fp64"), Precision.INT8_DYNAMIC: ("int8",)}
-"""Counts that bear a label out, where that isn't just its own name; a user's float64 file runs under fp32."""
+_COUNTED = {
+    Precision.FP32: ("fp32", "fp64"),
+    Precision.TF32: ("tf32", "fp32"),
+    Precision.INT8_DYNAMIC: ("int8",),
+}
+"""Counts that bear a label out, where that isn't just its own name; a user's float64 file runs under fp32, and TF32 is
+a way to round float32 operands that not every runtime shows: the permutation probe does.
+"""
 
 
 def executed_fault(executed: Executed, arm: Arm) -> str | None:

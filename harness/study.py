@@ -25,7 +25,7 @@ class Study(BaseModel):
         parameters: model parameters (for an ONNX file: sizes of its symbolic axes) by name.
         targets: as `shootout.target` reads them; given twice, a target races itself (A/A).
         baseline: the arm that ratios refer to; None: torch-eager on the CPU, else the first arm that can run.
-        options: a backend's own knobs, by backend.
+        options: a backend's own knobs, by backend, backend+mode or whole target.
         inputs: an .npz file with the user's own inputs for an ONNX file.
         seed: of the shuffles and of the environment padding.
     """

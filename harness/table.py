@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,8 +16,8 @@ from shootout.verdicts import Verdict
 _STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
-WIDE = 125
-"""Columns that the whole table takes, with room for long names."""
+UNBOUNDED = Console(width=10_000)
+"""Where a table's own width is measured."""
 ANSWER = ("arm", "time", "ratio", "interval", "verdict")
 
 
@@ -52,8 +53,9 @@ def _tables(summary: GroupSummary, rows: Sequence[Row], width: int) -> list[Tabl
     """One table, or two below each other where the terminal is too narrow for one."""
     cells = [_cells(summary, row) for row in rows]
     headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
-    if width >= WIDE:
-        return [_table(headers, cells)]
+    whole = _table(headers, cells)
+    if Measurement.get(UNBOUNDED, UNBOUNDED.options, whole).maximum <= width:
+        return [whole]
     return [_table(ANSWER, cells), _table(["arm", *(name for name in headers if name not in ANSWER)], cells)]
 
 
@@ -86,15 +88,17 @@ def _cells(summary: GroupSummary, row: Row) -> dict[str, str | Text]:
 
 
 def proven(row: Row) -> str:
-    """The precision that evidence shows: the permutation probe's; for integers the runtime's own node counts.
+    """The precision that evidence shows: the permutation probe's, with node counts where the runtime mixes precisions;
+    for integers the runtime's own node counts.
 
     `int8 126/128, rest fp32`: so many of the compute nodes, and what all other nodes run in.
     """
-    if row.fidelity and row.fidelity.probe:
-        return row.fidelity.probe
     executed = row.executed or {}
     counts, others = executed.get("compute_nodes_by_precision", {}), executed.get("other_nodes_by_precision", {})
     mine = row.precision.partition("-")[0]
+    if row.fidelity and row.fidelity.probe:
+        mixed = len(counts) > 1
+        return row.fidelity.probe + (f" {counts.get(mine, 0)}/{sum(counts.values())}" if mixed else "")
     if not counts.get(mine):
         return "-"
     rest = sorted((set(counts) | set(others)) - {mine})
@@ -144,6 +148,7 @@ def _notes(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:
         notes[0] += f" Sentinel {state}: {ratio.value:.4g} {interval(ratio)}."
     reasons = {timing.ratio.reason for row in rows if (timing := row.end_to_end) and timing.ratio}
     notes += [f"No verdict: {reason}." for reason in sorted(filter(None, reasons))]
+    notes += [f"{row.arm}: {line}." for row in rows for line in (row.executed or {}).get("fallbacks", ())]
     if any(row.build_cached for row in rows):
         notes.append("* built earlier, taken from the cache.")
     return notes

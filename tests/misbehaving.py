@@ -182,6 +182,14 @@ class BuildsOnly(Well):
         raise AssertionError("an arm that can't run is never loaded")
 
 
+class Counts(Well):
+    """Takes long enough to build that a second build of the same would begin meanwhile."""
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        time.sleep(1)
+        return super().build(bundle, arm, folder)
+
+
 class Litters(Well):
     """Leaves a temporary file behind, as a compiler does that is killed."""
 
@@ -220,5 +228,5 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
 def installed(folder: Path) -> Path:
     """A folder for PYTHONPATH that makes all of them known, `well` and `starts` too."""
     classes: dict[str, Callable[..., Any]] = {name: adapter for name, (adapter, _) in FAULTS.items()}
-    classes |= {"well": Well, "starts": Starts, "builds-only": BuildsOnly, "litters": Litters}
+    classes |= {"well": Well, "starts": Starts, "builds-only": BuildsOnly, "litters": Litters, "counts": Counts}
     return install(folder, "shootout-misbehaving", {name: f"misbehaving:{c.__name__}" for name, c in classes.items()})

@@ -85,7 +85,8 @@ def test_bands_are_in_the_precisions_order(toy: ModelBundle, digits: ModelBundle
 def test_sums_make_static_int8_wider_than_dynamic(toy: ModelBundle, digits: ModelBundle):
     static, dynamic = toy.bands["int8"] or 0, toy.bands["int8-dynamic"] or 1
     assert dynamic < static / 3
-    assert digits.bands["int8"] == digits.bands["int8-dynamic"]  # a plain chain of layers has no sums
+    # A plain chain of layers has no sums: only the ranges that clip tell the two apart.
+    assert (digits.bands["int8"] or 0) < 2 * (digits.bands["int8-dynamic"] or 0)
 
 
 @pytest.mark.parametrize("levels", [127, 100])
@@ -194,7 +195,7 @@ PRODUCT = helper.make_node("MatMul", ["x", "w"], ["y"])
 @pytest.mark.parametrize("opset", [6, 9, 13, 21])
 def test_every_opset_is_predicted_alike(tmp_path: Path, opset: int):
     bands = bands_of(saved(tmp_path / "m.onnx", [PRODUCT], opset, w=WEIGHT))
-    assert sorted(bands.values(), key=float) == [bands[name] for name in (*ORDER[:4], "int8", "int8-dynamic")]  # type: ignore[arg-type]
+    assert sorted(bands.values(), key=float) == [bands[name] for name in (*ORDER[:4], "int8-dynamic", "int8")]  # type: ignore[arg-type]
     assert bands == bands_of(saved(tmp_path / "other.onnx", [PRODUCT], 17, w=WEIGHT))
 
 

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conformance.cases import has_gpu
 from conformance.third_party import install
 from console import TESTS, call, deaf, environment, shootout, spin_study, without_privileges
 
@@ -62,6 +63,19 @@ def test_a_named_backend_that_cannot_run_here_is_an_error_but_the_others_are_mea
     assert (spin["outcome"], absent["outcome"]) == ("measured", "skipped")
     assert "nowhere:Adapter can't be loaded: ModuleNotFoundError" in absent["reason"]
     assert absent["fix"] == "pip install --upgrade half-installed"
+
+
+def test_tensorrt_without_a_gpu_is_built_and_skipped_and_the_others_are_measured(tmp_path: Path):
+    if has_gpu():
+        pytest.skip("with a GPU it runs")
+    (tmp_path / "two.toml").write_text('model = "digits"\ntargets = ["numpy"]\nmax_generations = 1\n')
+    done = call(deaf("run", "two.toml", "--backends", "numpy,tensorrt", "--out", "out", "--json"), tmp_path)
+    assert done.code == 6
+    measured, skipped = done.data["rows"]
+    assert (measured["outcome"], skipped["outcome"]) == ("measured", "skipped")
+    assert "no NVIDIA driver" in skipped["reason"]
+    assert skipped["artifact_bytes"] > 10_000
+    assert skipped["built_nodes_by_precision"] == {"fp16": 3}
 
 
 def test_ctrl_c_while_waiting_for_the_machine(tmp_path: Path):

@@ -88,6 +88,12 @@ def test_what_can_be_built_but_not_run_is_skipped_with_what_was_built(folder: Pa
     assert row["executed"] is None
 
 
+def test_the_same_target_twice_is_built_once(folder: Path):
+    ended = run(folder, "--out", "twice", "--backends", "counts,counts", "--fresh")
+    assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "measured"]
+    assert sorted(row["build_cached"] for row in ended.data["rows"]) == [False, True]
+
+
 def test_where_nothing_can_run_what_can_be_built_still_is(folder: Path):
     ended = run(folder, "--out", "only-built", "--backends", "builds-only")
     assert ended.code == 6

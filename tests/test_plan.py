@@ -16,6 +16,7 @@ from shootout.study import Study, checked
 
 ALL = ("torch-eager", "numpy", "onnxruntime")
 WORKS = Availability(ok=True, version="1")
+BUILDS = Availability(ok=False, version="1", reason="there is no GPU", fix="get one", builds=True)
 MISSING = Availability(ok=False, reason="it is not installed", fix="pip install it")
 
 
@@ -26,10 +27,11 @@ def study(*targets: str, **fields: Any) -> Study:
 def groups(
     asked: Study, missing: tuple[str, ...] = (), memory: int = 10**12, file_bytes: int = 0
 ) -> list[PlannedGroup]:
-    known = (*ALL, "spin")
+    known = (*ALL, "spin", "openvino")
     available: Mapping[tuple[str, Device], Availability] = {
         (name, device): MISSING if name in missing else WORKS for name in known for device in Device
     }
+    available = {**available, ("tensorrt", Device.CUDA): BUILDS}
     return plan(asked, Here(available=available, threads=3, memory_bytes=memory, file_bytes=file_bytes))
 
 
@@ -171,7 +173,10 @@ def test_axes_of_a_file_are_whole_numbers(tmp_path: Path):
         ({"parameters": {"d_model": (0,)}}, "d_model must be a whole number from 1 to 65536, got 0"),
         ({"parameters": {"d_model": ("big",)}}, "d_model must be a whole number from 1 to 65536, got 'big'"),
         ({"parameters": {"activation": ("rleu",)}}, "unknown activation 'rleu': did you mean 'relu'"),
-        ({"options": {"spin": {"work": "1"}}}, "unknown backend in --option 'spin': known: numpy, onnxruntime, torch"),
+        (
+            {"options": {"spin": {"work": "1"}}},
+            "unknown backend or target in --option 'spin': known: numpy, numpy:cpu:fp32, ",
+        ),
         ({"targets": ("numpi",)}, "unknown backend 'numpi': did you mean 'numpy'"),
         ({"targets": ("numpy:cpu:fp33",)}, "unknown precision 'fp33': did you mean 'fp32'"),
     ],
@@ -184,6 +189,38 @@ def test_unknown_names_are_answered_with_the_nearest(fields: dict[str, Any], say
 def test_options_reach_their_backend_only():
     found = group("numpy", "spin", options={"spin": {"work": "3"}})
     assert [dict(arm.options) for arm in found.record.arms] == [{}, {"work": "3"}, {}]
+
+
+def test_an_option_can_be_for_one_target_of_a_backend_only():
+    options = {"openvino:cpu:int8": {"preset": "mixed"}, "openvino": {"NUM_STREAMS": "1"}}
+    arms = group("numpy", "openvino", "openvino:cpu:int8", options=options).record.arms
+    assert dict(arms[1].options) == {"NUM_STREAMS": "1"}
+    assert dict(arms[2].options) == {"NUM_STREAMS": "1", "preset": "mixed"}
+
+
+def test_a_row_says_whether_it_was_tuned_and_who_quantized_it():
+    arms = group(
+        "numpy", "openvino", "openvino:cpu:int8", options={"openvino:cpu:int8": {"preset": "mixed"}}
+    ).record.arms
+    assert [(arm.settings, arm.quantizer) for arm in arms[:3]] == [
+        ("closed", "none"),
+        ("closed", "none"),
+        ("tuned", "vendor"),
+    ]
+
+
+def test_what_can_only_be_built_is_built_but_does_not_play():
+    found = group("numpy", "tensorrt")
+    assert [arm.label for arm in found.building] == ["numpy:cpu:fp32", "tensorrt:cuda:fp16", "numpy:cpu:fp32#sentinel"]
+    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert found.record.comparisons == 0
+    assert found.skips["tensorrt:cuda:fp16"].reason == BUILDS.reason
+
+
+def test_what_does_not_fit_in_memory_is_not_built_either():
+    found = group("numpy", "tensorrt", memory=10)
+    assert found.building == []
+    assert "GiB of memory" in found.skips["tensorrt:cuda:fp16"].reason
 
 
 def named(asked: Study, files: tuple[str, ...] = (), missing: tuple[str, ...] = ()) -> str:

@@ -23,6 +23,7 @@ def arm(precision: Precision = Precision.FP32, device: Device = Device.CPU, thre
         ({"fp32": 1, "int8": 9}, Precision.INT8),
         ({"int8": 2}, Precision.INT8_DYNAMIC),
         ({"fp64": 2}, Precision.FP32),
+        ({"fp32": 2}, Precision.TF32),
         ({}, Precision.BF16),
     ],
 )
@@ -39,6 +40,10 @@ def test_nothing_in_the_labelled_precision_is_a_fault_that_says_what_ran(counts:
     assert fault is not None
     assert fault.startswith(f"labelled {precision}, but lib ran")
     assert all(f"{count} in {name}" in fault for name, count in counts.items())
+
+
+def test_tf32_that_kept_every_bit_is_caught_by_the_probe():
+    assert "finds fp32" in (probe_fault("fp32", Precision.TF32) or "")
 
 
 def test_the_probe_settles_float_labels_only():

@@ -20,9 +20,15 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+SHIPPED = (
+    *("numpy", "torch-eager", "torch-compile", "torchscript", "jax-jit"),
+    *("onnxruntime", "openvino", "tensorrt"),
+)
+
+
 def test_the_harness_own_instruments_are_hidden():
-    assert backends.names() == ("numpy", "torch-eager", "onnxruntime")
-    assert backends.names(hidden=True) == (*backends.names(), "spin")
+    assert backends.names() == SHIPPED
+    assert backends.names(hidden=True) == (*SHIPPED, "spin")
 
 
 def test_every_row_leads_to_an_adapter_of_its_name_that_has_the_default_target():
@@ -41,7 +47,7 @@ def test_an_unknown_name_gets_the_nearest_one():
 def test_a_third_party_is_named_like_any_other(packages: Path):
     (packages / "mine_module.py").write_text(MODULE)
     install(packages, "mine-package", {"mine": "mine_module:Mine"})
-    assert backends.names() == ("numpy", "torch-eager", "onnxruntime", "mine")
+    assert backends.names() == (*SHIPPED, "mine")
     assert backends.get("mine").name == "mine"
     assert backends.entry("mine").default == (Device.CPU, Precision.FP32)
 
@@ -73,7 +79,7 @@ def test_a_third_party_cannot_take_a_shipped_name(packages: Path):
     install(packages, "grabbing-package", {"numpy": "mine_module:Mine"})
     with pytest.raises(UsageError, match=r"'numpy' is claimed twice, by grabbing-package against shootout itself"):
         backends.get("numpy")
-    assert backends.names() == ("numpy", "torch-eager", "onnxruntime")
+    assert backends.names() == SHIPPED
     assert backends.get("torch-eager").name == "torch-eager"
 
 

@@ -42,7 +42,7 @@ def test_the_page_tells_its_size(files: dict[str, str]):
 
 def test_it_is_found(installed: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(installed)
-    assert backends.names() == ("numpy", "torch-eager", "onnxruntime", "tiny")
+    assert backends.names()[-1] == "tiny"
     assert backends.get("tiny").name == "tiny"
 
 
