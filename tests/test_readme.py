@@ -36,5 +36,5 @@ def test_an_80_column_terminal_sees_every_figure_too():
     document = analysis.analyse(ROOT / "results" / "reference" / "shootout")
     Console(width=80, file=page, highlight=False).print(table.render(document, 80))
     assert "…" not in page.getvalue()
-    assert "0.123" in page.getvalue()
+    assert "0.0917" in page.getvalue()
     assert "8.44 MB" in page.getvalue()

@@ -103,6 +103,7 @@ def jax_calls(built: Built, _: Path) -> Calls:
     from jax.experimental.serialize_executable import deserialize_and_load
 
     jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # as the adapter has it: another call path otherwise
     device = jax.devices("cpu")[0]
     run, stage = (
         deserialize_and_load(code, ins, outs, backend=device.client, execution_devices=[device])
