@@ -50,13 +50,22 @@ def _title(summary: GroupSummary, rows: Sequence[Row]) -> str:
 
 
 def _tables(summary: GroupSummary, rows: Sequence[Row], width: int) -> list[Table]:
-    """One table, or two below each other where the terminal is too narrow for one."""
+    """One table, or as many below each other as a narrow terminal needs; the answer is always the first."""
     cells = [_cells(summary, row) for row in rows]
     headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
-    whole = _table(headers, cells)
-    if Measurement.get(UNBOUNDED, UNBOUNDED.options, whole).maximum <= width:
-        return [whole]
-    return [_table(ANSWER, cells), _table(["arm", *(name for name in headers if name not in ANSWER)], cells)]
+    if _fits(headers, cells, width):
+        return [_table(headers, cells)]
+    answer = ANSWER if _fits(ANSWER, cells, width) else tuple(name for name in ANSWER if name != "interval")
+    parts = [list(answer), ["arm"]]
+    for name in (name for name in headers if name not in answer):
+        if len(parts[-1]) > 1 and not _fits([*parts[-1], name], cells, width):
+            parts.append(["arm"])
+        parts[-1].append(name)
+    return [_table(part, cells) for part in parts]
+
+
+def _fits(headers: Sequence[str], cells: Sequence[dict[str, str | Text]], width: int) -> bool:
+    return Measurement.get(UNBOUNDED, UNBOUNDED.options, _table(headers, cells)).maximum <= width
 
 
 def _table(headers: Sequence[str], cells: Sequence[dict[str, str | Text]]) -> Table:

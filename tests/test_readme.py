@@ -6,6 +6,7 @@ import re
 from io import StringIO
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from shootout import analysis, table
@@ -31,10 +32,13 @@ def test_every_link_of_the_documents_leads_somewhere():
             assert target.startswith("https://") or (document.parent / target).exists(), f"{document.name}: {target}"
 
 
-def test_an_80_column_terminal_sees_every_figure_too():
+@pytest.mark.parametrize(
+    ("run", "figures"), [("shootout", ("0.0917", "8.44 MB")), ("digits", ("can't tell (needs", "98.0%"))]
+)
+def test_an_80_column_terminal_sees_every_figure_too(run: str, figures: tuple[str, ...]):
     page = StringIO()
-    document = analysis.analyse(ROOT / "results" / "reference" / "shootout")
+    document = analysis.analyse(ROOT / "results" / "reference" / run)
     Console(width=80, file=page, highlight=False).print(table.render(document, 80))
     assert "…" not in page.getvalue()
-    assert "0.0917" in page.getvalue()
-    assert "8.44 MB" in page.getvalue()
+    for figure in (*figures, "interval", "build"):
+        assert figure in page.getvalue()
