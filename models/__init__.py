@@ -12,9 +12,14 @@ __all__ = ["Model", "Task", "get", "names"]
 _MODELS = {
     "residual_mlp": "shootout.models.residual_mlp:MODEL",
     "digits": "shootout.models.digits:MODEL",
+    "digits_cnn": "shootout.models.digits_cnn:MODEL",
+    "efficientnet": "shootout.models.efficientnet:MODEL",
+    "resnet": "shootout.models.resnet:MODEL",
+    "bert": "shootout.models.bert:MODEL",
 }
 _HIDDEN = {
     "permutation_probe": "shootout.models.permutation_probe:MODEL",
+    "grid_probe": "shootout.models.grid_probe:MODEL",
     "identity": "shootout.models.identity:MODEL",
 }
 

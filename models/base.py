@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.constants import INPUT_BUFFERS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import UsageError, unknown
 
@@ -61,11 +62,13 @@ class Task:
 
     Attributes:
         calibration: by input name; for quantization and for the timed input buffers.
+        calibration_labels: the right class of each row of `calibration`; for searches that select by accuracy.
         report: by input name; for the accuracy in the record, and for nothing else.
         labels: the right class of each row of `report`.
     """
 
     calibration: Arrays
+    calibration_labels: Array
     report: Arrays
     labels: Array
 
@@ -82,6 +85,7 @@ class Model:
         trained: the torch module with its final weights, the same in every process.
         task: the data set, or None.
         draw: the model's own input buffers at a batch size; None: seeded standard normal ones.
+        calibration: input sets for quantization at a batch size; None: the data set's split, or drawn ones.
         artifacts: what a bundle of it holds.
         write: writes the artifacts (safetensors weights among them) into a folder by itself and returns the weights,
             for a model that must not need torch; None: they are traced from `trained`.
@@ -97,6 +101,7 @@ class Model:
     trained: Callable[[Parameters], nn.Module]
     task: Callable[[Parameters], Task] | None = None
     draw: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
+    calibration: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     artifacts: tuple[Artifact, ...] = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)
     write: Callable[[Path], dict[str, Array]] | None = None
 
@@ -116,6 +121,11 @@ class Model:
                 raise unknown("parameter", name, self.parameters)
         complete = {**self.defaults, **parameters}
         return {name: self.parameters[name].check(name, value) for name, value in complete.items()}
+
+
+def set_count(rows: int, batch: int) -> int:
+    """How many sets hold about `rows` rows: as many as there are input buffers at least."""
+    return max(-(-rows // batch), INPUT_BUFFERS)
 
 
 def draw(specs: tuple[TensorSpec, ...], count: int, seed: int) -> list[dict[str, Array]]:

@@ -1,7 +1,6 @@
 """A small classifier that is really trained, so that every backend and precision has a true task accuracy.
 
-Trained on the spot, in seconds: the 8x8 handwritten digits come with scikit-learn, so nothing is downloaded and no
-weights are shipped. One thread and seeded generators make the weights the same in every process.
+Trained on the spot, in seconds: no weights are shipped or downloaded (see `splits` and `training`).
 """
 
 from __future__ import annotations
@@ -9,24 +8,22 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from shootout.constants import INPUT_BUFFERS
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Model, Parameters, Task, Whole
+from shootout.models import splits, training
+from shootout.models.base import SEED, Model, Parameters, Whole
+from shootout.models.splits import CLASSES, PIXELS
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
-PIXELS, CLASSES, BRIGHTEST = 64, 10, 16.0
-TRAIN_SHARE, CALIBRATION_SHARE = 0.6, 0.15
-"""The rest is the report split."""
-EPOCHS, TRAIN_BATCH, LEARNING_RATE = 40, 32, 2e-3
+SHAPE = (PIXELS,)
+EPOCHS = 40
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
     """One input `x`, (batch, 64): pixels from 0 to 1."""
-    return (TensorSpec(name="x", shape=(batch, PIXELS), dtype="float32"),)
+    return (TensorSpec(name="x", shape=(batch, *SHAPE), dtype="float32"),)
 
 
 def parameter_count(parameters: Parameters) -> int:
@@ -67,67 +64,14 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """The module after EPOCHS of Adam on the training split; leaves torch's global state as it was."""
-    import torch
-
-    images, labels = (torch.from_numpy(array) for array in _splits(parameters)["train"])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # one order of summation, so the weights are the same on any machine like this one
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(parameters["seed"]))
-            return _fit(module(parameters), images, labels)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def task(parameters: Parameters) -> Task:
-    """The calibration and report splits; training saw neither."""
-    splits = _splits(parameters)
-    return Task(
-        calibration={"x": splits["calibration"][0]}, report={"x": splits["report"][0]}, labels=splits["report"][1]
-    )
-
-
-def draw(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
-    """Real images from the calibration split, no image twice where there are enough."""
-    images = task(parameters).calibration["x"]
-    wanted = INPUT_BUFFERS * batch
-    rng = np.random.default_rng(int(parameters["seed"]))
-    chosen = rng.choice(len(images), size=wanted, replace=wanted > len(images))
-    return [{"x": images[rows]} for rows in chosen.reshape(INPUT_BUFFERS, batch)]
+    """The module after EPOCHS of Adam on the training split."""
+    images, labels = splits.splits(parameters, SHAPE)["train"]
+    with training.seeded(parameters):
+        return training.fit(module(parameters), images, labels, EPOCHS)
 
 
 def _widths(parameters: Parameters) -> list[int]:
     return [PIXELS, *[int(parameters["hidden"])] * int(parameters["n_layers"]), CLASSES]
-
-
-def _splits(parameters: Parameters) -> dict[str, tuple[Array, Array]]:
-    """Images and labels by split, each split with every class in proportion."""
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    rng = np.random.default_rng(int(parameters["seed"]))
-    order = rng.permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]  # by class, shuffled inside each
-    place = np.concatenate([np.arange(size) / size for size in np.bincount(labels)])
-    edges = np.searchsorted([TRAIN_SHARE, TRAIN_SHARE + CALIBRATION_SHARE], place, side="right")
-    scaled = (images / BRIGHTEST).astype(np.float32)
-    names = ("train", "calibration", "report")
-    chosen = {name: rng.permutation(order[edges == index]) for index, name in enumerate(names)}
-    return {name: (scaled[rows], labels[rows].astype(np.int64)) for name, rows in chosen.items()}
-
-
-def _fit(model: nn.Module, images: Any, labels: Any) -> nn.Module:
-    import torch
-
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    for _ in range(EPOCHS):
-        for rows in torch.randperm(len(labels)).split(TRAIN_BATCH):  # type: ignore[no-untyped-call]
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-    return model.requires_grad_(False)
 
 
 MODEL = Model(
@@ -143,6 +87,6 @@ MODEL = Model(
     forward=forward,
     module=module,
     trained=trained,
-    task=task,
-    draw=draw,
+    task=lambda parameters: splits.task(parameters, SHAPE),
+    draw=lambda parameters, batch: splits.draw(parameters, batch, SHAPE),
 )

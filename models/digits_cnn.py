@@ -1,0 +1,78 @@
+"""A small convolutional classifier that is really trained: the digits again, for what convolutions are like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shootout.contract import Artifact, TensorSpec
+from shootout.models import splits, training, vision
+from shootout.models.base import SEED, Model, Parameters, Whole
+from shootout.models.splits import CLASSES, SIDE
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SHAPE = (1, SIDE, SIDE)
+EPOCHS = 12
+HALVINGS = 2
+"""So many blocks at most halve the image, from 8x8 to 2x2."""
+
+
+def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
+    """One input `x`, (batch, 1, 8, 8): pixels from 0 to 1."""
+    return (TensorSpec(name="x", shape=(batch, *SHAPE), dtype="float32"),)
+
+
+def parameter_count(parameters: Parameters) -> int:
+    """Convolutions, normalizations and the classifier."""
+    channels, blocks = int(parameters["channels"]), int(parameters["n_blocks"])
+    body = sum(vision.conv_norm_count(wide, channels, 3) for wide in _widths(channels, blocks))
+    return body + (_features(channels, blocks) + 1) * CLASSES
+
+
+def module(parameters: Parameters) -> nn.Module:
+    """The torch module (3x3 convolution, BatchNorm, ReLU, n_blocks times); its weights are torch's own init."""
+    from torch import nn
+
+    channels, blocks = int(parameters["channels"]), int(parameters["n_blocks"])
+    layers: list[nn.Module] = []
+    for block, wide in enumerate(_widths(channels, blocks)):
+        layers += [*vision.conv_norm(wide, channels, 3), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if block < HALVINGS else []
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(_features(channels, blocks), CLASSES)).eval()
+
+
+def trained(parameters: Parameters) -> nn.Module:
+    """The module after EPOCHS of Adam on the training split."""
+    images, labels = splits.splits(parameters, SHAPE)["train"]
+    with training.seeded(parameters):
+        return training.fit(module(parameters), images, labels, EPOCHS)
+
+
+def _widths(channels: int, blocks: int) -> list[int]:
+    """Channels that each block reads."""
+    return [1, *[channels] * (blocks - 1)]
+
+
+def _features(channels: int, blocks: int) -> int:
+    """Numbers that the classifier reads."""
+    return channels * (SIDE >> min(blocks, HALVINGS)) ** 2
+
+
+MODEL = Model(
+    name="digits_cnn",
+    description="a small convolutional net trained on scikit-learn's handwritten digits: it has a true accuracy",
+    parameters={
+        "channels": Whole(default=32, low=1, high=512),
+        "n_blocks": Whole(default=3, low=1, high=6),
+        "seed": SEED,
+    },
+    parameter_count=parameter_count,
+    inputs=inputs,
+    forward=None,
+    module=module,
+    trained=trained,
+    task=lambda parameters: splits.task(parameters, SHAPE),
+    draw=lambda parameters, batch: splits.draw(parameters, batch, SHAPE),
+    artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
+)
