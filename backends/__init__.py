@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from shootout.contract import Adapter, Arm, Artifact, Availability, Built, Capabilities, Device, Precision, Session
-from shootout.errors import SkippedArm, UsageError, unknown
+from shootout.errors import SkippedArm, UsageError, install, unknown
 
 if TYPE_CHECKING:
     from shootout.bundle import ModelBundle
@@ -29,7 +29,7 @@ class Entry:
     Attributes:
         path: `module:Class` of the adapter.
         extra: the package extra that installs its library, "" where none is needed.
-        fix: the command that makes it available.
+        package: the third party's, "" for a backend that ships.
         needs: what has to be there beside shootout itself, for people.
         default: the device and precision that the bare backend name means.
         hidden: whether `list` and `*` leave it out (the harness's own instruments).
@@ -37,58 +37,56 @@ class Entry:
 
     path: str
     extra: str = ""
-    fix: str = ""
+    package: str = ""
     needs: str = ""
     default: tuple[Device, Precision] = (Device.CPU, Precision.FP32)
     hidden: bool = False
 
+    @property
+    def fix(self) -> str:
+        """The command that makes it available."""
+        return f"pip install --upgrade {self.package}" if self.package else install(self.extra)
+
 
 SHIPPED = {
-    "numpy": Entry(path="shootout.backends.numpy_backend:NumpyAdapter", fix="pip install shootout"),
+    "numpy": Entry(path="shootout.backends.numpy_backend:NumpyAdapter"),
     "torch-eager": Entry(
         path="shootout.backends.torch_eager:TorchEagerAdapter",
         extra="torch",
-        fix="pip install 'shootout[torch]'",
         needs="torch",
     ),
     "torch-compile": Entry(
         path="shootout.backends.torch_compile:TorchCompileAdapter",
         extra="torch",
-        fix="pip install 'shootout[torch]'",
         needs="torch, a C++ compiler, Python's headers",
     ),
     "torchscript": Entry(
         path="shootout.backends.torchscript:TorchScriptAdapter",
         extra="torch",
-        fix="pip install 'shootout[torch]'",
         needs="torch",
     ),
     "jax-jit": Entry(
         path="shootout.backends.jax_jit:JaxJitAdapter",
         extra="jax",
-        fix="pip install 'shootout[jax]'",
         needs="jax; torchax for models without array code",
     ),
     "onnxruntime": Entry(
         path="shootout.backends.onnxruntime_backend:OnnxRuntimeAdapter",
         extra="onnxruntime",
-        fix="pip install 'shootout[onnxruntime]'",
         needs="onnxruntime; onnxruntime-gpu for cuda",
     ),
     "openvino": Entry(
         path="shootout.backends.openvino_backend:OpenVinoAdapter",
         extra="openvino",
-        fix="pip install 'shootout[openvino]'",
         needs="openvino; nncf for int8",
     ),
     "tensorrt": Entry(
         path="shootout.backends.tensorrt_backend:TensorRtAdapter",
         extra="tensorrt-rtx",
-        fix="pip install 'shootout[tensorrt-rtx]'",
         needs="tensorrt, or tensorrt-rtx (also builds without a GPU)",
         default=(Device.CUDA, Precision.FP16),
     ),
-    "spin": Entry(path="shootout.backends.spin:SpinAdapter", fix="pip install shootout", hidden=True),
+    "spin": Entry(path="shootout.backends.spin:SpinAdapter", hidden=True),
 }
 
 
@@ -144,7 +142,7 @@ def entry(name: str) -> Entry:
         return SHIPPED[name]
     if not claims:
         raise unknown("backend", name, names(hidden=True))
-    return Entry(path=claims[0].value, fix=f"pip install --upgrade {_package(claims[0])}")
+    return Entry(path=claims[0].value, package=_package(claims[0]))
 
 
 def get(name: str) -> Adapter:

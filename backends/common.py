@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shootout.contract import Array, Arrays, Availability, Device, Precision, TensorSpec
-from shootout.errors import SkippedArm
+from shootout.errors import SkippedArm, install
+from shootout.schemes import Scheme
+
+if TYPE_CHECKING:
+    from shootout.bundle import ModelBundle
+
+DTYPES = {Precision.FP32: "float32", Precision.TF32: "float32", Precision.BF16: "bfloat16", Precision.FP16: "float16"}
+"""The dtype in which an arm of a float precision holds its weights; TF32 is a way to multiply, not to store."""
 
 PRECISION_BY_DTYPE: Mapping[str, str] = {
     "float64": "fp64",
@@ -21,6 +30,8 @@ PRECISION_BY_DTYPE: Mapping[str, str] = {
     "bfloat16": Precision.BF16.value,
     "int8": Precision.INT8.value,
     "uint8": Precision.INT8.value,
+    "int4": Precision.INT4.value,
+    "uint4": Precision.INT4.value,
 }
 """A compute node's precision by its operands' dtype; fp64 is no target's label, so it always shows."""
 
@@ -52,13 +63,34 @@ def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:
 def check_options(options: Mapping[str, str], known: Iterable[str]) -> None:
     """Refuse a knob that the backend doesn't have: silently ignored, it would be a lie in the record.
 
+    Args:
+        known: names; one that ends in `*` stands for all that begin so.
+
     Raises:
         ValueError: names the option and what is known.
     """
     known = sorted(known)
     for name in options:
-        if name not in known:
+        if not any(fnmatchcase(name, one) for one in known):
             raise ValueError(f"unknown option {name!r}: this backend takes {', '.join(known) or 'no options'}")
+
+
+def calibration_of(bundle: ModelBundle, scheme: Scheme) -> list[dict[str, Array]]:
+    """The input sets that give static quantization its ranges.
+
+    Raises:
+        ValueError: the calibration data can't be used: it isn't finite, or has fewer sets than the scheme asks for
+            (two, where it doesn't say).
+    """
+    sets = bundle.calibration()
+    if len(sets) < (scheme.samples or 2):
+        asked = f"samples-{scheme.samples}" if scheme.samples else "static quantization needs at least 2 sets"
+        raise ValueError(f"{asked}: the calibration split has only {len(sets)}; give more with --calibration data.npz")
+    for index, one in enumerate(sets[: scheme.samples]):
+        for name, array in one.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ValueError(f"calibration set {index}: input {name!r} has NaN or infinity")
+    return sets[: scheme.samples]
 
 
 def widen(array: Array) -> Array:
@@ -73,7 +105,7 @@ def trial(extra: str, run: Callable[[], str]) -> Availability:
         extra: the package extra that installs the backend, for the fix; "" is the bare package.
         run: runs the session and returns the library's version; `SkippedArm` carries a reason and a fix of its own.
     """
-    fix = f"pip install 'shootout[{extra}]'" if extra else "pip install --force-reinstall shootout"
+    fix = install(extra) if extra else "pip install --force-reinstall shootout"
     try:
         return Availability(ok=True, version=run())
     except SkippedArm as skipped:

@@ -6,18 +6,27 @@ turns bfloat16 and float16 products into float32 ones.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from shootout.backends.common import precision_of
+from shootout.backends.flops import product_flops
 from shootout.contract import Device, Precision
 
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)
 """Name, type, operation, and the rest of the line: operands and attributes."""
-TYPE = re.compile(r"([a-z]+)(\d+)\w*\[")
+COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.-]+) \(.*?\) -> .*? \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
+"""Name and body."""
+CALLEE = re.compile(r"calls=%([\w.-]+)")
+TYPE = re.compile(r"([a-z]+)(\d+)\w*\[([\d,]*)\]")
+SUMMED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[=:][{\[]([^}\]]*)[}\]]')
+"""A product's summed axes, of its left operand: an attribute, or part of a library call's configuration."""
+LABELS = re.compile(r"dim_labels=\w+_(\w+)->")
+"""The axes of a convolution's weight: `o` is the output channels."""
 PRODUCTS = frozenset({"dot", "ragged-dot", "scaled-dot", "convolution"})
 LIBRARY_PRODUCT = re.compile(r'custom_call_target="[^"]*(?:gemm|matmul|dot|conv(?!ert)|fmha|attention)', re.IGNORECASE)
 """A custom call into cuBLAS, cuDNN, oneDNN or the like that multiplies matrices or convolves."""
@@ -25,6 +34,9 @@ STRUCTURE = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "fusion", "call", "while", "conditional"}
 )
 """What computes nothing itself; a fusion's instructions are listed, and counted, in a computation of their own."""
+MOVES = frozenset({"parameter", "constant", "bitcast", "convert", "copy", "transpose", "reshape"})
+SCALES = frozenset({"broadcast", "multiply", "divide", "round-nearest-even", "clamp", "pad", "slice"})
+"""What a cast has beside it where it is a quantize or a dequantize."""
 KINDS = {"f": "float", "bf": "bfloat", "s": "int", "u": "uint"}
 POOL = "tf_XLAEigen"
 """The name of every thread in the pool that XLA's CPU client computes with."""
@@ -45,6 +57,12 @@ class Instruction:
         library = self.operation == "custom-call" and LIBRARY_PRODUCT.search(self.rest)
         return self.operation in PRODUCTS or bool(library)
 
+    @property
+    def fused(self) -> str:
+        """The name of the computation that a fusion runs; "" for anything else."""
+        found = CALLEE.search(self.rest) if self.operation == "fusion" else None
+        return found[1] if found else ""
+
 
 def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Products, and all other instructions that compute, by precision; a loop's body counts once.
@@ -61,6 +79,32 @@ def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[st
         elif one.operation not in STRUCTURE:
             others[precision_of(_dtype(one.type))] += 1
     return dict(products), dict(others)
+
+
+def count_flops(hlo: str, device: Device) -> Mapping[str, float]:
+    """Operations of the products in one call, by precision; empty where one can't be told, as in a loop's body."""
+    instructions = dict(_instructions(hlo))
+    found: dict[str, float] = {}
+    for one in instructions.values():
+        if one.operation == "while":
+            return {}
+        if one.is_product:
+            if (flops := _flops(one, instructions)) is None:
+                return {}
+            precision = _product_precision(one, instructions, device)
+            found[precision] = found.get(precision, 0.0) + flops
+    return found
+
+
+def count_conversions(hlo: str) -> int:
+    """Executed nodes that only change a tensor's type or layout: casts, transposing copies, quantize and dequantize.
+
+    Those that XLA fused with anything else are no nodes.
+    """
+    computations = {name: [one for _, one in _instructions(body)] for name, body in COMPUTATION.findall(hlo)}
+    fused = {one.fused for body in computations.values() for one in body}
+    nodes = [one for name, body in computations.items() if name not in fused for one in body]
+    return sum(_only_converts({one.operation for one in computations.get(node.fused, [node])}) for node in nodes)
 
 
 def pool_threads() -> int | None:
@@ -84,6 +128,29 @@ def _product_precision(product: Instruction, instructions: Mapping[str, Instruct
     precision = precision_of(_dtype(max(types, key=_bits)))
     ieee = device is Device.CPU or re.search(r"operand_precision\W+highest", product.rest, re.IGNORECASE)
     return Precision.TF32.value if precision == Precision.FP32 and not ieee else precision
+
+
+def _flops(product: Instruction, instructions: Mapping[str, Instruction]) -> float | None:
+    """The result's shape and an operand's say it; None for a library call that doesn't tell its axes."""
+    if len(product.operands) < 2:
+        return None
+    left, right = (_shape(instructions[name].type) for name in product.operands[:2])
+    if summed := SUMMED.search(product.rest):
+        return product_flops(_shape(product.type), math.prod(left[int(axis)] for axis in re.findall(r"\d+", summed[1])))
+    if labels := LABELS.search(product.rest):
+        channels = right[labels[1].index("o")]
+        return product_flops(_shape(product.type), math.prod(right) // channels)
+    return None
+
+
+def _shape(kind: str) -> list[int]:
+    found = TYPE.search(kind)
+    return [int(size) for size in found[3].split(",") if size] if found else []
+
+
+def _only_converts(operations: Set[str]) -> bool:
+    cast = "convert" in operations and operations <= MOVES | SCALES
+    return cast or (operations <= MOVES and not operations.isdisjoint({"copy", "transpose"}))
 
 
 def _bits(kind: str) -> int:

@@ -1,28 +1,48 @@
 """JAX: one function, compiled ahead of time by XLA with its weights as arguments.
 
-Models that have a `forward` run in jax.numpy, without torch; any other torch module goes through torchax, as does every
-one in the mode `torchax`. On the CPU only fp32 is offered: XLA computes bfloat16 and float16 products there in float32.
+Models that have a `forward` run in jax.numpy, without torch; any other torch module goes through torchax, as do all
+in the mode `torchax`. On the CPU, XLA has kernels for bfloat16 and int8 matrix products if they are asked for in the
+one way it knows; float16 and int4 it turns into float32, which is a skip that says so.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends import jax_program
-from shootout.backends.common import check_inputs, require_device, trial
-from shootout.backends.jax_graph import count_nodes, pool_threads
-from shootout.contract import Arm, Arrays, Artifact, Availability, Built, Capabilities, Device, Executed, Precision
+from shootout.backends import jax_program, jax_quantize
+from shootout.backends.common import DTYPES, check_inputs, require_device, trial
+from shootout.backends.jax_graph import count_conversions, count_flops, count_nodes, pool_threads
+from shootout.backends.jax_rewrite import with_wide_sums
+from shootout.contract import (
+    INTEGERS,
+    Arm,
+    Arrays,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Executed,
+    Precision,
+)
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
     from shootout.bundle import ModelBundle
 
 CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+REDUCED = (Precision.BF16, Precision.FP16)
+WEIGHTS = frozenset({"per-channel", "per-tensor", "symmetric"})
+NO_INT4 = (
+    "XLA's CPU compiler has no product that reads 4-bit weights: it unpacks each whole weight into a float32 array in "
+    "memory, at every call, and multiplies that"
+)
 
 
 class JaxJitAdapter:
@@ -32,9 +52,12 @@ class JaxJitAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.FORWARD, Artifact.MODULE),
         targets=frozenset(
-            [(Device.CPU, Precision.FP32)] + [(Device.CUDA, precision) for precision in jax_program.DTYPES]
+            [(Device.CPU, precision) for precision in (Precision.FP32, *REDUCED, *INTEGERS)]
+            + [(Device.CUDA, precision) for precision in DTYPES]
         ),
+        needs_calibration=True,
         modes=frozenset({"", "torchax"}),
+        schemes={Precision.INT8: WEIGHTS | {"minmax", "samples-*"}, Precision.INT8_DYNAMIC: WEIGHTS},
     )
 
     def probe(self, device: Device) -> Availability:
@@ -45,12 +68,16 @@ class JaxJitAdapter:
         """Trace and compile; the executable goes into the folder.
 
         Raises:
-            ValueError: an option that is neither XLA's nor JAX's dispatch switch.
+            ValueError: an option that is neither XLA's nor JAX's dispatch switch; nothing to quantize, or no data to.
+            SkippedArm: XLA widens every product of this precision.
         """
         jax_program.check_options(arm.options)
+        if arm.target.precision is Precision.INT4:
+            raise SkippedArm(NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend")
         device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
-        program = jax_program.program_of(bundle, arm.target.mode)
-        jax_program.compile_program(program, bundle, arm, device, folder)
+        program = _program(bundle, arm)
+        hlo = jax_program.compile_program(program, bundle, arm, device, folder)
+        _refuse_widened(hlo, arm)
         return Built(arm=arm, bundle=bundle, folder=folder, facts={"weights": program.names})
 
     def load(self, built: Built) -> JaxSession:
@@ -78,7 +105,8 @@ class JaxSession:
         import jax
 
         result = self.execute(self.stage(self._bundle.input_buffers()[0], 0))[0]
-        products, others = count_nodes(self._run.as_text(), self._device)
+        hlo = self._run.as_text()
+        products, others = count_nodes(hlo, self._device)
         stored = (self._folder / jax_program.EXECUTABLE).stat().st_size
         return Executed(
             library="jax",
@@ -88,6 +116,8 @@ class JaxSession:
             compute_nodes_by_precision=products,
             other_nodes_by_precision=others,
             artifact_bytes=stored + sum(array.nbytes for array in self._weights),
+            flops_by_precision=count_flops(hlo, self._device),
+            conversion_nodes=count_conversions(hlo),
         )
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
@@ -121,6 +151,24 @@ class JaxSession:
         self._result = ()
         for name in ("_run", "_stage", "_weights"):
             self.__dict__.pop(name, None)
+
+
+def _program(bundle: ModelBundle, arm: Arm) -> jax_program.Program:
+    program, target = jax_program.program_of(bundle, arm.target.mode), arm.target
+    if target.precision in INTEGERS:
+        return jax_quantize.quantized(program, bundle, arm)
+    if target.precision in REDUCED and target.device is Device.CPU:
+        return replace(program, run=with_wide_sums(program.run))
+    return program
+
+
+def _refuse_widened(hlo: str, arm: Arm) -> None:
+    """On the CPU: a GPU multiplies both reduced precisions, so there a missing one is a fault."""
+    precision, (counts, _) = arm.target.precision, count_nodes(hlo, arm.target.device)
+    if arm.target.device is Device.CPU and precision in REDUCED and counts and precision not in counts:
+        became = " and ".join(f"{count} {name}" for name, count in counts.items())
+        reason = f"XLA's CPU compiler turned all {precision} products of this model into {became} ones"
+        raise SkippedArm(reason, "ask for fp32, or for this precision on cuda or from another backend")
 
 
 def _host_dtype(dtype: str) -> np.dtype[Any]:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import common
+from shootout.backends.common import DTYPES
+from shootout.backends.torch_session import float32_module
 from shootout.contract import Arm, Array, Arrays, Artifact, Device, Precision
 
 if TYPE_CHECKING:
     from shootout.bundle import ModelBundle
 
-DTYPES = {Precision.FP32: "float32", Precision.TF32: "float32", Precision.BF16: "bfloat16", Precision.FP16: "float16"}
 PRODUCTS = {Precision.FP32: "highest", Precision.TF32: "tensorfloat32"}
 """`jax_default_matmul_precision` by target; it says nothing about products of reduced-precision operands."""
 PLATFORMS = {Device.CPU: "cpu", Device.CUDA: "cuda,cpu"}
@@ -37,7 +39,7 @@ class Program:
 
     Attributes:
         run: (weights in the order of `names`, inputs in the model's order) → the outputs in the model's order.
-        buffers: what the function needs beside the bundle's weights.
+        buffers: what the function needs beside the bundle's weights; all that it needs, where it was quantized.
     """
 
     run: Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
@@ -64,15 +66,10 @@ def from_forward(bundle: ModelBundle) -> Program:
 
 def from_module(bundle: ModelBundle) -> Program:
     """The torch module, translated by torchax; buffers that a state dict leaves out are taken along."""
-    import torch
     import torchax
 
-    from shootout import models
-
-    module, stored = models.get(bundle.model).module(bundle.parameters), bundle.weights()
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in stored.items()})
-    states, call = torchax.extract_jax(module.eval())
-    names = tuple(states)
+    states, call = torchax.extract_jax(float32_module(bundle))
+    names, stored = tuple(states), bundle.weights()
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
         return (call(dict(zip(names, weights, strict=True)), tuple(inputs)),)
@@ -102,8 +99,11 @@ def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any
     return jax.devices(device.value)[0]
 
 
-def compile_program(program: Program, bundle: ModelBundle, arm: Arm, device: Any, folder: Path) -> None:
+def compile_program(program: Program, bundle: ModelBundle, arm: Arm, device: Any, folder: Path) -> str:
     """Compile the model and what stages its inputs, and write both into `folder`.
+
+    Returns:
+        The HLO of the compiled model.
 
     Raises:
         ValueError: an option that XLA doesn't know.
@@ -123,6 +123,7 @@ def compile_program(program: Program, bundle: ModelBundle, arm: Arm, device: Any
         lowered = jax.jit(program.run).lower(read_weights(bundle, arm, program.names, device, folder), stage(host))
         compiled = _compile(lowered, arm)
     (folder / EXECUTABLE).write_bytes(pickle.dumps([serialize(compiled), serialize(stage)]))
+    return str(compiled.as_text())
 
 
 def read_program(folder: Path, device: Any) -> tuple[Any, Any]:
@@ -140,7 +141,9 @@ def read_weights(bundle: ModelBundle, arm: Arm, names: Sequence[str], device: An
     import jax
     from safetensors.numpy import load_file
 
-    stored: dict[str, Array] = {**bundle.weights(), **load_file(folder / BUFFERS)}
+    stored: dict[str, Array] = load_file(folder / BUFFERS)
+    if not stored.keys() >= set(names):  # a quantized program brings all of its own
+        stored = {**bundle.weights(), **stored}
     host = tuple(stored[name].astype(_dtype(stored[name], arm), copy=False) for name in names)
     weights: tuple[Any, ...] = jax.device_put(host, device)
     return weights
@@ -158,11 +161,9 @@ def check_options(options: Mapping[str, str]) -> None:
     Raises:
         ValueError: names the option and what is known.
     """
-    for name, value in options.items():
-        if name != ASYNC_DISPATCH and not name.startswith(XLA_OPTION):
-            raise ValueError(f"unknown option {name!r}: jax-jit takes {ASYNC_DISPATCH} and XLA's own {XLA_OPTION}*")
-        if name == ASYNC_DISPATCH and value.lower() not in SWITCHES:
-            raise ValueError(f"option {name!r} is true or false, got {value!r}")
+    common.check_options(options, (ASYNC_DISPATCH, f"{XLA_OPTION}*"))
+    if (value := options.get(ASYNC_DISPATCH, "false")).lower() not in SWITCHES:
+        raise ValueError(f"option {ASYNC_DISPATCH!r} is true or false, got {value!r}")
 
 
 def _compile(lowered: Any, arm: Arm) -> Any:
@@ -182,4 +183,4 @@ def _dtype(array: Any, arm: Arm) -> Any:
     import jax.numpy as jnp
 
     floating = jnp.issubdtype(array.dtype, jnp.floating)
-    return jnp.dtype(DTYPES[arm.target.precision]) if floating else array.dtype
+    return jnp.dtype(DTYPES.get(arm.target.precision, "float32")) if floating else array.dtype

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
-from shootout.backends.numpy_trace import blas_threads, count_nodes, count_products
+from shootout.backends.numpy_trace import Product, blas_threads, counts, flops, nodes_of, products_of
 from shootout.contract import (
     Arm,
     Array,
@@ -27,13 +27,13 @@ from shootout.contract import (
     Executed,
     Precision,
 )
-from shootout.errors import SkippedArm
+from shootout.errors import SkippedArm, install
 
 if TYPE_CHECKING:
     from shootout.bundle import ModelBundle
 
 Run = Callable[[Arrays], Mapping[str, Array]]
-Count = Callable[[Arrays], Mapping[str, int]]
+Observe = Callable[[Arrays], list[Product]]
 
 
 class NumpyAdapter:
@@ -64,26 +64,28 @@ class NumpyAdapter:
             SkippedArm: the bundle is an ONNX file and the `onnx` package is missing.
         """
         bundle = built.bundle
-        run, count, size = _from_forward(bundle) if Artifact.FORWARD in bundle.artifacts else _from_onnx(bundle)
-        return NumpySession(bundle, run, count, size)
+        run, observe, size = _from_forward(bundle) if Artifact.FORWARD in bundle.artifacts else _from_onnx(bundle)
+        return NumpySession(bundle, run, observe, size)
 
 
 class NumpySession:
     """The model on the caller's own arrays: staging copies nothing, since there is no other memory."""
 
-    def __init__(self, bundle: ModelBundle, run: Run, count: Count, artifact_bytes: int) -> None:
-        self._bundle, self._run, self._count, self._artifact_bytes = bundle, run, count, artifact_bytes
+    def __init__(self, bundle: ModelBundle, run: Run, observe: Observe, artifact_bytes: int) -> None:
+        self._bundle, self._run, self._observe, self._artifact_bytes = bundle, run, observe, artifact_bytes
 
     @cached_property
     def executed(self) -> Executed:
         """Counts from one run on the first input buffer."""
+        products = self._observe(self._bundle.input_buffers()[0])
         return Executed(
             library="numpy",
             version=np.__version__,
             device="cpu",
             threads=blas_threads(),
-            compute_nodes_by_precision=self._count(self._bundle.input_buffers()[0]),
+            compute_nodes_by_precision=counts(products),
             artifact_bytes=self._artifact_bytes,
+            flops_by_precision=flops(products),
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
@@ -105,10 +107,10 @@ class NumpySession:
     def close(self) -> None:
         """Drop the weights."""
         self.__dict__.pop("_run", None)
-        self.__dict__.pop("_count", None)
+        self.__dict__.pop("_observe", None)
 
 
-def _from_forward(bundle: ModelBundle) -> tuple[Run, Count, int]:
+def _from_forward(bundle: ModelBundle) -> tuple[Run, Observe, int]:
     from shootout import models
 
     forward, weights = models.get(bundle.model).forward, bundle.weights()
@@ -117,14 +119,14 @@ def _from_forward(bundle: ModelBundle) -> tuple[Run, Count, int]:
     def run(inputs: Arrays) -> Mapping[str, Array]:
         return forward(np, weights, inputs, bundle.parameters)
 
-    return run, lambda inputs: count_products(run, inputs), sum(array.nbytes for array in weights.values())
+    return run, lambda inputs: products_of(run, inputs), sum(array.nbytes for array in weights.values())
 
 
-def _from_onnx(bundle: ModelBundle) -> tuple[Run, Count, int]:
+def _from_onnx(bundle: ModelBundle) -> tuple[Run, Observe, int]:
     try:
         from onnx.reference import ReferenceEvaluator
     except ImportError:
-        fix = "pip install 'shootout[onnxruntime]'"
+        fix = install("onnxruntime")
         raise SkippedArm("NumPy runs an ONNX file through the onnx package, which is not installed", fix) from None
     path, names = bundle.path(Artifact.ONNX), [spec.name for spec in bundle.outputs]
     evaluator = ReferenceEvaluator(str(path))
@@ -132,7 +134,7 @@ def _from_onnx(bundle: ModelBundle) -> tuple[Run, Count, int]:
     def run(inputs: Arrays) -> Mapping[str, Array]:
         return dict(zip(names, evaluator.run(names, dict(inputs)), strict=True))
 
-    return run, lambda inputs: count_nodes(evaluator, inputs), path.stat().st_size
+    return run, lambda inputs: nodes_of(evaluator, inputs), path.stat().st_size
 
 
 def _try(device: Device) -> str:

@@ -7,6 +7,7 @@ the runtime's own profile of one run: kernels, operand types and providers, as e
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends.common import check_inputs, require_device, trial, widen
-from shootout.backends.onnxruntime_graph import PROVIDERS, count_kernels, fallbacks, open_session, optimise
+from shootout import schemes
+from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
+from shootout.backends.onnxruntime_graph import OPTIONS, PROVIDERS, fallbacks, open_session, optimise
+from shootout.backends.onnxruntime_profile import account
+from shootout.backends.onnxruntime_quantize import S8S8, SCHEMES, quantize
+from shootout.backends.onnxruntime_shared import HARMFUL, recode
 from shootout.contract import (
     Arm,
     Array,
@@ -42,7 +47,12 @@ class OnnxRuntimeAdapter:
     name = "onnxruntime"
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
-        targets=frozenset({(Device.CPU, Precision.FP32), (Device.CUDA, Precision.FP32), (Device.CUDA, Precision.TF32)}),
+        targets=frozenset(
+            {(Device.CPU, precision) for precision in (Precision.FP32, *SCHEMES)}
+            | {(Device.CUDA, Precision.FP32), (Device.CUDA, Precision.TF32)}
+        ),
+        needs_calibration=True,
+        schemes=SCHEMES,
     )
 
     def probe(self, device: Device) -> Availability:
@@ -50,14 +60,23 @@ class OnnxRuntimeAdapter:
         return trial("onnxruntime", lambda: _try(device))
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
-        """The optimised graph, and what one run of it executed.
+        """The optimised graph, quantized first where the arm asks for it, and what a few calls of it executed.
 
         Raises:
-            ValueError: an option that is neither a thread count nor a session configuration entry.
+            ValueError: an option that is neither a thread count nor a session configuration entry; nothing can be
+                quantized; or the calibration data can't be used.
         """
-        path = optimise(bundle.path(Artifact.ONNX), arm, folder)
-        counts = count_kernels(path, arm, bundle.input_buffers()[0])
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={"compute_nodes_by_precision": counts})
+        check_options(arm.options, OPTIONS)
+        source, precision = bundle.path(Artifact.ONNX), arm.target.precision
+        scheme = schemes.parse(arm.target.scheme, own=[S8S8])
+        with tempfile.TemporaryDirectory() as place:
+            if scheme.is_quantized:
+                path = optimise(recode(source, Path(place)), arm, folder, without=HARMFUL)
+            elif precision in SCHEMES:
+                path = optimise(quantize(source, bundle, precision, scheme, Path(place)), arm, folder)
+            else:
+                path = optimise(source, arm, folder)
+        return Built(arm=arm, bundle=bundle, folder=folder, facts=account(path, arm, bundle.input_buffers()[0]))
 
     def load(self, built: Built) -> OnnxRuntimeSession:
         """A session on the optimised graph."""
@@ -101,9 +120,9 @@ class OnnxRuntimeSession:
             version=onnxruntime.__version__,
             device=self._session.get_providers()[0],
             threads=self._session.get_session_options().intra_op_num_threads,
-            compute_nodes_by_precision=self._built.facts["compute_nodes_by_precision"],
             fallbacks=fallbacks(self._session, self._device),
             artifact_bytes=sum(path.stat().st_size for path in self._built.folder.glob("model.onnx*")),
+            **self._built.facts,
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Slot:

@@ -1,36 +1,30 @@
-"""ONNX Runtime's sessions and graphs: how they are opened, optimised once, and read back.
+"""ONNX Runtime's sessions and graphs: how they are opened, optimised once, and where their nodes run.
 
-Kept apart from the session protocol, because the answers to "which kernels, which types, which provider" have their own
-traps: silent fall-back to the CPU, and fusions that only the optimised graph shows.
+Kept apart from the session protocol, because "which provider" has a trap of its own: silent fall-back to the CPU.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout.backends.common import COMPUTE_OPS, precision_of
-from shootout.contract import Arm, Arrays, Device, Precision
+from shootout.contract import Arm, Device, Precision
 
 PROVIDERS = {Device.CPU: "CPUExecutionProvider", Device.CUDA: "CUDAExecutionProvider"}
 THREAD_OPTIONS = ("intra_op_num_threads", "inter_op_num_threads")
-CONFIG_PREFIXES = ("session.", "optimization.", "ep.", "mlas.")
-DTYPES = {"float": "float32", "double": "float64"}
-"""ONNX Runtime's names of dtypes, where they aren't NumPy's."""
-INT8_OPS = r"^Q|Integer|DynamicQuantize"
+OPTIONS = (*THREAD_OPTIONS, "session.*", "optimization.*", "ep.*", "mlas.*")
+"""What an arm may set: threads, and ONNX Runtime's own configuration entries."""
 SINGLE_FILE_BYTES = 1_500_000_000
 """Bigger models keep their weights beside the graph: one protobuf message ends at 2 GB."""
 QUIET = 3
 """Errors only."""
 
 
-def optimise(source: Path, arm: Arm, folder: Path) -> Path:
-    """Write the graph that ONNX Runtime makes of `source` with every optimisation on; returns its path."""
+def optimise(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
+    """Write the graph that ONNX Runtime makes of `source`, every optimisation on but `without`; returns its path."""
     options, path = _options(arm), folder / "model.onnx"
+    if without:
+        options.add_session_config_entry("optimization.disable_specified_optimizers", without)
     options.optimized_model_filepath = str(path)
     if sum(file.stat().st_size for file in source.parent.iterdir() if file.is_file()) > SINGLE_FILE_BYTES:
         prefix = "session.optimized_model_external_initializers"
@@ -40,45 +34,26 @@ def optimise(source: Path, arm: Arm, folder: Path) -> Path:
     return path
 
 
-def open_session(model: Path | bytes, arm: Arm) -> Any:
+def open_session(model: Path | bytes, arm: Arm, profile: Path | None = None) -> Any:
     """A session on a graph as it is, which records the provider of every node.
+
+    Args:
+        profile: write a profile, of this name and a time.
 
     Raises:
         RuntimeError: ONNX Runtime fell back to another provider than the arm's.
     """
     options = _options(arm, optimised=True)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if profile:
+        options.enable_profiling, options.profile_file_prefix = True, str(profile)
     return _open(model, arm, options)
-
-
-def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> Mapping[str, int]:
-    """Compute kernels by precision in one profiled run on `inputs`, from the runtime's own profile."""
-    options = _options(arm, optimised=True)
-    options.enable_profiling, options.profile_file_prefix = True, str(path.parent / "profile")
-    session = _open(path, arm, options)
-    session.run(None, dict(inputs))
-    profile = Path(session.end_profiling())
-    events = json.loads(profile.read_text())
-    profile.unlink()
-    kernels = {event["name"]: event["args"] for event in events if event["name"].endswith("_kernel_time")}
-    tf32 = session.get_provider_options().get(PROVIDERS[Device.CUDA], {}).get("use_tf32") == "1"
-    found = (_precision(kernel, tf32) for kernel in kernels.values() if re.search(COMPUTE_OPS, kernel["op_name"]))
-    return dict(Counter(found))
 
 
 def fallbacks(session: Any, device: Device) -> tuple[str, ...]:
     """Nodes that this session gave to another provider than the device's."""
     subgraphs = [part for part in session.get_provider_graph_assignment_info() if part.ep_name != PROVIDERS[device]]
     return tuple(f"{node.op_type} {node.name!r} on {part.ep_name}" for part in subgraphs for node in part.get_nodes())
-
-
-def _precision(kernel: Mapping[str, Any], tf32: bool) -> str:
-    """By operand types: int8 where any is, else the first one's; weights that were prepacked are not listed."""
-    types = [name for operand in kernel["input_type_shape"] for name in operand]
-    if re.search(INT8_OPS, kernel["op_name"]) or {"int8", "uint8"} & set(types):
-        return Precision.INT8.value
-    precision = precision_of(DTYPES.get(types[0], types[0]))
-    return Precision.TF32.value if tf32 and precision == Precision.FP32 else precision
 
 
 def _options(arm: Arm, *, optimised: bool = False) -> Any:
@@ -100,11 +75,8 @@ def _options(arm: Arm, *, optimised: bool = False) -> Any:
 def _set(options: Any, name: str, value: str) -> None:
     if name in THREAD_OPTIONS:
         setattr(options, name, int(value))
-    elif name.startswith(CONFIG_PREFIXES):
-        options.add_session_config_entry(name, value)
     else:
-        known = ", ".join((*THREAD_OPTIONS, *(f"{prefix}*" for prefix in CONFIG_PREFIXES)))
-        raise ValueError(f"unknown option {name!r}: onnxruntime takes {known}")
+        options.add_session_config_entry(name, value)
 
 
 def _open(model: Path | bytes, arm: Arm, options: Any) -> Any:

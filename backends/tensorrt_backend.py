@@ -1,7 +1,8 @@
-"""TensorRT: a half or float32 engine built from the ONNX file, run on an NVIDIA GPU.
+"""TensorRT: an engine built from the ONNX file, run on an NVIDIA GPU.
 
-TensorRT takes a graph's types as they are, so the FP16 arm builds from a half graph. With TensorRT-RTX, a machine
-without a GPU still builds: what would ship, its size and its layers' types are then known, only not its speed.
+TensorRT takes a graph's types as they are, so the FP16 arm builds from a half graph, INT8 from the shared Q/DQ one, and
+INT4 from a half graph with 4-bit weights. With TensorRT-RTX, a machine without a GPU still builds: what would ship, its
+size and its layers' types are then known, only not its speed.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.backends import cuda_memory, onnx_half
+from shootout import schemes
+from shootout.backends import cuda_memory, onnx_half, tensorrt_network
 from shootout.backends.common import require_device, trial
 from shootout.backends.tensorrt_engine import Plan, check, compile_engine
+from shootout.backends.tensorrt_int4 import write_int4
 from shootout.backends.tensorrt_library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
 from shootout.backends.tensorrt_session import Setup, TensorRtSession
 from shootout.contract import (
@@ -33,7 +36,7 @@ from shootout.errors import SkippedArm
 if TYPE_CHECKING:
     from shootout.bundle import ModelBundle
 
-PRECISIONS = (Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16)
+PRECISIONS = (Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16, Precision.INT8, Precision.INT4)
 ENGINE, KERNELS = "engine.plan", "runtime.cache"
 TINY = TensorSpec(name="x", shape=(2, 2), dtype="float32")
 
@@ -45,6 +48,7 @@ class TensorRtAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset((Device.CUDA, precision) for precision in PRECISIONS),
+        schemes={Precision.INT8: frozenset(schemes.QUANTIZED)},
     )
 
     def probe(self, device: Device) -> Availability:
@@ -59,9 +63,9 @@ class TensorRtAdapter:
         """The engine; on a GPU that TensorRT-RTX knows, also its kernels for that GPU.
 
         Raises:
-            ValueError: an unknown option, or a value it can't have.
-            RuntimeError: TensorRT can't parse or build the model, or a layer isn't in the arm's precision.
-            SkippedArm: TensorRT is not installed.
+            ValueError: an unknown option, or a value it can't have; or there is nothing to quantize.
+            RuntimeError: TensorRT can't parse or build the model, or a product isn't in the arm's precision.
+            SkippedArm: TensorRT is not installed, or can't quantize by itself.
         """
         check(arm.options)
         capability = cuda_memory.capability()
@@ -70,9 +74,7 @@ class TensorRtAdapter:
         precision = arm.target.precision
         plan = Plan(precision=precision, inputs=bundle.inputs, current=here, options=arm.options)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            source = bundle.path(Artifact.ONNX)
-            if precision in onnx_half.NARROWED:
-                source = onnx_half.write_half(source, precision, Path(scratch))
+            source = _narrowed(bundle.path(Artifact.ONNX), arm, Path(scratch))
             facts = compile_engine(library, source, plan, folder)
         built = Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
         if here and library.is_rtx:
@@ -90,10 +92,24 @@ class TensorRtAdapter:
             plan=(built.folder / ENGINE).read_bytes(),
             inputs=built.bundle.inputs,
             outputs=built.bundle.outputs,
+            network=tensorrt_network.load(built.folder),
             kernels=kernels.read_bytes() if kernels.exists() else b"",
             graph=built.arm.options.get("cuda_graph") == "1",
         )
         return TensorRtSession(reopen(str(built.facts["library"])), setup)
+
+
+def _narrowed(source: Path, arm: Arm, folder: Path) -> Path:
+    """The graph in the arm's precision."""
+    precision = arm.target.precision
+    if precision in onnx_half.NARROWED:
+        return onnx_half.write_half(source, precision, folder)
+    if precision is Precision.INT4:
+        return write_int4(source, folder)
+    if precision is Precision.INT8 and not schemes.parse(arm.target.scheme).is_quantized:
+        fix = f"{replace(arm.target, scheme='shared')} runs the one Q/DQ model that is made for all backends"
+        raise SkippedArm("TensorRT has no quantizer of its own: it takes INT8 only as Q/DQ in the graph", fix)
+    return source
 
 
 def _warm(session: TensorRtSession, bundle: ModelBundle) -> bytes:
@@ -142,4 +158,7 @@ def _tiny(library: Library, folder: Path, *, current: bool) -> Setup:
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "tiny.onnx")
     plan = Plan(precision=Precision.FP32, inputs=(TINY,), current=current, options={})
     compile_engine(library, folder / "tiny.onnx", plan, folder)
-    return Setup(plan=(folder / ENGINE).read_bytes(), inputs=(TINY,), outputs=(replace(TINY, name="y"),))
+    network = tensorrt_network.load(folder)
+    return Setup(
+        plan=(folder / ENGINE).read_bytes(), inputs=(TINY,), outputs=(replace(TINY, name="y"),), network=network
+    )

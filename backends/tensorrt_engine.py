@@ -1,7 +1,8 @@
 """From an ONNX file to a TensorRT engine on disk, and never one in another precision than its label's.
 
 Networks are strongly typed: the graph's own types are what runs, and a float32 graph gives a float32 engine without a
-word. So the parsed network's types are checked before anything is built from it.
+word. So the parsed network's types are checked before anything is built from it, and for integers, which a network only
+asks for, also what TensorRT made of them.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from shootout.backends import tensorrt_network
 from shootout.backends.common import check_options
+from shootout.backends.tensorrt_layers import account
 from shootout.backends.tensorrt_library import Library
-from shootout.contract import Precision, TensorSpec
+from shootout.contract import INTEGERS, Precision, TensorSpec
 
 OPTIONS = ("builder_optimization_level", "compute_capability", "cuda_graph", "timing_cache")
-PRECISIONS = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16", "INT8": "int8", "FP8": "fp8", "FP4": "fp4"}
-"""TensorRT's names of types."""
-COMPUTE_LAYERS = re.compile("MATRIX_MULTIPLY|CONVOLUTION|EINSUM|ATTENTION_INPUT|MOE")
 PORTABLE = "portable"
 """TensorRT-RTX's own choice of targets: Ampere and later consumer GPUs (8.0, 8.6, 8.9, 12.0), not Turing."""
-TYPED_AS = {Precision.FP16: "fp16", Precision.BF16: "bf16", Precision.FP32: "fp32", Precision.TF32: "fp32"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,65 +55,64 @@ def check(options: Mapping[str, str]) -> None:
 
 
 def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> dict[str, Any]:
-    """Write `engine.plan` into the folder, and the timing cache where the library keeps one.
+    """Write `engine.plan` and its network's facts into the folder, and the timing cache where the library keeps one.
 
     Returns:
-        Facts for the record: counts of layers, targets, versions, warnings.
+        Facts for the record: what the engine's layers are and do (or, where the build doesn't list them, the
+        network's), targets, versions, warnings.
 
     Raises:
-        RuntimeError: TensorRT can't parse or build it (in its words), or a layer isn't in the plan's precision.
+        RuntimeError: TensorRT can't parse or build it (in its words), or a product isn't in the plan's precision.
     """
     trt = library.module
     builder = trt.Builder(library.log)
-    network = builder.create_network(_strongly_typed(trt))
-    parser = trt.OnnxParser(network, library.log)
+    parsed = builder.create_network(_strongly_typed(trt))
+    parser = trt.OnnxParser(parsed, library.log)
     if not parser.parse_from_file(str(source)):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         found = [f"{error.node_operator()} {error.node_name()!r}: {error.desc()}" for error in errors]
         raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(found) or library.words()}")
-    counts = require_precision(network, plan.precision)
-    config = _config(library, builder, network, plan)
-    engine = builder.build_serialized_network(network, config)
+    network = tensorrt_network.read(trt, parsed)
+    asked = tensorrt_network.require_precision(network, plan.precision)
+    config = _config(library, builder, parsed, plan)
+    engine = builder.build_serialized_network(parsed, config)
     if engine is None:
         raise RuntimeError(f"{library.name} built no engine: {library.words()}")
+    layers = library.log.layers()
+    told = account(layers, network) if layers else {"compute_nodes_by_precision": asked}
+    _require_integers(library, plan.precision, told["compute_nodes_by_precision"])
     (folder / "engine.plan").write_bytes(engine)
+    network.save(folder)
     if not library.is_rtx:  # where it does nothing
         (folder / "timing.cache").write_bytes(config.get_timing_cache().serialize())
     return {
         "library": library.name,
         "version": library.version,
-        "compute_nodes_by_precision": counts,
+        **told,
+        "network_nodes_by_precision": asked,
         "artifact_bytes": (folder / "engine.plan").stat().st_size,
-        "network_layers": network.num_layers,
-        "casts": sum(network.get_layer(index).type == trt.LayerType.CAST for index in range(network.num_layers)),
+        "network_layers": parsed.num_layers,
         "compute_capabilities": _targets(library, config),
         "builder_optimization_level": config.builder_optimization_level,
+        "notes": _notes(library, plan.precision, engine.nbytes),
         "warnings": list(dict.fromkeys(library.log.warnings)),
     }
 
 
-def require_precision(network: Any, precision: Precision) -> dict[str, int]:
-    """Count the network's compute layers by precision.
-
-    Raises:
-        RuntimeError: one of them has operands or results of another type than the precision's.
-    """
-    layers = [network.get_layer(index) for index in range(network.num_layers)]
-    found = [(layer.name, _typed_as(layer)) for layer in layers if COMPUTE_LAYERS.search(layer.type.name)]
-    wrong = [f"{name!r} is {types}" for name, types in found if types != TYPED_AS[precision]]
-    if wrong:
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise RuntimeError(f"labelled {precision}, but the parsed network is not: {', '.join(wrong[:3])}{more}")
-    # TF32 is leave to round, no type: the network stays float32, and only the permutation probe can tell.
-    return {TYPED_AS[precision]: len(found)} if found else {}
+def _notes(library: Library, precision: Precision, total: int) -> list[str]:
+    """Why an engine with 8-bit weights may be larger than the float one: a reader would take it for a mistake."""
+    weights = library.log.weight_bytes
+    if precision not in INTEGERS or weights is None or not library.is_rtx:
+        return []
+    return [f"{weights:,} of the engine's {total:,} bytes are weights; most of the rest is code TensorRT-RTX generated"]
 
 
-def _typed_as(layer: Any) -> str:
-    """The types of a layer's operands and results, as one word when they agree."""
-    tensors = [layer.get_input(index) for index in range(layer.num_inputs)]
-    tensors += [layer.get_output(index) for index in range(layer.num_outputs)]
-    names = (tensor.dtype.name for tensor in tensors if tensor is not None)
-    return "+".join(sorted({PRECISIONS.get(name, name.lower()) for name in names}))
+def _require_integers(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:
+    """An engine may well dequantize first and multiply floats: that is no INT8, nor INT4."""
+    promised = tensorrt_network.TYPED_AS[precision][0]
+    if precision in INTEGERS and promised not in counts:
+        ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "none at all"
+        raise RuntimeError(f"labelled {precision}, but {library.name} built its products otherwise: {ran}")
 
 
 def _config(library: Library, builder: Any, network: Any, plan: Plan) -> Any:

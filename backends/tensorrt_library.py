@@ -6,16 +6,19 @@ answer None or False and leave the reason in the log.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from shootout.errors import SkippedArm
+from shootout.backends.tensorrt_layers import HEADING, Layer, read_log
+from shootout.errors import SkippedArm, install
 
 FULL = ("tensorrt", "tensorrt_bindings")
 RTX = ("tensorrt_rtx", "tensorrt_rtx_bindings")
-INSTALL_RTX = "pip install 'shootout[tensorrt-rtx]'"
+WEIGHTS = re.compile(r"Total Weights Memory: (\d+) bytes")
+INSTALL_RTX = install("tensorrt-rtx")
 INSTALL_FULL = "pip install --extra-index-url https://pypi.nvidia.com 'shootout[tensorrt]'"
 
 
@@ -77,12 +80,14 @@ def _logger(trt: Any) -> Any:
     serious = (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR)
 
     class Logger(trt.ILogger):  # type: ignore[misc] # its base is known at run time only
-        """Keeps errors for the exception that follows, and warnings for the record."""
+        """Keeps errors for the exception that follows, warnings for the record, and what it says of the last engine."""
 
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []
             self.warnings: list[str] = []
+            self._list = ""
+            self.weight_bytes: int | None = None
 
         def log(self, severity: Any, message: str) -> None:
             """Called by TensorRT for every line, from any of its threads."""
@@ -90,5 +95,13 @@ def _logger(trt: Any) -> Any:
                 self.errors.append(message)
             elif severity == trt.ILogger.WARNING:
                 self.warnings.append(message)
+            elif message.startswith(HEADING):
+                self._list = message
+            elif found := WEIGHTS.fullmatch(message):
+                self.weight_bytes = int(found[1])
+
+        def layers(self) -> list[Layer]:
+            """Those of the engine that was built last, as TensorRT lists them at the end of a build."""
+            return read_log(self._list)
 
     return Logger()

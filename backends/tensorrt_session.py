@@ -15,7 +15,9 @@ import numpy as np
 
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import DEVICE, Buffer, Cuda, device_name
+from shootout.backends.tensorrt_layers import account
 from shootout.backends.tensorrt_library import Library
+from shootout.backends.tensorrt_network import Network
 from shootout.backends.tensorrt_runtime import Engine
 from shootout.contract import Arrays, Executed, TensorSpec
 
@@ -26,6 +28,7 @@ class Setup:
 
     Attributes:
         plan: the engine's bytes.
+        network: what it was built from.
         kernels: TensorRT-RTX's compiled kernels, empty where there are none.
         graph: replay a CUDA graph instead of enqueueing.
     """
@@ -33,6 +36,7 @@ class Setup:
     plan: bytes
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    network: Network
     kernels: bytes = b""
     graph: bool = False
 
@@ -72,7 +76,7 @@ class TensorRtSession:
             version=self._library.version,
             device=f"cuda:{DEVICE} ({device_name()})",
             threads=None,
-            compute_nodes_by_precision=self._engine.compute_layers(),
+            **account(self._engine.layers(), self._setup.network),
             artifact_bytes=len(self._setup.plan),
         )
 

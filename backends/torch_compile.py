@@ -4,21 +4,24 @@
 guards belong to the process and to what a call costs) and takes the kernels from the cache. What had to be compiled
 while loading is a line in `fallbacks`, never a silent 20 s. AOTInductor has no guards, and a C++ wrapper instead of
 a Python one: its package is loaded as it is.
+
+Quantized models are frozen, as torchao's flow for x86 asks: without it INT8 kernels aren't found, and sums over
+constant weights are computed in every call.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shootout.backends import torch_quantize, torch_static
 from shootout.backends.common import check_options, trial
+from shootout.backends.torch_inductor import breaks, graph_bypassed, inductor_with
 from shootout.backends.torch_nodes import kernel_recorder
 from shootout.backends.torch_session import (
     TARGETS,
@@ -31,7 +34,8 @@ from shootout.backends.torch_session import (
     weight_bytes,
 )
 from shootout.backends.torch_toolchain import require_toolchain
-from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device
+from shootout.backends.torch_trace import Tally
+from shootout.contract import INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Precision
 
 if TYPE_CHECKING:
     import torch
@@ -39,22 +43,23 @@ if TYPE_CHECKING:
     from shootout.bundle import ModelBundle
 
 OPTIONS = {"": ("max_autotune", "cpp_wrapper"), "aoti": ("max_autotune",)}
-"""Inductor's switches, "0" or "1", by mode: AOTInductor's wrapper is always C++. Not `freezing`: Inductor doesn't take
-frozen graphs out of its cache, so each load would compile again.
-"""
-SETTINGS: dict[str, Any] = {"cpp_cache_precompile_headers": False, "compile_threads": 1}
-"""Precompiled headers lie outside the cache that we keep: each load would compile them again, 6 s. More than one thread
-would mean helper processes that live on beside the timed calls.
+"""Inductor's switches, "0" or "1", by mode: AOTInductor's wrapper is always C++. Not `freezing`: it is what
+quantized models need, and float ones were slower with it.
 """
 CACHE, PACKAGE = "inductor", "model.pt2"
-CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 class TorchCompileAdapter:
-    """Inductor on CPU and CUDA."""
+    """Inductor on CPU and CUDA; integers, through torchao, on CPU."""
 
     name = "torch-compile"
-    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS, modes=frozenset(OPTIONS))
+    capabilities = Capabilities(
+        consumes=(Artifact.MODULE,),
+        targets=TARGETS | torch_quantize.TARGETS | torch_static.TARGETS,
+        needs_calibration=True,
+        modes=frozenset(OPTIONS),
+        schemes={**torch_quantize.SCHEMES, **torch_static.SCHEMES},
+    )
 
     def probe(self, device: Device) -> Availability:
         """Ask for torch, the compiler and the headers; Inductor itself shows in the build."""
@@ -64,17 +69,22 @@ class TorchCompileAdapter:
         """The compiled kernels (or the package), and what Inductor scheduled.
 
         Raises:
-            ValueError: an unknown option, or one that is neither "0" nor "1".
+            ValueError: an unknown option, or one that is neither "0" nor "1"; nothing to quantize, or nothing to
+                calibrate with.
             SkippedArm: no C++ compiler, or no Python headers.
         """
         config = _config(arm)
         require_toolchain()
         configure(arm)
-        recorder, products, kernels = kernel_recorder(arm.target.device)
-        compile_ = _build_package if arm.target.mode == "aoti" else _build_cache
-        with _inductor(folder / CACHE, {**config, "_post_fusion_custom_pass": recorder}):
-            compile_(bundle, arm, folder)
-        facts = {"compute_nodes_by_precision": dict(products), "kernels": dict(kernels)}
+        recorder, tally, kernels = kernel_recorder(arm.target.device)
+        with inductor_with(folder / CACHE, {**config, "_post_fusion_custom_pass": recorder}):
+            if arm.target.mode == "aoti":
+                _build_package(_program(bundle, arm), str(folder / PACKAGE))
+            else:
+                _store(bundle, arm, folder)
+                _compiled(_module(bundle, arm, folder), bundle, arm)
+            cached = not graph_bypassed()
+        facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached}
         return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
 
     def load(self, built: Built) -> TorchSession:
@@ -89,67 +99,75 @@ def _config(arm: Arm) -> dict[str, Any]:
     for name, value in arm.options.items():
         if value not in ("0", "1"):
             raise ValueError(f"option {name!r}: expected 0 or 1, got {value!r}")
-    return {name: value == "1" for name, value in arm.options.items()}
+    switches = {name: value == "1" for name, value in arm.options.items()}
+    return {**switches, "freezing": True} if arm.target.precision in INTEGERS else switches
 
 
-@contextmanager
-def _inductor(cache: Path, config: dict[str, Any]) -> Iterator[None]:
-    """Inductor with this configuration, its cache in `cache`, and nothing left from an earlier compilation."""
-    import torch._dynamo.utils
-    import torch._inductor.config as inductor
-
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    before = os.environ.get(CACHE_VARIABLE)
-    os.environ[CACHE_VARIABLE] = str(cache)
-    try:
-        with inductor.patch({**SETTINGS, **config}):
-            yield
-    finally:
-        os.environ.pop(CACHE_VARIABLE)
-        if before is not None:
-            os.environ[CACHE_VARIABLE] = before
+def _store(bundle: ModelBundle, arm: Arm, folder: Path) -> None:
+    """Write the quantized model; a float one is in the bundle."""
+    if arm.target.precision is Precision.INT8:
+        torch_static.save(torch_static.quantized_program(bundle, arm), folder)
+    elif arm.target.precision in INTEGERS:
+        torch_quantize.save(torch_quantize.quantized_module(bundle, arm), folder)
 
 
-def _compiled(bundle: ModelBundle, arm: Arm) -> tuple[Any, Any]:
-    """The module, and its compiled form after the first call: compilation happens there.
+def _module(bundle: ModelBundle, arm: Arm, folder: Path) -> torch.nn.Module:
+    """What `_store` wrote, or the bundle's float module."""
+    if arm.target.precision is Precision.INT8:
+        return torch_static.stored_module(folder)
+    quantized = arm.target.precision in INTEGERS
+    return torch_quantize.stored_module(bundle, folder) if quantized else module_of(bundle, arm)
+
+
+def _compiled(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> Any:
+    """The module's compiled form after the first call: compilation happens there.
 
     The example is made outside inference mode, as staged tensors are: Dynamo's guards tell the two apart.
     """
     import torch
 
-    module, example = module_of(bundle, arm), example_of(bundle, arm)
+    example = example_of(bundle, arm)
     run: Any = torch.compile(module, fullgraph=True, dynamic=False)
     with torch.inference_mode():
         run(*example)
-    return module, run
+    return run
 
 
-def _build_cache(bundle: ModelBundle, arm: Arm, folder: Path) -> None:  # noqa: ARG001 - the same call as the package's
-    _compiled(bundle, arm)
+def _program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:
+    """The exported model, quantized where asked."""
+    import torch
+
+    if arm.target.precision is Precision.INT8:
+        return torch_static.quantized_program(bundle, arm)
+    quantized = arm.target.precision in INTEGERS
+    module = torch_quantize.quantized_module(bundle, arm) if quantized else module_of(bundle, arm)
+    with torch.no_grad():
+        return torch.export.export(module, example_of(bundle, arm))
 
 
-def _build_package(bundle: ModelBundle, arm: Arm, folder: Path) -> None:
+def _build_package(program: torch.export.ExportedProgram, path: str) -> None:
+    """Write the package, and load it once: what loading compiles (tests of the vector units, 30 s) is then cached."""
     import torch
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 
     with torch.no_grad():
-        program = torch.export.export(module_of(bundle, arm), example_of(bundle, arm))
-        aoti_compile_and_package(program, package_path=str(folder / PACKAGE))
-    aoti_load_package(
-        str(folder / PACKAGE)
-    )  # leaves in the cache what loading compiles: tests of the vector units, 30 s
+        aoti_compile_and_package(program, package_path=path)
+    aoti_load_package(path)
 
 
 def _load_cache(built: Built) -> TorchSession:
     arm, cache = built.arm, _cache_aside(built)
-    recorder, _, compiled_here = kernel_recorder(arm.target.device)
-    with _inductor(cache, {**_config(arm), "_post_fusion_custom_pass": recorder}):
-        module, run = _compiled(built.bundle, arm)
+    recorder, tally, compiled_here = kernel_recorder(arm.target.device)
+    with inductor_with(cache, {**_config(arm), "_post_fusion_custom_pass": recorder}):
+        module = _module(built.bundle, arm, built.folder)
+        run = _compiled(module, built.bundle, arm)
 
     def account(staged: list[torch.Tensor]) -> Account:  # noqa: ARG001 - the compiler has already told
-        artifact = weight_bytes(module.state_dict().values()) + _bytes(built.folder)
-        return _account(built, artifact, (*_recompiled(compiled_here), *_breaks()))
+        in_folder = arm.target.precision in INTEGERS
+        artifact = _bytes(built.folder) + (0 if in_folder else weight_bytes(module.state_dict().values()))
+        if built.facts["graph_cached"]:
+            return _account(built.facts, artifact, (*_recompiled(compiled_here), *breaks()))
+        return _account(tally.facts(), artifact, breaks())
 
     session = TorchSession(run, arm, built.bundle, account)
     weakref.finalize(session, shutil.rmtree, str(cache), True)
@@ -167,34 +185,25 @@ def _load_package(built: Built) -> TorchSession:
     from torch._inductor import aoti_load_package
 
     cache = _cache_aside(built)
-    with _inductor(cache, {}):
+    with inductor_with(cache, {}):
         run: Any = aoti_load_package(str(built.folder / PACKAGE))
     shutil.rmtree(cache)
     artifact = (built.folder / PACKAGE).stat().st_size
 
     def account(staged: list[torch.Tensor]) -> Account:  # noqa: ARG001 - the compiler has already told
-        return _account(built, artifact, ())
+        return _account(built.facts, artifact, ())
 
     return TorchSession(run, built.arm, built.bundle, account)
 
 
-def _account(built: Built, artifact_bytes: int, fallbacks: tuple[str, ...]) -> Account:
-    counts = built.facts["compute_nodes_by_precision"]
-    return Account(compute_nodes_by_precision=counts, artifact_bytes=artifact_bytes, fallbacks=fallbacks)
+def _account(facts: Mapping[str, Any], artifact_bytes: int, fallbacks: tuple[str, ...]) -> Account:
+    told = {name: facts[name] for name in Tally().facts()}
+    return Account(**told, artifact_bytes=artifact_bytes, fallbacks=fallbacks)
 
 
 def _recompiled(kernels: Counter[str]) -> tuple[str, ...]:
     count = sum(kernels.values())
     return (f"Inductor compiled {count} kernels while loading: its cache didn't hold them",) if count else ()
-
-
-def _breaks() -> tuple[str, ...]:
-    """Graph breaks, and graphs beyond the first (recompilations), since this process last compiled anew."""
-    from torch._dynamo.utils import counters
-
-    graphs = counters["stats"]["unique_graphs"]
-    again = (f"Dynamo compiled {graphs} graphs for one model",) if graphs > 1 else ()
-    return (*(f"graph break: {reason}" for reason in counters["graph_break"]), *again)
 
 
 def _bytes(folder: Path) -> int:

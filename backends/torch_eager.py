@@ -1,10 +1,11 @@
-"""PyTorch as most people run it: the module, call by call, in inference mode."""
+"""PyTorch as most people run it: the module, call by call, in inference mode; quantized by torchao where asked."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shootout.backends import torch_quantize
 from shootout.backends.common import check_options, trial
 from shootout.backends.torch_session import (
     TARGETS,
@@ -16,7 +17,7 @@ from shootout.backends.torch_session import (
     weight_bytes,
 )
 from shootout.backends.torch_trace import count_operations
-from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device
+from shootout.contract import INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device
 
 if TYPE_CHECKING:
     import torch
@@ -30,31 +31,37 @@ class TorchEagerAdapter:
     """Eager PyTorch on CPU and CUDA."""
 
     name = "torch-eager"
-    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS)
+    capabilities = Capabilities(
+        consumes=(Artifact.MODULE,), targets=TARGETS | torch_quantize.TARGETS, schemes=torch_quantize.SCHEMES
+    )
 
     def probe(self, device: Device) -> Availability:
         """Run one small linear layer."""
         return trial("torch", lambda: _try(device))
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
-        """Nothing to build: eager mode has no artifact of its own.
+        """The quantized weights; for float precisions nothing: eager mode has no artifact of its own.
 
         Raises:
-            ValueError: the arm has options; eager mode takes none.
+            ValueError: the arm has options, eager mode takes none; or nothing can be quantized.
         """
         check_options(arm.options, ())
+        if arm.target.precision in INTEGERS:
+            torch_quantize.save(torch_quantize.quantized_module(bundle, arm), folder)
         return Built(arm=arm, bundle=bundle, folder=folder)
 
     def load(self, built: Built) -> TorchSession:
         """The module with its weights, on the arm's device and in its dtype; sets the process's threads and flags."""
-        arm = built.arm
+        arm, quantized = built.arm, built.arm.target.precision in INTEGERS
         configure(arm)
-        module = module_of(built.bundle, arm)
+        module = torch_quantize.stored_module(built.bundle, built.folder) if quantized else module_of(built.bundle, arm)
 
         def account(staged: list[torch.Tensor]) -> Account:
             """The ATen operations of one run by the dtype of their operands, and torch's own flags."""
-            counts = count_operations(module, staged, arm.target.device)
-            return Account(compute_nodes_by_precision=counts, artifact_bytes=weight_bytes(module.state_dict().values()))
+            facts = count_operations(module, staged, arm.target.device).facts()
+            stored = built.folder / torch_quantize.WEIGHTS
+            artifact = stored.stat().st_size if quantized else weight_bytes(module.state_dict().values())
+            return Account(**facts, artifact_bytes=artifact)
 
         return TorchSession(module, arm, built.bundle, account)
 

@@ -8,40 +8,46 @@ dtype.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shootout.backends.common import COMPUTE_OPS, precision_of
-from shootout.backends.torch_trace import float32_flags, kind_of
+from shootout.backends.common import precision_of
+from shootout.backends.torch_trace import PRODUCTS, Tally, float32_policy, flops_of, product_precision
 from shootout.contract import Device
 
-UUID = "shootout-kernel-recorder-1"
+UUID = "shootout-kernel-recorder-2"
+Product = tuple[str, float]
+"""Precision and operations."""
+CONVERTING = r"^(quantize|dequantize|convert_element_type|clone|copy|permute|view|_to_copy)"
+"""Operations that only change a tensor's type or layout."""
+ROUNDING = (
+    r"^(convert_element_type|clamp|round|mul|div|reciprocal|add|sub|neg|maximum|minimum|full|permute|view|expand)"
+)
+"""What torchao's quantize is decomposed into; a loop of nothing else that ends in 8 bits is one."""
+EIGHT_BITS = ("torch.int8", "torch.uint8")
 
 
-def kernel_recorder(device: Device) -> tuple[Any, Counter[str], Counter[str]]:
+def kernel_recorder(device: Device) -> tuple[Any, Tally, Counter[str]]:
     """A pass for `_post_fusion_custom_pass`, and what it will have seen.
 
     The pass carries a fixed uuid, so that Inductor's cache finds with it what was compiled with it.
 
     Returns:
-        The pass; the products by precision; all kernels by kind ("library", "loop").
+        The pass; the tally; all kernels by kind ("library", "loop").
     """
     from torch._inductor.custom_graph_pass import CustomSchedulerPass
 
-    products: Counter[str] = Counter()
-    kernels: Counter[str] = Counter()
-    policy = {kind: flag.fp32_precision for kind, flag in float32_flags(device).items()}
+    tally, kernels, policy = Tally(), Counter[str](), float32_policy(device)
 
     class Recorder(CustomSchedulerPass):
         def __call__(self, nodes: Any) -> Any:
-            for node in nodes:
-                kernels["library" if node.is_extern() else "loop"] += 1
             seen: set[Any] = set()
             for node in nodes:
-                for part in node.get_nodes():
-                    products.update(_products(part, policy, seen))
+                kernels["library" if node.is_extern() else "loop"] += 1
+                _add(tally, node, policy, seen)
             return nodes
 
         def uuid(self) -> str:
@@ -51,22 +57,72 @@ def kernel_recorder(device: Device) -> tuple[Any, Counter[str], Counter[str]]:
             """To the cache's key, which pickles the configuration, every recorder is the same."""
             return str, (UUID,)
 
-    return Recorder(), products, kernels
+    return Recorder(), tally, kernels
 
 
-def _products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iterator[str]:
-    """The precision of each product that this scheduled operation computes; a loop's multiplications only once."""
+def _add(tally: Tally, node: Any, policy: Mapping[str, str], seen: set[Any]) -> None:
+    """One kernel: its products, or itself among the others."""
+    parts = [part for part in node.get_nodes() if type(part.node).__name__ != "MultiOutput"]  # a call's result, no call
+    products = [product for part in parts for product in _products(part, policy, seen)]
+    for precision, flops in products:
+        tally.add_product(precision, flops)
+    if parts and not products:
+        tally.others[precision_of(_dtype(parts[-1].node).removeprefix("torch."))] += 1
+        tally.conversions += _converts(parts)
+
+
+def _products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iterator[Product]:
+    """Each product that this scheduled operation computes; a loop's multiplications only once."""
     if part.is_extern() or part.is_template():
-        name, dtype = _kernel_name(part.node), _first_input_dtype(part.node)
-        if name and dtype:
-            yield _precision(name, dtype, policy)
+        name, operands = _kernel_name(part.node), [one for one in part.node.inputs if hasattr(one, "get_dtype")]
+        if name and operands:
+            flops = flops_of(name, _shapes(name, operands), _output(part.node))
+            yield product_precision(name, str(operands[0].get_dtype()), policy), flops
         return
     for origin in part.node.get_origins():
         operands = [arg for arg in origin.args if hasattr(arg, "meta")]
         name = _product_in(str(origin.meta.get("original_aten", "")))
-        if name and origin not in seen and "mul" in str(origin.target) and len(operands) > 1:
+        if name and origin not in seen and "mul" in _name_of(origin) and len(operands) > 1:
             seen.add(origin)
-            yield _precision(name, str(_stored(operands[0]).meta["val"].dtype), policy)
+            dtype = str(_stored(operands[0]).meta["val"].dtype)
+            yield product_precision(name, dtype, policy), 2.0 * math.prod(origin.meta["val"].shape)
+
+
+def _converts(parts: list[Any]) -> bool:
+    """Whether a kernel does nothing but change types and layouts."""
+    if any(part.is_extern() or part.is_template() for part in parts):
+        return False
+    names = [_name_of(origin) for part in parts for origin in part.node.get_origins()]
+    eight_bits = _dtype(parts[-1].node) in EIGHT_BITS
+    return all(re.search(CONVERTING, name) or (eight_bits and re.search(ROUNDING, name)) for name in names)
+
+
+def _sizes(node: Any) -> list[int]:
+    return [int(size) for size in node.get_size()]
+
+
+def _shapes(name: str, operands: list[Any]) -> list[list[int]]:
+    """Shapes of the operands; oneDNN's `qlinear` and `qconv` have scales and zero points among them."""
+    shapes = [_sizes(one) for one in operands]
+    return [shape for shape in shapes if len(shape) > 1] if name.startswith("q") else shapes
+
+
+def _dtype(node: Any) -> str:
+    """The result's dtype; several results' is that of the first operand."""
+    several = type(node.layout).__name__ == "MultiOutputLayout"
+    return str((node.inputs[0] if several else node).get_dtype())
+
+
+def _output(node: Any) -> list[int]:
+    """The result's shape: oneDNN's float kernels, which have several results, don't show it, but their origins do."""
+    if type(node.layout).__name__ != "MultiOutputLayout":
+        return _sizes(node)
+    return next(list(one.meta["val"].shape) for one in node.get_origins() if _product_in(_qualified(one)))
+
+
+def _name_of(origin: Any) -> str:
+    """An ATen operation's name; "" for what Inductor's own rewriting put into the graph."""
+    return str(getattr(origin.target, "__name__", ""))
 
 
 def _stored(operand: Any) -> Any:
@@ -77,20 +133,17 @@ def _stored(operand: Any) -> Any:
 
 
 def _kernel_name(node: Any) -> str:
-    """The ATen product behind a library call or a template; "" when it is something else (a copy, an output view)."""
-    names = [str(getattr(node, "op_overload", "")), *(str(origin.target) for origin in node.get_origins())]
+    """The ATen product behind a library call or a template; "" when it is something else (a copy, a pooling)."""
+    called = getattr(node, "op_overload", None)
+    names = [str(called)] if called else [_qualified(origin) for origin in node.get_origins()]
     return next(filter(None, map(_product_in, names)), "")
+
+
+def _qualified(origin: Any) -> str:
+    """`aten.mm.default`; "" for what Inductor's own rewriting put there: its text names all that it was made of."""
+    return str(origin.target) if _name_of(origin) else ""
 
 
 def _product_in(name: str) -> str:
     """The part of a qualified name such as `mkldnn._linear_pointwise.default` that means a product; "" if none does."""
-    return next((part for part in name.split(".") if re.search(COMPUTE_OPS, part) or "linear_pointwise" in part), "")
-
-
-def _first_input_dtype(node: Any) -> str:
-    return next((str(one.get_dtype()) for one in node.inputs if hasattr(one, "get_dtype")), "")
-
-
-def _precision(name: str, dtype: str, policy: Mapping[str, str]) -> str:
-    lowered = dtype == "torch.float32" and policy[kind_of(name)] in ("tf32", "bf16")
-    return policy[kind_of(name)] if lowered else precision_of(dtype.removeprefix("torch."))
+    return next((part for part in name.split(".") if re.search(PRODUCTS, part)), "")

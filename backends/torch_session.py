@@ -7,13 +7,13 @@ products and convolutions on CUDA, and on some CPUs it may be told to round them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.backends.common import check_inputs, require_device
+from shootout.backends.common import DTYPES, check_inputs, require_device
 from shootout.backends.torch_trace import float32_flags
 from shootout.contract import Arm, Arrays, Device, Executed, Precision
 from shootout.errors import SkippedArm
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from shootout.bundle import ModelBundle
 
-DTYPES = {Precision.FP32: "float32", Precision.TF32: "float32", Precision.BF16: "bfloat16", Precision.FP16: "float16"}
 TARGETS = frozenset(
     [(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)]
     + [(Device.CUDA, precision) for precision in DTYPES]
@@ -37,6 +36,9 @@ class Account:
     compute_nodes_by_precision: Mapping[str, int]
     artifact_bytes: int
     fallbacks: tuple[str, ...] = ()
+    other_nodes_by_precision: Mapping[str, int] = field(default_factory=dict)
+    flops_by_precision: Mapping[str, float] = field(default_factory=dict)
+    conversion_nodes: int | None = None
 
 
 class TorchSession:
@@ -65,15 +67,13 @@ class TorchSession:
         """The adapter's own account, beside the device of a real output and torch's own thread count."""
         staged = self.stage(self._bundle.input_buffers()[0], 0)
         device = str(self.execute(staged).device)
-        account = self._account(staged)
+        account = asdict(self._account(staged))
         return Executed(
             library="torch",
             version=self._torch.__version__,
             device=device,
             threads=self._torch.get_num_threads(),
-            compute_nodes_by_precision=account.compute_nodes_by_precision,
-            fallbacks=account.fallbacks,
-            artifact_bytes=account.artifact_bytes,
+            **account,
         )
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
@@ -111,10 +111,10 @@ class TorchSession:
 
 
 def dtype_of(arm: Arm) -> torch.dtype:
-    """The dtype of the arm's weights and float inputs."""
+    """The dtype of the arm's float weights and inputs; integers live inside the model."""
     import torch
 
-    dtype: torch.dtype = getattr(torch, DTYPES[arm.target.precision])
+    dtype: torch.dtype = getattr(torch, DTYPES.get(arm.target.precision, "float32"))
     return dtype
 
 
@@ -130,24 +130,33 @@ def configure(arm: Arm) -> None:
         flag.fp32_precision = policy
 
 
-def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
-    """The module with its weights, for inference, on the arm's device and in its dtype."""
+def float32_module(bundle: ModelBundle) -> torch.nn.Module:
+    """The module with its weights as they are stored, in eval mode."""
     import torch
 
     from shootout import models
 
     module = models.get(bundle.model).module(bundle.parameters)
     module.load_state_dict({name: torch.from_numpy(array) for name, array in bundle.weights().items()})
-    return module.eval().requires_grad_(False).to(arm.target.device, dtype_of(arm))
+    return module.eval()
+
+
+def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
+    """The module with its weights, for inference, on the arm's device and in its dtype."""
+    return float32_module(bundle).requires_grad_(False).to(arm.target.device, dtype_of(arm))
 
 
 def example_of(bundle: ModelBundle, arm: Arm) -> tuple[torch.Tensor, ...]:
     """One input set as the arm's sessions stage it, for a compiler to look at."""
+    tensors, floats = tensors_of(bundle, bundle.input_buffers()[0]), dtype_of(arm)
+    return tuple(one.to(arm.target.device, floats if one.is_floating_point() else one.dtype) for one in tensors)
+
+
+def tensors_of(bundle: ModelBundle, inputs: Arrays) -> tuple[torch.Tensor, ...]:
+    """One input set as it is, in the model's order."""
     import torch
 
-    tensors = [torch.from_numpy(bundle.input_buffers()[0][spec.name]) for spec in bundle.inputs]
-    floats = dtype_of(arm)
-    return tuple(one.to(arm.target.device, floats if one.is_floating_point() else one.dtype) for one in tensors)
+    return tuple(torch.from_numpy(inputs[spec.name]) for spec in bundle.inputs)
 
 
 def weight_bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -7,14 +7,47 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends.common import COMPUTE_OPS, precision_of
-from shootout.contract import Device
+from shootout.backends.flops import convolution_flops, product_flops
+from shootout.contract import Device, Precision
 
 if TYPE_CHECKING:
     import torch
+
+Shape = Sequence[int]
+INT4_OPS = r"int4\w*mm"
+"""Products whose weights hold two INT4 in a byte, and whose activations are float: no dtype shows it."""
+PRODUCTS = rf"{COMPUTE_OPS}|{INT4_OPS}|linear_pointwise|conv_pointwise"
+CONVERSIONS = r"^(_to_copy|clone|copy_|contiguous|_?(de)?quantize.*)$"
+"""Operations that only change a tensor's type or layout."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What one call computes, counted as it is seen."""
+
+    products: Counter[str] = field(default_factory=Counter)
+    flops: dict[str, float] = field(default_factory=dict)
+    others: Counter[str] = field(default_factory=Counter)
+    conversions: int = 0
+
+    def add_product(self, precision: str, flops: float) -> None:
+        """One more product or convolution."""
+        self.products[precision] += 1
+        self.flops[precision] = self.flops.get(precision, 0.0) + flops
+
+    def facts(self) -> dict[str, Any]:
+        """The counts by their names in `Executed`, as JSON values."""
+        return {
+            "compute_nodes_by_precision": dict(self.products),
+            "other_nodes_by_precision": dict(self.others),
+            "flops_by_precision": dict(self.flops),
+            "conversion_nodes": self.conversions,
+        }
 
 
 def float32_flags(device: Device) -> Mapping[str, Any]:
@@ -27,16 +60,15 @@ def float32_flags(device: Device) -> Mapping[str, Any]:
     return {"conv": backends.mkldnn.conv, "rnn": backends.mkldnn.rnn, "matmul": backends.mkldnn.matmul}
 
 
-def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device: Device) -> Mapping[str, int]:
-    """Compute operations by precision, as torch dispatches them in one call.
+def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device: Device) -> Tally:
+    """What torch dispatches in one call; views aside, which compute nothing.
 
     Traced under `no_grad`: inference mode hides what composite operations are made of.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    counts: Counter[str] = Counter()
-    fp32_precision = {kind: flag.fp32_precision for kind, flag in float32_flags(device).items()}
+    tally, policy = Tally(), float32_policy(device)
 
     class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         @classmethod
@@ -45,19 +77,57 @@ def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device
             return False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = func.overloadpacket.__name__
-            operand = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
-            if operand is not None and re.search(COMPUTE_OPS, name):
-                policy = fp32_precision[kind_of(name)]
-                lowered = operand.dtype is torch.float32 and policy in ("tf32", "bf16")
-                counts[policy if lowered else precision_of(str(operand.dtype).removeprefix("torch."))] += 1
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            operands = [arg for arg in args if isinstance(arg, torch.Tensor)]
+            if operands and not func.is_view:
+                _add(tally, func.overloadpacket.__name__, operands, result, policy)
+            return result
 
     with torch.no_grad(), Trace():  # type: ignore[no-untyped-call]
         module(*staged)
-    return dict(counts)
+    return tally
 
 
-def kind_of(name: str) -> str:
-    """Which of `float32_flags` an operation obeys."""
+def _add(tally: Tally, name: str, operands: list[torch.Tensor], result: Any, policy: Mapping[str, str]) -> None:
+    dtype = str(operands[0].dtype)
+    if re.search(PRODUCTS, name):
+        output = (result[0] if isinstance(result, tuple) else result).shape
+        flops = flops_of(name, [one.shape for one in operands], output)
+        tally.add_product(product_precision(name, dtype, policy), flops)
+        return
+    tally.others[precision_of(dtype.removeprefix("torch."))] += 1
+    tally.conversions += bool(re.search(CONVERSIONS, name))
+
+
+def float32_policy(device: Device) -> Mapping[str, str]:
+    """What float32 operands are rounded to, by kind of operation, as torch's flags stand now."""
+    return {kind: flag.fp32_precision for kind, flag in float32_flags(device).items()}
+
+
+def product_precision(name: str, dtype: str, policy: Mapping[str, str]) -> str:
+    """The precision of a product called `name` on operands of torch's `dtype`, under the `float32_policy`."""
+    if re.search(INT4_OPS, name):
+        return Precision.INT4.value
+    rounded = policy[_kind(name)]
+    lowered = dtype == "torch.float32" and rounded in ("tf32", "bf16")
+    return rounded if lowered else precision_of(dtype.removeprefix("torch."))
+
+
+def flops_of(name: str, operands: Sequence[Shape], output: Shape) -> float:
+    """Operations of the product called `name`; 0 for recurrent layers, whose steps their operands don't show.
+
+    Args:
+        operands: shapes in the operation's own order: a bias comes first in `addmm` and its like.
+    """
+    if "attention" in name:
+        query, key, value = operands[:3]
+        return product_flops((*query[:-1], key[-2]), query[-1]) + product_flops((*query[:-1], value[-1]), key[-2])
+    if _kind(name) == "rnn":
+        return 0.0
+    if _kind(name) == "conv":
+        return convolution_flops(output, operands[1])
+    return product_flops(output, operands[1 if name.startswith(("add", "badd")) else 0][-1])
+
+
+def _kind(name: str) -> str:
     return "conv" if "conv" in name else "rnn" if re.search("rnn|lstm|gru", name) else "matmul"

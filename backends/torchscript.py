@@ -73,8 +73,8 @@ class TorchScriptAdapter:
 
         def account(staged: list[torch.Tensor]) -> Account:
             """What the interpreter dispatches in one run of the specialised graph."""
-            counts = count_operations(module, staged, arm.target.device)
-            return Account(compute_nodes_by_precision=counts, artifact_bytes=path.stat().st_size)
+            facts = count_operations(module, staged, arm.target.device).facts()
+            return Account(**facts, artifact_bytes=path.stat().st_size)
 
         return TorchSession(module, arm, built.bundle, account)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from shootout.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target, Value
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export import Request, obtain_all
-from shootout.models.permutation_probe import PROBE_BATCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +43,16 @@ FIXTURES = {
     "spin": Fixture(model="identity", parameters={}, options={"work": "3"}),
 }
 """A shipped backend without a row fails; a third party's gets the plain `Fixture()`."""
+DIGITS = Fixture(model="digits", parameters={"hidden": 64, "n_layers": 1})
+ELSEWHERE = {("torch-compile", Precision.INT8): DIGITS}
+"""Targets that need another model: torchao's static INT8 dies on a Linear, ReLU and sum (an assertion of its own)."""
+SLOW = frozenset(
+    {("", Precision.FP16), ("aoti", Precision.FP16), ("aoti", Precision.BF16), ("aoti", Precision.INT4)}
+    | {("aoti", Precision.INT8)}
+)
+"""Modes and precisions of torch-compile that only `make test-full` checks: each compiles for a minute, with code that
+the others' compilations have been through.
+"""
 
 CPU_NEEDS = {
     ("openvino", Precision.BF16): {"avx512_bf16", "amx_bf16"},
@@ -51,15 +60,13 @@ CPU_NEEDS = {
 }
 """Precisions that need one of these CPU flags: elsewhere such a target has to be a skip that explains itself."""
 
-PROBE = Request(model="permutation_probe", batch=PROBE_BATCH)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One target of one backend. Picklable; bundles travel with it to the fresh process.
 
     Attributes:
-        probe_bundle: the permutation probe; None where the backend ignores the model.
+        probe_bundle: the permutation probe, or for integers the grid probe; None where the backend ignores the model.
     """
 
     arm: Arm
@@ -76,17 +83,31 @@ class Case:
 
 
 def targets(names: Iterable[str]) -> list[Target]:
-    """Every target that these backends say they can run, in each of their modes."""
+    """Every target that these backends say they can run, in each of their modes; and the shared quantized model."""
     found = []
     for name in names:
         can = backends.get(name).capabilities
         for mode, (device, precision) in itertools.product(sorted(can.modes), sorted(can.targets)):
-            found.append(Target(backend=name, device=device, precision=precision, mode=mode))
+            plain = Target(backend=name, device=device, precision=precision, mode=mode)
+            found.append(plain)
+            if "shared" in can.schemes.get(precision, ()):
+                found.append(replace(plain, scheme="shared"))
     return found
 
 
+ALWAYS_SKIPPED = {("jax-jit", Device.CPU, Precision.FP16), ("jax-jit", Device.CPU, Precision.INT4)}
+"""Targets that the library has on no CPU: a skip that explains itself."""
+
+
+def is_slow(target: Target) -> bool:
+    """Whether CI leaves this target to `make test-full`."""
+    return target.backend == "torch-compile" and (target.mode, target.precision) in SLOW
+
+
 def lacks(target: Target) -> bool:
-    """Whether this machine's CPU has none of the flags that the target needs."""
+    """Whether the target has to be a skip here: no CPU can do it, or this one has none of the flags that it needs."""
+    if (target.backend, target.device, target.precision) in ALWAYS_SKIPPED:
+        return True
     wanted = CPU_NEEDS.get((target.backend, target.precision), set())
     return bool(wanted) and not wanted & set(Path("/proc/cpuinfo").read_text().split())
 
@@ -114,11 +135,14 @@ def fixture_of(backend: str) -> Fixture:
 @cache
 def case_of(target: Target) -> Case:
     """Everything that the checks need for one target; exports on first use."""
-    row = fixture_of(target.backend)
-    bundle, probe = bundles(Request(model=row.model, parameters=row.parameters, batch=row.batch), PROBE)
-    arm = Arm(
-        target=target, model=row.model, parameters=bundle.parameters, batch=row.batch, threads=1, options=row.options
-    )
+    from shootout.exports import probe_key, probe_request  # here, so that a fresh process of a test imports no more
+    from shootout.plan import scheme_of  # than it asks for
+
+    row = ELSEWHERE.get((target.backend, target.precision)) or fixture_of(target.backend)
+    arm = Arm(target=target, model=row.model, batch=row.batch, threads=1, options=row.options)
+    asked = Request(model=row.model, parameters=row.parameters, batch=row.batch, variant=scheme_of(target).variant)
+    bundle, probe = bundles(asked, probe_request(*probe_key(arm)))
+    arm = replace(arm, parameters=bundle.parameters)
     ignores_model = Artifact.NONE in backends.get(target.backend).capabilities.consumes
     return Case(arm=arm, bundle=bundle, probe_bundle=None if ignores_model else probe)
 

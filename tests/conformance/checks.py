@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from conformance.cases import Case
-from shootout import backends, fidelity
+from shootout import backends, fidelity, probes
 from shootout.bundle import ModelBundle
-from shootout.contract import Adapter, Array, Availability, Built, Session
+from shootout.contract import INTEGERS, Adapter, Array, Availability, Built, Session
 from shootout.errors import SkippedArm
 from shootout.proof import PROBED
 
@@ -59,6 +59,11 @@ class Bench:
         return built
 
 
+def build_in(case: Case, folder: Path) -> Built:
+    """The case's arm, built into a folder; for `run_fresh`."""
+    return backends.get(case.arm.target.backend).build(case.bundle, case.arm, folder)
+
+
 def call(session: Session, inputs: Any, slot: int = 0) -> Any:
     """One end-to-end call."""
     raw = session.execute(session.stage(inputs, slot))
@@ -83,7 +88,7 @@ def names_shapes_dtypes(bench: Bench) -> None:
 def error_within_band(bench: Bench) -> None:
     outputs = [call(bench.session, inputs, slot) for slot, inputs in enumerate(bench.inputs)]
     found = fidelity.compare(outputs, bench.case.bundle.oracle_outputs())
-    fault = fidelity.gate(found, bench.case.bundle.bands[bench.case.precision])
+    fault = fidelity.gate(found, *bench.case.bundle.band(bench.case.arm.target))
     assert fault is None, fault
 
 
@@ -96,7 +101,7 @@ def executed_matches_request(bench: Bench) -> None:
     if bench.case.probe_bundle is not None:
         counts = executed.compute_nodes_by_precision
         assert sum(counts.values()) > 0, "no compute node was seen"
-        if bench.case.precision in PROBED:
+        if bench.case.precision not in INTEGERS:
             assert set(counts) == {bench.case.precision}, counts
         else:
             assert counts.get(bench.case.precision.partition("-")[0], 0) > sum(counts.values()) / 2, counts
@@ -109,14 +114,14 @@ def threads_as_asked(bench: Bench) -> None:
     assert threads in (asked, None), f"asked for {asked} threads, runs {threads}"
 
 
-def permutation_probe_agrees(bench: Bench) -> None:
-    if bench.case.probe_bundle is None or bench.case.precision not in PROBED:
+def probe_agrees(bench: Bench) -> None:
+    if bench.case.probe_bundle is None:
         return
     session = bench.adapter.load(bench.build(bench.case.probe_bundle, "probe"))
     outputs = call(session, bench.case.probe_bundle.input_buffers()[0])
-    found = fidelity.read_probe(bench.case.probe_bundle.input_buffers()[0], outputs)
+    found = probes.READERS[bench.case.probe_bundle.model](outputs)
     session.close()
-    assert found == bench.case.precision, f"asked for {bench.case.precision}, the probe shows {found}"
+    assert found == PROBED[bench.case.precision], f"asked for {bench.case.precision}, the probe shows {found}"
 
 
 def inputs_unchanged(bench: Bench) -> None:
@@ -195,7 +200,7 @@ CHECKS: dict[str, Callable[[Bench], None]] = {
         error_within_band,
         executed_matches_request,
         threads_as_asked,
-        permutation_probe_agrees,
+        probe_agrees,
         inputs_unchanged,
         outputs_survive,
         slots_are_independent,

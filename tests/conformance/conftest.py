@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.cases import has_gpu, probe_everywhere, targets
+from conformance.cases import has_gpu, is_slow, probe_everywhere, targets
 from conformance.fresh import run_fresh
 from shootout import backends
 from shootout.contract import Device, Target
@@ -18,7 +18,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
         must = bool(metafunc.config.getoption("--backend"))
         found = [target for target in targets(asked) if _is_tested(target, must=must)]
-        metafunc.parametrize("target", found, ids=str)
+        metafunc.parametrize("target", [pytest.param(one, marks=_marks(one), id=str(one)) for one in found])
 
 
 def _is_tested(target: Target, *, must: bool) -> bool:
@@ -26,3 +26,7 @@ def _is_tested(target: Target, *, must: bool) -> bool:
     if target.device is Device.CPU:
         return True
     return has_gpu() and (must or run_fresh(probe_everywhere, target.backend)[target.device].ok)
+
+
+def _marks(target: Target) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if is_slow(target) else []

@@ -28,6 +28,48 @@ class Lowering(TorchEagerAdapter):
         return super().load(replace(built, arm=replace(built.arm, target=target)))
 
 
+class Boasting(TorchEagerAdapter):
+    """Asked for int8, runs float32 and reports int8 kernels: a quantizer that fell back without a word."""
+
+    name = "boasting"
+    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=frozenset({(Device.CPU, Precision.INT8)}))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        return replace(super().build(bundle, plain(arm), folder), arm=arm)
+
+    def load(self, built: Built) -> TorchSession:
+        session = super().load(replace(built, arm=plain(built.arm)))
+        count = sum(session.executed.compute_nodes_by_precision.values())
+        boast = replace(
+            session.executed, compute_nodes_by_precision={"int8": count}, other_nodes_by_precision={"fp32": 1}
+        )
+        session.__dict__["executed"] = boast  # where the cached property looks first
+        return session
+
+
+class Cunning(Boasting):
+    """Boasts too, but rounds where it is watched: on the grid probe."""
+
+    name = "cunning"
+
+    def load(self, built: Built) -> TorchSession:
+        import torch
+
+        session = super().load(built)
+        if built.bundle.model == "grid_probe":
+            weight = eight_bits(torch.from_numpy(next(iter(built.bundle.weights().values()))))
+            session._run = lambda x: eight_bits(x) @ weight.T
+        return session
+
+
+def eight_bits(x: Any) -> Any:
+    return (x * 127).round() / 127
+
+
+def plain(arm: Arm) -> Arm:
+    return replace(arm, target=replace(arm.target, precision=Precision.FP32))
+
+
 class Echoing:
     """Asked for fp32, rounds to bf16 and reports what it was asked for; reuses its output and writes to its input."""
 

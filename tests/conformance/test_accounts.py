@@ -13,10 +13,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 from conformance.cases import Case, case_of
 from conformance.checks import call
 from conformance.fresh import run_fresh
-from shootout import backends, fidelity
-from shootout.backends import onnxruntime_graph
+from shootout import backends, probes
+from shootout.backends import onnxruntime_graph, onnxruntime_profile
 from shootout.backends.common import COMPUTE_OPS
-from shootout.backends.numpy_trace import blas_threads, count_nodes, count_products
+from shootout.backends.numpy_trace import blas_threads, counts, nodes_of, products_of
 from shootout.bundle import ModelBundle
 from shootout.contract import Arm, Arrays, Device, Target
 
@@ -72,14 +72,14 @@ def test_numpy_counts_a_product_that_slipped_into_float64():
         wide = np.dot(hidden, np.eye(4))
         return np.einsum("ij,jk->ik", wide.astype(np.float32), MATRIX) + np.add(wide, 1, out=wide)
 
-    assert count_products(forward, {"x": MATRIX}) == {"fp32": 2, "fp64": 1}
-    assert count_products(lambda inputs: inputs["x"] + 1, {"x": MATRIX}) == {}
+    assert counts(products_of(forward, {"x": MATRIX})) == {"fp32": 2, "fp64": 1}
+    assert counts(products_of(lambda inputs: inputs["x"] + 1, {"x": MATRIX})) == {}
 
 
 def test_numpy_counts_onnx_nodes_by_the_dtype_they_had():
     from onnx.reference import ReferenceEvaluator
 
-    assert count_nodes(ReferenceEvaluator(slipping_model()), {"x": MATRIX}) == {"fp32": 1, "fp64": 1}
+    assert counts(nodes_of(ReferenceEvaluator(slipping_model()), {"x": MATRIX})) == {"fp32": 1, "fp64": 1}
 
 
 def test_blas_threads_are_the_library_s_own():
@@ -90,7 +90,7 @@ def test_blas_threads_are_the_library_s_own():
 def test_onnxruntime_counts_what_each_kernel_was_given(tmp_path: Path):
     save(slipping_model(), tmp_path / "source.onnx")
     path = onnxruntime_graph.optimise(tmp_path / "source.onnx", ORT, tmp_path)
-    assert onnxruntime_graph.count_kernels(path, ORT, {"x": MATRIX}) == {"fp32": 1, "fp64": 1}
+    assert onnxruntime_profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"fp32": 1, "fp64": 1}
 
 
 def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
@@ -100,7 +100,7 @@ def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
     ]
     save(onnx_model(nodes, TensorProto.INT32, w=np.eye(4, dtype=np.int8)), tmp_path / "source.onnx")
     path = onnxruntime_graph.optimise(tmp_path / "source.onnx", ORT, tmp_path)
-    assert onnxruntime_graph.count_kernels(path, ORT, {"x": MATRIX}) == {"int8": 1}
+    assert onnxruntime_profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"int8": 1}
 
 
 def test_onnxruntime_lists_the_nodes_that_another_provider_runs():
@@ -120,7 +120,7 @@ def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypa
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
     assert session.executed.artifact_bytes > 4 * 256 * 256
     inputs = bundle.input_buffers()[0]
-    assert fidelity.read_probe(inputs, call(session, inputs)) == "fp32"
+    assert probes.read_permutation(call(session, inputs)) == "fp32"
 
 
 def threads_with(options: dict[str, str], bundle: ModelBundle, folder: Path) -> int | None:
@@ -151,7 +151,7 @@ def torch_counts(settings: list[tuple[str, bool]]) -> list[dict[str, int]]:
     net, counts = Net().eval(), []
     for policy, net.autocast in settings:
         float32_flags(Device.CPU)["matmul"].fp32_precision = policy
-        counts.append(dict(count_operations(net, [torch.zeros(1, 1, 4, 4)], Device.CPU)))
+        counts.append(dict(count_operations(net, [torch.zeros(1, 1, 4, 4)], Device.CPU).products))
     return counts
 
 

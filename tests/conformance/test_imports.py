@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.cases import Case, case_of
-from conformance.checks import call
+from conformance.cases import case_of
+from conformance.checks import build_in, call
 from conformance.fresh import run_fresh
 from shootout import backends
 from shootout.contract import Built, Target
@@ -53,11 +53,6 @@ LOADED = {
 """What an arm's process may hold: torch.compile, for one, no longer works where torchax was imported."""
 
 
-def built(case: Case, folder: Path) -> Built:
-    found: Built = backends.get(case.arm.target.backend).build(case.bundle, case.arm, folder)
-    return found
-
-
 def frameworks_of_a_session(made: Built) -> set[str]:
     """The frameworks in a process that loads an arm, runs it, and reads its account."""
     session = backends.get(made.arm.target.backend).load(made)
@@ -69,5 +64,5 @@ def frameworks_of_a_session(made: Built) -> set[str]:
 @pytest.mark.parametrize("name", LOADED)
 def test_an_arm_s_process_holds_its_own_library_only(name: str, tmp_path: Path) -> None:
     backend, _, mode = name.partition("+")
-    made = run_fresh(built, case_of(Target(backend=backend, mode=mode)), tmp_path)
+    made = run_fresh(build_in, case_of(Target(backend=backend, mode=mode)), tmp_path)
     assert run_fresh(frameworks_of_a_session, made) <= LOADED[name]

@@ -11,7 +11,7 @@ from conformance.cases import Case, case_of
 from conformance.checks import run_checks
 from conformance.fresh import run_fresh
 from conformance.third_party import install
-from shootout.contract import Target
+from shootout.contract import Precision, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +28,13 @@ LOWERING = (
     ExpectedFailure(
         check="executed_matches_request", fault="adapter", error="bf16", why="torch's trace shows bf16 operands"
     ),
-    ExpectedFailure(
-        check="permutation_probe_agrees", fault="adapter", error="shows bf16", why="2^-8 is lost next to 1"
-    ),
+    ExpectedFailure(check="probe_agrees", fault="adapter", error="shows bf16", why="2^-8 is lost next to 1"),
     ExpectedFailure(check="error_within_band", fault="adapter", error="above the 1e-05", why="bf16 keeps 8 bits"),
 )
 ECHOING = (
     ExpectedFailure(check="probe_explains", fault="adapter", error="names its version", why="it gives no version"),
     ExpectedFailure(
-        check="permutation_probe_agrees",
+        check="probe_agrees",
         fault="adapter",
         error="shows bf16",
         why="the account is an echo, bits are not",
@@ -57,16 +55,32 @@ ECHOING = (
 )
 
 
+BOASTING = (
+    ExpectedFailure(check="probe_agrees", fault="adapter", error="shows float", why="2,048 levels are all there"),
+    ExpectedFailure(
+        check="error_within_band", fault="adapter", error="nothing was rounded", why="its error is float32's own"
+    ),
+)
+
+
 @pytest.mark.parametrize(
-    ("name", "path", "expected"),
-    [("lowering", "conformance.liars:Lowering", LOWERING), ("echoing", "conformance.liars:Echoing", ECHOING)],
+    ("lied_about", "path", "expected"),
+    [
+        (Target(backend="lowering"), "conformance.liars:Lowering", LOWERING),
+        (Target(backend="echoing"), "conformance.liars:Echoing", ECHOING),
+        (Target(backend="boasting", precision=Precision.INT8), "conformance.liars:Boasting", BOASTING),
+    ],
 )
 def test_each_broken_promise_is_noticed(
-    name: str, path: str, expected: tuple[ExpectedFailure, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lied_about: Target,
+    path: str,
+    expected: tuple[ExpectedFailure, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    install(tmp_path, f"{name}-package", {name: path})
+    install(tmp_path, f"{lied_about.backend}-package", {lied_about.backend: path})
     monkeypatch.syspath_prepend(tmp_path)
-    case: Case = case_of(Target(backend=name))
+    case: Case = case_of(lied_about)
     faults: dict[str, str] = run_fresh(run_checks, case, path=[tmp_path])
     assert {check for check, fault in faults.items() if fault} == {row.check for row in expected}
     for row in expected:

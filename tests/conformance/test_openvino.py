@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from conformance.cases import PROBE, bundles, lacks
+from conformance.cases import bundles, lacks
 from conformance.checks import call
 from conformance.fresh import run_fresh
-from shootout import backends, fidelity
+from shootout import backends, fidelity, probes
 from shootout.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export import Request
+from shootout.exports import probe_request
 from shootout.proof import executed_fault, probe_fault
 
+PROBE = probe_request("permutation_probe", "")
 DIGITS = Request(model="digits", batch=1)
 needs_bf16 = pytest.mark.skipif(
     lacks(Target(backend="openvino", precision=Precision.BF16)), reason="OpenVINO's default is f32 on this CPU"
@@ -80,8 +82,7 @@ def test_bf16_under_an_fp32_label_is_caught_twice(hint: str, tmp_path: Path):
     found = ran(PROBE, tmp_path, INFERENCE_PRECISION_HINT=hint)
     assert set(found.executed.compute_nodes_by_precision) == {"bf16"}
     assert "elsewhere: 1 in bf16" in str(executed_fault(found.executed, found.arm))
-    (bundle,) = bundles(PROBE)
-    answer = fidelity.read_probe(bundle.input_buffers()[0], found.outputs[0])
+    answer = probes.read_permutation(found.outputs[0])
     assert "finds bf16" in str(probe_fault(answer, Precision.FP32))
 
 
@@ -116,13 +117,17 @@ def test_fp16_that_would_become_another_precision_is_skipped(tmp_path: Path):
 
 REFUSED_OPTIONS = [
     (Precision.FP32, {"NUM_STREAM": "2"}, "ValueError", "unknown option 'NUM_STREAM'"),
-    (Precision.FP32, {"preset": "mixed"}, "ValueError", "'preset' is for int8, not for fp32"),
+    (
+        Precision.FP32,
+        {"model_type": "transformer"},
+        "ValueError",
+        "'model_type' is NNCF's for static int8, not for fp32",
+    ),
+    (Precision.INT4, {"model_type": "transformer"}, "ValueError", "not for int4"),
+    (Precision.INT8, {"preset": "mixed"}, "ValueError", "unknown option 'preset'"),
     (Precision.FP32, {"INFERENCE_NUM_THREADS": "many"}, "RuntimeError", "Wrong value for property key INFERENCE_NUM"),
     (Precision.FP32, {"NUM_STREAMS": "2"}, "RuntimeError", "did not honour NUM_STREAMS=2: it runs with 1"),
-    (Precision.INT8, {"preset": "fast"}, "ValueError", "preset must be mixed or performance, got 'fast'"),
     (Precision.INT8, {"model_type": "cnn"}, "ValueError", "model_type must be transformer, got 'cnn'"),
-    (Precision.INT8, {"subset_size": "0"}, "ValueError", "subset_size must be 1 to"),
-    (Precision.INT8, {"range_estimator": "max"}, "ValueError", "range_estimator must be"),
 ]
 
 
@@ -159,14 +164,6 @@ def test_products_inside_fused_nodes_are_counted(precision: Precision, tmp_path:
     assert error_of(found, DIGITS) > least[precision], "too exact for what it claims"
 
 
-def test_int8_names_the_precision_of_what_it_leaves_over(tmp_path: Path):
-    request = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
-    left = ran(request, tmp_path, Precision.INT8, model_type="transformer", subset_size="20").executed
-    assert left.compute_nodes_by_precision == {"int8": 4}
-    assert left.other_nodes_by_precision == {"fp32": 5}
-    assert left.artifact_bytes < 4 * 4 * 64 * 64
-
-
 def built_on(bundle: ModelBundle, splits: list[Any], folder: Path) -> list[bytes | str]:
     """The weights that come out with each calibration split, or what was said; None is the bundle's own."""
     own, found = type(bundle).calibration, list[bytes | str]()
@@ -182,10 +179,11 @@ def test_ranges_come_from_the_calibration_split(tmp_path: Path):
     own = bundle.calibration()
     wider = [{"x": 3 * one["x"]} for one in own]
     broken = [own[0], {"x": np.full_like(own[0]["x"], np.nan)}]
-    plain, same, other, told = run_fresh(built_on, bundle, [None, own, wider, broken], tmp_path)
+    plain, same, other, told, empty = run_fresh(built_on, bundle, [None, own, wider, broken, []], tmp_path)
     assert plain == same
     assert plain != other
-    assert told == "calibration sample 1: input 'x' has NaN or infinity"
+    assert told == "calibration set 1: input 'x' has NaN or infinity"
+    assert "needs at least 2 sets: the calibration split has only 0" in str(empty)
 
 
 def refusal_without_nncf(bundle: ModelBundle, folder: Path) -> list[tuple[str, str, str]]:

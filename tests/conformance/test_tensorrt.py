@@ -16,7 +16,8 @@ from conformance.fresh import run_fresh
 from shootout import backends, fidelity
 from shootout.backends import cuda_memory, onnx_half, tensorrt_backend, tensorrt_library
 from shootout.backends.tensorrt_engine import Plan, compile_engine
-from shootout.backends.tensorrt_runtime import count_layers
+from shootout.backends.tensorrt_layers import account
+from shootout.backends.tensorrt_network import Network, Product
 from shootout.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target, TensorSpec
 
@@ -141,8 +142,10 @@ def test_every_precision_builds_and_every_product_is_in_it(tmp_path: Path):
         assert facts["compute_nodes_by_precision"] == {typed_as: 4}, precision
         assert facts["compute_capabilities"] == ["portable"]
         assert facts["artifact_bytes"] > 0
-        assert names == ["engine.plan"], "nothing else is left in the folder"
-        assert facts["casts"] == (2 if precision in ("fp16", "bf16") else 0), "only at the edges"
+        assert facts["network_nodes_by_precision"] == {typed_as: 4}, "asked for, and built"
+        assert facts["flops_by_precision"] == {typed_as: 4 * 2 * 2 * 64 * 64}, precision
+        assert sorted(names) == ["engine.plan", "network.json"], "nothing else is left in the folder"
+        assert facts["conversion_nodes"] <= (2 if precision in ("fp16", "bf16") else 0), "only at the edges"
         for weight in bundle.weights().values():
             assert weight.astype(STORED[precision]).tobytes() in engine, f"{precision}: its weights are in the engine"
             assert (weight.tobytes() in engine) == (precision in ("fp32", "tf32")), f"{precision}: no float32 ones are"
@@ -279,6 +282,9 @@ def test_options_reach_the_builder_and_a_missing_gpu_is_said_in_its_words(tmp_pa
 MYELIN = {"LayerType": "gemm", "Name": "__myl_Fc_myl0_1", "TacticName": "sm80_xmma_gemm_f16f16_f16f16"}
 CLASSIC = {"LayerType": "CaskConvolution", "Name": "conv1", "TacticName": "0x1"}
 HALF, FLOAT = {"Format/Datatype": "Half"}, {"Format/Datatype": "Row major linear FP32 format"}
+INTEGER, WEIGHTS_4 = {"Format/Datatype": "Int8 NC/32HW32"}, {"Datatype": "Int4", "Dimensions": [4, 4]}
+SCALE = {"Datatype": "Float", "Dimensions": [1]}
+NOTHING = Network(products=(), converters=())
 
 
 @pytest.mark.parametrize(
@@ -286,14 +292,40 @@ HALF, FLOAT = {"Format/Datatype": "Half"}, {"Format/Datatype": "Row major linear
     [
         ({**MYELIN, "Inputs": [HALF], "Outputs": [HALF]}, {"fp16": 1}),
         ({**MYELIN, "Inputs": [FLOAT], "Outputs": [HALF]}, {"fp16": 1}),
+        ({**MYELIN, "Inputs": [HALF], "Constants": [HALF, SCALE], "Outputs": [FLOAT]}, {"fp16": 1}),
         ({**MYELIN, "Inputs": [{"DataType": "BFloat16"}], "Outputs": [FLOAT]}, {"bf16": 1}),
         ({**CLASSIC, "Inputs": [FLOAT], "Outputs": [FLOAT]}, {"fp32": 1}),
         ({**CLASSIC, "TacticName": "gemm_tf32f32", "Inputs": [FLOAT], "Outputs": [FLOAT]}, {"tf32": 1}),
-        ({**CLASSIC, "Inputs": [{"Format/Datatype": "Int8 NC/32HW32"}], "Outputs": [FLOAT]}, {"int8": 1}),
+        ({**CLASSIC, "Inputs": [INTEGER], "Weights": {"Type": "Int8", "Count": 9}, "Outputs": [FLOAT]}, {"int8": 1}),
+        ({**MYELIN, "Inputs": [INTEGER], "Constants": [INTEGER, SCALE], "Outputs": [FLOAT]}, {"int8": 1}),
+        ({**MYELIN, "Inputs": [FLOAT], "Constants": [FLOAT], "Outputs": [INTEGER]}, {"fp32": 1}),
+        ({**MYELIN, "Inputs": [FLOAT], "Constants": [INTEGER], "Outputs": [FLOAT]}, {"unknown": 1}),
+        ({**MYELIN, "Inputs": [HALF], "Constants": [WEIGHTS_4, HALF], "Outputs": [HALF]}, {"int4": 1}),
         ({**CLASSIC}, {"unknown": 1}),
+        ({"LayerType": "kgen", "Name": "_gemm_mha_v2_myl0_5", "Inputs": [INTEGER] * 3}, {"int8": 1}),
+        ({"LayerType": "runtime_fusion", "Name": "__myl_CorrSilu_myl0_1", "Inputs": [HALF]}, {"fp16": 1}),
         ({"LayerType": "kgen", "Name": "__myl_AddMax", "Inputs": [HALF]}, {}),
+        ({"LayerType": "kgen", "Name": "__myl_AddReshTran_myl0_2", "Metadata": "[ONNX Layer: node_linear]"}, {}),
         ({"LayerType": "Reformat", "Name": "convert x"}, {}),
     ],
 )
 def test_the_inspector_s_layers_are_counted(layer: dict[str, Any], counted: dict[str, int]):
-    assert count_layers({"Layers": [layer, "a layer's name only"]}) == counted
+    assert account([layer], NOTHING)["compute_nodes_by_precision"] == counted
+
+
+@pytest.mark.parametrize(
+    ("layer", "converts"),
+    [
+        ({"Name": "__myl_MulMinMaxRounCast_myl0_0", "Metadata": "[ONNX Layer: q]"}, 1),
+        ({"Name": "__myl_Mul_myl0_2", "Metadata": "[ONNX Layer: product]\x1e[ONNX Layer: q]"}, 1),
+        ({"Name": "__myl_Mul_myl0_2", "Metadata": "[ONNX Layer: gate]"}, 0),
+        ({"Name": "__myl_MulAdd_myl0_2", "Metadata": "[ONNX Layer: product]"}, 0),
+        ({"Name": "__myl_Move_myl0_0", "Metadata": ""}, 1),
+        ({"Name": "product_myl0_1", "LayerType": "gemm", "Metadata": "[ONNX Layer: product]"}, 0),
+        ({"Name": "Reformatting CopyNode for x", "LayerType": "Reformat"}, 1),
+    ],
+)
+def test_layers_that_only_convert_are_counted(layer: dict[str, Any], converts: int):
+    product = Product(name="product", origin="[ONNX Layer: product]", precision="int8", flops=None)
+    network = Network(products=(product,), converters=("[ONNX Layer: q]",))
+    assert account([{"LayerType": "kgen", **layer}], network)["conversion_nodes"] == converts

@@ -17,11 +17,21 @@ import pytest
 from conformance.fake_gpu import FAILED, SIZE, FakeCuda, FakeTensorRt
 from shootout.backends import cuda_memory, tensorrt_backend
 from shootout.backends.tensorrt_library import Library
+from shootout.backends.tensorrt_network import Network, Product
 from shootout.backends.tensorrt_session import Setup, TensorRtSession
 from shootout.contract import Arm, Arrays, Built, Device, Precision, Target, TensorSpec
 
 X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")
-TOLD = json.dumps({"Layers": [{"LayerType": "gemm", "Name": "a", "Inputs": [{"Format/Datatype": "Half"}]}]})
+TOLD = json.dumps(
+    {
+        "Layers": [
+            {"LayerType": "kgen", "Name": "__myl_Cast_myl0_0", "Metadata": "[ONNX Layer: narrow]"},
+            {"LayerType": "gemm", "Name": "a", "Inputs": [{"Format/Datatype": "Half"}], "Metadata": "[ONNX Layer: a]"},
+        ]
+    }
+)
+PRODUCT = Product(name="a", origin="[ONNX Layer: a]", precision="fp16", flops=32.0)
+NETWORK = Network(products=(PRODUCT,), converters=("[ONNX Layer: narrow]",))
 
 
 @pytest.fixture
@@ -37,7 +47,7 @@ def trt(gpu: FakeCuda) -> FakeTensorRt:
 
 
 def session_on(trt: Any, *, log: tuple[str, ...] = (), **changes: Any) -> TensorRtSession:
-    setup = Setup(**{"plan": b"engine", "inputs": (X,), "outputs": (Y,), **changes})
+    setup = Setup(**{"plan": b"engine", "inputs": (X,), "outputs": (Y,), "network": NETWORK, **changes})
     return TensorRtSession(Library(trt, SimpleNamespace(errors=list(log))), setup)
 
 
@@ -119,6 +129,8 @@ def test_close_frees_everything_and_twice_is_harmless(gpu: FakeCuda, trt: FakeTe
 def test_the_account_is_the_inspector_s(trt: FakeTensorRt):
     executed = session_on(trt).executed
     assert executed.compute_nodes_by_precision == {"fp16": 1}
+    assert executed.flops_by_precision == {"fp16": 32.0}
+    assert executed.conversion_nodes == 1
     assert (executed.library, executed.version, executed.threads) == ("tensorrt_rtx", "0.0", None)
     assert executed.device == "cuda:0 (Fake RTX)"
     assert executed.artifact_bytes == len(b"engine")
@@ -179,6 +191,7 @@ def test_the_build_keeps_what_one_run_compiled(
     def compile_engine(library: Any, source: Path, plan: Any, folder: Path) -> dict[str, Any]:
         assert plan.current, "built for this GPU"
         (folder / "engine.plan").write_bytes(b"engine")
+        NETWORK.save(folder)
         return {"library": library.name}
 
     library = Library(trt, SimpleNamespace(errors=[]))  # type: ignore[arg-type]

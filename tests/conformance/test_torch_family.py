@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 
 from conformance.cases import Case, case_of
+from conformance.checks import build_in
 from conformance.fresh import run_fresh
 from shootout import backends
 from shootout.contract import Arm, Availability, Built, Device, Precision, Target
 
 PLAIN = Target(backend="torch-compile")
-
-
-def build_in(case: Case, folder: Path) -> Built:
-    return backends.get(case.arm.target.backend).build(case.bundle, case.arm, folder)
 
 
 def fallbacks_after_load(built: Built, spoil: bool) -> tuple[str, ...]:
@@ -40,7 +37,7 @@ def test_load_takes_the_kernels_from_the_cache_and_says_when_it_cannot(tmp_path:
     assert "while loading" in told[0]
 
 
-def recorded(dtype_name: str) -> tuple[dict[str, int], dict[str, int]]:
+def recorded(dtype_name: str) -> tuple[dict[str, Any], dict[str, int]]:
     """What Inductor makes of two products on one narrow row: loops, not library calls."""
     import torch
     import torch._inductor.config as inductor
@@ -50,16 +47,17 @@ def recorded(dtype_name: str) -> tuple[dict[str, int], dict[str, int]]:
     dtype = getattr(torch, dtype_name)
     layers = OrderedDict(wide=torch.nn.Linear(16, 16), act=torch.nn.ReLU(), dot=torch.nn.Linear(16, 1))
     net = torch.nn.Sequential(layers).eval().requires_grad_(False).to(dtype)
-    recorder, products, kernels = kernel_recorder(Device.CPU)
+    recorder, tally, kernels = kernel_recorder(Device.CPU)
     with inductor.patch({"_post_fusion_custom_pass": recorder, "force_disable_caches": True}), torch.no_grad():
         torch.compile(net, fullgraph=True, dynamic=False)(torch.ones(1, 16, dtype=dtype))
-    return dict(products), dict(kernels)
+    return tally.facts(), dict(kernels)
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", "fp32"), ("bfloat16", "bf16")])
 def test_products_that_became_loops_are_counted_too(dtype: str, precision: str):
-    products, kernels = run_fresh(recorded, dtype)
-    assert products == {precision: 2}
+    told, kernels = run_fresh(recorded, dtype)
+    assert told["compute_nodes_by_precision"] == {precision: 2}
+    assert told["flops_by_precision"] == {precision: 2 * 16 * 16 + 2 * 16}
     assert "library" not in kernels
 
 
@@ -77,9 +75,9 @@ def refusal(name: str) -> str:
     from shootout.backends import torch_compile
 
     case = case_of(PLAIN)
-    torch_compile.module_of = lambda *_: {"depends": depends, "breaks": breaks}[name]  # type: ignore[assignment]
+    module: Any = {"depends": depends, "breaks": breaks}[name]
     try:
-        torch_compile._compiled(case.bundle, case.arm)
+        torch_compile._compiled(module, case.bundle, case.arm)
     except Exception as error:
         return str(error)
     return ""
@@ -148,3 +146,30 @@ def captured_by(case: Case, folder: Path, scriptable: bool) -> tuple[Any, dict[s
 def test_torchscript_says_how_it_captured_the_module(scriptable: bool, how: str, tmp_path: Path):
     case = case_of(Target(backend="torchscript", precision=Precision.BF16))
     assert run_fresh(captured_by, case, tmp_path, scriptable) == (how, {"bf16": 4})
+
+
+FLOPS = {
+    "linear": ("addmm", [(8,), (2, 4), (4, 8)], (2, 8), 2 * 2 * 8 * 4),
+    "batched": ("bmm", [(3, 2, 4), (3, 4, 8)], (3, 2, 8), 3 * 2 * 2 * 8 * 4),
+    "convolution": ("convolution", [(1, 4, 9, 9), (6, 2, 3, 3)], (1, 6, 7, 7), 2 * 6 * 49 * 2 * 9),
+    "attention": ("_scaled_dot_product_flash_attention_for_cpu", [(1, 2, 5, 4)] * 3, (1, 2, 5, 4), 2 * 2 * 2 * 25 * 4),
+}
+
+
+@pytest.mark.parametrize("case", FLOPS)
+def test_operations_are_counted_from_shapes(case: str):
+    from shootout.backends.torch_trace import flops_of
+
+    name, operands, output, expected = FLOPS[case]
+    assert flops_of(name, operands, output) == expected
+
+
+@pytest.mark.parametrize("runtime", ["torch-eager", "torchscript", "torch-compile"])
+def test_every_runtime_of_the_family_counts_the_same_operations(runtime: str, tmp_path: Path):
+    case = case_of(Target(backend=runtime))
+    found = run_fresh(flops_told, run_fresh(build_in, case, tmp_path))
+    assert found == {"fp32": 4 * 2 * case.arm.batch * 64 * 64}
+
+
+def flops_told(built: Built) -> dict[str, float]:
+    return dict(backends.get(built.arm.target.backend).load(built).executed.flops_by_precision)
