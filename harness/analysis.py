@@ -14,10 +14,12 @@ import numpy as np
 
 from shootout import journal, quantiles, samples
 from shootout.contract import Arm
+from shootout.costs import joined
 from shootout.document import Document, FidelityFigures, GroupSummary, Row, Timing
+from shootout.journal import History
 from shootout.messages import Scope
 from shootout.records import SCHEMA, Ended, Failure, Played, Prepared, Skip
-from shootout.standing import Group, compare, group_of, ratio_of, sentinel, withheld
+from shootout.standing import Group, compare, compare_own, group_of, ratio_of, sentinel, withheld
 
 NOT_REACHED = "the run ended before it was measured"
 DISTURBED = "every round was disturbed from outside"
@@ -32,7 +34,7 @@ def analyse(folder: Path) -> Document:
     history = journal.read(folder)
     header = history.header
     groups = [group_of(history, record) for record in header.groups]
-    rows = [row for group in groups for row in _rows(group, folder, history.complete)]
+    rows = [row for group in groups for row in _rows(group, folder, history)]
     summaries = [_summary(group) for group in groups]
     worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
     return Document(
@@ -68,8 +70,10 @@ def _kind(reason: str) -> str:
     return re.split(r" \d| once", reason)[0]
 
 
-def _rows(group: Group, folder: Path, complete: bool) -> list[Row]:
-    return [_row(group, arm, folder, complete) for arm in group.record.arms if not arm.sentinel]
+def _rows(group: Group, folder: Path, history: History) -> list[Row]:
+    rows = [_row(group, arm, folder, history.complete) for arm in group.record.arms if not arm.sentinel]
+    right = {label: kept for label, lines in group.played.items() for line in lines if (kept := line.fidelity.right)}
+    return joined(rows, group.record, right, history.header.environment)
 
 
 def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
@@ -109,7 +113,7 @@ def _identity(arm: Arm) -> dict[str, Any]:
 def _preparation(prepared: Prepared | None) -> dict[str, Any]:
     if prepared is None:
         return {}
-    kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "built_nodes_by_precision"}
+    kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "built_nodes_by_precision", "notes"}
     return prepared.model_dump(include=kept)
 
 
@@ -133,6 +137,7 @@ def _account(lines: Sequence[Played], prepared: Prepared | None) -> dict[str, An
 def _fidelity(lines: Sequence[Played], probe: str | None) -> FidelityFigures:
     """The worst generation's error; the accuracy of the first, the only one that runs the report split."""
     worst = asdict(max((line.fidelity for line in lines), key=lambda found: found.relative_l2 or 0.0))
+    del worst["right"]
     accuracy = next((line.fidelity.accuracy for line in lines if line.fidelity.accuracy is not None), None)
     figures: dict[str, Any] = {key: _finite(value) for key, value in worst.items()}
     return FidelityFigures(**(figures | {"accuracy": accuracy, "probe": probe}))
@@ -151,7 +156,7 @@ def _timing(group: Group, label: str, scope: Scope, folder: Path) -> Timing | No
     files = [line.samples for line in group.played[label]]
     pooled = samples.read(folder, files, label, scope)
     shared = any(line.per_reading[scope] > 1 for line in group.played[label])  # means of several calls have no tail
-    found = compare(group, scope, label)
+    found, own = compare(group, scope, label), compare_own(group, scope, label)
     return Timing(
         median_ns=middle.median,
         low_ns=middle.low,
@@ -162,5 +167,6 @@ def _timing(group: Group, label: str, scope: Scope, folder: Path) -> Timing | No
         p99_ns=None if shared else quantiles.tail_bound(pooled, 0.99),
         samples=pooled.size,
         generations=medians.size,
-        ratio=ratio_of(found, withheld(group, label)) if found else None,
+        ratio=ratio_of(found, withheld(group, label, group.rules.baseline)) if found else None,
+        own_fp32_ratio=ratio_of(own, withheld(group, label, group.record.references[label])) if own else None,
     )

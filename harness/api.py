@@ -63,6 +63,7 @@ def run(
     baseline: str | None = None,
     options: Mapping[str, Mapping[str, str]] | None = None,
     inputs: str | Path | None = None,
+    calibration: str | Path | None = None,
     out: str | Path | None = None,
     fresh: bool = False,
     max_time_s: float | None = None,
@@ -88,6 +89,7 @@ def run(
         threads=threads,
         baseline=baseline,
         inputs=str(inputs) if inputs else None,
+        calibration=str(calibration) if calibration else None,
     )
     with Progress(Console(stderr=True)) as progress:
         planned = runner.configure(chosen, named=tuple(backends or ()))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
+from shootout.contract import INTEGERS, Array, Arrays, Artifact, Precision, Target, TensorSpec, Value
 from shootout.errors import ModelError
 from shootout.tensorsets import load_sets
 
@@ -30,17 +30,20 @@ FILES = {
     Artifact.PT2: "model.pt2",
     Artifact.NONE: MANIFEST,
 }
-INPUTS, ORACLE, CALIBRATION, REPORT = "inputs.npz", "oracle.npz", "calibration.npz", "report.npz"
+INPUTS, ORACLE, CALIBRATION, REFERENCE = "inputs.npz", "oracle.npz", "calibration.npz", "reference.npz"
+REPORT, SELECTION = "report.npz", "selection.npz"
 LABELS = "labels"
 ERROR = "error.json"
 """What an export leaves in place of a manifest: why there is no bundle."""
+TELLING = 10.0
+"""Where an integer's band is so many times FP32's, an error inside FP32's shows that nothing was quantized."""
 INLINE_BYTES = 1 << 30
 """Weights above this lie beside the ONNX file: a protobuf holds at most 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The split that only the record's accuracy sees.
+    """A labelled split of a data set.
 
     Attributes:
         inputs: by input name, rows along axis 0.
@@ -59,11 +62,14 @@ class ModelBundle:
         key: hash of all that the bundle was made from; the folder's name in the cache.
         model: the registry's name, or the user's file name.
         parameters: complete; for a user's file its symbolic axes.
-        bands: the fidelity gate, relative L2 by precision, margin included; None: the model overflows in it; no key:
-            nothing could be predicted.
+        bands: the fidelity gate, relative L2 by precision (or `precision/per-tensor`), margin included; None: the
+            model overflows in it; no key: nothing could be predicted.
         parameter_count: number of weights.
         versions: of the packages that made it.
         export_s: seconds it took to make, imports included.
+        variant: what was done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
+        calibration_fault: why the calibration data can't be used, "" when it can.
+        notes: what a search chose, one line each.
     """
 
     folder: Path
@@ -79,6 +85,19 @@ class ModelBundle:
     weights_sha256: str
     versions: Mapping[str, str]
     export_s: float
+    variant: str = ""
+    calibration_fault: str = ""
+    notes: tuple[str, ...] = ()
+
+    def band(self, target: Target) -> tuple[float | None, float]:
+        """The error that a target's precision explains: the most (None: nothing is known), and the least.
+
+        Integers can't be as exact as FP32, unless the model gives them nothing to round.
+        """
+        coarse = f"{target.precision}/per-tensor"
+        key = coarse if "per-tensor" in target.scheme.split("+") and coarse in self.bands else str(target.precision)
+        most, exact = self.bands.get(key), self.bands.get(Precision.FP32) or 0.0
+        return most, exact if target.precision in INTEGERS and (most or 0.0) > TELLING * exact else 0.0
 
     def path(self, artifact: Artifact) -> Path:
         """The file that holds `artifact`.
@@ -100,7 +119,8 @@ class ModelBundle:
             return {}
         from safetensors.numpy import load_file
 
-        return dict(load_file(self.path(Artifact.FORWARD)))
+        held = Artifact.FORWARD if Artifact.FORWARD in self.artifacts else Artifact.MODULE
+        return dict(load_file(self.path(held)))
 
     def input_buffers(self) -> list[dict[str, Array]]:
         """The input sets that calls rotate through."""
@@ -110,13 +130,31 @@ class ModelBundle:
         """The right outputs for each input buffer; float ones in float64."""
         return load_sets(self.folder / ORACLE, [spec.name for spec in self.outputs])
 
+    def reference_outputs(self) -> list[dict[str, Array]] | None:
+        """What a quantized variant gives as it is written, for each input buffer; None for other bundles."""
+        path = self.folder / REFERENCE
+        return load_sets(path, [spec.name for spec in self.outputs]) if path.exists() else None
+
     def calibration(self) -> list[dict[str, Array]]:
-        """Input sets for quantization; none of them is in the report split."""
+        """Input sets for quantization; none of them is in the report split.
+
+        Raises:
+            ValueError: the user's calibration data can't be used; says why.
+        """
+        if self.calibration_fault:
+            raise ValueError(self.calibration_fault)
         return load_sets(self.folder / CALIBRATION, [spec.name for spec in self.inputs])
 
     def report(self) -> Report | None:
         """The data set's report split, None for a model without a data set."""
-        path = self.folder / REPORT
+        return self._split(REPORT)
+
+    def selection(self) -> Report | None:
+        """The calibration split with its labels: what a search may look at; None for a model without a data set."""
+        return self._split(SELECTION)
+
+    def _split(self, name: str) -> Report | None:
+        path = self.folder / name
         if not path.exists():
             return None
         names = [spec.name for spec in self.inputs]
@@ -167,6 +205,7 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
 def _from_facts(folder: Path, facts: dict[str, Any]) -> ModelBundle:
     facts["inputs"], facts["outputs"] = _specs(facts["inputs"]), _specs(facts["outputs"])
     facts["artifacts"] = tuple(Artifact(name) for name in facts["artifacts"])
+    facts["notes"] = tuple(facts["notes"])
     return ModelBundle(folder=folder, **facts)
 
 

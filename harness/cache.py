@@ -23,9 +23,9 @@ from shootout.errors import ModelError, UsageError
 
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
-    *("artifacts", "bundle", "constants", "eightbit", "exporter", "fidelity"),
-    *("onnxbands", "onnxfile", "onnxgraph", "onnxweights", "oracle"),
-    *("precision", "realinputs", "tensorsets", "userfile"),
+    *("artifacts", "bundle", "calibration", "constants", "eightbit", "exporter", "fidelity"),
+    *("layers", "mixed", "onnxbands", "onnxfile", "onnxgraph", "onnxquant", "onnxweights", "oracle"),
+    *("precision", "pruning", "qdq", "ranking", "realinputs", "schemes", "tensorsets", "userfile", "variants"),
 )
 
 
@@ -49,7 +49,7 @@ def root() -> Path:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that a bundle depends on, "" where one is missing; nothing is imported."""
-    return {package: _version(package) for package in PACKAGES}
+    return {package: version_of(package) for package in PACKAGES}
 
 
 def key(ingredients: Mapping[str, Any]) -> str:
@@ -106,7 +106,8 @@ def install(made: Path, name: str) -> ModelBundle:
     return open_bundle(place)
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """The installed version of a package, "" where it isn't installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shootout import backends, models
-from shootout.contract import Arm, Capabilities, Target, Value
+from shootout.contract import Capabilities, Target, Value
 from shootout.errors import UsageError, unknown
-from shootout.export import Request
-from shootout.models.permutation_probe import PROBE_BATCH
+from shootout.export import Request, is_file
 from shootout.study import Study
 from shootout.target import parse_targets
 
-PROBE = Request(model="permutation_probe", batch=PROBE_BATCH)
-"""The permutation probe's own model, exported beside the study's."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What one group runs: a model with complete, checked parameters at a batch size."""
+
+    model: str
+    parameters: Mapping[str, Value]
+    batch: int
 
 
 def targets_of(study: Study) -> list[Target]:
@@ -45,38 +51,52 @@ def describe(backend: str) -> tuple[Capabilities, Target]:
     return backends.get(backend).capabilities, Target(backend=backend, device=device, precision=precision)
 
 
-def requests(study: Study) -> list[Request]:
-    """What the study's groups will export, in their order; needs nothing but the study."""
-    return [request(study, parameters, batch) for parameters, batch in cells(study)]
+def points(study: Study) -> list[Point]:
+    """Every model with every combination of its parameters and every batch.
+
+    Raises:
+        UsageError: a parameter that no model has, or a value that isn't allowed.
+    """
+    if len(study.model) > 1:
+        known = {name for model in study.model if not is_file(model) for name in models.get(model).parameters}
+        for name in study.parameters if known else ():
+            if name not in known:
+                raise unknown("parameter", name, known)
+    return [
+        Point(model=model, parameters=parameters, batch=batch)
+        for model in study.model
+        for parameters in _parameters(study, model)
+        for batch in study.batch
+    ]
 
 
-def cells(study: Study) -> list[tuple[dict[str, Value], int]]:
-    """Every combination of parameters (complete, checked) with every batch."""
+def _parameters(study: Study, model: str) -> list[dict[str, Value]]:
     axes = study.parameters
-    points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    if study.user_file is None:
-        points = [models.get(study.model).check(point) for point in points]
-    return [(point, batch) for point in points for batch in study.batch]
+    if len(study.model) > 1 and not is_file(model):
+        axes = {name: values for name, values in axes.items() if name in models.get(model).parameters}
+    combined = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    return combined if is_file(model) else [models.get(model).check(one) for one in combined]
 
 
-def request(study: Study, parameters: Mapping[str, Value], batch: int) -> Request:
-    """What to export for one cell; an ONNX file's parameters are the sizes of its symbolic axes.
+def request(study: Study, point: Point) -> Request:
+    """What to export for one group; an ONNX file's parameters are the sizes of its symbolic axes.
 
     Raises:
         UsageError: such a size isn't a whole number.
     """
     inputs = Path(study.inputs) if study.inputs else None
-    if study.user_file is None:
-        return Request(model=study.model, parameters=parameters, batch=batch, inputs_npz=inputs)
-    wrong = [axis for axis, size in parameters.items() if not isinstance(size, int) or isinstance(size, bool)]
-    if wrong:
-        raise UsageError(f"the size of axis {wrong[0]!r} must be a whole number, got {parameters[wrong[0]]!r}")
-    sizes = {axis: int(size) for axis, size in parameters.items()}
-    return Request(model=study.model, sets=sizes, batch=batch, inputs_npz=inputs)
+    calibration = Path(study.calibration) if study.calibration else None
+    asked = Request(model=point.model, batch=point.batch, inputs_npz=inputs, calibration_npz=calibration)
+    if not is_file(point.model):
+        return replace(asked, parameters=point.parameters)
+    for axis, size in point.parameters.items():
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise UsageError(f"the size of axis {axis!r} must be a whole number, got {size!r}")
+    return replace(asked, sets={axis: int(size) for axis, size in point.parameters.items()})
 
 
-def group_name(study: Study, arm: Arm) -> str:
+def group_name(point: Point) -> str:
     """What tells this group from others, for people: the model, parameters that aren't defaults, the batch."""
-    defaults = {} if study.user_file else models.get(study.model).defaults
-    special = ", ".join(f"{key}={value}" for key, value in arm.parameters.items() if defaults.get(key) != value)
-    return f"{Path(study.model).name}{f' ({special})' if special else ''}, batch {arm.batch}"
+    defaults = {} if is_file(point.model) else models.get(point.model).defaults
+    special = ", ".join(f"{key}={value}" for key, value in point.parameters.items() if defaults.get(key) != value)
+    return f"{Path(point.model).name}{f' ({special})' if special else ''}, batch {point.batch}"

@@ -20,6 +20,10 @@ app = typer.Typer(
     help="Which backend, device and precision should I ship for this model, on this hardware, and how sure are we?",
 )
 
+Calibration = Annotated[str | None, typer.Option(help="Your own input sets for quantization: data.npz.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="Model parameter, or an ONNX file's symbolic axis: key=v1,v2.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
@@ -27,13 +31,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 def run(
     study: Annotated[str, typer.Argument(help="A study's name (see `list`) or a TOML file.")] = "shootout",
     model: Annotated[str | None, typer.Option(help="A model's name, or your own file.onnx.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", help="Model parameter, or an ONNX file's symbolic axis: key=v1,v2.")
-    ] = None,
+    sets: Sets = None,
     backends: Annotated[str | None, typer.Option(help="Targets, e.g. numpy,onnxruntime:cpu:fp32; twice = A/A.")] = None,
     batch: Annotated[str | None, typer.Option(help="Batch sizes, e.g. 1,8.")] = None,
     threads: Annotated[str | None, typer.Option(help="Threads per arm, or `all`. Default: CPUs - 1.")] = None,
     inputs: Annotated[str | None, typer.Option(help="Your own inputs for an ONNX file: data.npz.")] = None,
+    calibration: Calibration = None,
     baseline: Annotated[str | None, typer.Option(help="The arm that ratios refer to.")] = None,
     option: Annotated[list[str] | None, typer.Option(help="A backend's own knob: backend.KEY=value.")] = None,
     max_time: Annotated[str | None, typer.Option(help="Stop after this long, e.g. 90s, 2m, 1h.")] = None,
@@ -54,6 +57,7 @@ def run(
         batch=batch,
         threads=threads,
         inputs=inputs,
+        calibration=calibration,
         baseline=baseline,
         options=tuple(option or ()),
         max_time=max_time,
@@ -74,6 +78,24 @@ def show(
     from shootout import commands
 
     raise typer.Exit(commands.show(folder, as_json=as_json))
+
+
+@app.command()
+def sensitivity(
+    model: Annotated[str, typer.Argument(help="A model's name, or your own file.onnx.")],
+    sets: Sets = None,
+    batch: Annotated[int, typer.Option(help="Batch size.")] = 1,
+    inputs: Annotated[str | None, typer.Option(help="Your own inputs for an ONNX file: data.npz.")] = None,
+    calibration: Calibration = None,
+    as_json: Json = False,
+) -> None:
+    """What INT8 does to a model, layer by layer: the error with that layer alone quantized, the worst first."""
+    from shootout import commands
+
+    asked = commands.Asked(
+        model=model, sets=tuple(sets or ()), batch=str(batch), inputs=inputs, calibration=calibration
+    )
+    raise typer.Exit(commands.sensitivity(asked, as_json=as_json))
 
 
 @app.command()

@@ -34,6 +34,7 @@ class Asked:
     batch: str | None = None
     threads: str | None = None
     inputs: str | None = None
+    calibration: str | None = None
     baseline: str | None = None
     options: tuple[str, ...] = ()
     max_time: str | None = None
@@ -62,6 +63,7 @@ class Asked:
             batch=None if self.batch is None else tuple(_whole("--batch", part) for part in self.batch.split(",")),
             threads=_threads(self.threads),
             inputs=self.inputs,
+            calibration=self.calibration,
             baseline=self.baseline,
         )
 
@@ -106,6 +108,23 @@ def show(folder: Path, *, as_json: bool) -> int:
     return 0
 
 
+def sensitivity(asked: Asked, *, as_json: bool) -> int:
+    """Print what quantizing each layer alone does to a model."""
+    from shootout import layers_table
+    from shootout.sensitivity import sensitivity as measure
+
+    chosen = asked.chosen()
+    (point, *more) = cells.points(chosen)
+    if more:
+        raise UsageError(
+            f"sensitivity looks at one model at a time: give one value for each --set, got {len(more) + 1} models"
+        )
+    with Progress(Console(stderr=True)) as progress:
+        progress.stage(f"quantizing each layer of {cells.group_name(point)} alone")
+        found = measure(cells.request(chosen, point))
+    return _print(layers_table.render(found), layers_table.as_data(found), as_json=as_json)
+
+
 def examine(*, as_json: bool) -> int:
     """Print what `doctor` finds."""
     from shootout import doctor
@@ -121,8 +140,10 @@ def catalogue(*, as_json: bool) -> int:
         "models": {name: models.get(name).description for name in models.names()},
         "backends": {name: _offers(name) for name in backends.names()},
     }
+    width = max(len(name) for found in known.values() for name in found)
     lines = [
-        f"{kind}\n" + "".join(f"  {name:<14} {what}\n" for name, what in found.items()) for kind, found in known.items()
+        f"{kind}\n" + "".join(f"  {name:<{width}} {what}\n" for name, what in found.items())
+        for kind, found in known.items()
     ]
     return _print("\n".join(lines), known, as_json=as_json)
 

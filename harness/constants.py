@@ -13,8 +13,10 @@ PRECISE_WITHIN = 0.05
 
 ROUNDS = 12
 MIN_ROUNDS = 4
-ROUNDS_BUDGET_NS = 120_000_000_000
-"""Rounds of one generation last about this long at most; long calls get fewer rounds instead."""
+ROUNDS_BUDGET_NS = 40_000_000_000
+"""Rounds of one generation last about this long at most; long calls get fewer rounds instead: it is generations that
+are replicates, so the time is better spent on more of those.
+"""
 MAX_VOID_SHARE = 0.30
 """More voided rounds than this and no verdict is given."""
 MIN_GENERATIONS_ONE_COMPARISON = 4
@@ -46,10 +48,18 @@ CANARY_CHANCES = 1_000
 """A turn waits for a calm moment as long as so many canaries take, about 0.4 s; then the disturbance lasts."""
 
 INPUT_BUFFERS = 8
+CALIBRATION_ROWS = 256
+"""About so many drawn rows give quantizers their ranges, where there is no data set."""
 FIDELITY_MARGIN = 4.0
 FP32_BAND_FLOOR = 1e-5
 BAND_CEILING = 0.5
 """No precision explains more: at 6 dB an output isn't the model's any more, and zeros are at 1."""
+INT8_LEVELS = 127
+"""Steps on each side of zero of a symmetric 8-bit grid."""
+INT4_LEVELS = 7
+"""Likewise of a 4-bit grid."""
+INT4_GROUP = 128
+"""So many inputs of a channel share a scale in the predicted INT4; vendors' groups are as large or smaller."""
 RANGE_SETS = 64
 """So many calibration sets, and the input buffers, give the predicted INT8 its ranges."""
 

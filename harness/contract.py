@@ -38,6 +38,11 @@ class Precision(StrEnum):
     FP16 = "fp16"
     INT8 = "int8"
     INT8_DYNAMIC = "int8-dynamic"
+    INT4 = "int4"  # weights only; activations stay float
+
+
+INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
+"""Precisions that a quantizer makes."""
 
 
 class Artifact(StrEnum):
@@ -138,14 +143,14 @@ class Capabilities:
         targets: every (device, precision) it has code for.
         needs_calibration: whether `build` reads the bundle's calibration data.
         modes: the `+mode` suffixes it knows, "" (the plain one) among them.
-        schemes: the `/scheme` suffixes it knows, likewise.
+        schemes: by precision, the words it offers in a `/scheme` (see `shootout.schemes`); one may end in `*`.
     """
 
     consumes: tuple[Artifact, ...]
     targets: frozenset[tuple[Device, Precision]]
     needs_calibration: bool = False
     modes: frozenset[str] = frozenset({""})
-    schemes: frozenset[str] = frozenset({""})
+    schemes: Mapping[Precision, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +164,12 @@ class Executed:
         other_nodes_by_precision: the rest of the graph likewise, where the runtime tells: what a quantized model's
             float remainder runs in.
         fallbacks: graph breaks, nodes on another provider: one line each.
+        flops_by_precision: floating-point (or integer) operations of the compute nodes in one call, two for each
+            multiply-add, by the precision they ran in; empty where the runtime doesn't tell.
+        conversion_nodes: executed nodes that only change a tensor's type or layout (quantize, dequantize, cast,
+            reorder); None where the runtime doesn't tell.
+        kernel_ns: nanoseconds of one call by the runtime's own profiler: compute nodes by precision, "conversion" and
+            "other"; empty where it has none.
     """
 
     library: str
@@ -169,6 +180,9 @@ class Executed:
     other_nodes_by_precision: Mapping[str, int] = field(default_factory=dict)
     fallbacks: tuple[str, ...] = ()
     artifact_bytes: int = 0
+    flops_by_precision: Mapping[str, float] = field(default_factory=dict)
+    conversion_nodes: int | None = None
+    kernel_ns: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ class Timing(_Part):
         median_ns: the median of the generations' medians.
         low_ns: lower end of its order-statistic interval over generations; `confidence` is what that really covers.
         p90_ns: the 99 % upper bound of the percentile over all samples; null when the sample is too small.
+        own_fp32_ratio: against the plain FP32 arm of the same backend; null where there is none.
     """
 
     median_ns: float
@@ -45,6 +46,31 @@ class Timing(_Part):
     samples: int
     generations: int
     ratio: Ratio | None
+    own_fp32_ratio: Ratio | None = None
+
+
+class AccuracyChange(_Part):
+    """Accuracy on the report split less that of the arm `against`, row by row; see `paired.Change`."""
+
+    against: str
+    value: float
+    low: float
+    high: float
+    lost: int
+    won: int
+    p_value: float
+
+
+class Quantized(_Part):
+    """How much of the model ran in the label's integers, by the runtime's own account; shares from 0 to 1.
+
+    Attributes:
+        layers: of the compute nodes.
+        flops: of their operations; null where the runtime doesn't tell.
+    """
+
+    layers: float
+    flops: float | None
 
 
 class FidelityFigures(_Part):
@@ -56,12 +82,14 @@ class FidelityFigures(_Part):
     cosine: float | None
     top1_agreement: float | None
     mismatches: int
+    reference_l2: float | None = None
     accuracy: float | None
+    accuracy_change: AccuracyChange | None = None
     probe: str | None
 
 
 class Row(_Part):
-    """One arm's line."""
+    """One arm's line; `why` says, from evidence, why it is or isn't faster than its own backend's FP32."""
 
     group: str
     arm: str
@@ -83,6 +111,9 @@ class Row(_Part):
     end_to_end: Timing | None = None
     fidelity: FidelityFigures | None = None
     executed: dict[str, Any] | None = None
+    quantized: Quantized | None = None
+    why: str | None = None
+    notes: tuple[str, ...] = ()
     built_nodes_by_precision: dict[str, int] | None = None
     artifact_bytes: int | None = None
     peak_rss_bytes: int | None = None

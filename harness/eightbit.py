@@ -1,11 +1,11 @@
-"""INT8 in the oracle: the float64 module runs with weights and activations on 8-bit grids, laid as a quantizer would.
+"""Integers in the oracle: the float64 module runs with weights and activations on grids, laid as a quantizer would.
 
 Symmetric uniform quantization (Jacob et al. 2018, arXiv:1712.05877, equation 1 with zero point 0; Krishnamoorthi 2018,
 arXiv:1806.08342, section 2.2): q = clip(round(x / s), -127, 127), s = max|x| / 127. Weights get one scale per output
-channel, activations one per tensor. Quantizers choose an activation's range in two ways: so wide that nothing is
-clipped, or as the mean of the rows' largest magnitudes (NNCF's default), which clips. Beside matrix products, static
-quantizers also put the inputs of sums and products of two activations on a grid: in a deep residual model that is most
-of the error.
+channel or per tensor, or (4 bits, 7 steps) one per group of inputs; activations one per tensor. Quantizers choose an
+activation's range in two ways: so wide that nothing is clipped, or as the mean of the rows' largest magnitudes (NNCF's
+default), which clips. Beside matrix products, static quantizers also put the inputs of sums and products of two
+activations on a grid: in a deep residual model that is most of the error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-LEVELS = 127
+from shootout.constants import INT4_GROUP, INT4_LEVELS, INT8_LEVELS
+
+Weight = Callable[[Tensor, int], Tensor]
+"""(a weight, the axis of its output channels) → the value to go on with."""
 Activation = Callable[[int, Tensor, bool], Tensor]
 """(which operand of the run, its value, whether a matrix product reads it) → the value to go on with."""
 OPERANDS: dict[str, tuple[tuple[int, int], ...]] = {
@@ -36,18 +39,18 @@ SUMS = frozenset({"add", "sub", "mul"})
 
 
 class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't annotate it
-    """Rounds weights of matrix products, and hands every activation that a quantizer would round to `activation`."""
+    """Hands weights of matrix products to `weight`, and activations that a quantizer would round to `activation`."""
 
-    def __init__(self, module: nn.Module, activation: Activation) -> None:
+    def __init__(self, module: nn.Module, activation: Activation, weight: Weight | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._weights = {_place(tensor) for tensor in (*module.parameters(), *module.buffers())}
-        self._activation, self._seen = activation, 0
+        self._activation, self._weight, self._seen = activation, weight or by_channel, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = func.overloadpacket.__name__, list(args)
         for position, axis in OPERANDS.get(name, ()):
             weight = _place(given[position]) in self._weights  # a transposed weight is a view: its place is the same
-            given[position] = _by_channel(given[position], axis) if weight else self._handed(given[position], True)
+            given[position] = self._weight(given[position], axis) if weight else self._handed(given[position], True)
         if name in SUMS and all(self._is_activation(one) for one in given[:2]):
             given[:2] = [self._handed(one, False) for one in given[:2]]
         return func(*given, **(kwargs or {}))
@@ -106,11 +109,31 @@ def _place(x: Tensor) -> int:
     return x.untyped_storage().data_ptr()
 
 
-def _by_channel(weight: Tensor, axis: int) -> Tensor:
+def by_channel(weight: Tensor, axis: int) -> Tensor:
+    """8 bits, one scale per output channel."""
     others = [index for index in range(weight.ndim) if index != axis % weight.ndim]
     return _symmetric(weight, weight.abs().amax(others, keepdim=True))
 
 
-def _symmetric(x: Tensor, largest: Tensor) -> Tensor:
-    scale = torch.where(largest > 0, largest / LEVELS, 1.0)
-    return (x / scale).round_().clamp_(-LEVELS, LEVELS).mul_(scale)
+def by_tensor(weight: Tensor, axis: int) -> Tensor:  # noqa: ARG001 - as `by_channel`
+    """8 bits, one scale."""
+    return _symmetric(weight, weight.abs().amax())
+
+
+def by_group(weight: Tensor, axis: int) -> Tensor:
+    """4 bits, one scale per output channel and INT4_GROUP inputs; a rest shorter than that is a group too."""
+    flat = weight.movedim(axis, 0).flatten(1)
+    parts = [
+        _symmetric(part, part.abs().amax(1, keepdim=True), INT4_LEVELS) for part in torch.split(flat, INT4_GROUP, 1)
+    ]
+    return torch.cat(parts, 1).reshape(weight.movedim(axis, 0).shape).movedim(0, axis)
+
+
+def untouched(which: int, x: Tensor, product: bool) -> Tensor:  # noqa: ARG001 - an `Activation`
+    """Leaves activations as they are: only weights are quantized."""
+    return x
+
+
+def _symmetric(x: Tensor, largest: Tensor, levels: int = INT8_LEVELS) -> Tensor:
+    scale = torch.where(largest > 0, largest / levels, 1.0)
+    return (x / scale).round_().clamp_(-levels, levels).mul_(scale)

@@ -51,6 +51,11 @@ class SkippedArm(ShootoutError):
         self.reason, self.fix = reason, fix
 
 
+def install(extra: str) -> str:
+    """The command that installs one of this package's extras; "" is the bare package."""
+    return f"pip install 'shootout[{extra}]'" if extra else "pip install shootout"
+
+
 def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:
     """A usage error for a name that isn't known, with the nearest one that is."""
     names = sorted(known)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ def obtain(
     *,
     sets: Mapping[str, int] | None = None,
     inputs_npz: Path | None = None,
+    variant: str = "",
+    calibration_npz: Path | None = None,
 ) -> ModelBundle:
     """One bundle; see `Request` and `obtain_all`.
 
@@ -38,7 +40,15 @@ def obtain(
         UsageError: the request is wrong, a package is missing, or the cache can't be written.
         ModelError: the model can't be exported, or its oracle is degenerate.
     """
-    request = Request(model=model, parameters=parameters, batch=batch, sets=sets or {}, inputs_npz=inputs_npz)
+    request = Request(
+        model=model,
+        parameters=parameters,
+        batch=batch,
+        sets=sets or {},
+        inputs_npz=inputs_npz,
+        variant=variant,
+        calibration_npz=calibration_npz,
+    )
     found = obtain_all([request])[0]
     if isinstance(found, ShootoutError):
         raise found
@@ -49,7 +59,7 @@ def check(request: Request) -> tuple[int, list[str]]:
     """Check a request as far as the parent can.
 
     Returns:
-        Bytes and hashes of the user's own files, those it names included; 0 and none for a model that ships.
+        Bytes of the user's own model, 0 for one that ships; and the hashes of all the user's files, data included.
 
     Raises:
         UsageError: an unknown name, a bad value, a file that can't be read.
@@ -60,7 +70,7 @@ def check(request: Request) -> tuple[int, list[str]]:
         raise job
     contents: dict[str, str] = job.get("contents", {})
     folder = Path(job["file"]).parent if contents else Path()
-    hashes = [*contents.values(), *filter(None, [job.get("inputs_sha256")])]
+    hashes = [*contents.values(), *filter(None, [job.get("inputs_sha256"), job.get("calibration_sha256")])]
     return sum((folder / name).stat().st_size for name in contents), hashes
 
 
@@ -71,18 +81,27 @@ def obtain_all(requests: Sequence[Request]) -> list[ModelBundle | ShootoutError]
         UsageError: the cache folder can't be used at all.
     """
     jobs = [checked(request) for request in requests]
-    found: dict[str, ModelBundle | ShootoutError] = {}
-    for job in jobs:
-        if not isinstance(job, ShootoutError) and (bundle := cache.lookup(job["key"])):
-            found[job["key"]] = bundle
-    missing = {job["key"]: job for job in jobs if not isinstance(job, ShootoutError) and job["key"] not in found}
-    found |= _make(list(missing.values())) if missing else {}
+    wanted = {job["key"]: job for job in jobs if not isinstance(job, ShootoutError)}
+    found = _cached(wanted)
+    bases = {job["base"]["key"]: job["base"] for key, job in wanted.items() if key not in found and job["base"]}
+    found |= _cached(bases)
+    missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
+    found |= _make(missing, found) if missing else {}
     return [job if isinstance(job, ShootoutError) else found[job["key"]] for job in jobs]
 
 
-def _make(jobs: Sequence[dict[str, Any]]) -> dict[str, ModelBundle | ShootoutError]:
+def _cached(keys: Iterable[str]) -> dict[str, ModelBundle | ShootoutError]:
+    return {key: bundle for key in keys if (bundle := cache.lookup(key))}
+
+
+def _make(
+    jobs: Sequence[dict[str, Any]], found: Mapping[str, ModelBundle | ShootoutError]
+) -> dict[str, ModelBundle | ShootoutError]:
     with cache.workshop() as folder:
-        placed = [{**job, "folder": str(folder / job["key"])} for job in jobs]
+        places = {key: bundle.folder for key, bundle in found.items() if isinstance(bundle, ModelBundle)}
+        places |= {job["key"]: folder / job["key"] for job in jobs}
+        placed = [{**job, "folder": str(places[job["key"]])} for job in jobs]
+        placed = [{**job, "base_folder": str(places[job["base"]["key"]])} if job["base"] else job for job in placed]
         for job in placed:
             Path(job["folder"]).mkdir(mode=0o700)
         (folder / "jobs.json").write_text(json.dumps(placed))
@@ -92,7 +111,16 @@ def _make(jobs: Sequence[dict[str, Any]]) -> dict[str, ModelBundle | ShootoutErr
 
 def _export(jobs: Path, timeout_s: float) -> str:
     """Run the export process; returns how it ended, with its last words."""
-    command = [sys.executable, "-P", "-m", "shootout.exporter", str(jobs), str(os.getpid())]
+    return run_apart("shootout.exporter", [jobs], timeout_s)
+
+
+def run_apart(module: str, files: Sequence[Path], timeout_s: float) -> str:
+    """Run a module of ours in a process of its own, which gets the files' paths and this process's id.
+
+    Returns:
+        How it ended, with its last words.
+    """
+    command = [sys.executable, "-P", "-m", module, *map(str, files), str(os.getpid())]
     # One thread: no slower for this work, and the same order of summation in every export.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     try:

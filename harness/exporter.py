@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,22 +17,30 @@ from typing import Any
 
 import numpy as np
 
-from shootout import models
-from shootout.bundle import CALIBRATION, ERROR, FILES, INPUTS, LABELS, ORACLE, REPORT, WEIGHTS, ModelBundle, sha256
+from shootout import calibration, models, pruning
+from shootout.bundle import (
+    CALIBRATION,
+    ERROR,
+    FILES,
+    INPUTS,
+    LABELS,
+    ORACLE,
+    REPORT,
+    SELECTION,
+    WEIGHTS,
+    ModelBundle,
+    sha256,
+)
 from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
-from shootout.errors import ModelError, ShootoutError, UsageError
-from shootout.fidelity import rows
+from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.lifeline import leave_with
 from shootout.measure import Stopwatch
-from shootout.models.base import Model, Parameters, Task, draw
+from shootout.models.base import Model, draw
 from shootout.oracle import require_telling
 from shootout.tensorsets import save_sets
 
-INPUT_SEED, CALIBRATION_SEED = 1, 2
-CALIBRATION_ROWS = 256
-CALIBRATION_BYTES = 64 << 20
-"""Drawn calibration sets together stay below this, but there are at least as many as input buffers."""
+INPUT_SEED = 1
 EXTRAS = {"sklearn": "models", "onnxruntime": "onnxruntime"}
 
 
@@ -44,31 +53,36 @@ def make(job: Mapping[str, Any]) -> None:
     """
     folder = Path(job["folder"])
     with Stopwatch() as watch:
-        bundle = _of_file(job, folder) if job["file"] else _of_model(job, folder)
+        bundle = _bundle(job, folder)
     dataclasses.replace(bundle, export_s=watch.seconds).seal()
 
 
-def calibration_sets(specs: tuple[TensorSpec, ...], batch: int) -> list[dict[str, Array]]:
-    """Drawn calibration sets: about CALIBRATION_ROWS rows, or as many as fit into CALIBRATION_BYTES."""
-    one = sum(int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize for spec in specs)
-    count = min(-(-CALIBRATION_ROWS // batch), CALIBRATION_BYTES // max(one, 1))
-    return draw(specs, max(count, INPUT_BUFFERS), CALIBRATION_SEED)
+def _bundle(job: Mapping[str, Any], folder: Path) -> ModelBundle:
+    if job["base"]:
+        from shootout import variants
+
+        return variants.quantized(job, folder)
+    return _of_file(job, folder) if job["file"] else _of_model(job, folder)
 
 
 def _of_file(job: Mapping[str, Any], folder: Path) -> ModelBundle:
     from shootout import onnxbands, userfile
 
-    found = userfile.take(Path(job["file"]), folder, batch=job["batch"], sets=job["sets"], npz=job["inputs_npz"])
-    calibration = found.buffers if job["inputs_npz"] else calibration_sets(found.inputs, found.batch)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        pruned = bool(job["variant"])
+        path = pruning.prune_file(Path(job["file"]), Path(place), job["variant"]) if pruned else Path(job["file"])
+        found = userfile.take(path, folder, batch=job["batch"], sets=job["sets"], npz=job["inputs_npz"])
+    own = found.buffers if job["inputs_npz"] else calibration.drawn(found.inputs, found.batch)
+    sets, fault = calibration.chosen(job, found.inputs, own)
     save_sets(folder / INPUTS, found.buffers)
-    save_sets(folder / CALIBRATION, calibration)
+    save_sets(folder / CALIBRATION, sets)
     require_telling(job["model"], found.outputs, found.oracle)
     save_sets(folder / ORACLE, found.oracle)
     oracle = onnxbands.Oracle(
         path=folder / FILES[Artifact.ONNX],
         buffers=found.buffers,
         outputs=found.oracle,
-        calibration=calibration,
+        calibration=sets,
         workshop=folder.parent,
     )
     return ModelBundle(
@@ -85,6 +99,8 @@ def _of_file(job: Mapping[str, Any], folder: Path) -> ModelBundle:
         weights_sha256=job["weights_sha256"],
         versions=job["versions"],
         export_s=0.0,
+        variant=job["variant"],
+        calibration_fault=fault,
     )
 
 
@@ -93,15 +109,16 @@ def _of_model(job: Mapping[str, Any], folder: Path) -> ModelBundle:
     specs = model.inputs(parameters, batch)
     task = model.task(parameters) if model.task else None
     buffers = model.draw(parameters, batch) if model.draw else draw(specs, INPUT_BUFFERS, INPUT_SEED)
-    calibration = _batches(task.calibration, batch) if task else calibration_sets(specs, batch)
-    oracle, bands = _artifacts(model, parameters, buffers, calibration, folder)
+    sets, fault = calibration.chosen(job, specs, calibration.own(model, parameters, batch, task))
+    oracle, bands = _artifacts(model, job, buffers, sets, folder)
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in oracle[0].items())
     require_telling(model.name, outputs, oracle)
     save_sets(folder / INPUTS, buffers)
     save_sets(folder / ORACLE, oracle)
-    save_sets(folder / CALIBRATION, calibration)
+    save_sets(folder / CALIBRATION, sets)
     if task:
-        _save_report(task, folder)
+        _save_split(folder / REPORT, task.report, task.labels)
+        _save_split(folder / SELECTION, task.calibration, task.calibration_labels)
     return ModelBundle(
         folder=folder,
         key=job["key"],
@@ -116,17 +133,22 @@ def _of_model(job: Mapping[str, Any], folder: Path) -> ModelBundle:
         weights_sha256=sha256(folder / WEIGHTS),
         versions=job["versions"],
         export_s=0.0,
+        variant=job["variant"],
+        calibration_fault=fault,
     )
 
 
 def _artifacts(
     model: Model,
-    parameters: Parameters,
+    job: Mapping[str, Any],
     buffers: list[dict[str, Array]],
-    calibration: list[dict[str, Array]],
+    sets: list[dict[str, Array]],
     folder: Path,
 ) -> tuple[list[dict[str, Array]], Mapping[str, float | None]]:
+    parameters, variant = job["parameters"], job["variant"]
     if model.write is not None:
+        if variant:
+            raise UsageError(f"{model.name} is a probe of the harness: its weights must stay what they are")
         assert model.forward, f"{model.name} writes its own artifacts, so its forward is the oracle"
         weights = _wide(model.write(folder))
         oracle = [model.forward(np, weights, _wide(one), parameters) for one in buffers]
@@ -134,22 +156,19 @@ def _artifacts(
     from shootout import artifacts
 
     module = model.trained(parameters)
+    if variant:
+        pruning.prune_module(module, variant)
     artifacts.write_module(module, buffers[0], folder)
-    return artifacts.oracle_and_bands(module, buffers, calibration)
+    return artifacts.oracle_and_bands(module, buffers, sets)
 
 
 def _wide(arrays: Arrays) -> dict[str, Array]:
     return {name: array.astype(np.float64) for name, array in arrays.items()}
 
 
-def _batches(splits: Arrays, batch: int) -> list[dict[str, Array]]:
-    count = len(next(iter(splits.values())))
-    return [{name: rows(array, first, batch) for name, array in splits.items()} for first in range(0, count, batch)]
-
-
-def _save_report(task: Task, folder: Path) -> None:
-    stacked = {str(index): array for index, array in enumerate(task.report.values())}
-    np.savez(folder / REPORT, **{**stacked, LABELS: task.labels})  # type: ignore[arg-type] # as in save_sets
+def _save_split(path: Path, rows: Arrays, labels: Array) -> None:
+    stacked = {str(index): array for index, array in enumerate(rows.values())}
+    np.savez(path, **{**stacked, LABELS: labels})  # type: ignore[arg-type] # as in save_sets
 
 
 def _explained(job: Mapping[str, Any]) -> ShootoutError | None:
@@ -160,7 +179,7 @@ def _explained(job: Mapping[str, Any]) -> ShootoutError | None:
         return error
     except ModuleNotFoundError as error:
         extra = EXTRAS.get(error.name or "", "torch")
-        return UsageError(f"{job['model']} needs {error.name}: pip install 'shootout[{extra}]'")
+        return UsageError(f"{job['model']} needs {error.name}: {install(extra)}")
     except MemoryError as error:
         return ModelError(f"{job['model']} doesn't fit into memory for the export ({error}); try a smaller one")
     except OSError as error:
@@ -174,8 +193,10 @@ def _explained(job: Mapping[str, Any]) -> ShootoutError | None:
 def main() -> None:
     """Do every job, each by itself: one that fails doesn't stop the others."""
     leave_with(int(sys.argv[2]))
+    failed: dict[str, ShootoutError] = {}
     for job in json.loads(Path(sys.argv[1]).read_text()):
-        if error := _explained(job):
+        if error := (failed.get(job["base"]["key"]) if job["base"] else None) or _explained(job):
+            failed[job["key"]] = error
             said = json.dumps({"kind": type(error).__name__, "message": str(error)})
             (Path(job["folder"]) / ERROR).write_text(said)
 

@@ -1,4 +1,4 @@
-"""How far outputs are from the FP64 oracle, and which precision the permutation probe shows. NumPy only (workers).
+"""How far outputs are from the FP64 oracle, and whether that fits the label. NumPy only (workers).
 
 The gate looks at the worst buffer and output by itself: pooled over all, a small output's error would drown in a large
 one's norm.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,16 +16,6 @@ import numpy as np
 from shootout.bundle import Report
 from shootout.constants import BAND_CEILING, FIDELITY_MARGIN
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.permutation_probe import ORDER, PROBE_ROWS
-
-FP16_MAX = 65_504.0
-ANSWERS: Mapping[tuple[str, bool | None], str] = {
-    ("11111", False): "fp32",
-    ("11110", False): "tf32",
-    ("11110", True): "fp16",
-    ("11000", False): "bf16",
-}
-"""The probe's: which of PROBE_ROWS came out exactly, and whether the last row overflowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +29,9 @@ class Fidelity:
         cosine: of all outputs as one vector; None also when one side is zero.
         top1_agreement: share of rows of the first output with the oracle's largest class, None unless (batch, classes).
         accuracy: share of the report split that is classified rightly; None without labels.
+        right: of each row of that split in order, "1" where it was, so that rows can be compared in pairs; "" without.
+        reference_l2: as `relative_l2`, but against the shared quantized model as it is written: how far this runtime
+            is from the others that run it; None for other rows.
         mismatches: integer or boolean output elements that differ from the oracle's.
     """
 
@@ -48,6 +41,8 @@ class Fidelity:
     cosine: float | None
     top1_agreement: float | None
     accuracy: float | None = None
+    right: str = ""
+    reference_l2: float | None = None
     mismatches: int = 0
 
 
@@ -88,8 +83,9 @@ def compare(outputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> Fidelity:
 
 
 def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: Report, batch: int) -> Fidelity:
-    """`found` with the accuracy on the report split; see `accuracy`."""
-    return dataclasses.replace(found, accuracy=accuracy(run, report, batch))
+    """`found` with the accuracy on the report split; see `rightly`."""
+    right = rightly(run, report, batch)
+    return dataclasses.replace(found, accuracy=float(right.mean()), right="".join(map(str, right.astype(int))))
 
 
 def widened(error: float | None) -> float | None:
@@ -97,13 +93,14 @@ def widened(error: float | None) -> float | None:
     return None if error is None else min(error * FIDELITY_MARGIN, BAND_CEILING)
 
 
-def gate(found: Fidelity, band: float | None) -> str | None:
+def gate(found: Fidelity, band: float | None, least: float = 0.0) -> str | None:
     """The reason why a row can't be true to its label, or None.
 
     Args:
         found: from `compare`.
         band: the largest relative L2 that the precision explains; None: it explains nothing (the model overflows in
             it, or the bundle has no prediction for it).
+        least: outputs that are no further off than this can't have been computed in the label's precision.
     """
     if found.mismatches:
         return f"{found.mismatches} integer or boolean output elements differ from the oracle's"
@@ -113,43 +110,51 @@ def gate(found: Fidelity, band: float | None) -> str | None:
         return "no error band is known for this model in this precision, so the row can't be checked"
     if found.relative_l2 > band:
         return f"relative L2 error {found.relative_l2:.2g} is above the {band:.2g} that this precision explains"
+    if least and found.relative_l2 <= least:
+        return f"relative L2 error {found.relative_l2:.2g} is fp32's (up to {least:.2g}): nothing was rounded"
     return None
 
 
-def accuracy(run: Callable[[Arrays], Arrays], report: Report, batch: int) -> float:
-    """Share of the report split whose largest output is the right class.
+def with_reference(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:
+    """`found` with the distance to the shared model's own outputs."""
+    return dataclasses.replace(found, reference_l2=compare(outputs, reference).relative_l2)
+
+
+def disagreement(found: Fidelity, band: float | None) -> str | None:
+    """Why a row can't be the shared model, or None.
+
+    Two that round in different places, each as far off as quantization costs, differ by twice that at most.
+
+    Args:
+        band: as in `gate`; FIDELITY_MARGIN times the error that is predicted for the precision.
+    """
+    if found.reference_l2 is None or band is None:
+        return None
+    bound = band if band == BAND_CEILING else 2 * band / FIDELITY_MARGIN  # at the ceiling, the prediction is lost
+    if found.reference_l2 <= bound:
+        return None
+    return f"its outputs are {found.reference_l2:.2g} (relative L2) off the shared model's own, above {bound:.2g}"
+
+
+def rightly(run: Callable[[Arrays], Arrays], report: Report, batch: int) -> Array:
+    """For each row of the report split, whether its largest output is the right class.
 
     Args:
         run: one batch of inputs → outputs, the class scores first.
         report: the split.
         batch: rows the model takes at a time; the last batch is filled up with rows that aren't counted.
     """
-    right = 0
+    found = []
     for first in range(0, len(report.labels), batch):
         labels = report.labels[first : first + batch]
         scores = next(iter(run({name: rows(array, first, batch) for name, array in report.inputs.items()}).values()))
-        right += int(np.count_nonzero(scores[: len(labels)].argmax(axis=-1) == labels))
-    return right / len(report.labels)
+        found.append(scores[: len(labels)].argmax(axis=-1) == labels)
+    return np.concatenate(found)
 
 
 def rows(array: Array, first: int, batch: int) -> Array:
     """`batch` rows from row `first` on; past the end it starts again from row 0."""
     return np.take(array, range(first, first + batch), axis=0, mode="wrap")
-
-
-def read_probe(inputs: Arrays, outputs: Arrays) -> str:
-    """Which float precision the permutation probe's output shows.
-
-    Returns:
-        "fp32" (exact at 2^-12), "tf32" or "fp16" (lost there, exact at 2^-10; FP16 alone overflows at 2^17), "bf16"
-        (lost at 2^-8, exact at 2^-7), or "unknown" for anything else.
-    """
-    wanted, got = inputs["x"][:, ORDER].astype(np.float64), outputs["y"].astype(np.float64)
-    exact = "".join("1" if np.array_equal(got[row], wanted[row]) else "0" for row in range(len(PROBE_ROWS)))
-    lost = np.array([2.0**-k for k in PROBE_ROWS])[:, None]
-    if got.shape != wanted.shape or not (np.abs(got - wanted)[:-1] <= lost).all():
-        return "unknown"
-    return ANSWERS.get((exact, _overflowed(got[-1], wanted[-1])), "unknown")
 
 
 def _flat(array: Array) -> Array:
@@ -179,10 +184,3 @@ def _top1_agreement(outputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> floa
         return None
     same = [got[name].argmax(axis=1) == right[name].argmax(axis=1) for got, right in zip(outputs, oracle, strict=True)]
     return float(np.mean(same))
-
-
-def _overflowed(got: Array, wanted: Array) -> bool | None:
-    """Whether the 2^17 row left FP16's range (infinity times the weight's zeros is NaN); None: neither, nor exact."""
-    if np.array_equal(got, wanted):
-        return False
-    return True if not np.isfinite(got).all() or np.max(np.abs(got)) == FP16_MAX else None

@@ -16,14 +16,14 @@ import numpy as np
 from onnx import ModelProto, numpy_helper
 
 from shootout import onnxfile, onnxgraph
-from shootout.constants import RANGE_SETS
+from shootout.constants import INT4_GROUP, INT4_LEVELS, INT8_LEVELS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.fidelity import compare, widened
-from shootout.onnxgraph import FLOATS, LEVELS, Spot, Steps, Values
+from shootout.onnxgraph import FLOATS, Spot, Steps, Values
 from shootout.userfile import run
 
 Rounding = Callable[[Array], Array]
-Errors = Mapping[Precision, float | None]
+Errors = Mapping[str, float | None]
 """Predicted relative L2; None where the model overflows."""
 
 
@@ -88,8 +88,25 @@ def half(array: Array) -> Array:
 def by_channel(weight: Array, axis: int) -> Array:
     """Rounding to symmetric INT8, one scale for each index along `axis`."""
     others = tuple(index for index in range(weight.ndim) if index != axis % weight.ndim)
-    largest = np.abs(weight).max(axis=others, keepdims=True)
-    scale = np.where(largest > 0, largest / LEVELS, 1)
+    return _symmetric(weight, np.abs(weight).max(axis=others, keepdims=True))
+
+
+def by_tensor(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
+    """Rounding to symmetric INT8, one scale."""
+    return _symmetric(weight, np.abs(weight).max(keepdims=True))
+
+
+def by_group(weight: Array, axis: int) -> Array:
+    """Rounding to symmetric INT4, one scale for each index along `axis` and INT4_GROUP inputs."""
+    moved = np.moveaxis(weight, axis, 0)
+    flat = moved.reshape(len(moved), -1)
+    parts = np.split(flat, range(INT4_GROUP, flat.shape[1], INT4_GROUP), axis=1)
+    rounded = [_symmetric(part, np.abs(part).max(axis=1, keepdims=True), INT4_LEVELS) for part in parts]
+    return np.moveaxis(np.concatenate(rounded, axis=1).reshape(moved.shape), 0, axis)
+
+
+def _symmetric(weight: Array, largest: Array, levels: int = INT8_LEVELS) -> Array:
+    scale = np.where(largest > 0, largest / levels, 1)
     return np.asarray(np.round(weight / scale) * scale, dtype=weight.dtype)
 
 
@@ -130,11 +147,12 @@ def _eight_bit(oracle: Oracle) -> Errors:
     extremes = _extremes(oracle, model, everything)
     widest = onnxgraph.to_grid({value: float(np.max(seen)) for value, seen in extremes.items()})
     mean = onnxgraph.to_grid({value: float(np.mean(seen)) for value, seen in extremes.items()})
-    static = [_on_grids(oracle, values, everything, steps) for steps in (widest, mean)]
-    return {
-        Precision.INT8: None if None in static else max(error for error in static if error is not None),
-        Precision.INT8_DYNAMIC: _on_grids(oracle, values, products, widest),
-    }
+    found: dict[str, float | None] = {Precision.INT4: _on_grids(oracle, values, set(), widest, by_group)}
+    for suffix, rounding in (("", by_channel), ("/per-tensor", by_tensor)):
+        static = [_on_grids(oracle, values, everything, steps, rounding) for steps in (widest, mean)]
+        found[f"{Precision.INT8}{suffix}"] = None if None in static else max(filter(None, static), default=0.0)
+        found[f"{Precision.INT8_DYNAMIC}{suffix}"] = _on_grids(oracle, values, products, widest, rounding)
+    return found
 
 
 def _extremes(oracle: Oracle, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
@@ -144,9 +162,11 @@ def _extremes(oracle: Oracle, model: ModelProto, spots: set[Spot]) -> dict[str, 
     return {value: [float(one[output]) for one in seen] for value, output in names.items()}
 
 
-def _on_grids(oracle: Oracle, values: Values, spots: set[Spot], steps: Steps) -> float | None:
+def _on_grids(
+    oracle: Oracle, values: Values, spots: set[Spot], steps: Steps, rounding: Callable[[Array, int], Array]
+) -> float | None:
     model = _loaded(oracle)
-    _round_weights(model, by_channel)
+    _round_weights(model, rounding)
     onnxgraph.rewrite(model, values, spots, steps)
     return compare(_run(oracle, model, oracle.buffers), oracle.outputs).relative_l2
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, shape_inference, version_converter
 
+from shootout.constants import INT8_LEVELS
+
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
-LEVELS = 127
 BROADCAST_OPSET = 8
 """The first in which Max and Min broadcast."""
 OWN = "shootout/"
@@ -190,10 +191,10 @@ def to_grid(largest: Mapping[str, float]) -> Steps:
     """Rounding to symmetric INT8 with the range of each value by name."""
 
     def steps(chain: Chain) -> None:
-        scale = largest[chain.start] / LEVELS or 1.0
+        scale = largest[chain.start] / INT8_LEVELS or 1.0
         chain.with_number("Div", scale)
-        chain.with_number("Max", -LEVELS)
-        chain.with_number("Min", LEVELS)
+        chain.with_number("Max", -INT8_LEVELS)
+        chain.with_number("Min", INT8_LEVELS)
         chain.with_number("Add", 1.5 * 2**23)  # float32 has no fractions there
         chain.with_number("Sub", 1.5 * 2**23)
         chain.with_number("Mul", scale)

@@ -8,26 +8,28 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.cells import cells, describe, group_name, names_of, request, targets_of
-from shootout.contract import Arm, Precision, Target, Value
+from shootout import schemes
+from shootout.cells import Point, describe, group_name, names_of, points, request, targets_of
+from shootout.contract import INTEGERS, Arm, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import Request
 from shootout.obstacles import Here, Skipped, obstacles
 from shootout.records import GroupRecord
 from shootout.study import Study
-from shootout.target import parse_targets
-
-INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC)
-"""Precisions that a vendor's quantizer makes."""
+from shootout.target import own_words, parse_targets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedGroup:
-    """Arms that race each other; those in `skips` (by label) are not run. `request` is what they all compute."""
+    """Arms that race each other; those in `skips` (by label) are not run. `request` is the model as it is."""
 
     record: GroupRecord
     request: Request
     skips: Mapping[str, Skipped]
+
+    def request_of(self, arm: Arm) -> Request:
+        """What this arm computes: the model as it is, or the variant that its scheme names."""
+        return replace(self.request, variant=scheme_of(arm.target).variant)
 
     @property
     def playing(self) -> list[Arm]:
@@ -41,25 +43,39 @@ class PlannedGroup:
 
 
 def plan(study: Study, here: Here) -> list[PlannedGroup]:
-    """The study's groups, one per model parameters and batch, in the order of `requests`.
+    """The study's groups, one per model parameters and batch, in the order of `points`.
 
     Raises:
         UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
     """
     targets = targets_of(study)
-    groups = [
-        _group(study, _arms(study, targets, parameters, batch, here.threads), request(study, parameters, batch), here)
-        for parameters, batch in cells(study)
-    ]
+    groups = [_group(study, _arms(study, targets, point, here.threads), point, here) for point in points(study)]
     for name, count in Counter(group.record.name for group in groups).items():
         if count > 1:
             raise UsageError(f"{name!r} is asked for {count} times: name each batch and parameter value once")
     return groups
 
 
-def _arms(
-    study: Study, targets: Sequence[Target], parameters: Mapping[str, Value], batch: int, threads: int
-) -> list[Arm]:
+def scheme_of(target: Target) -> schemes.Scheme:
+    """The target's scheme, read with its backend's own words."""
+    return schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
+
+
+def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
+    """The plain FP32 arm of the same backend, mode and device; none for that arm itself."""
+    wanted = replace(arm.target, precision=Precision.FP32, scheme="")
+    return (
+        next((one for one in arms if one.target == wanted and one.ordinal == 1), None) if arm.target != wanted else None
+    )
+
+
+def _quantizer(target: Target) -> str:
+    if scheme_of(target).is_quantized:
+        return "shared"
+    return "vendor" if target.precision in INTEGERS else "none"
+
+
+def _arms(study: Study, targets: Sequence[Target], point: Point, threads: int) -> list[Arm]:
     seen: Counter[Target] = Counter()
     arms = []
     for target in targets:
@@ -68,34 +84,38 @@ def _arms(
         arms.append(
             Arm(
                 target=target,
-                model=study.model,
-                parameters=parameters,
-                batch=batch,
+                model=point.model,
+                parameters=point.parameters,
+                batch=point.batch,
                 threads=threads,
                 options=options,
                 ordinal=seen[target],
                 settings="tuned" if options else "closed",
-                quantizer="vendor" if target.precision in INTEGERS else "none",
+                quantizer=_quantizer(target),
             )
         )
     return arms
 
 
-def _group(study: Study, arms: list[Arm], wanted: Request, here: Here) -> PlannedGroup:
+def _group(study: Study, arms: list[Arm], point: Point, here: Here) -> PlannedGroup:
     """The arms with their baseline first and its sentinel last, and why some of them can't be asked."""
-    skips = obstacles(arms, study, here)
+    skips = obstacles(arms, here)
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _baseline(study, arms, runnable, skips)
     ordered = arms
     if baseline:
         ordered = [baseline, *(arm for arm in arms if arm is not baseline), replace(baseline, ordinal=1, sentinel=True)]
+    measured_too = [arm for arm in runnable if arm is not baseline] if study.against_own_fp32 else []
+    references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
+    others = sum(label != (baseline and baseline.label) for label in references.values())
     record = GroupRecord(
-        name=group_name(study, arms[0]),
+        name=group_name(point),
         baseline=baseline.label if baseline else None,
-        comparisons=max(len(runnable) - 1, 0),
+        comparisons=max(len(runnable) - 1, 0) + others,
         arms=tuple(ordered),
+        references=references,
     )
-    return PlannedGroup(record=record, request=wanted, skips=skips)
+    return PlannedGroup(record=record, request=request(study, point), skips=skips)
 
 
 def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, Skipped]) -> Arm | None:

@@ -1,10 +1,11 @@
 """How much error a precision explains, predicted for each model: fixed bands would fail true rows and pass false ones.
 
-The float64 module runs again with every operation's inputs and results rounded to the precision (INT8: see `eightbit`).
+The float64 module runs again with every operation's inputs and results rounded to the precision (integers: see
+`eightbit`; those in float32, which is fine enough).
 Weights are rounded where they are used, one layer at a time, so that no second copy of them is ever held.
 
-A band is an upper bound. An FP32 network under an INT8 label lies well inside it: that the compute nodes are INT8 is
-for the runtime's own account to prove.
+A band is an upper bound. An FP32 network under an INT8 label lies well inside it: for integers there is a lower limit
+too (`ModelBundle.band`), and the compute nodes and the grid probe have to show them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from shootout.contract import Array, Arrays, Precision
 from shootout.fidelity import compare, widened
 
 Rounding = Callable[[Tensor], Tensor]
-Modes = Mapping[Precision, Sequence[TorchDispatchMode]]
-"""By precision the ways in which it may round; the one with the largest error gives the band."""
+Modes = Mapping[str, Sequence[TorchDispatchMode]]
+"""By precision (or `precision/per-tensor`) the ways in which it may round; the largest error gives the band."""
 PRODUCTS = frozenset(eightbit.OPERANDS)
 """The operations whose inputs tensor cores round to TF32."""
 
@@ -36,27 +37,33 @@ def bands(
     """Predict the fidelity gate of each precision.
 
     Args:
-        module: in float64; axis 0 of its inputs and its output is the batch.
+        module: in float64, and in float32 afterwards; axis 0 of its inputs and its output is the batch.
         inputs: the input buffers.
         oracle: the module's float64 outputs for them.
         calibration: input sets that give INT8 its ranges, together with the buffers.
 
     Returns:
-        Relative L2 by precision, times FIDELITY_MARGIN; None where the model overflows. A model without matrix products
-        has no INT8 ones.
+        Relative L2 by precision, `int8/per-tensor` and its like apart, times FIDELITY_MARGIN; None where the model
+        overflows. A model without matrix products has no integer ones.
     """
-    modes = {**_modes(), **_eight_bit_modes(module, [*inputs, *calibration[:RANGE_SETS]], len(inputs))}
-    found: dict[str, float | None] = {
-        name: _widest(_band(mode, module, inputs, oracle) for mode in ways) for name, ways in modes.items()
-    }
+    found = _found(_modes(), module, inputs, oracle)
+    module.float()  # integers are coarser by far, and float64 convolutions take three times as long
+    found |= _found(_integer_modes(module, [*inputs, *calibration[:RANGE_SETS]], len(inputs)), module, inputs, oracle)
     floor = found[Precision.FP32] = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR)
     return {name: None if band is None else max(band, floor) for name, band in found.items()}
 
 
+def _found(
+    modes: Modes, module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays]
+) -> dict[str, float | None]:
+    return {name: _widest(_band(mode, module, inputs, oracle) for mode in ways) for name, ways in modes.items()}
+
+
 def run(module: nn.Module, inputs: Arrays, rounding: TorchDispatchMode | None = None) -> dict[str, Array]:
-    """The float64 module's output on one input buffer, every operation rounded if `rounding` is given."""
+    """The module's output on one input buffer, every operation rounded if `rounding` is given."""
     tensors = [torch.from_numpy(array) for array in inputs.values()]
-    wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
+    dtype = next((weight.dtype for weight in module.parameters()), torch.float64)
+    wide = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
     with torch.no_grad():
         if rounding is None:
             return {"y": module(*wide).numpy()}
@@ -102,7 +109,7 @@ def _modes() -> Modes:
     }
 
 
-def _eight_bit_modes(module: nn.Module, sets: Sequence[Arrays], at_once: int) -> Modes:
+def _integer_modes(module: nn.Module, sets: Sequence[Arrays], at_once: int) -> Modes:
     seen: dict[int, eightbit.Extremes] = {}
     for first in range(0, len(sets), at_once):
         run(module, _as_one(sets[first : first + at_once]), eightbit.Grids(module, eightbit.observer(seen)))
@@ -111,9 +118,13 @@ def _eight_bit_modes(module: nn.Module, sets: Sequence[Arrays], at_once: int) ->
     widest = {which: extremes.widest for which, extremes in seen.items()}
     mean = {which: extremes.mean for which, extremes in seen.items()}
     static = [eightbit.static(ranges) for ranges in (widest, mean)]
+    dynamic = eightbit.dynamic(widest)
     return {
         Precision.INT8: [eightbit.Grids(module, activation) for activation in static],
-        Precision.INT8_DYNAMIC: [eightbit.Grids(module, eightbit.dynamic(widest))],
+        Precision.INT8_DYNAMIC: [eightbit.Grids(module, dynamic)],
+        Precision.INT4: [eightbit.Grids(module, eightbit.untouched, eightbit.by_group)],
+        f"{Precision.INT8}/per-tensor": [eightbit.Grids(module, one, eightbit.by_tensor) for one in static],
+        f"{Precision.INT8_DYNAMIC}/per-tensor": [eightbit.Grids(module, dynamic, eightbit.by_tensor)],
     }
 
 

@@ -1,4 +1,4 @@
-"""All that comes before the first generation: one export per group, one build per arm, a journal line for each."""
+"""All that comes before the first generation: exports by group and variant, a build and a journal line per arm."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from shootout import cache, cells, environment, export, standing
+from shootout import cache, environment, standing
 from shootout.bundle import ModelBundle
-from shootout.contract import Arm, Availability, Built, Device
+from shootout.contract import INTEGERS, Arm, Availability, Built, Device
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
+from shootout.exports import Exports, export_all
 from shootout.journal import History, Journal
 from shootout.lanes import Crew, lanes
 from shootout.placement import Placement
@@ -20,8 +21,6 @@ from shootout.prepare import BuiltArm, Workshop
 from shootout.progress import Progress
 from shootout.records import Prepared
 from shootout.setbacks import Setbacks
-
-Exported = ModelBundle | ShootoutError
 
 
 @dataclass(kw_only=True)
@@ -48,47 +47,41 @@ class Preparation:
         for group in self.groups:
             self._skip_the_impossible(group)
         wanted = [group for group in self.groups if group.building]
-        bundles, probe = self._export(wanted)
+        exports = self._export(wanted)
         workshop = Workshop(
             cache=cache.root(),
             placement=self.placement,
-            probe_bundle=probe,
+            probes=exports.probes,
             machine=environment.fingerprint(self.history.header.environment),
             logs=logs,
         )
-        pairs = zip(wanted, bundles, strict=True)
-        return {group.record.name: self._build_group(group, bundle, workshop) for group, bundle in pairs}
+        return {group.record.name: self._build_group(group, exports, workshop) for group in wanted}
 
     def _skip_the_impossible(self, group: PlannedGroup) -> None:
         for arm in group.record.arms:
             if not arm.sentinel and (why := group.skips.get(arm.label)) and not why.builds:
                 self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
 
-    def _export(self, groups: Sequence[PlannedGroup]) -> tuple[Sequence[Exported], ModelBundle | None]:
+    def _export(self, groups: Sequence[PlannedGroup]) -> Exports:
         count = sum(not arm.sentinel for group in groups for arm in group.building)
         self.progress.stage(f"exporting and building, {count} arm{'s' * (count != 1)}")
-        *bundles, probe = export.obtain_all([*(group.request for group in groups), cells.PROBE])
-        wanted = [found for group, found in zip(groups, bundles, strict=True) if group.playing]
-        errors = [found for found in wanted if isinstance(found, ShootoutError)]
-        if errors and len(errors) == len(wanted):
-            raise errors[0]
-        if isinstance(probe, ModelBundle):
-            return bundles, probe
-        self.progress.say(f"no permutation probe, so float precisions rest on error and node counts: {probe}")
-        return bundles, None
+        return export_all(groups, self.progress.say)
 
-    def _build_group(self, group: PlannedGroup, bundle: Exported, workshop: Workshop) -> dict[str, Built]:
+    def _build_group(self, group: PlannedGroup, exports: Exports, workshop: Workshop) -> dict[str, Built]:
         """Build what the group needs, side by side; for a GPU one by one, since compilers time kernels there."""
         arms = [arm for arm in group.building if not arm.sentinel and not self.setbacks.has(group.record.name, arm)]
-        if isinstance(bundle, ShootoutError):
-            for arm in arms:
-                self._without_bundle(group, arm, str(bundle))
-            return {}
-        alone = [arm for arm in arms if arm.target.device is Device.CUDA]
-        beside = [arm for arm in arms if arm not in alone]
+        bundles: dict[str, ModelBundle] = {}
+        for arm in arms:
+            found = exports.of(group, arm)
+            if isinstance(found, ShootoutError):
+                self._without_bundle(group, arm, str(found))
+            else:
+                bundles[arm.label] = found
+        alone = [arm for arm in arms if arm.label in bundles and arm.target.device is Device.CUDA]
+        beside = [arm for arm in arms if arm.label in bundles and arm not in alone]
         cpus = lanes(self.placement)
-        ready = self._build_arms(group, beside, bundle, workshop, cpus)
-        ready |= self._build_arms(group, alone, bundle, workshop, cpus[:1])
+        ready = self._build_arms(group, beside, bundles, workshop, cpus)
+        ready |= self._build_arms(group, alone, bundles, workshop, cpus[:1])
         copies = [arm for arm in group.playing if arm.sentinel and not self.setbacks.has(group.record.name, arm)]
         sentinels = copies if group.record.baseline in ready else []
         return ready | {arm.label: replace(ready[str(group.record.baseline)], arm=arm) for arm in sentinels}
@@ -104,7 +97,7 @@ class Preparation:
         self,
         group: PlannedGroup,
         arms: Sequence[Arm],
-        bundle: ModelBundle,
+        bundles: Mapping[str, ModelBundle],
         workshop: Workshop,
         cpus: Sequence[frozenset[int]],
     ) -> dict[str, Built]:
@@ -113,7 +106,7 @@ class Preparation:
         waiting = {arm.label: arm for arm in arms}
         with Crew[str, BuiltArm](cpus, workshop.stop) as crew:
             for arm in arms:
-                crew.submit(arm.label, partial(self._job, group, arm, bundle, workshop))
+                crew.submit(arm.label, partial(self._job, group, arm, bundles[arm.label], workshop))
             self._tell(waiting)
             for label, future in crew.results():
                 arm, why = waiting.pop(label), group.skips.get(label)
@@ -157,4 +150,12 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
         probe=found.probe,
         artifact_bytes=None if runs else facts.get("artifact_bytes"),
         built_nodes_by_precision=None if runs else facts.get("compute_nodes_by_precision"),
+        notes=(*found.built.bundle.notes, *facts.get("notes", ()), *_unproven(arm, found, runs=runs)),
     )
+
+
+def _unproven(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
+    """What a reader must know where the outside proof of integers is missing."""
+    if not runs or found.probe or arm.target.precision not in INTEGERS:
+        return ()
+    return ("no grid probe could be made, so its precision rests on node counts and error",)

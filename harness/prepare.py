@@ -1,7 +1,7 @@
 """Export and build, once per arm and cached by content: after this, a generation only has to load.
 
 Each build runs in a process of its own, placed and limited as the arm itself will be, since some runtimes choose code
-by the threads and CPUs they see. There the permutation probe also settles the arm's float precision.
+by the threads and CPUs they see. There a probe also settles what the arm really computes in.
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from shootout import backends, bundle, process
+from shootout import backends, bundle, cache, probes, process
 from shootout.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Artifact, Built
 from shootout.errors import ArmFailed
+from shootout.exports import probe_key
 from shootout.placement import Placement, child_environment
-from shootout.proof import PROBED, probe_fault
+from shootout.plan import scheme_of
+from shootout.proof import probe_fault
 
 _RECORD = "built.json"
+QUANTIZERS = ("nncf", "torchao", "onnx", "torchax")
+"""Packages beside a backend's own library that decide what is built."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class BuiltArm:
     """An arm ready to be loaded, and what making it ready took.
 
     Attributes:
-        probe: the float precision the permutation probe found; None where it doesn't apply (INT8, spin).
+        probe: what the permutation probe, or for integers the grid probe, found; None where neither applies (spin).
     """
 
     built: Built
@@ -45,11 +49,11 @@ class BuiltArm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Where builds happen: the cache, the machine, and the probe's own model."""
+    """Where builds happen: the cache, the machine, and the probes' own models by name and variant."""
 
     cache: Path
     placement: Placement
-    probe_bundle: ModelBundle | None
+    probes: Mapping[tuple[str, str], ModelBundle]
     machine: str
     logs: Path
     _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
@@ -69,7 +73,7 @@ class Workshop:
 
         Args:
             version: of the backend's library, part of the cache key.
-            runs: whether the arm can run here, so that the permutation probe can be asked.
+            runs: whether the arm can run here, so that a probe can be asked.
             cpus: where the build may run; the arms' own CPUs when None.
 
         Raises:
@@ -103,14 +107,20 @@ class Workshop:
         return _opened(folder, arm, model, record, cached=False)
 
     def _probe(self, worker: process.WorkerProcess, arm: Arm, fresh: Path) -> str | None:
-        """The permutation probe through the same adapter, in the same process, on a model of its own."""
-        consumes = backends.get(arm.target.backend).capabilities.consumes
-        if self.probe_bundle is None or arm.target.precision not in PROBED or Artifact.NONE in consumes:
+        """A probe through the same adapter, in the same process, on a model of its own."""
+        probe = self._probe_bundle(arm)
+        if probe is None:
             return None
+        asked = replace(arm, target=replace(arm.target, scheme="+".join(scheme_of(arm.target).for_probe().words)))
         with tempfile.TemporaryDirectory(dir=fresh.parent, prefix=".probing-") as folder:
-            built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=self.probe_bundle, arm=arm, folder=Path(folder))
+            built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=probe, arm=asked, folder=Path(folder))
             answer: str = worker.ask("probe", LOAD_TIMEOUT_S, built=built)
         return answer
+
+    def _probe_bundle(self, arm: Arm) -> ModelBundle | None:
+        if Artifact.NONE in backends.get(arm.target.backend).capabilities.consumes:
+            return None
+        return self.probes.get(probe_key(arm))
 
     @contextmanager
     def _worker(self, arm: Arm, cpus: frozenset[int]) -> Iterator[process.WorkerProcess]:
@@ -126,7 +136,7 @@ class Workshop:
 
     def _key(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> str:
         """All that the artifact depends on: model, target, threads, options, library, adapter code, machine."""
-        adapter = backends.get(arm.target.backend)
+        adapter, probe = backends.get(arm.target.backend), self._probe_bundle(arm)
         code = Path(str(sys.modules[type(adapter).__module__].__file__))
         shipped = sorted(Path(str(backends.__file__)).parent.glob("*.py"))
         content = [
@@ -135,9 +145,10 @@ class Workshop:
             arm.threads,
             sorted(arm.options.items()),
             version,
-            [bundle.sha256(file) for file in [code, *shipped]],
+            [bundle.sha256(file) for file in [code, *shipped, Path(probes.__file__)]],
             self.machine,
-            self.probe_bundle.key if self.probe_bundle and runs else None,
+            probe.key if probe and runs else None,
+            [cache.version_of(package) for package in QUANTIZERS],
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

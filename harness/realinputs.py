@@ -1,8 +1,9 @@
-"""A user's own inputs for a user's own model: drawn numbers are not always valid, and never typical."""
+"""A user's own inputs and calibration sets: drawn numbers are not always valid, and never typical."""
 
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import numpy as np
 
 from shootout.contract import Array, TensorSpec
 from shootout.errors import UsageError
+
+CALIBRATION_SETS = 2
+"""One set is whatever its values happen to be, not a range."""
 
 
 def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
@@ -32,13 +36,30 @@ def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array
     return [{name: np.asarray(stack[index]) for name, stack in stacks.items()} for index in range(min(counts.values()))]
 
 
+def read_calibration(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """Read calibration sets: for each input name K arrays along a leading axis, K at least CALIBRATION_SETS.
+
+    Raises:
+        UsageError: as `read_inputs`; also too few sets, or infinity.
+    """
+    sets = read_inputs(path, specs)
+    if len(sets) < CALIBRATION_SETS:
+        fix = f"stack at least {CALIBRATION_SETS} along a leading axis"
+        raise UsageError(f"{path}: {len(sets)} calibration set gives no range to rely on; {fix}")
+    for name in sets[0]:
+        wild = sum(int(np.isinf(one[name]).sum()) for one in sets if one[name].dtype.kind == "f")
+        if wild:
+            raise UsageError(f"{path}: input {name!r}: expected finite numbers, got infinity in {wild} places")
+    return sets
+
+
 def _read_npz(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
 
 

@@ -23,14 +23,18 @@ class GroupRecord(Record):
 
     Attributes:
         baseline: the label of the arm that ratios refer to; None where no arm can run.
-        comparisons: how many verdicts are asked for (arms that can run, less the baseline).
+        comparisons: how many verdicts are asked for: each arm's against the baseline, and against its reference where
+            that is another arm.
         arms: the baseline first, its sentinel last; arms that are skipped are among them.
+        references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
+            measured against it.
     """
 
     name: str
     baseline: str | None
     comparisons: int
     arms: tuple[Arm, ...]
+    references: dict[str, str] = {}
 
 
 class Header(Record):
@@ -55,6 +59,7 @@ class Prepared(Record):
     Attributes:
         artifact_bytes: of an arm that can't run here, what was built for it; a measured arm's session tells its own.
         built_nodes_by_precision: of such an arm, the compute nodes of what was built.
+        notes: what a search chose, one line each.
     """
 
     kind: Literal["prepared"] = "prepared"
@@ -66,6 +71,7 @@ class Prepared(Record):
     probe: str | None
     artifact_bytes: int | None = None
     built_nodes_by_precision: dict[str, int] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Played(Record):

@@ -7,7 +7,7 @@ the leader is known to be faster; the others get its time. Looking after every g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Rules:
         baseline: the label that ratios refer to, or None.
         sentinel: the label of the baseline's hidden copy, or None.
         comparisons: how many verdicts the group was asked for (for Bonferroni).
+        references: arm → another arm that it must have a verdict against as well.
     """
 
     baseline: str | None
@@ -35,6 +36,7 @@ class Rules:
     comparisons: int
     max_generations: int
     bias_floor: float
+    references: Mapping[str, str] = field(default_factory=dict)
 
 
 def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
@@ -71,7 +73,8 @@ def next_players(
     if disturbed or any(not log_ratios(blocks.get(label, {}), blocks.get(rules.baseline, {})).size for label in rivals):
         return labels
     standing = {label: comparison(blocks, label, rules.baseline, rules) for label in rivals}
-    if all(found.decided for found in standing.values()):
+    waiting = _waiting(standing, blocks, rules)
+    if not waiting:
         return []
     leader = min(standing, key=lambda label: standing[label].value)
     if standing[leader].value > 1.0:
@@ -79,9 +82,26 @@ def next_players(
     gone = {
         label
         for label, found in standing.items()
-        if label != leader and _settled(found) and race_over(found, comparison(blocks, label, leader, rules))
+        if label not in {leader, *waiting}
+        and _settled(found)
+        and race_over(found, comparison(blocks, label, leader, rules))
     }
     return [label for label in labels if label not in gone]
+
+
+def _waiting(standing: Mapping[str, Comparison], blocks: Mapping[str, Blocks], rules: Rules) -> set[str]:
+    """The arms that lack a verdict, and those whom they are compared with."""
+    waiting = {label for label, found in standing.items() if not found.decided}
+    for label, reference in rules.references.items():
+        both = log_ratios(blocks.get(label, {}), blocks.get(reference, {})).size
+        if (
+            reference in standing
+            and label in standing
+            and both
+            and not comparison(blocks, label, reference, rules).decided
+        ):
+            waiting |= {label, reference}
+    return waiting
 
 
 def _settled(found: Comparison) -> bool:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shootout import cache, errors, models
+from shootout import cache, errors, models, schemes
 from shootout.bundle import sha256
 from shootout.contract import Value
-from shootout.errors import ShootoutError, UsageError
+from shootout.errors import ShootoutError, UsageError, install
 from shootout.models.base import Whole
 
 SUFFIX = ".onnx"
@@ -30,6 +30,8 @@ class Request:
         batch: rows per call; in a user's file, the axis called batch, batch_size or N.
         sets: sizes of the symbolic axes of a user's file.
         inputs_npz: real inputs for a user's file, by input name.
+        variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
+        calibration_npz: the user's own calibration sets, by input name, K of them along a leading axis.
     """
 
     model: str
@@ -37,6 +39,8 @@ class Request:
     batch: int = 1
     sets: Mapping[str, int] = field(default_factory=dict)
     inputs_npz: Path | None = None
+    variant: str = ""
+    calibration_npz: Path | None = None
 
 
 def is_file(model: str) -> bool:
@@ -45,13 +49,41 @@ def is_file(model: str) -> bool:
 
 
 def checked(request: Request) -> dict[str, Any] | ShootoutError:
-    """The export job (JSON values, `key` among them) that answers the request, or why there is none."""
+    """The export job (JSON values, `key` among them) that answers the request, or why there is none.
+
+    A variant with quantized weights is made from the plain bundle, whose job is then its `base`.
+    """
     try:
         SIZE.check("batch", request.batch)
+        scheme = _variant(request)
         job = _file_job(request) if is_file(request.model) else _model_job(request)
     except ShootoutError as error:
         return error
+    given = request.calibration_npz
+    job["calibration_npz"] = str(given.absolute()) if given else None
+    job["calibration_sha256"] = _content(given) if given else None
+    if scheme.is_quantized:
+        return _keyed({**job, "variant": request.variant, "base": _keyed({**job, "variant": "", "base": None})})
+    return _keyed({**job, "variant": request.variant, "base": None})
+
+
+def _keyed(job: Mapping[str, Any]) -> dict[str, Any]:
     return {**job, "key": cache.key(job), "versions": cache.versions()}
+
+
+def _variant(request: Request) -> schemes.Scheme:
+    scheme = schemes.parse(request.variant)
+    if scheme.variant != request.variant:
+        raise UsageError(f"variant {request.variant!r}: expected one of shared, mixed-…, pruned-…")
+    return scheme
+
+
+def _content(path: Path) -> str:
+    """Hash of calibration data; "" where they can't be read, which the bundle then says."""
+    try:
+        return sha256(path)
+    except OSError:
+        return ""
 
 
 def _model_job(request: Request) -> dict[str, Any]:
@@ -76,7 +108,7 @@ def _file_job(request: Request) -> dict[str, Any]:
         contents = {name: sha256(file) for name, file in files.items()}
         inputs = sha256(request.inputs_npz) if request.inputs_npz else None
     except ModuleNotFoundError as error:
-        raise UsageError(f"{path.name} needs {error.name}: pip install 'shootout[onnxruntime]'") from error
+        raise UsageError(f"{path.name} needs {error.name}: {install('onnxruntime')}") from error
     except OSError as error:
         raise UsageError(f"can't read {error.filename}: {error.strerror}") from error
     return {

@@ -52,16 +52,16 @@ def configure(study: Study, named: Sequence[str] = ()) -> Plan:
     """
     placement = place(study.threads)
     targets = cells.targets_of(study)
-    file_bytes, hashes = [export.check(request) for request in cells.requests(study)][0]  # noqa: RUF015 - all are checked
+    checked = {point.model: export.check(cells.request(study, point)) for point in cells.points(study)}
     available = doctor.available({(target.backend, target.device) for target in targets})
     here = Here(
         available=available,
         threads=placement.threads,
         memory_bytes=environment.memory_available_bytes(),
-        file_bytes=file_bytes,
+        file_bytes={model: size for model, (size, _) in checked.items()},
     )
     groups = plan.plan(study, here)
-    identity = plan.identity(study, groups, hashes)
+    identity = plan.identity(study, groups, [digest for _, hashes in checked.values() for digest in hashes])
     return Plan(
         study=study, groups=groups, available=available, placement=placement, identity=identity, named=tuple(named)
     )

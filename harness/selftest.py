@@ -21,11 +21,11 @@ from shootout.contract import Arm, Target
 from shootout.document import Document, Row
 from shootout.errors import ShootoutError
 from shootout.export import Request
+from shootout.figures import duration
 from shootout.plan import PlannedGroup
 from shootout.progress import Progress
 from shootout.records import GroupRecord
 from shootout.study import Study
-from shootout.table import duration
 from shootout.verdicts import Verdict, smallest_visible
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
@@ -103,7 +103,7 @@ def _loads() -> list[dict[str, str]]:
 
 def _race(out: Path, options: Sequence[Mapping[str, str]], generations: int, progress: Progress) -> Document:
     """Race spin arms with these options, the first one as the baseline."""
-    study = Study(name="selftest", model="identity", targets=("spin",), max_generations=generations)
+    study = Study(name="selftest", model=("identity",), targets=("spin",), max_generations=generations)
     planned = runner.configure(study)
     threads = planned.placement.threads
     arms = [

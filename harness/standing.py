@@ -67,13 +67,14 @@ def group_of(history: History, record: GroupRecord) -> Group:
 
 
 def rules_of(record: GroupRecord, header: Header) -> referee.Rules:
-    """What the group's race is judged by: one verdict for each arm but the baseline; the sentinel isn't counted."""
+    """What the group's race is judged by: a verdict for each arm but the baseline, and on its own FP32 where asked."""
     return referee.Rules(
         baseline=record.baseline,
         sentinel=next((arm.label for arm in record.arms if arm.sentinel), None),
         comparisons=record.comparisons,
         max_generations=header.max_generations,
         bias_floor=header.bias_floor,
+        references=record.references,
     )
 
 
@@ -88,12 +89,21 @@ def sentinel(group: Group) -> Sentinel:
 
 def compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
     """An arm against the baseline, or None where there is nothing to compare."""
-    blocks, baseline = group.blocks(scope), group.rules.baseline
-    if label is None or baseline is None or label == baseline:
+    return _against(group, scope, label, group.rules.baseline)
+
+
+def compare_own(group: Group, scope: Scope, label: str) -> Comparison | None:
+    """An arm against the plain FP32 arm of its own backend, or None where there is none."""
+    return _against(group, scope, label, group.record.references.get(label))
+
+
+def _against(group: Group, scope: Scope, label: str | None, other: str | None) -> Comparison | None:
+    blocks = group.blocks(scope)
+    if label is None or other is None or label == other:
         return None
-    if not set(blocks.get(label, {})) & set(blocks.get(baseline, {})):
+    if not set(blocks.get(label, {})) & set(blocks.get(other, {})):
         return None
-    return referee.comparison(blocks, label, baseline, group.rules)
+    return referee.comparison(blocks, label, other, group.rules)
 
 
 def ratio_of(found: Comparison, withheld: str | None) -> Ratio:
@@ -109,8 +119,8 @@ def ratio_of(found: Comparison, withheld: str | None) -> Ratio:
     )
 
 
-def withheld(group: Group, label: str) -> str | None:
-    """Why no verdict on this arm may be given, whatever its interval says; None when nothing stands against it."""
+def withheld(group: Group, label: str, other: str | None) -> str | None:
+    """Why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
     crashed = group.setbacks.get(group.rules.sentinel or "")
     if crashed:
         return f"the sentinel (a copy of the baseline) failed: {crashed.reason}"
@@ -118,7 +128,7 @@ def withheld(group: Group, label: str) -> str | None:
         return "the sentinel (a copy of the baseline) came out different from the baseline"
     if group.void_share > MAX_VOID_SHARE:
         return f"{group.void_share:.0%} of the rounds were disturbed from outside"
-    for name in (label, group.rules.baseline):
+    for name in (label, other):
         lines = group.played.get(name or "", [])
         unsteady = sum(line.steady_from is None for line in lines)
         if unsteady > len(lines) / 2:

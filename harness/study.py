@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shootout.constants import MAX_GENERATIONS
 from shootout.contract import Value
@@ -16,17 +16,24 @@ from shootout.errors import UsageError, unknown
 MAX_BATCH = 2**20
 
 
+def _several(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
 class Study(BaseModel):
     """One study. Every axis is a tuple; the cells are their product.
 
     Attributes:
         name: of the study, also of its folder under `results/`.
-        model: a model's name, or the path of an ONNX file.
-        parameters: model parameters (for an ONNX file: sizes of its symbolic axes) by name.
+        model: models' names, or paths of ONNX files; each races by itself.
+        parameters: model parameters (for an ONNX file: sizes of its symbolic axes) by name; of several models, each
+            takes those that it has.
         targets: as `shootout.target` reads them; given twice, a target races itself (A/A).
         baseline: the arm that ratios refer to; None: torch-eager on the CPU, else the first arm that can run.
         options: a backend's own knobs, by backend, backend+mode or whole target.
         inputs: an .npz file with the user's own inputs for an ONNX file.
+        calibration: an .npz file with the user's own calibration sets.
+        against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
         seed: of the shuffles and of the environment padding.
     """
 
@@ -34,7 +41,7 @@ class Study(BaseModel):
 
     name: str = Field(pattern=r"^[^/\\]*[^/\\.][^/\\]*$")
     description: str = ""
-    model: str
+    model: Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1)]
     parameters: dict[str, Annotated[tuple[Value, ...], Field(min_length=1)]] = Field(default_factory=dict)
     targets: tuple[str, ...] = Field(min_length=1)
     baseline: str | None = None
@@ -42,13 +49,10 @@ class Study(BaseModel):
     threads: int | Literal["all"] | None = None
     options: dict[str, dict[str, str]] = Field(default_factory=dict)
     inputs: str | None = None
+    calibration: str | None = None
+    against_own_fp32: bool = False
     max_generations: int = Field(default=MAX_GENERATIONS, ge=1, le=1_000)
     seed: int = 0
-
-    @property
-    def user_file(self) -> Path | None:
-        """The user's ONNX file, None for a model that ships."""
-        return Path(self.model) if self.model.endswith(".onnx") else None
 
     def changed(
         self, parameters: dict[str, tuple[Value, ...]], options: dict[str, dict[str, str]], **changes: Any
@@ -64,7 +68,7 @@ class Study(BaseModel):
             UsageError: a value that the study can't take.
         """
         given = {key: value for key, value in changes.items() if value is not None}
-        kept = self.parameters if given.get("model", self.model) == self.model else {}
+        kept = self.parameters if _several(given.get("model", self.model)) == self.model else {}
         knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
         fields = {**self.model_dump(), **given, "parameters": {**kept, **parameters}, "options": knobs}
         return checked(fields, "the request")

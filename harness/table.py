@@ -10,15 +10,16 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout.document import Document, GroupSummary, Ratio, Row, Timing
-from shootout.verdicts import Verdict
-
-_STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
-
+from shootout.contract import INTEGERS
+from shootout.document import Document, GroupSummary, Row, Timing
+from shootout.figures import duration, interval, judged, points, seconds, size, verdict
 
 UNBOUNDED = Console(width=10_000)
 """Where a table's own width is measured."""
 ANSWER = ("arm", "time", "ratio", "interval", "verdict")
+COSTS_ANSWER = ("arm", "size", "time", "to own fp32", "to baseline")
+"""The answer of a quantization study: what a precision costs and buys."""
+LEFT = ("arm", "verdict", "proven", "to own fp32", "to baseline")
 
 
 def render(document: Document, width: int) -> RenderableType:
@@ -36,10 +37,14 @@ def render(document: Document, width: int) -> RenderableType:
 
 
 def _group(summary: GroupSummary, rows: Sequence[Row], width: int) -> list[RenderableType]:
-    measured = sorted((row for row in rows if row.end_to_end), key=lambda row: _timing(row).median_ns)
+    measured = [row for row in rows if row.end_to_end]
+    if not (costs := _is_about_costs(measured)):
+        measured.sort(key=lambda row: _timing(row).median_ns)
     parts: list[RenderableType] = [Text(_title(summary, rows), style="bold")]
     if measured:
-        parts += _tables(summary, measured, width)
+        cells = [(_costs if costs else _cells)(summary, row) for row in measured]
+        parts += _tables(cells, COSTS_ANSWER if costs else ANSWER, width)
+    parts += _whys(measured)
     parts += [_setback(row) for row in rows if row.outcome != "measured"]
     return [*parts, *(Text(note) for note in _notes(summary, measured))]
 
@@ -49,13 +54,27 @@ def _title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     return f"{summary.name}, {'/'.join(map(str, sorted(threads)))} thread{'' if threads == {1} else 's'}"
 
 
-def _tables(summary: GroupSummary, rows: Sequence[Row], width: int) -> list[Table]:
+def _whys(rows: Sequence[Row]) -> list[Text]:
+    """Why each row is or isn't faster than its own FP32; arms with the same reason share a line."""
+    arms: dict[str, list[str]] = {}
+    for row in rows:
+        if row.why:
+            arms.setdefault(row.why, []).append(row.arm)
+    return [Text(f"{', '.join(names)}: {why}.") for why, names in arms.items()]
+
+
+def _is_about_costs(rows: Sequence[Row]) -> bool:
+    """Whether arms were compared with their own backend's FP32."""
+    return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in rows)
+
+
+def _tables(cells: Sequence[dict[str, str | Text]], answer: Sequence[str], width: int) -> list[Table]:
     """One table, or as many below each other as a narrow terminal needs; the answer is always the first."""
-    cells = [_cells(summary, row) for row in rows]
     headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
     if _fits(headers, cells, width):
         return [_table(headers, cells)]
-    answer = ANSWER if _fits(ANSWER, cells, width) else tuple(name for name in ANSWER if name != "interval")
+    if not _fits(answer, cells, width):
+        answer = [name for name in answer if name not in ("interval", "to baseline")]
     parts = [list(answer), ["arm"]]
     for name in (name for name in headers if name not in answer):
         if len(parts[-1]) > 1 and not _fits([*parts[-1], name], cells, width):
@@ -71,7 +90,7 @@ def _fits(headers: Sequence[str], cells: Sequence[dict[str, str | Text]], width:
 def _table(headers: Sequence[str], cells: Sequence[dict[str, str | Text]]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     for name in headers:
-        table.add_column(name, justify="left" if name in ("arm", "verdict", "proven") else "right", no_wrap=True)
+        table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
     for one in cells:
         table.add_row(*(one[name] for name in headers))
     return table
@@ -91,8 +110,30 @@ def _cells(summary: GroupSummary, row: Row) -> dict[str, str | Text]:
         "error": f"{found.relative_l2:.1e}" if found and found.relative_l2 is not None else "exact",
         "accuracy": f"{found.accuracy:.1%}" if found and found.accuracy is not None else "",
         "size": size(row.artifact_bytes or 0),
-        "build": _seconds(row.build_s) + ("*" if row.build_cached else ""),
-        "load": _seconds(row.load_s),
+        "build": seconds(row.build_s) + ("*" if row.build_cached else ""),
+        "load": seconds(row.load_s),
+    }
+
+
+def _costs(summary: GroupSummary, row: Row) -> dict[str, str | Text]:
+    """A line of a quantization study: the plain table's figures, each beside what it was in FP32."""
+    timing, plain = _timing(row), _cells(summary, row)
+    found = row.fidelity.accuracy_change if row.fidelity else None
+    return {
+        "arm": row.arm,
+        "size": plain["size"],
+        "time": plain["time"],
+        "to own fp32": judged(timing.own_fp32_ratio) if timing.own_fp32_ratio else "",
+        "to baseline": judged(timing.ratio) if timing.ratio else "baseline" if row.arm == summary.baseline else "",
+        "error": plain["error"],
+        "accuracy": plain["accuracy"],
+        "change": f"{points(found.value)} [{points(found.low)}, {points(found.high)}]" if found else "",
+        "proven": plain["proven"],
+        "int ops": f"{row.quantized.flops:.0%}" if row.quantized and row.quantized.flops is not None else "",
+        "quantizer": row.quantizer if row.quantizer != "none" else "",
+        "memory": size(row.rss_loaded_bytes or 0),
+        "build": plain["build"],
+        "load": plain["load"],
     }
 
 
@@ -105,31 +146,13 @@ def proven(row: Row) -> str:
     executed = row.executed or {}
     counts, others = executed.get("compute_nodes_by_precision", {}), executed.get("other_nodes_by_precision", {})
     mine = row.precision.partition("-")[0]
-    if row.fidelity and row.fidelity.probe:
+    if row.fidelity and row.fidelity.probe and row.precision not in INTEGERS:
         mixed = len(counts) > 1
         return row.fidelity.probe + (f" {counts.get(mine, 0)}/{sum(counts.values())}" if mixed else "")
     if not counts.get(mine):
         return "-"
     rest = sorted((set(counts) | set(others)) - {mine})
     return f"{mine} {counts[mine]}/{sum(counts.values())}" + (f", rest {' '.join(rest)}" if rest else "")
-
-
-def verdict(ratio: Ratio) -> Text:
-    """The verdict in words, with how much, or with what it would take."""
-    words = {
-        Verdict.FASTER: f"{1 / ratio.value:.3g}x faster",
-        Verdict.SLOWER: f"{ratio.value:.3g}x slower",
-        Verdict.SAME: "same (within 1 %)",
-        Verdict.CANT_TELL: "can't tell" + (f" (needs ~{ratio.generations_needed})" if ratio.generations_needed else ""),
-    }
-    return Text(words[ratio.verdict], style=_STYLES[ratio.verdict])
-
-
-def interval(ratio: Ratio) -> str:
-    """The ratio's interval; an infinite end is shown as such."""
-    low = f"{ratio.low:.3g}" if ratio.low is not None else "0"
-    high = f"{ratio.high:.3g}" if ratio.high is not None else "inf"
-    return f"[{low}, {high}]"
 
 
 def _setback(row: Row) -> Text:
@@ -143,7 +166,7 @@ def _built(row: Row) -> str:
     if not row.built_nodes_by_precision:
         return ""
     nodes = " and ".join(f"{count} {name}" for name, count in row.built_nodes_by_precision.items())
-    return f" (built: {size(row.artifact_bytes or 0)} in {_seconds(row.build_s)}, compute layers: {nodes})"
+    return f" (built: {size(row.artifact_bytes or 0)} in {seconds(row.build_s)}, compute layers: {nodes})"
 
 
 def _notes(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:
@@ -157,7 +180,9 @@ def _notes(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:
         notes[0] += f" Sentinel {state}: {ratio.value:.4g} {interval(ratio)}."
     reasons = {timing.ratio.reason for row in rows if (timing := row.end_to_end) and timing.ratio}
     notes += [f"No verdict: {reason}." for reason in sorted(filter(None, reasons))]
-    notes += [f"{row.arm}: {line}." for row in rows for line in (row.executed or {}).get("fallbacks", ())]
+    notes += [
+        f"{row.arm}: {line}." for row in rows for line in (*(row.executed or {}).get("fallbacks", ()), *row.notes)
+    ]
     if any(row.build_cached for row in rows):
         notes.append("* built earlier, taken from the cache.")
     return notes
@@ -171,23 +196,3 @@ def _why(summary: GroupSummary) -> str:
 def _timing(row: Row) -> Timing:
     assert row.end_to_end is not None, "only measured rows have a time"
     return row.end_to_end
-
-
-def duration(ns: float) -> str:
-    """Nanoseconds with a unit that keeps the number readable."""
-    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if ns >= scale:
-            return f"{ns / scale:.3g} {unit}" if ns / scale < 1000 else f"{ns / scale:.0f} {unit}"
-    return f"{ns:.0f} ns"
-
-
-def size(count: int) -> str:
-    """Bytes with a decimal unit."""
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count} B"
-
-
-def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.2g} s"

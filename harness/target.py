@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from shootout import schemes
 from shootout.contract import Capabilities, Device, Precision, Target
 from shootout.errors import UsageError, unknown
 
@@ -28,7 +29,7 @@ def parse_targets(text: str, describe: Describe) -> list[Target]:
     part = {name: value or "" for name, value in match.groupdict().items()}
     capabilities, first = describe(part["backend"])
     _known("mode", part["mode"], capabilities.modes, text)
-    _known("scheme", part["scheme"], capabilities.schemes, text)
+    schemes.parse(part["scheme"], own=own_words(capabilities))
     targets = [
         Target(backend=part["backend"], device=device, precision=precision, mode=part["mode"], scheme=part["scheme"])
         for device, precision in _pairs(part["device"], part["precision"], capabilities, first)
@@ -39,6 +40,11 @@ def parse_targets(text: str, describe: Describe) -> list[Target]:
     return targets
 
 
+def own_words(capabilities: Capabilities) -> frozenset[str]:
+    """All scheme words that the backend has for any precision."""
+    return frozenset(word for words in capabilities.schemes.values() for word in words)
+
+
 def _pairs(device: str, precision: str, capabilities: Capabilities, first: Target) -> list[tuple[Device, Precision]]:
     """The (device, precision) pairs asked for, the backend's first target filling what was left out."""
     if device not in ("", "*"):
@@ -47,6 +53,8 @@ def _pairs(device: str, precision: str, capabilities: Capabilities, first: Targe
         _known("precision", precision, {str(known) for known in Precision}, precision)
     wanted_device = device or first.device
     wanted_precision = precision or first.precision
+    if "*" not in (wanted_device, wanted_precision):  # one that the backend doesn't offer is a row that says so
+        return [(Device(wanted_device), Precision(wanted_precision))]
     return [
         (offered_device, offered_precision)
         for offered_device, offered_precision in sorted(capabilities.targets)

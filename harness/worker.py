@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from shootout import backends, bounds, fidelity, measure
+from shootout import backends, bounds, fidelity, measure, probes
 from shootout.blocks import Blocks
 from shootout.bundle import ModelBundle
 from shootout.constants import CANARY_CHANCES
@@ -44,11 +44,11 @@ class Worker:
         return built, watch.seconds
 
     def probe(self, built: Built) -> str:
-        """Which float precision the permutation probe finds in this arm's hands."""
+        """Which precision the probe that was built finds in this arm's hands."""
         session = backends.get(built.arm.target.backend).load(built)
         outputs = session.fetch(_run(session, built.bundle.input_buffers()[0]))
         session.close()
-        return fidelity.read_probe(built.bundle.input_buffers()[0], outputs)
+        return probes.READERS[built.bundle.model](outputs)
 
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
@@ -83,7 +83,10 @@ class Worker:
             run = lambda inputs: session.fetch(_run(session, inputs, spare))  # noqa: E731
             found = fidelity.with_accuracy(found, run, report, bundle.batch)
         arm, executed = self._built.arm, session.executed
-        gate = fidelity.gate(found, bundle.bands.get(arm.target.precision))
+        band, least = bundle.band(arm.target)
+        if reference := bundle.reference_outputs():
+            found = fidelity.with_reference(found, outputs, reference)
+        gate = fidelity.gate(found, band, least) or fidelity.disagreement(found, band)
         fault = self._left or executed_fault(executed, arm) or gate
         return Verified(executed=executed, fidelity=found, fault=fault)
 

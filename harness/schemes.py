@@ -1,0 +1,107 @@
+"""Schemes: how a model was quantized or thinned out, the part of a target behind the slash, words joined by `+`.
+
+`int8/per-tensor+asymmetric+entropy` is one INT8; `fp32/pruned-2of4` is another model in FP32. The words are the same
+for every backend, so that rows can be compared; which of them a backend offers, its capabilities say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from shootout.errors import UsageError, unknown
+
+PATTERNS = {
+    "granularity": r"per-channel|per-tensor",
+    "symmetry": r"symmetric|asymmetric",
+    "ranges": r"minmax|entropy|percentile",
+    "samples": r"samples-[1-9]\d*",
+    "search": r"accuracy-control",
+    "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?|pruned-[1-9]\d?|pruned-2of4",
+}
+"""The families of words: at most one of each. `symmetry` is that of the activations, `granularity` the weights'."""
+WORDS = (
+    "per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-N", "shared",
+    "accuracy-control", "mixed-sqnr-N", "mixed-size-N", "mixed-drop-N", "pruned-N", "pruned-2of4",
+)  # fmt: skip
+"""What people may write; N is a number: calibration sets, decibels, percent of the size, points of accuracy, percent of
+the weights.
+"""
+QUANTIZED = ("shared", "mixed-*")
+"""Variants that come as an ONNX file with quantized weights: the same one for every backend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """A scheme's words by family, "" where none was given: the backend's own choice.
+
+    Attributes:
+        samples: calibration sets to use, the first ones; None: all.
+        search: how the layers to quantize are chosen by a labelled split, by the backend's own quantizer.
+        variant: what was done to the model before any backend saw it; see `is_quantized`.
+        own: a word that only this backend has.
+    """
+
+    granularity: str = ""
+    symmetry: str = ""
+    ranges: str = ""
+    samples: int | None = None
+    search: str = ""
+    variant: str = ""
+    own: str = ""
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the bundle's ONNX file already holds the quantized model, so that the backend only has to run it."""
+        return any(fnmatchcase(self.variant, pattern) for pattern in QUANTIZED)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that were given."""
+        samples = "" if self.samples is None else f"samples-{self.samples}"
+        given = (self.granularity, self.symmetry, self.ranges, samples, self.search, self.variant, self.own)
+        return tuple(word for word in given if word)
+
+    def for_probe(self) -> Scheme:
+        """The same on a probe's own model: it has one layer, no labels and few samples."""
+        return replace(self, samples=None, search="", variant="shared" if self.is_quantized else "")
+
+
+def parse(text: str, own: Iterable[str] = ()) -> Scheme:
+    """Read a scheme.
+
+    Args:
+        text: words joined by `+`; "" is the plain scheme.
+        own: the backend's words beside the common ones.
+
+    Raises:
+        UsageError: an unknown word, with the nearest one, or two words of one family.
+    """
+    found: dict[str, str] = {}
+    for word in text.split("+") if text else []:
+        family = _family(word, frozenset(own))
+        if family in found:
+            raise UsageError(f"scheme {text!r}: {found[family]!r} and {word!r} exclude each other")
+        found[family] = word
+    samples = found.pop("samples", None)
+    return Scheme(samples=int(samples.rpartition("-")[2]) if samples else None, **found)
+
+
+def unoffered(scheme: Scheme, offered: Iterable[str]) -> str | None:
+    """The first word that is not among `offered` (which may end in `*`); None when all are.
+
+    Pruned weights are a model like any other, so every backend takes them.
+    """
+    known = [*offered, "pruned-*"]
+    return next((word for word in scheme.words if not any(fnmatchcase(word, one) for one in known)), None)
+
+
+def _family(word: str, own: frozenset[str]) -> str:
+    for family, pattern in PATTERNS.items():
+        if re.fullmatch(pattern, word):
+            return family
+    if word in own:
+        return "own"
+    raise unknown("scheme", word, {*WORDS, *(name for name in own if "*" not in name)})

@@ -1,0 +1,56 @@
+"""Bundles whose ONNX file already has quantized weights: all else is the plain bundle's, file by file.
+
+So every runtime runs the same graph, on the same inputs, against the same oracle as the plain model's rows. What that
+graph gives as it is written, no optimisation on, is kept too: all runtimes have to agree with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shootout import mixed, qdq, userfile
+from shootout.bundle import (
+    CALIBRATION,
+    FILES,
+    INPUTS,
+    ORACLE,
+    REFERENCE,
+    REPORT,
+    SELECTION,
+    ModelBundle,
+    open_bundle,
+)
+from shootout.contract import Artifact
+from shootout.errors import UsageError
+from shootout.tensorsets import save_sets
+
+SAME = (INPUTS, ORACLE, CALIBRATION, REPORT, SELECTION)
+
+
+def quantized(job: Mapping[str, Any], folder: Path) -> ModelBundle:
+    """The bundle of a quantized variant, in `folder`; `base_folder` holds the plain one.
+
+    Raises:
+        UsageError: the calibration data can't be used, or the variant needs what the model doesn't have.
+        ModelError: nothing to quantize, or a limit that can't be kept.
+    """
+    base = open_bundle(Path(job["base_folder"]))
+    if base.calibration_fault:
+        raise UsageError(base.calibration_fault)
+    target = folder / FILES[Artifact.ONNX]
+    notes: tuple[str, ...] = ()
+    if job["variant"] == "shared":
+        qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target)
+    else:
+        notes = mixed.search(base, job["variant"], target)
+    save_sets(folder / REFERENCE, userfile.run(target, base.input_buffers(), base.model))
+    for name in SAME:
+        if (base.folder / name).exists():
+            shutil.copyfile(base.folder / name, folder / name)
+    return dataclasses.replace(
+        base, folder=folder, key=job["key"], variant=job["variant"], artifacts=(Artifact.ONNX,), notes=notes
+    )
