@@ -14,7 +14,7 @@ run: $(STAMP)
 	$(BIN)/shootout run
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-full: $(STAMP)
 	$(BIN)/python -m pytest

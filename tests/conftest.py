@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +17,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME",
         help="run the conformance suite on this backend only (may be repeated); one that can't run here fails",
     )
+
+
+MADE: list[str] = []
+"""The cache folder that the processes of `-n` share, in the process that made it."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With `-n`, all processes share one cache."""
+    if getattr(config.option, "numprocesses", None) and "SHOOTOUT_TEST_CACHE" not in os.environ:
+        MADE.append(tempfile.mkdtemp(prefix="shootout-test-cache-"))
+        os.environ["SHOOTOUT_TEST_CACHE"] = MADE[0]
+
+
+def pytest_unconfigure() -> None:
+    """Remove it."""
+    for folder in MADE:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,11 +27,23 @@ TOP = {"schema", "run", "study", "baseline", "environment", "rows", "sentinel", 
 ROW = {
     *("arm", "backend", "device", "precision", "scheme", "settings", "quantizer", "model", "parameters", "batch"),
     *("threads", "options", "outcome", "reason", "fix", "compute", "end_to_end", "fidelity", "executed"),
+    *("quantized", "why", "notes"),
     *("artifact_bytes", "peak_rss_bytes", "export_s", "build_s", "build_cached", "load_s", "first_call_s"),
 }
-TIMING = {"median_ns", "low_ns", "high_ns", "p90_ns", "p95_ns", "p99_ns", "samples", "generations", "ratio"}
+TIMING = {
+    "median_ns",
+    "low_ns",
+    "high_ns",
+    "p90_ns",
+    "p95_ns",
+    "p99_ns",
+    "samples",
+    "generations",
+    "ratio",
+    "own_fp32_ratio",
+}
 RATIO = {"value", "low", "high", "verdict", "generations_needed"}
-FIDELITY = {"max_abs", "relative_l2", "sqnr_db", "cosine", "top1_agreement", "accuracy", "probe"}
+FIDELITY = {"max_abs", "relative_l2", "sqnr_db", "cosine", "top1_agreement", "accuracy", "accuracy_change", "probe"}
 
 
 def race(*, b: float = 0.8, sentinel: float = 1.0, generations: int = 6, voided: int = 0, **of_b: Any) -> list[Line]:
@@ -183,7 +195,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}
     assert set(measured["end_to_end"]["ratio"]) == set(found["sentinel"]["ratio"]) == RATIO | {"sd", "reason"}
-    assert set(measured["fidelity"]) == FIDELITY | {"mismatches"}
+    assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "reference_l2"}
     json.dumps(found, allow_nan=False)
 
 

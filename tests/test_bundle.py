@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,13 @@ import numpy as np
 import pytest
 import torch
 
-from shootout import cache, export, exporter, models, precision
+from shootout import cache, calibration, export, exporter, models, precision
 from shootout.bundle import ModelBundle, open_bundle
 from shootout.contract import Artifact, Precision
 from shootout.errors import ModelError, UsageError
-from shootout.export import Request, obtain, obtain_all
+from shootout.export import Request, check, obtain, obtain_all
 from shootout.fidelity import compare, gate, with_accuracy
+from shootout.request import checked
 
 REQUESTS = {
     "residual_mlp": Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 3}, batch=2),
@@ -129,7 +132,7 @@ def test_calibration_sets_have_the_models_shape_and_no_report_rows(bundles: Bund
 
 def test_calibration_stays_small_for_big_inputs():
     spec = models.get("residual_mlp").inputs({"d_model": 65_536}, 64)
-    assert len(exporter.calibration_sets(spec, 64)) == 8
+    assert len(calibration.drawn(spec, 64)) == 8
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits"])
@@ -178,7 +181,7 @@ def test_the_identity_bundle_is_made_with_numpy_alone(tmp_path: Path):
             sys.modules[name] = None  # importing it fails
         from shootout import exporter
         exporter.make({{"folder": {str(tmp_path)!r}, "file": None, "model": "identity", "parameters": {{}}, "batch": 2,
-                        "key": "k", "versions": {{}}}})
+                        "variant": "", "base": None, "calibration_npz": None, "key": "k", "versions": {{}}}})
         from pathlib import Path
         from shootout.bundle import open_bundle
         bundle = open_bundle(Path({str(tmp_path)!r}))
@@ -263,13 +266,100 @@ def test_the_key_covers_every_module_that_makes_a_bundle():
     code = """if True:
         import sys
         from pathlib import Path
-        from shootout import artifacts, cache, exporter, userfile
+        from shootout import artifacts, cache, exporter, userfile, variants
         names = {name.removeprefix("shootout.") for name in sys.modules if name.startswith("shootout.")}
-        names = {name for name in names if not name.startswith("models")}
+        names = {name for name in names if not name.startswith(("models", "backends"))}
         print(sorted(names - set(cache.SOURCES)))
         """
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert found.strip() == str(["cache", "contract", "errors", "lifeline", "measure"])
+
+
+GOOD = np.random.default_rng(3).random((3, 2, 64)).astype(np.float32)
+SPOILT = GOOD.copy()
+SPOILT[1, 0, :2] = np.nan, np.inf
+UNUSABLE: dict[str, tuple[Any, str]] = {
+    "missing": (None, "can't read {path}: No such file or directory"),
+    "not an npz": (b"PK no", "{path} is not an .npz of plain arrays"),
+    "another name": ({"image": GOOD}, "{path}: expected inputs ['x'], got ['image']"),
+    "another shape": (
+        {"x": GOOD[:, :1]},
+        "expected float32[2, 64], or K of them along a leading axis; got float32[3, 1, 64]",
+    ),
+    "another dtype": ({"x": GOOD.astype(np.float64)}, "got float64[3, 2, 64]"),
+    "NaN": ({"x": SPOILT}, "input 'x': expected numbers, got NaN in 1 places"),
+    "infinity": ({"x": np.where(np.isnan(SPOILT), 0, SPOILT).astype(np.float32)}, "got infinity in 1 places"),
+    "no set": ({"x": GOOD[:0]}, "at least one; got {{'x': 0}}"),
+    "one set": ({"x": GOOD[:1]}, "1 calibration set gives no range to rely on; stack at least 2 along a leading axis"),
+    "one set, no axis": ({"x": GOOD[0]}, "1 calibration set gives no range"),
+}
+
+
+@pytest.mark.parametrize("what", list(UNUSABLE))
+def test_calibration_data_that_cannot_be_used_cost_only_what_needs_them(tmp_path: Path, what: str):
+    content, says = UNUSABLE[what]
+    path = tmp_path / "mine.npz"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.savez(path, **content)
+    bundle = obtain("identity", {}, 2, calibration_npz=path)
+    assert says.format(path=path) in bundle.calibration_fault
+    assert bundle.calibration_fault.startswith("the calibration data can't be used: ")
+    with pytest.raises(ValueError, match="the calibration data can't be used"):
+        bundle.calibration()
+    assert bundle.oracle_outputs()
+
+
+def test_good_calibration_data_replace_the_models_own(bundles: Bundles, tmp_path: Path):
+    np.savez(tmp_path / "mine.npz", x=GOOD[:, :, :16])
+    request = REQUESTS["residual_mlp"]
+    mine = obtain(request.model, request.parameters, request.batch, calibration_npz=tmp_path / "mine.npz")
+    assert mine.calibration_fault == ""
+    assert np.array_equal(np.stack([one["x"] for one in mine.calibration()]), GOOD[:, :, :16])
+    plain = bundles["residual_mlp"]
+    assert (mine.folder / "inputs.npz").read_bytes() == (plain.folder / "inputs.npz").read_bytes()
+    assert mine.bands["fp32"] == plain.bands["fp32"]
+    assert mine.bands["int8-dynamic"] != plain.bands["int8-dynamic"]
+
+
+def test_the_key_follows_the_calibration_data_and_the_variant(tmp_path: Path):
+    def key(**more: Any) -> str:
+        job = checked(Request(model="digits", **more))
+        assert isinstance(job, dict), job
+        return str(job["key"])
+
+    path = tmp_path / "mine.npz"
+    keys = [key(), key(calibration_npz=path)]
+    for sets in (GOOD, GOOD * 2):
+        np.savez(path, x=sets)
+        keys.append(key(calibration_npz=path))
+    keys += [key(variant=one) for one in ("shared", "mixed-sqnr-30", "mixed-size-30", "pruned-50", "pruned-2of4")]
+    keys.append(key(variant="shared", calibration_npz=path))
+    assert len(set(keys)) == len(keys) == 10
+    assert key() == keys[0]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_variant_is_made_from_the_plain_bundle(monkeypatch: pytest.MonkeyPatch):
+    variant = Request(model="permutation_probe", batch=6, variant="shared")
+    (made,) = obtain_all([variant])
+    assert isinstance(made, ModelBundle)
+    plain = cache.lookup(checked(replace(variant, variant=""))["key"])  # type: ignore[index]
+    assert plain
+    assert (made.folder / "oracle.npz").read_bytes() == (plain.folder / "oracle.npz").read_bytes()
+    shutil.rmtree(made.folder)
+    jobs: list[str] = []
+    real = export._export
+
+    def noted(path: Path, timeout_s: float) -> str:
+        jobs.extend(job["key"] for job in json.loads(path.read_text()))
+        return real(path, timeout_s)
+
+    monkeypatch.setattr(export, "_export", noted)
+    (again,) = obtain_all([variant])
+    assert isinstance(again, ModelBundle)
+    assert jobs == [made.key] == [again.key], "the plain bundle comes from the cache"
 
 
 @pytest.mark.parametrize(
@@ -460,8 +550,17 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(artifacts, "INLINE_BYTES", 1_000)
     parameters = models.get("residual_mlp").check({"d_model": 64, "n_layers": 2})
     job = {"folder": str(tmp_path), "file": None, "model": "residual_mlp", "parameters": parameters, "batch": 1}
-    exporter.make({**job, "key": "k", "versions": {}})
+    exporter.make({**job, "variant": "", "base": None, "calibration_npz": None, "key": "k", "versions": {}})
     bundle = open_bundle(tmp_path)
     assert bundle.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
     found = compare(outputs_of(bundle, Artifact.ONNX), bundle.oracle_outputs())
     assert gate(found, bundle.bands[Precision.FP32]) is None
+
+
+def test_a_run_is_another_one_with_other_calibration_data(tmp_path: Path):
+    path, hashes = tmp_path / "data.npz", []
+    for value in (0.25, 0.5):
+        np.savez(path, x=np.full((2, 1, 64), value, np.float32))
+        hashes.append(check(Request(model="digits", calibration_npz=path))[1])
+    assert hashes[0] != hashes[1]
+    assert all(hashes)

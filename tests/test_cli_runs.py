@@ -14,8 +14,8 @@ import pytest
 from conformance.cases import has_gpu
 from conformance.third_party import install
 from console import TESTS, call, deaf, environment, shootout, spin_study, without_privileges
+from deaf import own_lock
 
-from shootout import cache
 from shootout.locks import machine_lock
 
 
@@ -80,7 +80,7 @@ def test_tensorrt_without_a_gpu_is_built_and_skipped_and_the_others_are_measured
 
 def test_ctrl_c_while_waiting_for_the_machine(tmp_path: Path):
     command = deaf("run", spin_study(tmp_path), "--out", "out")
-    with machine_lock("another run", pytest.fail, cache.root() / "machine.lock"):
+    with machine_lock("another run", pytest.fail, own_lock()):
         process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         assert (

@@ -9,8 +9,7 @@ import pytest
 from shootout.bundle import Report
 from shootout.contract import TensorSpec
 from shootout.errors import ModelError
-from shootout.fidelity import NOTHING, accuracy, check_outputs, compare, gate, read_probe, with_accuracy
-from shootout.models import permutation_probe
+from shootout.fidelity import NOTHING, check_outputs, compare, disagreement, gate, with_accuracy, with_reference
 from shootout.oracle import require_telling
 
 Y = (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
@@ -32,6 +31,12 @@ def test_the_figures_are_the_formulas():
     assert found.sqnr_db == pytest.approx(10 * math.log10(91 / 5))
     assert found.cosine == pytest.approx((91 + 4 - 4) / math.sqrt(91 * (91 + 4 + 8 + 1 - 8)))
     assert found.top1_agreement == 0.5
+
+
+def test_an_integer_row_as_exact_as_fp32_was_never_rounded():
+    found = compare([{"y": RIGHT * (1 + 1e-6)}], [{"y": RIGHT}])
+    assert gate(found, 0.1) is None
+    assert "nothing was rounded" in (gate(found, 0.1, least=1e-5) or "")
 
 
 def test_the_worst_buffer_and_output_counts_by_itself():
@@ -114,73 +119,10 @@ def test_accuracy_counts_every_row_once_whatever_the_batch(batch: int):
         return {"y": x["x"]}
 
     report = Report(inputs=inputs, labels=labels)
-    assert accuracy(run, report, batch) == pytest.approx(6 / 7)
+    found = with_accuracy(NOTHING, run, report, batch)
     assert set(seen) == {batch}
-    assert with_accuracy(NOTHING, run, report, batch).accuracy == pytest.approx(6 / 7)
-
-
-def mantissa(bits: int) -> Any:
-    """Rounds float32 to so many mantissa bits, ties to even."""
-
-    def rounded(x: Any) -> Any:
-        drop = 23 - bits
-        raw = x.astype(np.float32).view(np.uint32)
-        half = np.uint32((1 << (drop - 1)) - 1) + ((raw >> np.uint32(drop)) & np.uint32(1))
-        return ((raw + half) & ~np.uint32((1 << drop) - 1)).view(np.float32)
-
-    return rounded
-
-
-def half(x: Any) -> Any:
-    with np.errstate(over="ignore"):
-        return x.astype(np.float16).astype(np.float32)
-
-
-def saturating_half(x: Any) -> Any:
-    return half(np.clip(x, -65_504, 65_504))
-
-
-PRECISIONS = {
-    "fp32": lambda x: x,
-    "tf32": mantissa(10),
-    "fp16": half,
-    "bf16": mantissa(7),
-}
-
-
-def probe(rounding: Any) -> str:
-    (inputs,) = permutation_probe.draw({}, 6)
-    weight = np.eye(256, dtype=np.float32)[permutation_probe.ORDER]
-    with np.errstate(invalid="ignore"):
-        return read_probe(inputs, {"y": rounding(inputs["x"]) @ weight.T})
-
-
-@pytest.mark.parametrize("precision", list(PRECISIONS))
-def test_the_probe_tells_the_precisions_apart(precision: str):
-    assert probe(PRECISIONS[precision]) == precision
-
-
-def test_the_probe_knows_fp16_that_saturates():
-    assert probe(saturating_half) == "fp16"
-
-
-@pytest.mark.parametrize(
-    "rounding",
-    [
-        mantissa(3),
-        mantissa(9),
-        np.ones_like,
-        np.zeros_like,
-        lambda x: x + np.float32(1e-3),
-        lambda x: x[:, ::-1],
-        lambda x: np.full_like(x, np.nan),
-        lambda x: np.where(x > 2, np.inf, x),
-        lambda x: np.where(x > 2, 3, x),
-    ],
-    ids=["3 bits", "9 bits", "ones", "zeros", "shifted", "other order", "NaN", "fp32 overflow", "wrong top"],
-)
-def test_the_probe_does_not_guess(rounding: Any):
-    assert probe(rounding) == "unknown"
+    assert found.accuracy == pytest.approx(6 / 7)
+    assert (len(found.right), found.right.count("0")) == (7, 1)
 
 
 def telling(*arrays: Any, dtype: str = "float32") -> None:
@@ -218,3 +160,19 @@ def test_a_telling_oracle_passes():
 def test_one_telling_output_is_enough():
     specs = tuple(TensorSpec(name=name, shape=(1,), dtype="float32") for name in ("size", "y"))
     require_telling("m", specs, [{"size": np.array([3]), "y": np.array([value])} for value in (1.0, 2.0)])
+
+
+@pytest.mark.parametrize(
+    ("off", "band", "says"),
+    [
+        (0.01, 0.04, None),
+        (0.03, 0.04, "0.03 (relative L2) off the shared model's own, above 0.02"),
+        (0.2, 0.5, None),  # at the ceiling the prediction is lost
+        (None, 0.04, None),
+    ],
+)
+def test_runtimes_of_one_quantized_model_have_to_agree(off: float | None, band: float, says: str | None):
+    reference = [{"y": RIGHT}]
+    found = NOTHING if off is None else with_reference(NOTHING, [{"y": RIGHT * (1 + off)}], reference)
+    assert (disagreement(found, band) or "").endswith(says or "")
+    assert (disagreement(found, band) is None) == (says is None)

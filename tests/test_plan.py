@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def groups(
         (name, device): MISSING if name in missing else WORKS for name in known for device in Device
     }
     available = {**available, ("tensorrt", Device.CUDA): BUILDS}
-    return plan(asked, Here(available=available, threads=3, memory_bytes=memory, file_bytes=file_bytes))
+    sizes = dict.fromkeys(asked.model, file_bytes)
+    return plan(asked, Here(available=available, threads=3, memory_bytes=memory, file_bytes=sizes))
 
 
 def group(*targets: str, missing: tuple[str, ...] = (), memory: int = 10**12, **fields: Any) -> PlannedGroup:
@@ -251,3 +253,49 @@ def test_so_do_the_users_files_and_what_can_run_but_not_words():
     assert named(study(), files=("a",)) != named(study(), files=("b",))
     assert named(study(), missing=("numpy",)) != named(study())
     assert named(study(description="other words")) == named(study())
+
+
+def test_each_arm_can_be_compared_with_its_own_fp32_too():
+    targets = (
+        "torch-eager",
+        "torch-eager:cpu:bf16",
+        "onnxruntime",
+        "openvino",
+        "openvino:cpu:bf16",
+        "openvino:cpu:int8",
+    )
+    found = group(*targets, "numpy:cpu:fp32/pruned-50", against_own_fp32=True).record
+    assert found.references == {
+        "torch-eager:cpu:bf16": "torch-eager:cpu:fp32",
+        "openvino:cpu:bf16": "openvino:cpu:fp32",
+        "openvino:cpu:int8": "openvino:cpu:fp32",
+    }
+    assert found.comparisons == 6 + 2, "one against the baseline each; torch's bf16 has the same one twice"
+    assert group(*targets).record.references == {}
+
+
+def test_what_a_backend_does_not_offer_is_a_row_that_says_so():
+    found = group("numpy", "numpy:cpu:int8", "numpy:cpu:fp32/per-tensor")
+    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert found.skips["numpy:cpu:int8"].reason == "numpy has no int8 on cpu"
+    assert found.skips["numpy:cpu:int8"].fix == "it offers fp32"
+    assert found.skips["numpy:cpu:fp32/per-tensor"].reason == "numpy has no per-tensor quantization for fp32"
+
+
+def test_a_scheme_may_name_another_variant_of_the_model():
+    found = group("numpy", "numpy:cpu:fp32/pruned-50")
+    plain, pruned = (arm for arm in found.record.arms if not arm.sentinel)
+    assert (found.request_of(plain).variant, found.request_of(pruned).variant) == ("", "pruned-50")
+    assert replace(found.request_of(pruned), variant="") == found.request
+    assert (plain.quantizer, pruned.quantizer) == ("none", "none")
+
+
+def test_several_models_race_each_by_itself_with_the_parameters_that_they_have():
+    found = groups(study("numpy", model=("residual_mlp", "digits"), parameters={"d_model": (64,), "hidden": (8, 16)}))
+    assert [one.record.name for one in found] == [
+        "residual_mlp (d_model=64), batch 1",
+        "digits (hidden=8), batch 1",
+        "digits (hidden=16), batch 1",
+    ]
+    with pytest.raises(UsageError, match="unknown parameter 'widht'"):
+        groups(study("numpy", model=("residual_mlp", "digits"), parameters={"widht": (8,)}))

@@ -42,16 +42,24 @@ def test_nothing_in_the_labelled_precision_is_a_fault_that_says_what_ran(counts:
     assert all(f"{count} in {name}" in fault for name, count in counts.items())
 
 
+def test_integers_that_the_runtime_says_nothing_of_are_a_fault():
+    for precision in (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4):
+        assert "tells of no compute node" in (executed_fault(executed(), arm(precision)) or "")
+
+
 def test_tf32_that_kept_every_bit_is_caught_by_the_probe():
     assert "finds fp32" in (probe_fault("fp32", Precision.TF32) or "")
 
 
-def test_the_probe_settles_float_labels_only():
+def test_the_probes_settle_every_label():
     assert probe_fault("fp32", Precision.FP32) is None
     assert "finds bf16" in (probe_fault("bf16", Precision.FP32) or "")
     assert "finds unknown" in (probe_fault("unknown", Precision.FP16) or "")
     assert probe_fault(None, Precision.FP32) is None
-    assert probe_fault("fp32", Precision.INT8) is None
+    assert probe_fault("int8", Precision.INT8_DYNAMIC) is None
+    assert "the grid probe finds int8-weights" in (probe_fault("int8-weights", Precision.INT8_DYNAMIC) or "")
+    assert "the grid probe finds float" in (probe_fault("float", Precision.INT8) or "")
+    assert "finds int8-weights" in (probe_fault("int8-weights", Precision.INT4) or "")
 
 
 def test_other_threads_or_another_device_than_the_label_says_are_faults():

@@ -15,7 +15,7 @@ BOTH = Capabilities(
         {(Device.CPU, Precision.FP32), (Device.CPU, Precision.INT8), (Device.CUDA, Precision.FP16)},
     ),
     modes=frozenset({"", "aoti"}),
-    schemes=frozenset({"", "nncf"}),
+    schemes={Precision.INT8: frozenset({"per-tensor", "shared", "nncf"})},
 )
 
 
@@ -40,6 +40,9 @@ def texts(text: str) -> list[str]:
         ("acme:cpu:*", ["acme:cpu:fp32", "acme:cpu:int8"]),
         ("acme:*:*", ["acme:cpu:fp32", "acme:cpu:int8", "acme:cuda:fp16"]),
         ("acme:*:fp16", ["acme:cuda:fp16"]),
+        ("acme:cpu:int8/per-tensor+entropy+samples-8", ["acme:cpu:int8/per-tensor+entropy+samples-8"]),
+        ("acme:cuda:int8", ["acme:cuda:int8"]),  # it has none there: a row that says so
+        ("acme:cpu", ["acme:cpu:fp16"]),  # likewise
     ],
 )
 def test_what_a_text_means(text: str, wanted: list[str]):
@@ -63,8 +66,10 @@ def test_a_target_reads_back_as_itself(text: str):
         ("acme:cpu:FP32", "unknown precision 'FP32'.* known: bf16, fp16, fp32"),
         ("acme+aotj:cpu:fp32", r"unknown mode 'aotj': did you mean 'aoti'\? .*\(in target 'acme\+aotj:cpu:fp32'\)"),
         ("acme:cpu:int8/nnfc", "unknown scheme 'nnfc': did you mean 'nncf'"),
-        ("acme:cuda:int8", "acme can't run 'acme:cuda:int8': it offers cpu:fp32, cpu:int8, cuda:fp16"),
-        ("acme:cpu", "acme can't run 'acme:cpu': it offers"),
+        ("acme:cpu:int8/per-tenser", "unknown scheme 'per-tenser': did you mean 'per-tensor'"),
+        ("acme:cpu:int8/minmax+entropy", "'minmax' and 'entropy' exclude each other"),
+        ("acme:cpu:*/nccf", "unknown scheme 'nccf'"),
+        ("acme:*:bf16", r"acme can't run 'acme:\*:bf16': it offers cpu:fp32, cpu:int8, cuda:fp16"),
     ],
 )
 def test_a_wrong_text_is_answered_with_what_is_known(text: str, says: str):

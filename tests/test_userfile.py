@@ -63,10 +63,10 @@ def test_a_users_file_becomes_a_bundle_and_is_cached(tmp_path: Path):
     for one, right in zip(buffers, oracle, strict=True):
         np.testing.assert_allclose(one["x"] @ WEIGHT, right["y"], rtol=1e-5, atol=1e-6)
     assert bundle.bands["fp32"] == 1e-5
-    assert set(bundle.bands) == {precision.value for precision in Precision}
+    assert set(bundle.bands) >= {precision.value for precision in Precision}
     assert all(bundle.inputs[0].matches(one["x"]) for one in bundle.calibration())
     assert bundle.report() is None
-    with pytest.raises(ModelError, match=r"mine\.onnx has no forward artifact; it has onnx"):
+    with pytest.raises(ModelError, match=r"mine\.onnx has no module artifact; it has onnx"):
         bundle.weights()
     stored = onnx.load(bundle.path(Artifact.ONNX)).graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_value for dim in stored] == [2, 4]

@@ -88,7 +88,7 @@ class Bench:
         workshop = Workshop(
             cache=cache.root(),
             placement=self.placement,
-            probe_bundle=None,
+            probes={},
             machine=environment.fingerprint(environment.facts()),
             logs=self.folder / "logs",
         )

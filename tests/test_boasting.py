@@ -1,0 +1,41 @@
+"""Adapters that run float32 under an INT8 label and report INT8 kernels, in a real run: each is caught, twice over."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from conformance.third_party import install
+from console import TESTS, Ended, call, deaf, environment
+
+STUDY = """
+model = "digits"
+targets = ["numpy", "boasting:cpu:int8", "cunning:cpu:int8"]
+max_generations = 1
+[parameters]
+hidden = [32]
+n_layers = [1]
+"""
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    made = tmp_path_factory.mktemp("boasting")
+    (made / "mine.toml").write_text(STUDY)
+    adapters = {"boasting": "conformance.liars:Boasting", "cunning": "conformance.liars:Cunning"}
+    install(made / "third", "boasters", adapters)
+    path = os.pathsep.join([str(TESTS), str(made / "third")])
+    return call(deaf("run", "mine.toml", "--json", "--out", "all"), made, environment(PYTHONPATH=path))
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        ("boasting", "labelled int8, but the grid probe finds float"),
+        ("cunning", "nothing was rounded"),  # its own account and the probe were both fooled
+    ],
+)
+def test_int8_that_is_float32_fails(ended: Ended, backend: str, reason: str):
+    (row,) = [row for row in ended.data["rows"] if row["backend"] == backend]
+    assert row["outcome"] == "failed"
+    assert reason in row["reason"]

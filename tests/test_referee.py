@@ -1,0 +1,37 @@
+"""Who still has to play where an arm needs a verdict against its own FP32 as well."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shootout.referee import Rules, next_players
+
+LABELS = ["base", "fp32", "int8", "copy"]
+NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
+
+
+def blocks(int8: float, generations: int = 6) -> dict[str, dict[int, np.ndarray]]:
+    """The baseline takes 1,000 ns, the other backend's FP32 500, its INT8 `int8`; each a little noisy."""
+    times = {"base": 1000.0, "fp32": 500.0, "int8": int8, "copy": 1000.0}
+    return {
+        label: {g: np.full(3, ns * NOISE[(g + shift) % 6]) for g in range(generations)}
+        for shift, (label, ns) in enumerate(times.items())
+    }
+
+
+def players(int8: float, references: dict[str, str]) -> list[str]:
+    rules = Rules(
+        baseline="base", sentinel="copy", comparisons=3, max_generations=20, bias_floor=0.005, references=references
+    )
+    return next_players(LABELS, blocks(int8), rules, 6)
+
+
+@pytest.mark.parametrize("references", [{}, {"int8": "fp32"}])
+def test_the_race_is_over_when_every_verdict_is_in(references: dict[str, str]):
+    assert players(250.0, references) == []
+
+
+def test_it_goes_on_for_a_verdict_against_the_arms_own_fp32():
+    assert players(504.0, {}) == [], "both are clearly faster than the baseline"
+    assert {"base", "fp32", "int8"} <= set(players(504.0, {"int8": "fp32"})), "0.8 % slower or the same?"

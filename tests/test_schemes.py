@@ -1,0 +1,62 @@
+"""Schemes as people write them: what each word means, and which go together."""
+
+from __future__ import annotations
+
+import pytest
+
+from shootout import schemes
+from shootout.errors import UsageError
+from shootout.schemes import Scheme
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", Scheme()),
+        ("per-tensor", Scheme(granularity="per-tensor")),
+        ("entropy+per-channel+asymmetric", Scheme(granularity="per-channel", symmetry="asymmetric", ranges="entropy")),
+        ("samples-12", Scheme(samples=12)),
+        ("mixed-drop-0.5", Scheme(variant="mixed-drop-0.5")),
+        ("pruned-2of4", Scheme(variant="pruned-2of4")),
+        ("accuracy-control", Scheme(search="accuracy-control")),
+        ("s8s8+minmax", Scheme(ranges="minmax", own="s8s8")),
+    ],
+)
+def test_words_in_any_order(text: str, wanted: Scheme):
+    assert schemes.parse(text, own=["s8s8"]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("per-chanel", "unknown scheme 'per-chanel': did you mean 'per-channel'"),
+        ("s8s8", "unknown scheme 's8s8'"),
+        ("samples-0", "unknown scheme 'samples-0'"),
+        ("pruned-0", "unknown scheme"),
+        ("per-tensor+", "unknown scheme ''"),
+        ("shared+pruned-50", "'shared' and 'pruned-50' exclude each other"),
+        ("minmax+minmax", "'minmax' and 'minmax' exclude each other"),
+    ],
+)
+def test_wrong_words_are_answered_with_what_is_known(text: str, says: str):
+    with pytest.raises(UsageError, match=says):
+        schemes.parse(text)
+
+
+def test_a_quantized_variant_is_known_as_such():
+    assert [schemes.parse(text).is_quantized for text in ("shared", "mixed-size-50", "pruned-50", "per-tensor")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_what_is_not_offered_is_named():
+    offered = {"per-tensor", "samples-*", "shared"}
+    assert schemes.unoffered(schemes.parse("per-tensor+samples-3"), offered) is None
+    assert schemes.unoffered(schemes.parse("per-tensor+entropy"), offered) == "entropy"
+    assert schemes.unoffered(schemes.parse("pruned-50"), ()) is None, "pruned weights are for everyone"
+
+
+def test_a_probe_is_asked_without_what_needs_data_or_layers():
+    asked = schemes.parse("per-tensor+samples-3+mixed-sqnr-30").for_probe()
+    assert asked.words == ("per-tensor", "shared")
+    assert schemes.parse("accuracy-control").for_probe() == Scheme()
