@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shootout import backends, models
-from shootout.contract import Capabilities, Target, Value
+from shootout.contract import Capabilities, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
 from shootout.export import Request, is_file
 from shootout.study import Study
@@ -22,6 +22,7 @@ class Point:
     model: str
     parameters: Mapping[str, Value]
     batch: int
+    scenario: Scenario = Scenario.LATENCY
 
 
 def targets_of(study: Study) -> list[Target]:
@@ -52,7 +53,7 @@ def describe(backend: str) -> tuple[Capabilities, Target]:
 
 
 def points(study: Study) -> list[Point]:
-    """Every model with every combination of its parameters and every batch.
+    """Every model with every combination of its parameters, every batch and every scenario.
 
     Raises:
         UsageError: a parameter that no model has, or a value that isn't allowed.
@@ -63,10 +64,11 @@ def points(study: Study) -> list[Point]:
             if name not in known:
                 raise unknown("parameter", name, known)
     return [
-        Point(model=model, parameters=parameters, batch=batch)
+        Point(model=model, parameters=parameters, batch=batch, scenario=scenario)
         for model in study.model
         for parameters in _parameters(study, model)
         for batch in study.batch
+        for scenario in study.scenario
     ]
 
 
@@ -86,7 +88,13 @@ def request(study: Study, point: Point) -> Request:
     """
     inputs = Path(study.inputs) if study.inputs else None
     calibration = Path(study.calibration) if study.calibration else None
-    asked = Request(model=point.model, batch=point.batch, inputs_npz=inputs, calibration_npz=calibration)
+    asked = Request(
+        model=point.model,
+        batch=point.batch,
+        inputs_npz=inputs,
+        calibration_npz=calibration,
+        training=point.scenario is Scenario.TRAIN_STEP,
+    )
     if not is_file(point.model):
         return replace(asked, parameters=point.parameters)
     for axis, size in point.parameters.items():
@@ -96,7 +104,8 @@ def request(study: Study, point: Point) -> Request:
 
 
 def group_name(point: Point) -> str:
-    """What tells this group from others, for people: the model, parameters that aren't defaults, the batch."""
+    """What tells this group from others, for people: the model, parameters that aren't defaults, batch, scenario."""
     defaults = {} if is_file(point.model) else models.get(point.model).defaults
     special = ", ".join(f"{key}={value}" for key, value in point.parameters.items() if defaults.get(key) != value)
-    return f"{Path(point.model).name}{f' ({special})' if special else ''}, batch {point.batch}"
+    scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
+    return f"{Path(point.model).name}{f' ({special})' if special else ''}, batch {point.batch}{scenario}"

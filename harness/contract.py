@@ -41,6 +41,18 @@ class Precision(StrEnum):
     INT4 = "int4"  # weights only; activations stay float
 
 
+class Scenario(StrEnum):
+    """What is measured of a model."""
+
+    LATENCY = "latency"  # one call after the other
+    THROUGHPUT = "throughput"  # as many items as fit into a second of wall time
+    TRAIN_STEP = "train-step"  # forward, backward, optimiser
+    SERVE = "serve"  # requests that arrive by themselves
+
+
+INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE})
+"""The scenarios that any session can play."""
+
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 """Precisions that a quantizer makes."""
 
@@ -74,18 +86,24 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What runs a model: `backend[+mode]:device:precision[/scheme]`."""
+    """What runs a model: `backend[+mode][@python]:device:precision[/scheme]`.
+
+    Attributes:
+        python: the name that the user gave another interpreter (`--python new=path`), "" for our own.
+    """
 
     backend: str
     device: Device = Device.CPU
     precision: Precision = Precision.FP32
     mode: str = ""
     scheme: str = ""
+    python: str = ""
 
     def __str__(self) -> str:
         mode = f"+{self.mode}" if self.mode else ""
+        python = f"@{self.python}" if self.python else ""
         scheme = f"/{self.scheme}" if self.scheme else ""
-        return f"{self.backend}{mode}:{self.device}:{self.precision}{scheme}"
+        return f"{self.backend}{mode}{python}:{self.device}:{self.precision}{scheme}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +115,8 @@ class Arm:
         sentinel: the hidden copy of the baseline, shown as `#sentinel`.
         parameters: the model's parameters, complete (defaults filled in).
         options: the backend's own knobs, `NUM_STREAMS` → `2`.
+        instances: sessions that work at once, each on inputs of its own (throughput only).
+        setting: what tells this arm from others of its target in its group, for people: `batch=8, instances=2`.
     """
 
     target: Target
@@ -109,12 +129,16 @@ class Arm:
     sentinel: bool = False
     settings: str = "closed"
     quantizer: str = "none"
+    scenario: Scenario = Scenario.LATENCY
+    instances: int = 1
+    setting: str = ""
 
     @property
     def label(self) -> str:
-        """The arm's name inside its group, e.g. `numpy:cpu:fp32#2`."""
+        """The arm's name inside its group, e.g. `numpy:cpu:fp32#2` or `openvino:cpu:fp32{threads=2}`."""
+        setting = f"{{{self.setting}}}" if self.setting else ""
         suffix = "#sentinel" if self.sentinel else f"#{self.ordinal}" if self.ordinal > 1 else ""
-        return f"{self.target}{suffix}"
+        return f"{self.target}{setting}{suffix}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +168,7 @@ class Capabilities:
         needs_calibration: whether `build` reads the bundle's calibration data.
         modes: the `+mode` suffixes it knows, "" (the plain one) among them.
         schemes: by precision, the words it offers in a `/scheme` (see `shootout.schemes`); one may end in `*`.
+        scenarios: what it can be measured in.
     """
 
     consumes: tuple[Artifact, ...]
@@ -151,6 +176,7 @@ class Capabilities:
     needs_calibration: bool = False
     modes: frozenset[str] = frozenset({""})
     schemes: Mapping[Precision, frozenset[str]] = field(default_factory=dict)
+    scenarios: frozenset[Scenario] = INFERENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

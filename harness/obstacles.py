@@ -63,6 +63,9 @@ def _skip(arm: Arm, available: Available) -> Skipped | None:
     capabilities = backends.get(arm.target.backend).capabilities
     if why := _unoffered(arm.target, capabilities):
         return why
+    if arm.scenario not in capabilities.scenarios:
+        offered = ", ".join(sorted(capabilities.scenarios))
+        return Skipped(reason=f"{arm.target.backend} has no {arm.scenario}", fix=f"it offers {offered}")
     consumes = capabilities.consumes
     quantized = schemes.parse(arm.target.scheme, own=own_words(capabilities)).is_quantized
     offered = (Artifact.ONNX,) if is_file(arm.model) or quantized else models.get(arm.model).artifacts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +45,13 @@ class Placement:
     arms: frozenset[int]
     threads: int
     note: str = ""
+
+    def narrowed(self, threads: int) -> Placement:
+        """The same for an arm of fewer threads: as few of the arms' CPUs, the parent's last."""
+        if threads >= self.threads:
+            return self
+        cpus = sorted(self.arms, key=lambda cpu: (cpu in self.parent, cpu))
+        return replace(self, arms=frozenset(cpus[:threads]), threads=threads)
 
 
 def allowed_cpus() -> tuple[int, ...]:

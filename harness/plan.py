@@ -90,6 +90,7 @@ def _arms(study: Study, targets: Sequence[Target], point: Point, threads: int) -
                 threads=threads,
                 options=options,
                 ordinal=seen[target],
+                scenario=point.scenario,
                 settings="tuned" if options else "closed",
                 quantizer=_quantizer(target),
             )

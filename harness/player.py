@@ -112,8 +112,9 @@ class LiveStage:
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
         """A fresh worker for `arm`."""
-        environment = child_environment(self.placement.threads, padding)
-        process = WorkerProcess(environment, self.placement.arms, self.logs / log_name(arm.label))
+        place = self.placement.narrowed(arm.threads)
+        environment = child_environment(place.threads, padding)
+        process = WorkerProcess(environment, place.arms, self.logs / log_name(arm.label))
         return LivePlayer(process, self.built[arm.label], with_accuracy=generation == 0)
 
 

@@ -85,7 +85,7 @@ class Workshop:
         with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
             found = _cached(folder, arm, model)
             if found is None:
-                found = self._build(arm, model, folder, runs, cpus or self.placement.arms)
+                found = self._build(arm, model, folder, runs, cpus or self.placement.narrowed(arm.threads).arms)
         if runs and (fault := probe_fault(found.probe, arm.target.precision)):
             raise ArmFailed(fault)
         return found
@@ -124,7 +124,7 @@ class Workshop:
 
     @contextmanager
     def _worker(self, arm: Arm, cpus: frozenset[int]) -> Iterator[process.WorkerProcess]:
-        environment = child_environment(self.placement.threads, 0)
+        environment = child_environment(arm.threads, 0)
         with process.worker(environment, cpus, self.logs / process.log_name(f"build-{arm.label}")) as worker:
             self._working.add(worker)
             try:

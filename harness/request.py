@@ -32,6 +32,7 @@ class Request:
         inputs_npz: real inputs for a user's file, by input name.
         variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
         calibration_npz: the user's own calibration sets, by input name, K of them along a leading axis.
+        training: a bundle for training steps: its oracle holds the loss and the gradients.
     """
 
     model: str
@@ -41,6 +42,7 @@ class Request:
     inputs_npz: Path | None = None
     variant: str = ""
     calibration_npz: Path | None = None
+    training: bool = False
 
 
 def is_file(model: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shootout.constants import MAX_GENERATIONS
-from shootout.contract import Value
+from shootout.contract import Scenario, Value
 from shootout.errors import UsageError, unknown
 
 MAX_BATCH = 2**20
@@ -28,6 +28,7 @@ class Study(BaseModel):
         model: models' names, or paths of ONNX files; each races by itself.
         parameters: model parameters (for an ONNX file: sizes of its symbolic axes) by name; of several models, each
             takes those that it has.
+        scenario: what is measured of each model; each is a race by itself.
         targets: as `shootout.target` reads them; given twice, a target races itself (A/A).
         baseline: the arm that ratios refer to; None: torch-eager on the CPU, else the first arm that can run.
         options: a backend's own knobs, by backend, backend+mode or whole target.
@@ -43,6 +44,7 @@ class Study(BaseModel):
     description: str = ""
     model: Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1)]
     parameters: dict[str, Annotated[tuple[Value, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    scenario: Annotated[tuple[Scenario, ...], BeforeValidator(_several), Field(min_length=1)] = (Scenario.LATENCY,)
     targets: tuple[str, ...] = Field(min_length=1)
     baseline: str | None = None
     batch: tuple[int, ...] = Field(default=(1,), min_length=1)
