@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.constants import INPUT_BUFFERS
+from shootout.constants import BUFFERS_BYTES, INPUT_BUFFERS, MIN_INPUT_BUFFERS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from shootout.models.flat import Called
 
 Parameters = Mapping[str, Value]
 """A model's parameters, complete (as `Model.check` returns them)."""
@@ -53,6 +56,25 @@ class OneOf:
         return value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Like:
+    """A parameter of a user's own factory: any value of its default's type."""
+
+    default: Value
+
+    def check(self, name: str, value: Value) -> Value:
+        """Return `value` in the default's type, or raise a UsageError that says what is allowed."""
+        kind = type(self.default)
+        if kind is str:
+            return str(value)
+        if kind is float and type(value) is int:
+            return float(value)
+        if type(value) is not kind:
+            raise UsageError(f"{name} must be {_KINDS[kind]}, as its default {self.default!r} is, got {value!r}")
+        return value
+
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 SEED = Whole(default=0, low=0, high=2**31 - 1)
 
 
@@ -89,11 +111,17 @@ class Model:
         artifacts: what a bundle of it holds.
         write: writes the artifacts (safetensors weights among them) into a folder by itself and returns the weights,
             for a model that must not need torch; None: they are traced from `trained`.
+        by_rows: axis 0 of every input and of the output is the batch, and no row of it depends on another.
+        takes_batch: a call may have any number of rows.
+        called: a user's own model, run: its module and all that only running it tells. Its `parameter_count` is 0 and
+            its `inputs` are none: they aren't known before.
+        source: hash of a user's own source.
+        imports: top-level names that this source imports.
     """
 
     name: str
     description: str
-    parameters: Mapping[str, Whole | OneOf]
+    parameters: Mapping[str, Whole | OneOf | Like]
     parameter_count: Callable[[Parameters], int]
     inputs: Callable[[Parameters, int], tuple[TensorSpec, ...]]
     forward: Forward | None
@@ -104,6 +132,11 @@ class Model:
     calibration: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     artifacts: tuple[Artifact, ...] = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)
     write: Callable[[Path], dict[str, Array]] | None = None
+    by_rows: bool = True
+    takes_batch: bool = True
+    called: Callable[[Parameters], Called] | None = None
+    source: Callable[[], str] | None = None
+    imports: Callable[[], frozenset[str]] | None = None
 
     @property
     def defaults(self) -> dict[str, Value]:
@@ -123,9 +156,26 @@ class Model:
         return {name: self.parameters[name].check(name, value) for name, value in complete.items()}
 
 
-def set_count(rows: int, batch: int) -> int:
-    """How many sets hold about `rows` rows: as many as there are input buffers at least."""
-    return max(-(-rows // batch), INPUT_BUFFERS)
+def set_bytes(specs: Sequence[TensorSpec]) -> int:
+    """Bytes of one set of inputs."""
+    return sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in specs)
+
+
+def buffer_count(specs: Sequence[TensorSpec]) -> int:
+    """How many input buffers calls rotate through: fewer where they are large (see BUFFERS_BYTES)."""
+    return min(max(BUFFERS_BYTES // max(set_bytes(specs), 1), MIN_INPUT_BUFFERS), INPUT_BUFFERS)
+
+
+def buffer_notes(specs: Sequence[TensorSpec]) -> tuple[str, ...]:
+    """What a row has to say about the number of its drawn buffers: nothing where it is the usual one."""
+    if (count := buffer_count(specs)) == INPUT_BUFFERS:
+        return ()
+    return (f"{count} input buffers instead of {INPUT_BUFFERS}, of {set_bytes(specs) / 1e6:.4g} MB each",)
+
+
+def set_count(rows: int, batch: int, specs: Sequence[TensorSpec]) -> int:
+    """How many sets of `batch` rows hold about `rows` rows: as many as there are input buffers at least."""
+    return max(-(-rows // batch), buffer_count(specs))
 
 
 def draw(specs: tuple[TensorSpec, ...], count: int, seed: int) -> list[dict[str, Array]]:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.constants import CALIBRATION_ROWS, INPUT_BUFFERS
+from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Artifact, TensorSpec
 from shootout.errors import UsageError
 from shootout.models import training
-from shootout.models.base import SEED, Model, Parameters, Whole, set_count
+from shootout.models.base import SEED, Model, Parameters, Whole, buffer_count, set_count
 
 if TYPE_CHECKING:
     import torch
@@ -135,6 +135,15 @@ def _sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[
     return [{"input_ids": ids[index], "attention_mask": mask[index]} for index in range(count)]
 
 
+def _buffers(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
+    return _sets(parameters, batch, buffer_count(inputs(parameters, batch)), BUFFERS)
+
+
+def _calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
+    count = set_count(CALIBRATION_ROWS, batch, inputs(parameters, batch))
+    return _sets(parameters, batch, count, CALIBRATION)
+
+
 MODEL = Model(
     name="bert",
     description="a BERT encoder with seeded weights: fidelity only",
@@ -150,7 +159,7 @@ MODEL = Model(
     forward=None,
     module=module,
     trained=trained,
-    draw=lambda parameters, batch: _sets(parameters, batch, INPUT_BUFFERS, BUFFERS),
-    calibration=lambda parameters, batch: _sets(parameters, batch, set_count(CALIBRATION_ROWS, batch), CALIBRATION),
+    draw=_buffers,
+    calibration=_calibration,
     artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
 )

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shootout.constants import INPUT_BUFFERS
-from shootout.contract import Array
-from shootout.models.base import Parameters, Task
+from shootout.contract import Array, TensorSpec
+from shootout.models.base import Parameters, Task, buffer_count
 
 SIDE, CLASSES, BRIGHTEST = 8, 10, 16.0
 PIXELS = SIDE * SIDE
@@ -52,7 +51,8 @@ def task(parameters: Parameters, shape: tuple[int, ...]) -> Task:
 def draw(parameters: Parameters, batch: int, shape: tuple[int, ...]) -> list[dict[str, Array]]:
     """Real images from the calibration split as input buffers, no image twice where there are enough."""
     images = task(parameters, shape).calibration["x"]
-    wanted = INPUT_BUFFERS * batch
+    count = buffer_count([TensorSpec(name="x", shape=(batch, *shape), dtype="float32")])
+    wanted = count * batch
     rng = np.random.default_rng(int(parameters["seed"]))
     chosen = rng.choice(len(images), size=wanted, replace=wanted > len(images))
-    return [{"x": images[rows]} for rows in chosen.reshape(INPUT_BUFFERS, batch)]
+    return [{"x": images[rows]} for rows in chosen.reshape(count, batch)]

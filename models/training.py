@@ -30,6 +30,19 @@ def seeded(parameters: Parameters) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def variance_kept(model: nn.Module) -> nn.Module:
+    """The module, frozen, with normal weights of variance 1 / inputs in its Linear layers: as large out as in.
+
+    To be called inside `seeded`.
+    """
+    import torch
+
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Linear):
+            torch.nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+    return model.requires_grad_(False)
+
+
 def fit(model: nn.Module, images: Array, labels: Array, epochs: int) -> nn.Module:
     """The model after so many epochs of Adam, frozen and in eval mode. To be called inside `seeded`."""
     import torch

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.constants import INPUT_BUFFERS
 from shootout.contract import Array, Artifact, TensorSpec
 from shootout.models import training
-from shootout.models.base import SEED, Model, OneOf, Parameters, Whole, set_count
+from shootout.models.base import SEED, Model, OneOf, Parameters, Whole, buffer_count, set_count
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,12 +100,13 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
 
 def buffers(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
     """Drawn images as input buffers."""
-    return _sets(parameters, batch, INPUT_BUFFERS, BUFFERS)
+    return _sets(parameters, batch, buffer_count(inputs(parameters, batch)), BUFFERS)
 
 
 def calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
     """Drawn images as calibration sets, CALIBRATION_IMAGES or as many as there are buffers."""
-    return _sets(parameters, batch, set_count(CALIBRATION_IMAGES, batch), CALIBRATION)
+    count = set_count(CALIBRATION_IMAGES, batch, inputs(parameters, batch))
+    return _sets(parameters, batch, count, CALIBRATION)
 
 
 def settled(build: Callable[[Parameters], nn.Sequential], parameters: Parameters) -> nn.Module:

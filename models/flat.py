@@ -1,0 +1,159 @@
+"""A torch module and its example inputs in the one form that the harness takes, whatever the user's own returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shootout.contract import Array
+from shootout.errors import UsageError
+
+FORM = "expected (torch module, example inputs) or (torch module, example inputs, labels)"
+Key = str | int
+Draw = Callable[[int, int], list[dict[str, Array]]]
+"""(how many, seed) → input sets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """What running a user's model gives.
+
+    Attributes:
+        module: float32, on the CPU, in eval mode; takes the inputs in order, returns a tensor or a tuple of them.
+        inputs: the example, by name.
+        outputs: names, in order.
+        dtypes: of the outputs, as NumPy names them.
+        labels: the right class of each row of the inputs, or None.
+        draw: more input sets like the example; None: only the example itself is known to be valid.
+        batch: the batch size that the inputs were asked for; None where the model can't be told one.
+        notes: what was done to the module, one line each.
+    """
+
+    module: nn.Module
+    inputs: dict[str, Array]
+    outputs: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    labels: Array | None = None
+    draw: Draw | None = None
+    batch: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Flat(nn.Module):
+    """A module that is called by position and returns a tuple of tensors, whatever the user's own takes and returns."""
+
+    def __init__(self, module: nn.Module, names: Sequence[str] | None, paths: Sequence[Sequence[Key]]) -> None:
+        super().__init__()
+        self.module, self.names, self.paths = module, names, paths
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The outputs in order; a single one by itself."""
+        raw = self.module(*inputs) if self.names is None else self.module(**dict(zip(self.names, inputs)))  # noqa: B905
+        found = [_at(raw, path) for path in self.paths]
+        return tuple(found) if len(found) > 1 else found[0]
+
+
+def checked(name: str, module: nn.Module, inputs: Any, labels: Any = None) -> Called:
+    """Bring a module and its example inputs into the harness's form.
+
+    Args:
+        name: of the model, for messages.
+        inputs: a tensor, a tuple of them, or a dict by the names of `forward`'s parameters.
+        labels: one class per row, or None.
+
+    Raises:
+        UsageError: something that isn't a tensor where one is expected, or a dtype that nobody computes in.
+    """
+    notes = []
+    if module.training:
+        notes.append("the module was in train mode; eval() was called on it")
+    if any(tensor.is_floating_point() and tensor.dtype != torch.float32 for tensor in module.state_dict().values()):
+        notes.append("weights that were not float32 were converted to it")
+    module = module.to("cpu").float().eval()
+    by_name = isinstance(inputs, Mapping)
+    example = {key: _plain(name, key, tensor) for key, tensor in _named_inputs(name, module, inputs).items()}
+    with torch.no_grad():
+        raw = module(**example) if by_name else module(*example.values())
+    leaves = _leaves(name, raw, ())
+    if not leaves:
+        raise UsageError(f"{name}: the module returned no tensor")
+    if by_name or not isinstance(raw, Tensor):
+        module = Flat(module, list(example) if by_name else None, list(leaves)).eval()
+    return Called(
+        module=module,
+        inputs={key: tensor.numpy() for key, tensor in example.items()},
+        outputs=tuple(_output_name(path) for path in leaves),
+        dtypes=tuple(str(tensor.dtype).removeprefix("torch.") for tensor in leaves.values()),
+        labels=None if labels is None else np.asarray(labels),
+        notes=tuple(notes),
+    )
+
+
+def _named_inputs(name: str, module: nn.Module, inputs: Any) -> dict[str, Any]:
+    """The inputs by name: the user's, or those of `forward`'s parameters."""
+    if isinstance(inputs, Mapping):
+        return {str(key): value for key, value in inputs.items()}
+    values = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
+    if not values:
+        raise UsageError(f"{name} returned no example inputs: {FORM}")
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(module.forward).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind in positional]
+    known += [f"x{index}" for index in range(len(known), len(values))]
+    return dict(zip(known, values, strict=False))
+
+
+def _plain(name: str, key: str, tensor: Any) -> Tensor:
+    """An input as a dense CPU tensor; floats as float32."""
+    if not isinstance(tensor, Tensor):
+        raise UsageError(f"{name}: input {key!r} is {kind_of(tensor)}, expected a torch tensor")
+    if tensor.is_complex() or tensor.layout is not torch.strided:
+        raise UsageError(f"{name}: input {key!r} is {tensor.dtype} {tensor.layout}: no backend takes it")
+    plain = tensor.detach().to("cpu").contiguous()
+    return plain.float() if plain.is_floating_point() else plain
+
+
+def _leaves(name: str, value: Any, path: tuple[Key, ...]) -> dict[tuple[Key, ...], Tensor]:
+    """The tensors in an output, by where they are in it; None is left out."""
+    if isinstance(value, Tensor):
+        return {path: value}
+    if value is None:
+        return {}
+    parts: Sequence[tuple[Key, Any]]
+    if isinstance(value, Mapping):
+        parts = list(value.items())
+    elif isinstance(value, tuple | list):
+        parts = list(enumerate(value))
+    elif dataclasses.is_dataclass(value):
+        parts = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    else:
+        where = f" at {_output_name(path)!r}" if path else ""
+        raise UsageError(f"{name}: the module returned {kind_of(value)}{where}, expected tensors")
+    return {place: tensor for key, one in parts for place, tensor in _leaves(name, one, (*path, key)).items()}
+
+
+def _output_name(path: Sequence[Key]) -> str:
+    """`y` for a tensor by itself, `y0`, `y1` … in a tuple, its own name in a dict or dataclass."""
+    if all(isinstance(key, int) for key in path):
+        return "y" + "_".join(map(str, path))
+    return ".".join(map(str, path))
+
+
+def _at(value: Any, path: Sequence[Any]) -> Any:
+    for key in path:
+        value = value[key] if isinstance(value, dict | tuple | list) else getattr(value, key)
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for messages."""
+    if value is None:
+        return "None"
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"

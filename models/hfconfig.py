@@ -1,0 +1,189 @@
+"""A transformers model from its `config.json` alone: seeded random weights, drawn inputs, and no download.
+
+For fidelity and speed; such weights have no accuracy. Reading the config needs no transformers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.contract import Array, Artifact
+from shootout.errors import UsageError
+from shootout.models import training
+from shootout.models.base import SEED, Model, OneOf, Parameters, Whole
+from shootout.models.signature import BATCH
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from shootout.models.flat import Called
+
+SUFFIX = ".json"
+TOKENS, IMAGE_SIZE = 128, 224
+"""Length of a text and side of an image where neither the config nor the user says another."""
+LIMITS = ("max_position_embeddings", "n_positions")
+LONGEST = 1 << 20
+SPECIAL = 2
+"""Positions that some models (RoBERTa) keep for padding."""
+STATISTICS_IMAGES = 16
+EXAMPLE_SEED, STATISTICS_SEED = 1, 4
+
+
+def is_meant(name: str) -> bool:
+    """Whether `name` is meant as a config."""
+    return name.endswith(SUFFIX)
+
+
+def model(name: str) -> Model:
+    """The model of the config in the file `name`.
+
+    Raises:
+        UsageError: it can't be read, or is no transformers config.
+    """
+    path = Path(name).expanduser().absolute()
+    config = _read(path)
+
+    def called(parameters: Parameters) -> Called:
+        return _called(path, parameters)
+
+    return Model(
+        name=str(path),
+        description=f"transformers' {config['model_type']} with seeded weights: fidelity only",
+        parameters=_parameters(config),
+        parameter_count=lambda _: 0,
+        inputs=lambda _, __: (),
+        forward=None,
+        module=lambda parameters: _called(path, parameters, settle=False).module,
+        trained=lambda parameters: called(parameters).module,
+        artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
+        called=called,
+        source=lambda: hashlib.sha256(path.read_bytes()).hexdigest(),
+        imports=lambda: frozenset({"transformers"}),
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path.name} is not JSON: {error}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise UsageError(f"{path.name} has no model_type: expected the config.json of a transformers model")
+    return config
+
+
+def _parameters(config: dict[str, Any]) -> dict[str, Whole | OneOf]:
+    found: dict[str, Whole | OneOf] = {"seed": SEED}
+    if "vocab_size" in config:
+        limit = next((int(config[key]) for key in LIMITS if isinstance(config.get(key), int)), LONGEST)
+        default = max(min(TOKENS, limit - SPECIAL), 1)
+        found["sequence_length"] = Whole(default=default, low=1, high=max(limit, 1))
+    elif "image_size" not in config:
+        found["image_size"] = Whole(default=IMAGE_SIZE, low=8, high=4_096)
+    return found
+
+
+def _called(path: Path, parameters: Parameters, *, settle: bool = True) -> Called:
+    """The module with its inputs.
+
+    Args:
+        settle: measure the statistics of its batch normalization; not needed where weights are loaded afterwards.
+    """
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: nothing is downloaded, whatever the config names
+    import transformers
+
+    quiet: Any = transformers.logging
+    quiet.set_verbosity_error()
+    try:
+        return _made(path, parameters, settle)
+    except UsageError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        failed = f"{path.name}: transformers can't make or run this model from its config alone: {said}"
+        raise UsageError(f"{failed}; write a factory that does (docs/your-own-model.md)") from error
+
+
+def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
+    import torch
+    import transformers
+
+    from shootout.models.flat import checked
+
+    config: Any = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    config.use_cache = False  # what a call returns for the next one is no tensor
+    known = getattr(transformers, next(iter(config.architectures or ()), ""), None)
+    auto: Any = transformers.AutoModel
+    with training.seeded(parameters), torch.device("cpu"):
+        module: Any = known(config) if known else auto.from_config(config)
+    module.float().eval()
+    _repair(module, config)
+    batch = int(parameters[BATCH])
+
+    def draw(count: int, seed: int) -> list[dict[str, Array]]:
+        rng = np.random.default_rng([int(parameters["seed"]), seed])
+        return [_inputs(path.name, module.main_input_name, config, parameters, rng, batch) for _ in range(count)]
+
+    if settle:
+        _settle(module, config, parameters, path.name)
+    example = {name: torch.from_numpy(array) for name, array in draw(1, EXAMPLE_SEED)[0].items()}
+    return dataclasses.replace(checked(path.name, module, example), batch=batch, draw=draw)
+
+
+def _inputs(
+    name: str, main: str, config: Any, parameters: Parameters, rng: np.random.Generator, batch: int
+) -> dict[str, Array]:
+    """Random tokens, each row padded after a length of its own, or standard normal pixels."""
+    if main == "input_ids" and "sequence_length" in parameters:
+        length = int(parameters["sequence_length"])
+        lengths = rng.integers((length + 1) // 2, length + 1, (batch, 1))
+        mask = (np.arange(length) < lengths).astype(np.int64)
+        ids = rng.integers(1, config.vocab_size, mask.shape)
+        decoder = {"decoder_input_ids": rng.integers(1, config.vocab_size, mask.shape)}
+        return {"input_ids": ids, "attention_mask": mask, **(decoder if config.is_encoder_decoder else {})}
+    if main != "pixel_values":
+        asked = "expected a model of texts alone (input_ids, vocab_size) or of images alone (pixel_values)"
+        raise UsageError(f"{name}: its main input is {main!r}: {asked}")
+    size = getattr(config, "image_size", None) or parameters["image_size"]
+    sides = tuple(size) if isinstance(size, list | tuple) else (int(size), int(size))
+    return {"pixel_values": rng.standard_normal((batch, int(config.num_channels), *sides), dtype=np.float32)}
+
+
+def _repair(module: nn.Module, config: Any) -> None:
+    """EfficientNet's global pooling has a kernel as wide as its channels, which OpenVINO refuses: as others have it."""
+    from torch import nn
+
+    for parent in module.modules():
+        for name, layer in parent.named_children():
+            if isinstance(layer, nn.AvgPool2d) and layer.kernel_size == getattr(config, "hidden_dim", None):
+                setattr(parent, name, nn.AdaptiveAvgPool2d(1))
+
+
+def _settle(module: nn.Module, config: Any, parameters: Parameters, name: str) -> None:
+    """Batch normalization gets the statistics of drawn images: with 0 and 1 a deep net's output fades to a constant."""
+    import torch
+    from torch import nn
+
+    norms = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    rng = np.random.default_rng([int(parameters["seed"]), STATISTICS_SEED])
+    main: Any = module.main_input_name
+    drawn = _inputs(name, main, config, parameters, rng, STATISTICS_IMAGES)
+    for norm in norms:
+        norm.momentum = 1.0  # the statistics of this one batch
+    with torch.no_grad():
+        module.train()(**{key: torch.from_numpy(array) for key, array in drawn.items()})
+    module.eval()
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum

@@ -1,0 +1,64 @@
+"""One Linear layer: the smallest model whose time is all in one product of a stored matrix.
+
+The weights keep the variance, so that outputs are about as large as inputs in every precision.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shootout.contract import Array, Arrays, TensorSpec
+from shootout.models import training
+from shootout.models.base import SEED, Model, OneOf, Parameters, Whole
+
+if TYPE_CHECKING:
+    from torch import nn
+
+BIAS = {"no": False, "yes": True}
+
+
+def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
+    """One input `x`, (batch, inputs)."""
+    return (TensorSpec(name="x", shape=(batch, int(parameters["inputs"])), dtype="float32"),)
+
+
+def parameter_count(parameters: Parameters) -> int:
+    """One matrix, and one number for each output where there is a bias."""
+    return (int(parameters["inputs"]) + BIAS[str(parameters["bias"])]) * int(parameters["outputs"])
+
+
+def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+    """`y = x W^T`, plus the bias."""
+    y = x["x"] @ weights["weight"].T
+    return {"y": y + weights["bias"] if BIAS[str(parameters["bias"])] else y}
+
+
+def module(parameters: Parameters) -> nn.Module:
+    """The torch module; its weights are torch's own init."""
+    from torch import nn
+
+    wide, narrow = int(parameters["inputs"]), int(parameters["outputs"])
+    return nn.Linear(wide, narrow, bias=BIAS[str(parameters["bias"])]).eval()
+
+
+def trained(parameters: Parameters) -> nn.Module:
+    """Seeded normal weights that keep the variance; the bias is torch's own init."""
+    with training.seeded(parameters):
+        return training.variance_kept(module(parameters))
+
+
+MODEL = Model(
+    name="linear",
+    description="one Linear layer, 1024 inputs and 2048 outputs unless said otherwise",
+    parameters={
+        "inputs": Whole(default=1_024, low=1, high=2**20),
+        "outputs": Whole(default=2_048, low=1, high=2**20),
+        "bias": OneOf(default="no", choices=tuple(BIAS)),
+        "seed": SEED,
+    },
+    parameter_count=parameter_count,
+    inputs=inputs,
+    forward=forward,
+    module=module,
+    trained=trained,
+)

@@ -1,0 +1,60 @@
+"""One hidden layer, as in small control and reinforcement-learning policies: is such a net too small for a GPU?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shootout.contract import Array, Arrays, TensorSpec
+from shootout.models import training
+from shootout.models.base import SEED, Model, Parameters, Whole
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
+    """One input `x`, (batch, inputs)."""
+    return (TensorSpec(name="x", shape=(batch, int(parameters["inputs"])), dtype="float32"),)
+
+
+def parameter_count(parameters: Parameters) -> int:
+    """Weights and biases of both layers."""
+    wide, hidden, narrow = (int(parameters[name]) for name in ("inputs", "hidden", "outputs"))
+    return (wide + 1) * hidden + (hidden + 1) * narrow
+
+
+def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+    """Linear, ReLU, Linear."""
+    hidden = xp.maximum(x["x"] @ weights["0.weight"].T + weights["0.bias"], 0)
+    return {"y": hidden @ weights["2.weight"].T + weights["2.bias"]}
+
+
+def module(parameters: Parameters) -> nn.Module:
+    """The torch module; its weights are torch's own init."""
+    from torch import nn
+
+    wide, hidden, narrow = (int(parameters[name]) for name in ("inputs", "hidden", "outputs"))
+    return nn.Sequential(nn.Linear(wide, hidden), nn.ReLU(), nn.Linear(hidden, narrow)).eval()
+
+
+def trained(parameters: Parameters) -> nn.Module:
+    """Seeded normal weights that keep the variance; biases are torch's own init."""
+    with training.seeded(parameters):
+        return training.variance_kept(module(parameters))
+
+
+MODEL = Model(
+    name="mlp",
+    description="one hidden layer of 100 units with ReLU; 4, 64 or a million inputs",
+    parameters={
+        "inputs": Whole(default=64, low=1, high=2**20),
+        "hidden": Whole(default=100, low=1, high=65_536),
+        "outputs": Whole(default=10, low=1, high=65_536),
+        "seed": SEED,
+    },
+    parameter_count=parameter_count,
+    inputs=inputs,
+    forward=forward,
+    module=module,
+    trained=trained,
+)

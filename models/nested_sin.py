@@ -1,0 +1,63 @@
+"""sin applied again and again to a long vector: bound by memory where each sin is a pass of its own, less where fused.
+
+The published experiment has one vector; here it is a row, so batch 1 is that experiment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shootout.contract import Array, Arrays, TensorSpec
+from shootout.models.base import Model, Parameters, Whole
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
+    """One input `x`, (batch, elements)."""
+    return (TensorSpec(name="x", shape=(batch, int(parameters["elements"])), dtype="float32"),)
+
+
+def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+    """`y = sin(sin(… sin(x)))`, `depth` times."""
+    y = x["x"]
+    for _ in range(int(parameters["depth"])):
+        y = xp.sin(y)
+    return {"y": y}
+
+
+def module(parameters: Parameters) -> nn.Module:
+    """The torch module; it has no weights."""
+    import torch
+    from torch import nn
+
+    depth = int(parameters["depth"])
+
+    class NestedSin(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.depth = depth
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(self.depth):
+                x = torch.sin(x)
+            return x
+
+    return NestedSin().eval()
+
+
+MODEL = Model(
+    name="nested_sin",
+    description="sin applied 4 times to a vector of so many elements: no weights, all memory",
+    parameters={
+        "elements": Whole(default=2**20, low=1, high=2**32),
+        "depth": Whole(default=4, low=1, high=64),
+    },
+    parameter_count=lambda _: 0,
+    inputs=inputs,
+    forward=forward,
+    module=module,
+    trained=module,
+)

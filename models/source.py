@@ -1,0 +1,200 @@
+"""Where a user's own factory is, found without running any of it.
+
+The main process never runs a user's code: it may import torch, be slow, or crash. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import itertools
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from shootout.errors import UsageError
+
+SUFFIX = ".py"
+MOST_FILES = 500
+"""So many .py files of a folder tree are hashed at most: those nearest to its top, in the order of their paths."""
+MOST_ENTRIES = 10_000
+"""So many files and folders below the top are looked at for them: whole levels, as many as hold fewer.
+
+Whole ones, since the files that a run itself writes there must not move the end somewhere in between.
+"""
+MOST_IN_FOLDER = 1_000
+"""A folder below the top with more entries holds data, and no source."""
+FOREIGN = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
+"""Folders whose files aren't the user's own source."""
+_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+(\w+)[\w.]*[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A factory's place.
+
+    Attributes:
+        file: the file that defines it.
+        module: its dotted name, "" for a file on its own.
+        root: the folder that its imports start from.
+        tree: the folder whose source a change in which makes another model.
+    """
+
+    file: Path
+    module: str
+    root: Path
+    tree: Path
+    function: str
+
+    @property
+    def name(self) -> str:
+        """The same place for whoever has the same current folder: an absolute path, or the dotted name."""
+        return f"{self.module or self.file}:{self.function}"
+
+    @property
+    def short(self) -> str:
+        """The name for people."""
+        return f"{self.module or self.file.name}:{self.function}"
+
+    def digest(self) -> str:
+        """Hash of the file and of the .py files in its tree; what is read at run time isn't in it.
+
+        See MOST_FILES and MOST_ENTRIES. Files that can't be read, and those with a dot in front, aren't the user's
+        source.
+
+        Raises:
+            UsageError: the file itself can't be read.
+        """
+        found = (str(path).encode() + b"\0" + text for path, text in self._files())
+        return hashlib.sha256(b"\0".join(found)).hexdigest()
+
+    def imports(self) -> frozenset[str]:
+        """Top-level names that these files import, anywhere in them; none of them is run.
+
+        Raises:
+            UsageError: the file itself can't be read.
+        """
+        found = [match.groups() for _, text in self._files() for match in _IMPORT.finditer(text)]
+        names = [name for one, several in found for name in ([one] if one else several.split(b","))]
+        return frozenset(first.decode() for name in names if (first := re.split(rb"[. \t]", name.strip())[0]))
+
+    def holds(self, path: Path) -> bool:
+        """Whether a file is the user's own: in the tree, and in no environment or cache inside it."""
+        if path == self.file:
+            return True
+        inside = path.relative_to(self.tree).parts if path.is_relative_to(self.tree) else (".",)
+        return not any(map(_is_foreign, inside))
+
+    def _files(self) -> Iterator[tuple[Path, bytes]]:
+        yield self.file, read(self.file)
+        for path in _tree(self.tree):
+            if path != self.file:
+                try:
+                    yield path, read(path)
+                except UsageError:  # another user's, or gone by now
+                    continue
+
+
+def is_meant(model: str) -> bool:
+    """Whether `model` is meant as a user's factory rather than a registered name."""
+    return ":" in model or model.endswith(SUFFIX)
+
+
+def find(model: str) -> Source:
+    """Find `file.py:function` or `package.module:function` (the function may be missing).
+
+    A module may also be in the current folder, as for `python -m`.
+
+    Raises:
+        UsageError: there is no such file or module.
+    """
+    where, _, function = (model, "", "") if model.endswith(SUFFIX) else model.rpartition(":")
+    return _of_file(where, function) if where.endswith(SUFFIX) else _of_module(where, function)
+
+
+def _of_file(text: str, function: str) -> Source:
+    file = Path(text).expanduser().absolute()
+    if not file.is_file():
+        raise UsageError(f"can't find the file {text!r}: looked for {file}")
+    return Source(file=file, module="", root=file.parent, tree=file.parent, function=function)
+
+
+def _of_module(name: str, function: str) -> Source:
+    importlib.invalidate_caches()
+    parts, top, spec = name.split("."), None, None
+    search: list[str] | None = [str(Path.cwd()), *sys.path]
+    for count in range(1, len(parts) + 1):
+        spec = _spec(".".join(parts[:count]), search)
+        if spec is None:
+            where = "the current folder or this environment" if count == 1 else ".".join(parts[: count - 1])
+            raise UsageError(
+                f"no module {'.'.join(parts[:count])!r} in {where}: give module:function or file.py:function"
+            )
+        top, search = top or spec, list(spec.submodule_search_locations or [])
+    if top is None or spec is None or not str(spec.origin).endswith(SUFFIX):
+        raise UsageError(f"{name!r} has no Python source: give module:function or file.py:function")
+    file, package = Path(str(spec.origin)).absolute(), list(top.submodule_search_locations or [])
+    tree = Path(package[0]).absolute() if package else file.parent
+    return Source(file=file, module=name, root=tree.parent if package else tree, tree=tree, function=function)
+
+
+def _spec(name: str, search: list[str] | None) -> ModuleSpec | None:
+    """A module's spec without importing its parents, which `importlib.util.find_spec` would do."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        return None
+    try:
+        return PathFinder.find_spec(name, search) or (None if "." in name else importlib.util.find_spec(name))
+    except ValueError:  # a module that was made without a spec, as __main__ is
+        return None
+
+
+def _is_foreign(name: str) -> bool:
+    return name.startswith(".") or name in FOREIGN
+
+
+def _tree(folder: Path) -> list[Path]:
+    """The .py files, level by level."""
+    found: list[Path] = []
+    below, left = [list(_entries(folder))], MOST_ENTRIES  # an import from the top reads all of its names too
+    while below and left >= 0 and len(found) < MOST_FILES:
+        mine = sorted((one for some in below for one in some if not _is_foreign(one.name)), key=lambda one: one.path)
+        found += [Path(entry) for entry in mine if entry.name.endswith(SUFFIX) and _is_file(entry)]
+        below = []
+        for inner in (Path(entry) for entry in mine if entry.is_dir(follow_symlinks=False)):
+            entries = list(itertools.islice(_entries(inner), MOST_IN_FOLDER + 1))
+            below += [entries] if len(entries) <= MOST_IN_FOLDER else []
+            if (left := left - len(entries)) < 0:
+                break
+    return found[:MOST_FILES]
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()  # no pipe, and no link that leads nowhere
+    except OSError:
+        return False
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:  # another user's, or gone by now
+        return
+
+
+def read(path: Path) -> bytes:
+    """A source file's bytes.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}") from error
