@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from shootout import samples, standing
+from shootout import added, agenda, rates, recorded, standing, throughput, tracing
+from shootout.agenda import Entrant
+from shootout.caps import Caps
 from shootout.contract import Availability, Built, Device
-from shootout.evidence import min_generations
+from shootout.errors import ModelError
+from shootout.interpreters import Interpreter
 from shootout.journal import History, Journal
 from shootout.measure import Deadline, Stopwatch
-from shootout.messages import Scope
 from shootout.noise import NoiseMeter
+from shootout.obstacles import Here
 from shootout.placement import Placement
 from shootout.plan import PlannedGroup
 from shootout.player import LiveStage, LiveWatch
 from shootout.preparation import Preparation
 from shootout.process import on_cpus
 from shootout.progress import Progress
-from shootout.race import Race, block_medians
-from shootout.records import Played, Rounds
+from shootout.records import Confirming
+from shootout.search import Ask, Search
 from shootout.setbacks import Setbacks
-from shootout.stage import Generation, Notes, Performance, Setback
+from shootout.stage import Notes
 from shootout.study import Study
 
 
@@ -39,100 +43,161 @@ class Campaign:
     history: History
     deadline: Deadline
     progress: Progress
-    built: Mapping[str, Mapping[str, Built]] = field(default_factory=dict)
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    here: Here
+    built: dict[str, dict[str, Built]] = field(default_factory=dict)
+    entrants: list[Entrant] = field(default_factory=list)
     setbacks: Setbacks = field(init=False)
+    caps: Caps = field(init=False)
+    search: Search = field(init=False)
 
     def __post_init__(self) -> None:
         self.setbacks = Setbacks(file=self.file, progress=self.progress)
         self.setbacks.recall(self.history.lines)
+        self.caps = Caps(self.study.max_call_s)
+        self.caps.recall(self.history.groups, self.history.lines)
+        self.search = Search(axis=self.history.header.axis)
 
     def prepare(self) -> None:
-        """Export every group's model and build every arm."""
-        self.built = Preparation(
-            groups=self.groups,
+        """Export every group's model and build every arm; groups that an earlier process added are among them."""
+        later = self.history.groups[len(self.history.header.groups) :]
+        self.groups = [*self.groups, *(added.recalled(self.study, one) for one in later)]
+        self.built = self._prepared(self.groups)
+
+    def _prepared(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
+        return Preparation(
+            groups=groups,
             available=self.available,
+            memory_bytes=self.here.memory_bytes,
             placement=self.placement,
             file=self.file,
             history=self.history,
             setbacks=self.setbacks,
             progress=self.progress,
+            interpreters=self.interpreters,
         ).run(self.out / "logs")
 
     def race(self) -> bool:
-        """Race every group, this process off the arms' CPUs; False when time ran out first."""
-        with on_cpus(self.placement.parent):
-            return all(self._race_group(index, group) for index, group in enumerate(self.groups))
-
-    def _race_group(self, index: int, group: PlannedGroup) -> bool:
-        """Play generations until the referee says that the race is over; False when time runs out first."""
-        built = self.built.get(group.record.name, {})
-        known = standing.group_of(self.history, group.record)
-        race = Race(
-            arms={arm.label: arm for arm in group.playing if arm.label in built},
-            rules=known.rules,
-            seed=f"{self.study.seed} {group.record.name}",
-            blocks=known.blocks(Scope.END_TO_END),
-            played=known.next_generation,
-            tried=sum(line.tried for line in known.rounds),
-            voided=sum(len(line.voided) for line in known.rounds),
-        )
-        stage = LiveStage(built=built, placement=self.placement, logs=self.out / "logs")
-        watch = LiveWatch(NoiseMeter(self.placement.arms))
-        last_s = 0.0
-        while players := race.players():
-            if not self.deadline.allows(last_s):
+        """Race all groups, and those that crossovers ask for, in the agenda's order; False when time ran out first."""
+        self._enter(self.groups)
+        while True:
+            with on_cpus(self.placement.parent):  # off the arms' CPUs
+                if not self._play():
+                    return False
+            asks = self.search.asks()
+            if asks and not self.deadline.allows(0.0):
                 return False
-            self.progress.generation(group.record.name, race.played, min_generations(race.rules.comparisons), last_s)
-            with Stopwatch() as stopwatch:
-                generation = race.generation(players, stage, watch, self._notes(group))
-            last_s = stopwatch.seconds
-            self._record(index, group, generation, last_s)
+            if not self._add(asks) and not self._confirm():
+                return True
+
+    def trace(self) -> None:
+        """See, arm by arm, where the time of a call goes."""
+        self.progress.stage("tracing")
+        with on_cpus(self.placement.parent):
+            for text in tracing.trace_all(self.built, self.placement, self.out, self.interpreters):
+                self.progress.say(text)
+
+    def _enter(self, groups: Sequence[PlannedGroup]) -> None:
+        """Let groups into the race, each with what the journal says of it."""
+        places = agenda.places([group.record for group in groups], self.search.axis)
+        entered = [self._entrant(group, place) for group, place in zip(groups, places, strict=True)]
+        self.search.add(one.group.record for one in entered)
+        for one in entered:
+            self._learn(one)
+        self._look(entered)
+
+    def _entrant(self, group: PlannedGroup, place: float) -> Entrant:
+        name, known = group.record.name, standing.group_of(self.history, group.record)
+        built = self.built.get(name, {})
+        arms = [arm for arm in group.playing if arm.label in built and not self.setbacks.has(name, arm)]
+        terms = rates.terms_of(self.study, group.playing, known.played)
+        race = agenda.race_of(known, arms, seed=f"{self.study.seed} {name}", terms=terms)
+        last_s = known.rounds[-1].wall_s if known.rounds else 0.0
+        one = Entrant(index=len(self.entrants), place=place, group=group, race=race, known=known, last_s=last_s)
+        self.entrants.append(one)
+        return one
+
+    def _play(self) -> bool:
+        """Generation by generation, until nobody has to play any more; False when none of them ends in time."""
+        watch = LiveWatch(NoiseMeter(self.placement.arms))
+        while waiting := [one for one in self.entrants if one.players]:
+            chosen = agenda.first(waiting, self.deadline.allows)
+            if chosen is None:
+                return False
+            if not chosen.race.played:
+                self._leave_out(chosen)
+            if chosen.players:
+                self._generation(chosen, watch, agenda.left_s(waiting))
+            self._learn(chosen)
+            self._look([chosen])
         return True
 
-    def _notes(self, group: PlannedGroup) -> Notes:
-        return Notes(say=self.progress.detail, setback=lambda found: self._setback(group, found))
-
-    def _setback(self, group: PlannedGroup, found: Setback) -> None:
-        if found.fix is not None:
-            self.setbacks.skip(group.record.name, found.arm, found.reason, found.fix)
-        else:
-            self.setbacks.fail(group.record.name, found.arm, found.during, found.reason)
-
-    def _record(self, index: int, group: PlannedGroup, generation: Generation, wall_s: float) -> None:
-        """The generation's raw samples, then its lines, in one write that its `rounds` line closes."""
-        name = f"samples/g{index}-{generation.index:03}.parquet"
-        kept = [(p.arm.label, p.turns) for p in generation.performances]
-        samples.write(self.out, name, kept)
-        rounds = Rounds(
-            group=group.record.name,
-            generation=generation.index,
-            tried=generation.rounds,
-            voided=tuple(generation.voids),
-            wall_s=wall_s,
+    def _generation(self, one: Entrant, watch: LiveWatch, left_s: float) -> None:
+        name = one.group.record.name
+        stage = LiveStage(
+            built=self.built.get(name, {}),
+            placement=self.placement,
+            logs=self.out / "logs",
+            interpreters=self.interpreters,
+            max_call_s=self.study.max_call_s,
         )
-        lines = [_played(group, generation.index, p, name) for p in generation.performances]
-        self.file.append(*lines, rounds)
+        notes = Notes(say=self.progress.detail, setback=partial(self.setbacks.heard, name))
+        self.progress.generation(name, one.race.played, one.fewest, left_s)
+        with Stopwatch() as stopwatch:
+            generation = one.race.generation(one.players, stage, watch, notes)
+        one.last_s = stopwatch.seconds
+        lines = recorded.record(self.out, self.file, one, generation)
+        for performance, line in zip(generation.performances, lines, strict=True):
+            self.caps.note(performance.arm, line)
 
+    def _learn(self, one: Entrant) -> None:
+        """Tell the search for crossovers what a group has shown."""
+        one.known.setbacks.update(self.setbacks.of_group(one.group.record.name))
+        self.search.learn(one.known)
 
-def _played(group: PlannedGroup, index: int, found: Performance, name: str) -> Played:
-    return Played(
-        group=group.record.name,
-        arm=found.arm.label,
-        generation=index,
-        load_s=found.loaded.load_s,
-        first_call_s=found.loaded.first_call_s,
-        warm_up_calls=found.warm_up.calls,
-        steady_from=found.warm_up.steady_from,
-        executed=found.verified.executed,
-        fidelity=found.verified.fidelity,
-        per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()},
-        block_median_ns=block_medians(found),
-        canary_reference_ns=found.canary_ns,
-        canary_ns=tuple(turn.canary_ns for turn in found.turns),
-        rss_before_bytes=found.loaded.rss_before_bytes,
-        rss_after_bytes=found.loaded.rss_after_bytes,
-        peak_rss_bytes=found.peak_rss_bytes,
-        samples=name,
-        cpus=found.loaded.cpus,
-        os_threads=found.loaded.os_threads,
-    )
+    def _look(self, changed: Sequence[Entrant]) -> None:
+        """Who plays next in the groups that changed, and in those of which a crossover needs other things now."""
+        pressing = self.search.pressing()
+        for one in self.entrants:
+            wanted = pressing.get(one.group.record.name, {})
+            if one in changed or wanted != one.pressing:
+                one.look(wanted)
+
+    def _add(self, asks: Sequence[Ask]) -> bool:
+        """Take in the groups that crossovers ask for; False when there is none."""
+        found = added.planned(self.study, self.here, asks, {group.record.name for group in self.groups})
+        for group, line in found:
+            self.file.append(line)
+            self.progress.say(f"{group.record.name}: added to narrow a crossover down")
+            try:
+                self.built |= self._prepared([group])
+            except ModelError as error:
+                for arm in group.playing:
+                    self.setbacks.fail(group.record.name, arm, "export", str(error))
+        groups = [group for group, _ in found]
+        self.groups = [*self.groups, *groups]
+        self._enter(groups)
+        return bool(groups)
+
+    def _confirm(self) -> bool:
+        """Let in the groups that measure anew what others selected; False when there is none left."""
+        names = {group.record.name for group in self.groups}
+        found = [
+            replace(one.group, record=record, skips={})
+            for one in self.entrants
+            if (record := throughput.confirmation(one.group.record, one.race.sound)) and record.name not in names
+        ]
+        for group in found:
+            self.file.append(Confirming(group=group.record))
+            self.built |= self._prepared([group])
+        self.groups = [*self.groups, *found]
+        self._enter(found)
+        return bool(found)
+
+    def _leave_out(self, one: Entrant) -> None:
+        """Skip what would take too long, by what smaller cells took."""
+        for arm in one.players:
+            if why := self.caps.setback(arm):
+                self.setbacks.skip(one.group.record.name, arm, why.reason, why.fix)
+                one.race.out.add(arm.label)
+        one.look(one.pressing)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from shootout.errors import ShootoutError, UsageError
-from shootout.records import LINE, SCHEMA, Ended, Header, Line, Played, Rounds
+from shootout.records import LINE, SCHEMA, Added, Confirming, Ended, GroupRecord, Header, Line, Played, Rounds
 
 NAME = "journal.jsonl"
 _BEGINNING = b'{"kind":"header"'
@@ -34,6 +35,21 @@ class History:
     lines: tuple[Line, ...]
     damaged: tuple[str, ...]
     sound_bytes: int
+    _by_group: dict[str, list[Line]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for line in self.lines:
+            if isinstance(name := getattr(line, "group", None), str):
+                self._by_group.setdefault(name, []).append(line)
+
+    def of_group(self, name: str) -> Sequence[Line]:
+        """The lines of one group, in order, without a search: a grid has thousands."""
+        return self._by_group.get(name, ())
+
+    @property
+    def groups(self) -> tuple[GroupRecord, ...]:
+        """The groups planned at the start, then those that were added on the way, in the order of the journal."""
+        return (*self.header.groups, *(line.group for line in self.lines if isinstance(line, Added | Confirming)))
 
     @property
     def complete(self) -> bool:

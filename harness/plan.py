@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout import schemes
+from shootout import pairs, schemes, throughput
 from shootout.cells import Point, describe, group_name, names_of, points, request, targets_of
 from shootout.contract import INTEGERS, Arm, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import Request
-from shootout.obstacles import Here, Skipped, obstacles
+from shootout.obstacles import Here, Skipped, needed_bytes, obstacles
 from shootout.records import GroupRecord
 from shootout.study import Study
 from shootout.target import own_words, parse_targets
@@ -21,15 +21,22 @@ from shootout.target import own_words, parse_targets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedGroup:
-    """Arms that race each other; those in `skips` (by label) are not run. `request` is the model as it is."""
+    """Arms that race each other.
+
+    Attributes:
+        request: the model as it is.
+        skips: why an arm isn't run, by label.
+        needs_bytes: memory at its peak, of what can run or be built here.
+    """
 
     record: GroupRecord
     request: Request
     skips: Mapping[str, Skipped]
+    needs_bytes: int = 0
 
     def request_of(self, arm: Arm) -> Request:
         """What this arm computes: the model as it is, or the variant that its scheme names."""
-        return replace(self.request, variant=scheme_of(arm.target).variant)
+        return replace(self.request, variant=scheme_of(arm.target).variant, batch=arm.batch)
 
     @property
     def playing(self) -> list[Arm]:
@@ -49,11 +56,28 @@ def plan(study: Study, here: Here) -> list[PlannedGroup]:
         UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
     """
     targets = targets_of(study)
-    groups = [_group(study, _arms(study, targets, point, here.threads), point, here) for point in points(study)]
+    groups = [
+        _group(study, _arms(study, family, point, here.count(point.threads)), point, here, apart)
+        for point in points(study)
+        for apart, family in _families(study, targets)
+    ]
     for name, count in Counter(group.record.name for group in groups).items():
         if count > 1:
-            raise UsageError(f"{name!r} is asked for {count} times: name each batch and parameter value once")
+            raise UsageError(f"{name!r} is asked for {count} times: give each model file a name of its own")
     return groups
+
+
+def _families(study: Study, targets: Sequence[Target]) -> list[tuple[str, Sequence[Target]]]:
+    """Who races whom, with what is added to the group's name: all targets; under `pythons` each with its twins alone.
+
+    An upgrade is a question of its own for each target. A study that names `@python`, a baseline or a crossover has
+    its own question.
+    """
+    has_question = study.baseline or study.crossover or any("@" in text for text in (*study.targets, *study.backend))
+    own = [target for target in dict.fromkeys(targets) if not target.python]
+    if not study.pythons or has_question or len(own) < 2:
+        return [("", targets)]
+    return [(f", {one}", [twin for twin in targets if replace(twin, python="") == one]) for one in own]
 
 
 def scheme_of(target: Target) -> schemes.Scheme:
@@ -95,12 +119,12 @@ def _arms(study: Study, targets: Sequence[Target], point: Point, threads: int) -
                 quantizer=_quantizer(target),
             )
         )
-    return arms
+    return [one for arm in arms for one in throughput.spread(study, arm)]
 
 
-def _group(study: Study, arms: list[Arm], point: Point, here: Here) -> PlannedGroup:
+def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
     """The arms with their baseline first and its sentinel last, and why some of them can't be asked."""
-    skips = obstacles(arms, here)
+    skips = throughput.crowded(arms, here.count(point.threads)) | obstacles(arms, here)
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _baseline(study, arms, runnable, skips)
     ordered = arms
@@ -108,15 +132,20 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here) -> PlannedGr
         ordered = [baseline, *(arm for arm in arms if arm is not baseline), replace(baseline, ordinal=1, sentinel=True)]
     measured_too = [arm for arm in runnable if arm is not baseline] if study.against_own_fp32 else []
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
-    others = sum(label != (baseline and baseline.label) for label in references.values())
+    wanted = pairs.asked(study, arms, runnable)
+    labels = [arm.label for arm in runnable]
     record = GroupRecord(
-        name=group_name(point),
+        name=group_name(point) + apart,
         baseline=baseline.label if baseline else None,
-        comparisons=max(len(runnable) - 1, 0) + others,
+        comparisons=pairs.comparisons(baseline.label if baseline else None, labels, references, wanted),
         arms=tuple(ordered),
         references=references,
+        pairs=wanted,
     )
-    return PlannedGroup(record=record, request=request(study, point), skips=skips)
+    record = throughput.selecting(record, runnable)
+    made = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
+    needs = needed_bytes(made, here)
+    return PlannedGroup(record=record, request=request(study, point), skips=skips, needs_bytes=needs)
 
 
 def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, Skipped]) -> Arm | None:
@@ -126,10 +155,13 @@ def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping
     labels = {arm.label: arm for arm in arms}
     wanted = study.baseline
     if wanted not in labels:
-        named = parse_targets(wanted, describe) if "#" not in wanted else []
-        wanted = str(named[0]) if named else wanted
+        named = parse_targets(wanted, describe, study.pythons) if "#" not in wanted else []
+        either = [*runnable, *arms]  # of its settings, one that can run
+        wanted = next((arm.label for arm in either if named and arm.target == named[0]), wanted)
     if wanted not in labels:
         raise unknown("baseline", study.baseline, labels)
+    if wanted in skips and not runnable:
+        return None  # too big, or too many threads: a grid goes on with its other cells
     if wanted in skips:
         raise UsageError(f"the baseline {wanted!r} can't run here: {skips[wanted].reason}; {skips[wanted].fix}")
     return labels[wanted]
@@ -138,7 +170,7 @@ def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """A hash of what is measured (`files`: hashes of the user's own); a run folder only goes on with the same one."""
     content = {
-        "study": study.model_dump(mode="json", exclude={"description"}),
+        "study": study.model_dump(mode="json", exclude={"description", "ceilings"}),
         "arms": [[arm.label for arm in group.playing] for group in groups],
         "files": files,
     }

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shootout import referee
+from shootout import referee, serving
 from shootout.conductor import play
 from shootout.constants import MAX_VOID_SHARE
-from shootout.contract import Arm, Array
+from shootout.contract import Arm, Array, Scenario
 from shootout.messages import Scope
 from shootout.stage import Generation, Notes, Performance, Setback, Stage, Watch
 
@@ -26,6 +27,7 @@ class Race:
         played: generations so far, those without a valid round among them.
         tried: rounds so far, `voided` ones among them.
         out: labels that failed or turned out impossible.
+        terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
     """
 
     arms: Mapping[str, Arm]
@@ -36,13 +38,34 @@ class Race:
     tried: int = 0
     voided: int = 0
     out: set[str] = field(default_factory=set)
+    terms: serving.Terms | None = None
 
-    def players(self) -> list[Arm]:
-        """Who plays the next generation; nobody when the race is over."""
-        alive = [label for label in self.arms if label not in self.out]
-        disturbed = self.voided > MAX_VOID_SHARE * self.tried
-        labels = referee.next_players(alive, self.blocks, self.rules, self.played, disturbed=disturbed)
+    def players(self, pressing: Collection[tuple[str, str]] = ()) -> list[Arm]:
+        """Who plays the next generation; nobody when the race is over. `pressing`: see `referee.next_players`."""
+        labels = referee.next_players(
+            self._alive, self.blocks, self.rules, self.played, disturbed=self._disturbed, pressing=pressing
+        )
         return [self.arms[label] for label in labels]
+
+    @property
+    def nearest(self) -> float:
+        """Generations until the first of the verdicts that the group still owes by itself; inf where nobody knows."""
+        rivals = [label for label in self._alive if label not in (self.rules.baseline, self.rules.sentinel)]
+        owed = referee.undecided(rivals, self.blocks, self.rules, disturbed=self._disturbed)
+        return min(owed.values(), default=math.inf)
+
+    @property
+    def sound(self) -> dict[str, dict[int, Array]]:
+        """The blocks of the arms that have not failed."""
+        return {label: self.blocks[label] for label in self._alive if label in self.blocks}
+
+    @property
+    def _alive(self) -> list[str]:
+        return [label for label in self.arms if label not in self.out]
+
+    @property
+    def _disturbed(self) -> bool:
+        return self.voided > MAX_VOID_SHARE * self.tried
 
     def generation(self, players: list[Arm], stage: Stage, watch: Watch, notes: Notes) -> Generation:
         """Play the next generation and take what it showed into account."""
@@ -52,7 +75,10 @@ class Race:
             notes.setback(found)
 
         rng = random.Random(f"{self.seed} {self.played}")
-        found = play(self.played, players, stage, watch, rng, Notes(say=notes.say, setback=setback))
+        told = Notes(say=notes.say, setback=setback)
+        found = play(self.played, players, stage, watch, rng, told, self.terms, self.rules.baseline)
+        if self.terms and found.desk:
+            self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
         for performance in found.performances:
             medians = block_medians(performance)[Scope.END_TO_END]
             if medians:
@@ -64,7 +90,9 @@ class Race:
 
 
 def block_medians(performance: Performance) -> dict[str, tuple[float, ...]]:
-    """By scope, the median (ns) of each valid round's block."""
+    """By scope, the median (ns) of each valid round's block; of an arm that serves, what its turns come to."""
+    if performance.arm.scenario is Scenario.SERVE:
+        return {Scope.END_TO_END: serving.outcome_ns(performance.turns), Scope.COMPUTE: ()}
     return {
         scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in performance.turns) for scope in Scope
     }

@@ -8,8 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from shootout.contract import Arm, Executed
 from shootout.fidelity import Fidelity
+from shootout.work import Work
 
 SCHEMA = 1
+CONFIRMED = ", confirmed"
+"""What the name of a group that measures settings anew has more than that of the one that selected them."""
 
 
 class Record(BaseModel):
@@ -23,11 +26,15 @@ class GroupRecord(Record):
 
     Attributes:
         baseline: the label of the arm that ratios refer to; None where no arm can run.
-        comparisons: how many verdicts are asked for: each arm's against the baseline, and against its reference where
-            that is another arm.
+        comparisons: how many verdicts are asked for: each arm's against the baseline, against its reference where
+            that is another arm, and those of `pairs`; each counts once.
         arms: the baseline first, its sentinel last; arms that are skipped are among them.
         references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
             measured against it.
+        pairs: of labels, for crossovers; named pairs are among them even where an arm can't run.
+        selects_for: the arms are settings of which each target's best is to be found, and measured anew in a group with
+            this baseline; null in a group of which verdicts are asked.
+        narrows: it was added for the verdicts of `pairs` alone; none is owed on the others.
     """
 
     name: str
@@ -35,10 +42,17 @@ class GroupRecord(Record):
     comparisons: int
     arms: tuple[Arm, ...]
     references: dict[str, str] = {}
+    pairs: tuple[tuple[str, str], ...] = ()
+    selects_for: str | None = None
+    narrows: bool = False
 
 
 class Header(Record):
-    """The first line: what is to be measured, where, and with which seed."""
+    """The first line: what is to be measured, where, and with which seed; `axis` is that of the crossovers, if any.
+
+    Attributes:
+        given: options that no arm tells, the user's files and interpreters (see `shootout.rerun`).
+    """
 
     kind: Literal["header"] = "header"
     schema_version: int = SCHEMA
@@ -51,6 +65,29 @@ class Header(Record):
     named: tuple[str, ...]
     groups: tuple[GroupRecord, ...]
     environment: dict[str, Any]
+    axis: str | None = None
+    given: tuple[str, ...] = ()
+
+
+class Added(Record):
+    """A group that was added during the run, to narrow crossovers down.
+
+    Attributes:
+        size: its place on the run's axis.
+        asked: `scope a b` for each pair whose crossover it is to narrow.
+    """
+
+    kind: Literal["added"] = "added"
+    group: GroupRecord
+    size: int
+    asked: tuple[str, ...]
+
+
+class Confirming(Record):
+    """A group that was added when another one had selected settings, to measure them anew."""
+
+    kind: Literal["confirming"] = "confirming"
+    group: GroupRecord
 
 
 class Prepared(Record):
@@ -60,6 +97,7 @@ class Prepared(Record):
         artifact_bytes: of an arm that can't run here, what was built for it; a measured arm's session tells its own.
         built_nodes_by_precision: of such an arm, the compute nodes of what was built.
         notes: what a search chose, one line each.
+        work: what one call of the model takes.
     """
 
     kind: Literal["prepared"] = "prepared"
@@ -72,6 +110,32 @@ class Prepared(Record):
     artifact_bytes: int | None = None
     built_nodes_by_precision: dict[str, int] | None = None
     notes: tuple[str, ...] = ()
+    work: Work | None = None
+
+
+class Step(Record):
+    """One rate that an arm was offered; `bound_ns` is p99's 99 % upper bound, null where it was given up early."""
+
+    rate_per_s: float
+    requests: int
+    bound_ns: float | None
+    held: bool
+
+
+class Served(Record):
+    """What an arm did under requests that arrived by themselves.
+
+    Attributes:
+        given_per_s: the rate that was given; null where the highest that holds the limit was searched.
+        unloaded_ns: the median of its calls without load.
+        start_late_ns: how much later than it arrived the harness began a request that found a free instance.
+    """
+
+    given_per_s: float | None = None
+    limit_ns: float
+    unloaded_ns: float
+    start_late_ns: float
+    steps: tuple[Step, ...]
 
 
 class Played(Record):
@@ -103,6 +167,7 @@ class Played(Record):
     samples: str
     cpus: tuple[int, ...] = ()
     os_threads: int = 0
+    served: Served | None = None
 
 
 class Rounds(Record):
@@ -146,7 +211,7 @@ class Ended(Record):
 
 
 Line = Annotated[
-    Header | Prepared | Played | Rounds | Skip | Failure | Ended,
+    Header | Added | Confirming | Prepared | Played | Rounds | Skip | Failure | Ended,
     Field(discriminator="kind"),
 ]
 LINE: TypeAdapter[Line] = TypeAdapter(Line)

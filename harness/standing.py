@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,10 +31,18 @@ class Group:
 
     def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
         """Block medians in ns by label and generation; generations without a valid round are left out."""
-        return {
-            label: {p.generation: np.array(p.block_median_ns[scope]) for p in lines if p.block_median_ns[scope]}
-            for label, lines in self.played.items()
-        }
+        return {label: self.blocks_of(scope, label) for label in self.played}
+
+    def blocks_of(self, scope: Scope, label: str) -> dict[int, Array]:
+        """Likewise of one arm, by generation."""
+        lines = self.played.get(label, ())
+        return {p.generation: np.array(p.block_median_ns[scope]) for p in lines if p.block_median_ns[scope]}
+
+    def add(self, played: Sequence[Played], rounds: Rounds) -> None:
+        """Take in one more generation."""
+        for line in played:
+            self.played.setdefault(line.arm, []).append(line)
+        self.rounds.append(rounds)
 
     @property
     def next_generation(self) -> int:
@@ -51,7 +60,7 @@ class Group:
 
 def group_of(history: History, record: GroupRecord) -> Group:
     """All that the journal says of one group."""
-    mine = [line for line in history.lines if getattr(line, "group", None) == record.name]
+    mine = history.of_group(record.name)
     played: dict[str, list[Played]] = defaultdict(list)
     for line in mine:
         if isinstance(line, Played):
@@ -75,35 +84,44 @@ def rules_of(record: GroupRecord, header: Header) -> referee.Rules:
         max_generations=header.max_generations,
         bias_floor=header.bias_floor,
         references=record.references,
+        pairs=frozenset(record.pairs),
+        selects=record.selects_for is not None,
+        narrows=record.narrows,
     )
 
 
 def sentinel(group: Group) -> Sentinel:
     """Whether the hidden copy of the baseline came out like the baseline."""
     found = compare(group, Scope.END_TO_END, group.rules.sentinel)
+    return Sentinel(ratio=ratio_of(found, None) if found else None, holds=_holds(group, found))
+
+
+def _holds(group: Group, found: Comparison | None) -> bool:
     if found is None:
-        return Sentinel(ratio=None, holds=not group.played.get(group.rules.baseline or ""))
-    differs = found.verdict in (Verdict.FASTER, Verdict.SLOWER)
-    return Sentinel(ratio=ratio_of(found, None), holds=not differs)
+        return not group.played.get(group.rules.baseline or "")
+    return found.verdict not in (Verdict.FASTER, Verdict.SLOWER)
 
 
 def compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
     """An arm against the baseline, or None where there is nothing to compare."""
-    return _against(group, scope, label, group.rules.baseline)
+    return against(group, scope, label, group.rules.baseline)
 
 
 def compare_own(group: Group, scope: Scope, label: str) -> Comparison | None:
     """An arm against the plain FP32 arm of its own backend, or None where there is none."""
-    return _against(group, scope, label, group.record.references.get(label))
+    return against(group, scope, label, group.record.references.get(label))
 
 
-def _against(group: Group, scope: Scope, label: str | None, other: str | None) -> Comparison | None:
-    blocks = group.blocks(scope)
+def against(
+    group: Group, scope: Scope, label: str | None, other: str | None, *, estimate: bool = True
+) -> Comparison | None:
+    """An arm against another, or None where they have no generation in common; `estimate`: see `verdicts.compare`."""
     if label is None or other is None or label == other:
         return None
-    if not set(blocks.get(label, {})) & set(blocks.get(other, {})):
+    blocks = {name: group.blocks_of(scope, name) for name in (label, other)}
+    if not set(blocks[label]) & set(blocks[other]):
         return None
-    return referee.comparison(blocks, label, other, group.rules)
+    return referee.comparison(blocks, label, other, group.rules, estimate=estimate)
 
 
 def ratio_of(found: Comparison, withheld: str | None) -> Ratio:
@@ -124,7 +142,10 @@ def withheld(group: Group, label: str, other: str | None) -> str | None:
     crashed = group.setbacks.get(group.rules.sentinel or "")
     if crashed:
         return f"the sentinel (a copy of the baseline) failed: {crashed.reason}"
-    if not sentinel(group).holds:
+    if group.rules.sentinel and group.rules.baseline in group.setbacks:
+        return "the baseline failed, so no copy of it vouches for this group"
+    copy = against(group, Scope.END_TO_END, group.rules.sentinel, group.rules.baseline, estimate=False)
+    if not _holds(group, copy):
         return "the sentinel (a copy of the baseline) came out different from the baseline"
     if group.void_share > MAX_VOID_SHARE:
         return f"{group.void_share:.0%} of the rounds were disturbed from outside"

@@ -34,7 +34,7 @@ def groups(
     }
     available = {**available, ("tensorrt", Device.CUDA): BUILDS}
     sizes = dict.fromkeys(asked.model, file_bytes)
-    return plan(asked, Here(available=available, threads=3, memory_bytes=memory, file_bytes=sizes))
+    return plan(asked, Here(available=available, threads=3, cpus=4, memory_bytes=memory, file_bytes=sizes))
 
 
 def group(*targets: str, missing: tuple[str, ...] = (), memory: int = 10**12, **fields: Any) -> PlannedGroup:
@@ -92,6 +92,20 @@ def test_a_baseline_that_cannot_be_is_refused(baseline: str, says: str):
         group(*ALL, missing=("torch-eager",), baseline=baseline)
 
 
+def test_of_a_baselines_settings_one_is_taken_that_can_run():
+    found = group("numpy", "onnxruntime", scenario=("serve",), instances=(4, 1), baseline="numpy")
+    assert found.record.baseline == "numpy:cpu:fp32{instances=1}", "4 instances don't fit on 3 threads"
+
+
+def test_instances_need_a_cpu_for_each_of_their_threads():
+    found = group("numpy", scenario=("serve",), threads=(8,), instances=(4, 1))
+    says = "needs 8 CPUs, one for each thread; this process may use 4"
+    assert {label: why.reason for label, why in found.skips.items()} == {
+        "numpy:cpu:fp32{instances=4}": says,
+        "numpy:cpu:fp32{instances=1}": says,
+    }
+
+
 def test_only_verdicts_that_are_asked_for_are_counted():
     assert group(*ALL).record.comparisons == 2
     assert group(*ALL, missing=("numpy",)).record.comparisons == 1
@@ -126,9 +140,35 @@ def test_every_combination_is_a_group_with_a_name_of_its_own():
     assert all(arm.parameters["activation"] for one in found for arm in one.record.arms), "defaults are filled in"
 
 
+def test_each_thread_count_is_a_group_whose_arms_have_so_many():
+    found = groups(study(threads=(1, "all", 2), batch=(1, 8)))
+    assert [one.record.name for one in found[:3]] == [
+        "residual_mlp, batch 1, threads 1",
+        "residual_mlp, batch 1, threads all",
+        "residual_mlp, batch 1, threads 2",
+    ]
+    assert [{arm.threads for arm in one.record.arms} for one in found] == [{1}, {4}, {2}] * 2
+    (only,) = groups(study(threads=2))
+    assert {arm.threads for arm in only.record.arms} == {2}
+
+
+def test_more_threads_than_cpus_are_skipped_and_the_other_counts_race():
+    few, many = groups(study(threads=(2, 64), baseline="numpy"))
+    assert not few.skips
+    assert (many.playing, many.record.baseline) == ([], None)
+    assert set(many.skips) == {f"{name}:cpu:fp32" for name in ALL}
+    assert many.skips["numpy:cpu:fp32"].reason == "needs 64 CPUs, one for each thread; this process may use 4"
+
+
+def test_one_cell_that_is_too_big_does_not_cost_a_grid_its_named_baseline():
+    small, big = groups(study(parameters={"d_model": (8, 65536)}, baseline="numpy"), memory=10**9)
+    assert (small.record.baseline, big.record.baseline, big.playing) == ("numpy:cpu:fp32", None, [])
+    assert 0 < small.needs_bytes < 10**9
+
+
 @pytest.mark.parametrize("fields", [{"batch": (1, 1)}, {"parameters": {"d_model": (64, 64)}}])
 def test_the_same_group_twice_is_refused(fields: dict[str, Any]):
-    with pytest.raises(UsageError, match="is asked for 2 times: name each batch and parameter value once"):
+    with pytest.raises(UsageError, match="is asked for 2 times: name each value once"):
         groups(study(**fields))
 
 
@@ -163,7 +203,9 @@ def test_axes_of_a_file_are_whole_numbers(tmp_path: Path):
     (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx"), parameters={"seq": (16,)}))
     assert (found.request.sets, found.request.parameters) == ({"seq": 16}, {})
     for wrong in (1.5, True, "x"):
-        with pytest.raises(UsageError, match=f"the size of axis 'seq' must be a whole number, got {wrong!r}"):
+        with pytest.raises(
+            UsageError, match=f"the size of axis 'seq' must be a whole number from 1 to 1048576, got {wrong!r}"
+        ):
             groups(study("numpy", model=str(tmp_path / "m.onnx"), parameters={"seq": (wrong,)}))
 
 
@@ -223,6 +265,21 @@ def test_what_does_not_fit_in_memory_is_not_built_either():
     found = group("numpy", "tensorrt", memory=10)
     assert found.building == []
     assert "GiB of memory" in found.skips["tensorrt:cuda:fp16"].reason
+
+
+@pytest.mark.parametrize("model", ["matmul", "nested_sin"])
+def test_what_has_no_weights_is_not_trained_and_says_so(model: str):
+    small = {"n": (8,)} if model == "matmul" else {"elements": (8,)}
+    latency, step = groups(study("torch-eager", model=model, parameters=small, scenario=("latency", "train-step")))
+    assert not latency.skips
+    assert step.skips["torch-eager:cpu:fp32"].reason == f"{model} has no weights to train"
+
+
+def test_a_users_own_model_is_not_trained_and_says_so(tmp_path: Path):
+    (tmp_path / "mine.py").write_text("def make():\n    ...\n")
+    own = (f"{tmp_path / 'mine.py'}:make", str(tmp_path / "m.onnx"))
+    for found in groups(study("torch-eager", model=own, scenario="train-step")):
+        assert found.skips["torch-eager:cpu:fp32"].reason == "a model of your own has no training step"
 
 
 def named(asked: Study, files: tuple[str, ...] = (), missing: tuple[str, ...] = ()) -> str:

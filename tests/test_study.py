@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout import study
+from shootout import axes, study
 from shootout.commands import Asked, seconds
 from shootout.errors import UsageError
 
@@ -19,6 +19,7 @@ def file(folder: Path, text: str, name: str = "mine.toml") -> str:
 
 
 GOOD = 'model = "identity"\ntargets = ["spin"]\n'
+TOY = 'model = "residual_mlp"\ntargets = ["spin"]\n'
 
 
 def test_every_study_that_ships_can_be_read():
@@ -29,13 +30,22 @@ def test_every_study_that_ships_can_be_read():
         "efficientnet-quantization",
         "bert-quantization",
         "calibration-sweep",
+        "batch-sweep",
+        "width-sweep",
+        "depth-sweep",
+        "fixed-parameters",
+        "linear-precision",
+        "matmul-transfers",
+        "nested-sin",
+        "frontier",
+        "small-networks",
     }
     assert all(study.names().values()), "each says what it is for"
 
 
 def test_a_file_is_a_study_named_after_it(tmp_path: Path):
     found = study.load(file(tmp_path, GOOD + "batch = [1, 8]\nthreads = 2\n"))
-    assert (found.name, found.model, found.batch, found.threads) == ("mine", ("identity",), (1, 8), 2)
+    assert (found.name, found.model, found.batch, found.threads) == ("mine", ("identity",), (1, 8), (2,))
 
 
 @pytest.mark.parametrize(
@@ -43,12 +53,28 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
     [
         ('model = "identity\n', r"mine\.toml is not valid TOML: .*line 1"),
         (GOOD + "batch = [1\n", r"mine\.toml is not valid TOML: "),
-        (GOOD + "bacth = [1]\n", r"unknown key 'bacth': did you mean 'batch'\?"),
-        ('model = "identity"\n', r"mine\.toml: targets is .*: Field required"),
-        ('model = "identity"\ntargets = []\n', r"targets is \[\]: .*at least 1 item"),
+        (GOOD + "bacth = [1]\n", r"mine\.toml, line 3: unknown key 'bacth': did you mean 'batch'\?"),
+        ('model = "identity"\ntagets = ["spin"]\n', r"mine\.toml, line 2: unknown key 'tagets': .* 'targets'\?"),
+        ('model = "identity"\n', r"mine\.toml: name what to race, by targets .* or by backend: neither is given"),
+        (GOOD + 'backend = ["spin"]\n', r"mine\.toml, line 3: name what to race, .*: both are given"),
+        ('model = "identity"\ntargets = []\n', r"line 2: targets is \[\]: .*at least 1 item"),
         (GOOD + "batch = []\n", r"batch is \[\]: .*at least 1 item"),
-        (GOOD + "batch = [0]\n", "batch must be from 1 to 1048576, got 0"),
-        (GOOD + "batch = [1.5]\n", r"batch\.0 is 1\.5: .*valid integer"),
+        (GOOD + "batch = [0]\n", "line 3: batch must be from 1 to 1048576, got 0"),
+        (GOOD + "batch = [\n 1,\n 1.5\n]\n", r"line 5: batch\.1 is 1\.5: .*valid integer"),
+        (GOOD + "batch = [\n 1,\n 2,\n 1,\n]\n", r"line 6: batch 1 is asked for 2 times"),
+        (GOOD + 'batch = "8..1 x2"\n', r"line 3: batch is '8\.\.1 x2': range '8\.\.1 x2' must go up"),
+        (GOOD + 'precision = "fp33"\n', r"line 3: unknown precision 'fp33': did you mean 'fp32'\?"),
+        (GOOD + "max_call_s = -1\n", "line 3: max_call_s is -1: .*greater than or equal to 0"),
+        ('model = "identiti"\ntargets = ["spin"]\n', r"line 1: unknown model 'identiti'"),
+        ('model = "digits"\ntargets = [\n"spin",\n"numpi"]\n', r"line 4: unknown backend 'numpi': .* 'numpy'\?"),
+        ('model = "digits"\nbackend = [\n"numpi"]\n', r"line 3: unknown backend 'numpi': .* 'numpy'\?"),
+        ('model = "digits"\ntargets = ["spin"]\n[parameters]\nhiden = 1\n', r"line 4: unknown .*'hiden': .*'hidden'"),
+        ('model = "digits"\ntargets = ["spin"]\n[parameters]\nhidden = [8, 0]\n', "line 4: hidden must be .*, got 0"),
+        (GOOD + '[crossover]\naxs = "batch"\n', r"line 4: unknown key of \[crossover\] 'axs': did you mean 'axis'\?"),
+        (GOOD + '[crossover]\naxis = "batch"\npair = []\n', r"line 5: unknown key .* 'pair': did you mean 'pairs'\?"),
+        (GOOD + "[crossover]\n", r"crossover\.axis is \{\}: Field required"),
+        (GOOD + "crossover = 3\n", r"line 3: crossover is 3: "),
+        (GOOD + "[parameters]\nbatch = [1]\n", r"line 4: batch is an axis of its own: write it at the top level"),
         (GOOD + 'batch = ["one"]\n', r"batch\.0 is 'one': .*valid integer"),
         (GOOD + "max_generations = 0\n", "max_generations is 0: .*greater than or equal to 1"),
         (GOOD + "[parameters]\nd_model = []\n", r"parameters\.d_model is \[\]: .*at least 1 item"),
@@ -87,28 +113,28 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
     [("64", 64), ("-3", -3), ("0.5", 0.5), ("1e3", 1000.0), ("true", True), ("False", False), ("relu", "relu")],
 )
 def test_a_value_is_what_it_looks_like(text: str, value: object):
-    found = study.parse_value(text)
+    found = axes.parse_value(text)
     assert (found, type(found)) == (value, type(value))
 
 
 def test_sets_are_axes():
-    assert study.parse_sets(["n = 1, 2", "activation=relu"]) == {"n": (1, 2), "activation": ("relu",)}
+    assert axes.parse_sets(["n = 1, 2", "activation=relu"]) == {"n": (1, 2), "activation": ("relu",)}
 
 
 @pytest.mark.parametrize("text", ["d_model", "=3", " =3", "d_model=", "d_model=1,,2", "d_model=1,"])
 def test_a_set_of_another_form_is_refused(text: str):
     with pytest.raises(UsageError, match=f"--set {re.escape(repr(text))} is not of the form key=value"):
-        study.parse_sets([text])
+        axes.parse_sets([text])
 
 
 @pytest.mark.parametrize("text", ["work=3", "spin.work", ".work=3", "spin.=3", "spin"])
 def test_an_option_of_another_form_is_refused(text: str):
     with pytest.raises(UsageError, match=r"is not of the form backend\.KEY=value"):
-        study.parse_options([text])
+        axes.parse_options([text])
 
 
 def test_an_option_may_hold_anything():
-    assert study.parse_options(["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
+    assert axes.parse_options(["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("90", 90), ("1.5s", 1.5), ("2m", 120), (" 1h ", 3600), ("0s", 0)])
@@ -123,16 +149,16 @@ def test_a_time_of_another_form_is_refused(text: str):
 
 
 def test_the_command_line_changes_only_what_it_names(tmp_path: Path):
-    options = '[options.spin]\nwork = "5"\nmore = "1"\n[parameters]\na = [1]\nb = [2]\n'
-    name = file(tmp_path, GOOD + options)
-    found = Asked(study=name, sets=("a=3,4",), options=("spin.work=9",), batch="2,4").chosen()
-    assert found.parameters == {"a": (3, 4), "b": (2,)}
+    options = '[options.spin]\nwork = "5"\nmore = "1"\n[parameters]\nd_model = [1]\nn_layers = [2]\n'
+    name = file(tmp_path, TOY + options)
+    found = Asked(study=name, sets=("d_model=3,4",), options=("spin.work=9",), batch="2,4").chosen()
+    assert found.parameters == {"d_model": (3, 4), "n_layers": (2,)}
     assert found.options == {"spin": {"work": "9", "more": "1"}}
     assert (found.batch, found.targets) == ((2, 4), ("spin",))
 
 
 def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
-    name = file(tmp_path, GOOD + "[parameters]\na = [1]\n")
+    name = file(tmp_path, TOY + "[parameters]\nd_model = [1]\n")
     assert Asked(study=name, model="digits", sets=("c=1",)).chosen().parameters == {"c": (1,)}
 
 

@@ -1,0 +1,151 @@
+"""Axes of a grid as people write them: single values, lists, ranges; and the words that are axes beside parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from shootout.contract import Value
+from shootout.errors import UsageError
+
+WORDS = ("batch", "threads", "scenario", "backend", "device", "precision")
+"""What `--set` takes beside a model's parameters."""
+MAX_CELLS = 100_000
+"""More cells than this take weeks: such a grid is a mistake."""
+
+_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
+_RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
+_LOOKS_LIKE_ONE = re.compile(rf"\s*{_NUMBER}\s*\.\.")
+_WHOLE = re.compile(r"[+-]?\d+")
+_SLACK = Decimal("1e-9")
+"""Logarithms are rounded, and the last value of a range must not be lost to that."""
+
+
+def several(given: Any) -> Any:
+    """One word as an axis of one; anything else as it is."""
+    return (given,) if isinstance(given, str) else given
+
+
+def listed(given: Any) -> tuple[Any, ...]:
+    """An axis from what a file or a caller gave: one value or several, ranges among them written out.
+
+    Raises:
+        ValueError: a range that makes no sense; pydantic, which calls this, adds the place.
+    """
+    parts = given if isinstance(given, list | tuple) else (given,)
+    try:
+        return tuple(value for one in parts for value in (expanded(one) if isinstance(one, str) else (one,)))
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def expanded(text: str) -> tuple[int | float | str, ...]:
+    """`1..2048 x2` → 1, 2, 4 … 2048; `128..3840 +128` → 128, 256 … 3840; any other text is itself.
+
+    Values are whole where both ends are (and the step of a `+`); whole ones of an `x` range are rounded.
+
+    Raises:
+        UsageError: a range of another form, one that leads nowhere, or one that is longer than a grid may be.
+    """
+    if not _LOOKS_LIKE_ONE.match(text):
+        return (text,)
+    match = _RANGE.fullmatch(text)
+    if not match:
+        raise UsageError(f"range {text!r} is not of the form 1..2048 x2 or 128..3840 +128")
+    first, last, step = (Decimal(match[part]) for part in (1, 2, 4))
+    times = match[3] == "x"
+    _sensible(text, first, last, step, times=times)
+    steps = (last / first).ln() / step.ln() + _SLACK if times else (last - first) / step
+    if steps >= MAX_CELLS:
+        raise UsageError(f"range {text!r} has {int(steps) + 1:,} values; a grid has {MAX_CELLS:,} cells at most")
+    count = int(steps) + 1
+    found = [first * step**index if times else first + step * index for index in range(count)]
+    if all(_WHOLE.fullmatch(match[part]) for part in ((1, 2) if times else (1, 2, 4))):
+        return tuple(dict.fromkeys(round(value) for value in found))
+    return tuple(float(value) for value in found)
+
+
+def _sensible(text: str, first: Decimal, last: Decimal, step: Decimal, *, times: bool) -> None:
+    if last < first:
+        raise UsageError(f"range {text!r} must go up: write {last}..{first}")
+    if times and (first <= 0 or step <= 1):
+        raise UsageError(f"range {text!r} leads nowhere: x multiplies, from above 0 and by more than 1")
+    if not times and step <= 0:
+        raise UsageError(f"range {text!r} leads nowhere: + adds more than 0")
+
+
+def parse_value(text: str) -> Value:
+    """A value as written on the command line: whole number, number, true/false, else text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_sets(texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
+    """`key=v1,v2` texts → axes; a value may be a range.
+
+    Raises:
+        UsageError: a text without `=`, an empty value, a range that makes no sense, or an axis that is given twice.
+    """
+    axes: dict[str, tuple[Value, ...]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        name, parts = key.strip(), [part.strip() for part in values.split(",")]
+        if not equals or not name or not all(parts):
+            raise UsageError(f"--set {text!r} is not of the form key=value or key=v1,v2")
+        if name in axes:
+            raise UsageError(f"--set {name} is given twice: write {name}=v1,v2")
+        axes[name] = tuple(_read(value) for part in parts for value in expanded(part))
+    return axes
+
+
+def parse_options(texts: Iterable[str]) -> dict[str, dict[str, str]]:
+    """`backend.KEY=value` texts → options by backend.
+
+    Raises:
+        UsageError: a text of another form.
+    """
+    options: dict[str, dict[str, str]] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        backend, dot, key = name.partition(".")
+        if not (equals and dot and backend and key):
+            raise UsageError(f"--option {text!r} is not of the form backend.KEY=value")
+        options.setdefault(backend, {})[key] = value
+    return options
+
+
+def _read(value: float | str) -> Value:
+    return parse_value(value) if isinstance(value, str) else value
+
+
+def repeated(values: Sequence[object]) -> int | None:
+    """The index of the first value that the axis already holds; None where all differ."""
+    return next((index for index, value in enumerate(values) if value in values[:index]), None)
+
+
+def told(values: tuple[Value, ...]) -> str:
+    """An axis in a few words: `4 values: 1, 2, 4, 8`, the middle of a long one left out."""
+    if len(values) == 1:
+        return str(values[0])
+    shown = [str(value) for value in values]
+    if len(shown) > 8:
+        shown = [*shown[:4], "…", *shown[-2:]]
+    return f"{len(values):,} values: {', '.join(shown)}"
+
+
+def too_many(cells: int, lengths: Mapping[str, int]) -> UsageError:
+    """The refusal of a grid; `lengths` is how many values each axis has."""
+    largest = sorted(lengths.items(), key=lambda axis: -axis[1])[:3]
+    named = ", ".join(f"{name} has {length:,} values" for name, length in largest if length > 1)
+    return UsageError(
+        f"the grid has {cells:,} cells, {MAX_CELLS:,} at most: {named}; "
+        "give fewer values (a range such as 1..2048 x2 spans much with few), or split the study"
+    )
