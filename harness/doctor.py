@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout import backends, environment, locks, quiet, surroundings
+from shootout import backends, environment, interpreters, locks, quiet, surroundings
 from shootout.contract import Availability, Device
 from shootout.errors import UsageError
+from shootout.interpreters import Interpreter
 from shootout.placement import place
 from shootout.probing import probing
 from shootout.quiet import Quiet
@@ -58,8 +59,12 @@ class Report:
     environment: Mapping[str, Any]
 
 
-def available(pairs: Collection[Pair]) -> dict[Pair, Availability]:
+def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None) -> dict[Pair, Availability]:
     """Whether each (backend, device) works here, each asked in a fresh process.
+
+    Args:
+        pairs: a backend may be `backend@python`: it is asked under that interpreter.
+        others: the other interpreters, by name.
 
     A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
     """
@@ -68,9 +73,25 @@ def available(pairs: Collection[Pair]) -> dict[Pair, Availability]:
     while waiting:
         batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
         with ExitStack() as running:
-            answers = {pair: running.enter_context(probing(*pair)) for pair in batch}
+            answers = {pair: running.enter_context(_probing(pair, others or {})) for pair in batch}
             found |= {pair: answer() for pair, answer in answers.items()}
     return found
+
+
+@contextmanager
+def _probing(pair: Pair, others: Mapping[str, Interpreter]) -> Iterator[Callable[[], Availability]]:
+    """A probe under the interpreter that the pair names; what to install is said for that one."""
+    backend, _, python = pair[0].partition("@")
+    other = others[python] if python else None
+    with probing(backend, pair[1], other) as answer:
+        yield (lambda: _advised(answer(), backend, other)) if other else answer
+
+
+def _advised(found: Availability, backend: str, other: Interpreter) -> Availability:
+    if found.ok or "pip install" not in found.fix:
+        return found
+    reason = f"under @{other.name}: {found.reason}"
+    return replace(found, reason=reason, fix=other.install(interpreters.packages_of(backend)))
 
 
 def examine() -> Report:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from shootout import backends
 from shootout.constants import LAST_WORDS_LINES
@@ -24,16 +24,28 @@ from shootout.contract import Availability, Device
 from shootout.errors import UsageError
 from shootout.lifeline import leave_with
 
+if TYPE_CHECKING:
+    from shootout.interpreters import Interpreter
+
 PROBE_TIMEOUT_S = 60.0
 
 
 @contextmanager
-def probing(backend: str, device: Device) -> Iterator[Callable[[], Availability]]:
+def probing(
+    backend: str, device: Device, interpreter: Interpreter | None = None
+) -> Iterator[Callable[[], Availability]]:
     """Start a probe; what it yields waits for the answer. The process is gone on exit, whatever happened inside."""
-    command = [sys.executable, "-P", "-m", "shootout.probing", backend, device, str(os.getpid())]
+    executable = interpreter.path if interpreter else sys.executable
+    variables = interpreter.environment(os.environ) if interpreter else None
+    command = [executable, "-P", "-m", "shootout.probing", backend, device, str(os.getpid())]
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words, start_new_session=True
+            command,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=words,
+            start_new_session=True,
         )
         try:
             yield partial(_answer, process, words, backend)

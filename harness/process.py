@@ -5,6 +5,7 @@ Every wait is a `poll` on the pipe, so the parent sleeps while an arm runs. A st
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -17,14 +18,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shootout.constants import LAST_WORDS_LINES
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.messages import Fault
 
+if TYPE_CHECKING:
+    from shootout.interpreters import Interpreter
+
 _MOST_WORDS_BYTES = 10_000
 _GOODBYE_S = 5.0
+_LONGEST_NAME = 150
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -35,18 +40,24 @@ class WorkerProcess:
         environment: its whole environment; thread counts are in it.
         cpus: the CPUs it may run on, set before it starts so that no library sees others.
         log: where its output goes, behind what is there; its own last lines become a failure's last words.
+        interpreter: the Python that it runs under, when not ours.
 
     Its temporary folder is its own and goes with it: a killed process can't tidy up, and compilers leave megabytes.
     """
 
-    def __init__(self, environment: Mapping[str, str], cpus: frozenset[int], log: Path) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], cpus: frozenset[int], log: Path, interpreter: Interpreter | None = None
+    ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._interpreter = interpreter
+        executable = interpreter.path if interpreter else sys.executable
+        environment = interpreter.environment(environment) if interpreter else environment
         ours, theirs = socket.socketpair()
         with ours, theirs, log.open("ab") as output, on_cpus(cpus):
             self._log, self._log_start = log, output.tell()
             self._scratch = tempfile.mkdtemp(prefix="shootout-")
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", "-m", "shootout.worker", str(theirs.fileno()), str(os.getpid())],
+                [executable, "-P", "-m", "shootout.worker", str(theirs.fileno()), str(os.getpid())],
                 env={**environment, "TMPDIR": self._scratch},
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
@@ -83,6 +94,8 @@ class WorkerProcess:
             return answer
         if answer.kind == "SkippedArm":
             raise SkippedArm(answer.message, answer.fix or "")
+        if self._interpreter and answer.kind == "ModuleNotFoundError":
+            raise _missing(answer, self._interpreter)
         raise ArmFailed(f"{command} raised {answer.kind}: {plain(answer.message)}")
 
     def hold(self) -> None:
@@ -129,9 +142,18 @@ class WorkerProcess:
         return f"{how}; its last words: {words}" if words else how
 
 
+def _missing(answer: Fault, interpreter: Interpreter) -> SkippedArm:
+    """Another interpreter lacks a package that the arm needs."""
+    package = answer.message.rpartition("No module named ")[2].strip("'\"").partition(".")[0]
+    return SkippedArm(f"@{interpreter.name} has no {package}", interpreter.install([package]))
+
+
 def log_name(text: str) -> str:
-    """A label or target as a log file's name."""
-    return "".join(letter if letter.isalnum() else "-" for letter in text) + ".log"
+    """A label or target as a log file's name; file systems end at 255 bytes, and settings may be long."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in text)
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{name}.log"
 
 
 def last_words(log: Path, start: int = 0) -> str:
@@ -167,9 +189,11 @@ def on_cpus(cpus: frozenset[int]) -> Iterator[None]:
 
 
 @contextmanager
-def worker(environment: Mapping[str, str], cpus: frozenset[int], log: Path) -> Iterator[WorkerProcess]:
+def worker(
+    environment: Mapping[str, str], cpus: frozenset[int], log: Path, interpreter: Interpreter | None = None
+) -> Iterator[WorkerProcess]:
     """A worker that is gone on exit, whatever happened inside."""
-    process = WorkerProcess(environment, cpus, log)
+    process = WorkerProcess(environment, cpus, log, interpreter)
     try:
         yield process
     finally:

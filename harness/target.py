@@ -1,43 +1,64 @@
-"""Targets as people write them: `backend[+mode][:device[:precision[/scheme]]]`, `*` for all of a backend's own."""
+"""Targets as people write them: `backend[+mode][@python][:device[:precision[/scheme]]]`, `*` for all of a backend's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from shootout import schemes
 from shootout.contract import Capabilities, Device, Precision, Target
 from shootout.errors import UsageError, unknown
 
 _SHAPE = re.compile(
-    r"(?P<backend>[^+:/]+)(\+(?P<mode>[^:/]+))?(:(?P<device>[^:/]+))?(:(?P<precision>[^:/]+))?(/(?P<scheme>.+))?"
+    r"(?P<backend>[^+@:/]+)(\+(?P<mode>[^@:/]+))?(@(?P<python>[^:/]+))?"
+    r"(:(?P<device>[^:/]+))?(:(?P<precision>[^:/]+))?(/(?P<scheme>.+))?"
 )
 
 Describe = Callable[[str], tuple[Capabilities, Target]]
 """A backend's capabilities and its first target, by name; raises UsageError for an unknown name."""
 
 
-def parse_targets(text: str, describe: Describe) -> list[Target]:
+def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) -> list[Target]:
     """The targets that `text` names, several where it holds `*`.
 
+    Args:
+        pythons: names of the other interpreters that there are.
+
     Raises:
-        UsageError: the text is malformed, or names a backend, mode, device, precision or scheme that isn't known.
+        UsageError: the text is malformed, or names a backend, mode, interpreter, device, precision or scheme that isn't
+            known.
     """
     match = _SHAPE.fullmatch(text.strip())
     if not match:
-        raise UsageError(f"target {text!r} is not of the form backend[+mode]:device:precision[/scheme]")
+        raise UsageError(f"target {text!r} is not of the form backend[+mode][@python]:device:precision[/scheme]")
     part = {name: value or "" for name, value in match.groupdict().items()}
     capabilities, first = describe(part["backend"])
     _known("mode", part["mode"], capabilities.modes, text)
+    if part["python"] and part["python"] not in pythons:
+        error = unknown("interpreter", part["python"], pythons)
+        raise UsageError(f"{error} (in target {text!r}): name it with --python {part['python']}=path/to/python")
     schemes.parse(part["scheme"], own=own_words(capabilities))
+    own = {name: part[name] for name in ("backend", "mode", "scheme", "python")}
     targets = [
-        Target(backend=part["backend"], device=device, precision=precision, mode=part["mode"], scheme=part["scheme"])
+        Target(**own, device=device, precision=precision)
         for device, precision in _pairs(part["device"], part["precision"], capabilities, first)
     ]
     if not targets:
         offered = ", ".join(sorted(f"{device}:{precision}" for device, precision in capabilities.targets))
         raise UsageError(f"{part['backend']} can't run {text!r}: it offers {offered}")
     return targets
+
+
+def with_twins(targets: Sequence[Target], pythons: Iterable[str]) -> list[Target]:
+    """The targets, each with a twin under every interpreter that none of them names."""
+    unnamed = [name for name in pythons if name not in {target.python for target in targets}]
+    return [twin for target in targets for twin in (target, *(replace(target, python=name) for name in unnamed))]
+
+
+def provider(target: Target) -> tuple[str, Device]:
+    """Whom to ask whether the target works here: its backend, `backend@python` under another interpreter."""
+    return target.backend + (f"@{target.python}" if target.python else ""), target.device
 
 
 def own_words(capabilities: Capabilities) -> frozenset[str]:
