@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
-from shootout import environment
+from shootout import environment, remembered
 from shootout.constants import BIAS_FLOOR
-from shootout.errors import UsageError
+
+_NAME = "bias-floor.json"
 
 
 def bias_floor() -> float:
     """This machine's bias floor as a share (0.005 = ±0.5 %): what `selftest` stored, else the default."""
     try:
-        return max(0.0, float(_read()[environment.machine_key()]))
+        return max(0.0, float(remembered.read(_NAME)[environment.machine_key()]))
     except (KeyError, TypeError, ValueError):
         return BIAS_FLOOR
 
@@ -25,26 +24,4 @@ def store(floor: float) -> Path:
     Raises:
         UsageError: the file can't be written.
     """
-    path = _path()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps({**_read(), environment.machine_key(): floor}))
-        temporary.replace(path)
-    except OSError as error:
-        raise UsageError(f"can't store the bias floor in {str(path)!r}: {error.strerror}; set SHOOTOUT_CACHE") from None
-    return path
-
-
-def _read() -> dict[str, float]:
-    try:
-        found = json.loads(_path().read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _path() -> Path:
-    from shootout import cache
-
-    return cache.root().parent / "bias-floor.json"
+    return remembered.store(_NAME, {environment.machine_key(): floor})
