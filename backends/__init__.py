@@ -6,7 +6,10 @@ known. A third party may add a name but not take one: a verdict must mean the sa
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -162,7 +165,20 @@ def get(name: str) -> Adapter:
 
 
 def _third_parties() -> tuple[EntryPoint, ...]:
+    return _installed(tuple((folder, _changed_ns(folder)) for folder in sys.path))
+
+
+@lru_cache(maxsize=1)
+def _installed(_folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """Looked up again when a folder changes: it reads every package's metadata, and planning asks for every cell."""
     return tuple(entry_points(group=GROUP))
+
+
+def _changed_ns(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116 - a Path costs more than the rest
+    except OSError:
+        return 0
 
 
 def _package(point: EntryPoint) -> str:

@@ -8,6 +8,7 @@ one way it knows; float16 and int4 it turns into float32, which is a skip that s
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends import jax_program, jax_quantize
+from shootout.backends import jax_profile, jax_program, jax_quantize, jax_training
 from shootout.backends.common import DTYPES, check_inputs, require_device, trial
 from shootout.backends.jax_graph import count_conversions, count_flops, count_nodes, pool_threads
 from shootout.backends.jax_rewrite import with_wide_sums
+from shootout.chrome import Event
 from shootout.contract import (
+    INFERENCE,
     INTEGERS,
     Arm,
     Arrays,
@@ -30,6 +33,7 @@ from shootout.contract import (
     Device,
     Executed,
     Precision,
+    Scenario,
 )
 from shootout.errors import SkippedArm
 
@@ -56,6 +60,7 @@ class JaxJitAdapter:
             + [(Device.CUDA, precision) for precision in DTYPES]
         ),
         needs_calibration=True,
+        scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         modes=frozenset({"", "torchax"}),
         schemes={Precision.INT8: WEIGHTS | {"minmax", "samples-*"}, Precision.INT8_DYNAMIC: WEIGHTS},
     )
@@ -76,13 +81,14 @@ class JaxJitAdapter:
             raise SkippedArm(NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend")
         device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
         program = _program(bundle, arm)
-        hlo = jax_program.compile_program(program, bundle, arm, device, folder)
+        state = jax_training.momenta_of(bundle, device)
+        hlo = jax_program.compile_program(program, bundle, arm, device, folder, state=state)
         _refuse_widened(hlo, arm)
         return Built(arm=arm, bundle=bundle, folder=folder, facts={"weights": program.names})
 
-    def load(self, built: Built) -> JaxSession:
+    def load(self, built: Built) -> JaxSession | jax_training.JaxTrainingSession:
         """The stored executable and the weights on the device."""
-        return JaxSession(built)
+        return jax_training.JaxTrainingSession(built) if built.bundle.trained else JaxSession(built)
 
 
 class JaxSession:
@@ -146,6 +152,10 @@ class JaxSession:
         pairs = zip(self._outputs, raw, strict=True)
         return {name: np.asarray(array).astype(dtype, copy=False) for (name, dtype), array in pairs}
 
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
+        """What JAX's own profiler sees of some calls."""
+        return jax_profile.profile(call, calls)
+
     def close(self) -> None:
         """Drop the executable and its arrays."""
         self._result = ()
@@ -154,6 +164,8 @@ class JaxSession:
 
 
 def _program(bundle: ModelBundle, arm: Arm) -> jax_program.Program:
+    if bundle.trained:
+        return jax_training.step_of(bundle, arm.target.mode)
     program, target = jax_program.program_of(bundle, arm.target.mode), arm.target
     if target.precision in INTEGERS:
         return jax_quantize.quantized(program, bundle, arm)

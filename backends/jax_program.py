@@ -72,7 +72,8 @@ def from_module(bundle: ModelBundle) -> Program:
     names, stored = tuple(states), bundle.weights()
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
-        return (call(dict(zip(names, weights, strict=True)), tuple(inputs)),)
+        raw = call(dict(zip(names, weights, strict=True)), tuple(inputs))
+        return tuple(raw) if isinstance(raw, tuple | list) else (raw,)
 
     buffers = {name: np.asarray(array) for name, array in states.items() if name not in stored}
     return Program(run=run, names=names, buffers=buffers)
@@ -99,8 +100,16 @@ def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any
     return jax.devices(device.value)[0]
 
 
-def compile_program(program: Program, bundle: ModelBundle, arm: Arm, device: Any, folder: Path) -> str:
+def compile_program(
+    program: Program, bundle: ModelBundle, arm: Arm, device: Any, folder: Path, *, state: Sequence[Any] = ()
+) -> str:
     """Compile the model and what stages its inputs, and write both into `folder`.
+
+    Args:
+        program: what to compile.
+        bundle, arm, device: what it is compiled for.
+        folder: where it goes.
+        state: of a training step, arrays behind the weights; each call is given all of them for good, and returns all.
 
     Returns:
         The HLO of the compiled model.
@@ -120,7 +129,8 @@ def compile_program(program: Program, bundle: ModelBundle, arm: Arm, device: Any
     host = tuple(bundle.input_buffers()[0][spec.name] for spec in bundle.inputs)
     with jax.default_device(device), jax.default_matmul_precision(PRODUCTS.get(arm.target.precision, "default")):
         stage = jax.jit(staging).lower(host).compile()
-        lowered = jax.jit(program.run).lower(read_weights(bundle, arm, program.names, device, folder), stage(host))
+        weights = (*read_weights(bundle, arm, program.names, device, folder), *state)
+        lowered = jax.jit(program.run, donate_argnums=(0,) if state else ()).lower(weights, stage(host))
         compiled = _compile(lowered, arm)
     (folder / EXECUTABLE).write_bytes(pickle.dumps([serialize(compiled), serialize(stage)]))
     return str(compiled.as_text())

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shootout.backends import numpy_profile
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
 from shootout.backends.numpy_trace import Product, blas_threads, counts, flops, nodes_of, products_of
+from shootout.chrome import Event
 from shootout.contract import (
     Arm,
     Array,
@@ -103,6 +105,10 @@ class NumpySession:
     def fetch(self, raw: Mapping[str, Array]) -> Arrays:
         """Each call made new arrays, so they are the caller's."""
         return {name: widen(array) for name, array in raw.items()}
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - it watches operations
+        """The operations of some calls."""
+        return numpy_profile.profile(self._run, self._bundle.input_buffers()[0], calls)
 
     def close(self) -> None:
         """Drop the weights."""

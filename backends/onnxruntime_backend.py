@@ -19,9 +19,10 @@ import numpy as np
 from shootout import schemes
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
 from shootout.backends.onnxruntime_graph import OPTIONS, PROVIDERS, fallbacks, open_session, optimise
-from shootout.backends.onnxruntime_profile import account
+from shootout.backends.onnxruntime_profile import account, trace
 from shootout.backends.onnxruntime_quantize import S8S8, SCHEMES, quantize
 from shootout.backends.onnxruntime_shared import HARMFUL, recode
+from shootout.chrome import Event
 from shootout.contract import (
     Arm,
     Array,
@@ -146,6 +147,10 @@ class OnnxRuntimeSession:
         """Copies: on the CPU, `OrtValue.numpy` is a view of the slot's own tensor."""
         own = self._own
         return {name: own(read()) for name, read in raw.reads}
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own profiler
+        """Some calls of a session of its own that writes ONNX Runtime's profile."""
+        return trace(self._built.folder / "model.onnx", self._built.arm, self._built.bundle.input_buffers()[0], calls)
 
     def close(self) -> None:
         """Drop the session and its tensors."""

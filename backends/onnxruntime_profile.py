@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends.common import COMPUTE_OPS, precision_of
 from shootout.backends.flops import convolution_flops, product_flops
 from shootout.backends.onnxruntime_graph import PROVIDERS, open_session
+from shootout.chrome import Event
 from shootout.contract import Arm, Arrays, Device, Precision
 from shootout.measure import Stopwatch
 
@@ -83,6 +85,21 @@ def account(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
         if arm.target.device is Device.CPU
         else {},
     }
+
+
+def trace(path: Path, arm: Arm, inputs: Arrays, calls: int) -> list[Event]:
+    """The profile of the last `calls` of some calls, as trace events: each node by its operation, in its run."""
+    with tempfile.TemporaryDirectory() as place:
+        session = open_session(path, arm, profile=Path(place) / "profile")
+        for _ in range(WARM_UP + calls):
+            session.run(None, dict(inputs))
+        events = json.loads(Path(session.end_profiling()).read_text())
+    runs = [event for event in events if event["name"] == "model_run"][-calls:]
+    return [
+        {**event, "name": event["args"].get("op_name", event["name"])}
+        for event in events
+        if event["ts"] >= runs[0]["ts"] and event["name"].endswith(("model_run", "_kernel_time"))
+    ]
 
 
 class Graph:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from shootout.chrome import Event, in_a_row
 from shootout.contract import Arrays
 
 WARM_CALLS = 5
@@ -38,6 +39,20 @@ def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
     if sum(found.values()) < FINEST_US * len(first):
         return {}
     return {name: us * 1e3 for name, us in found.items()}
+
+
+def profile(compiled: Any, inputs: Arrays) -> list[Event]:
+    """One call's nodes in the order in which they run, each as long as it takes on the average of some calls.
+
+    Args:
+        compiled: made with PERF_COUNT.
+        inputs: one input set.
+    """
+    request = compiled.create_infer_request()
+    for _ in range(1 + CALLS[0]):
+        request.infer(dict(inputs))
+    ran = [one for one in request.profiling_info if one.status.name == "EXECUTED"]
+    return in_a_row([(one.node_type, one.real_time.total_seconds() * 1e6) for one in ran], 0.0, track="openvino")
 
 
 def _after(request: Any, calls: int, so_far: int) -> dict[str, float]:

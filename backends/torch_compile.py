@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends import torch_quantize, torch_static
+from shootout.backends import torch_quantize, torch_static, torch_student, torch_training
 from shootout.backends.common import check_options, trial
 from shootout.backends.torch_inductor import breaks, graph_bypassed, inductor_with
 from shootout.backends.torch_nodes import kernel_recorder
@@ -35,7 +35,19 @@ from shootout.backends.torch_session import (
 )
 from shootout.backends.torch_toolchain import require_toolchain
 from shootout.backends.torch_trace import Tally
-from shootout.contract import INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Precision
+from shootout.contract import (
+    INFERENCE,
+    INTEGERS,
+    Arm,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Precision,
+    Scenario,
+)
+from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +69,7 @@ class TorchCompileAdapter:
         consumes=(Artifact.MODULE,),
         targets=TARGETS | torch_quantize.TARGETS | torch_static.TARGETS,
         needs_calibration=True,
+        scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         modes=frozenset(OPTIONS),
         schemes={**torch_quantize.SCHEMES, **torch_static.SCHEMES},
     )
@@ -71,15 +84,19 @@ class TorchCompileAdapter:
         Raises:
             ValueError: an unknown option, or one that is neither "0" nor "1"; nothing to quantize, or nothing to
                 calibrate with.
-            SkippedArm: no C++ compiler, or no Python headers.
+            SkippedArm: no C++ compiler, or no Python headers; a training step is asked of AOTInductor.
         """
         config = _config(arm)
+        if bundle.trained and arm.target.mode:
+            raise SkippedArm("AOTInductor packages have no backward", "ask for torch-compile")
         require_toolchain()
         configure(arm)
         recorder, tally, kernels = kernel_recorder(arm.target.device)
         with inductor_with(folder / CACHE, {**config, "_post_fusion_custom_pass": recorder}):
             if arm.target.mode == "aoti":
                 _build_package(_program(bundle, arm), str(folder / PACKAGE))
+            elif bundle.trained:
+                torch_student.compiled(bundle, arm)
             else:
                 _store(bundle, arm, folder)
                 _compiled(_module(bundle, arm, folder), bundle, arm)
@@ -87,9 +104,11 @@ class TorchCompileAdapter:
         facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached}
         return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
 
-    def load(self, built: Built) -> TorchSession:
+    def load(self, built: Built) -> TorchSession | torch_training.TorchTrainingSession:
         """The package, or the module with its kernels out of the cache, called once."""
         configure(built.arm)
+        if built.bundle.trained:
+            return _load_step(built)
         return _load_package(built) if built.arm.target.mode == "aoti" else _load_cache(built)
 
 
@@ -127,6 +146,7 @@ def _compiled(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> Any:
     import torch
 
     example = example_of(bundle, arm)
+    torch._dynamo.config.allow_rnn = True  # RNN, GRU and LSTM are traced step by step; without it they are refused
     run: Any = torch.compile(module, fullgraph=True, dynamic=False)
     with torch.inference_mode():
         run(*example)
@@ -170,6 +190,23 @@ def _load_cache(built: Built) -> TorchSession:
         return _account(tally.facts(), artifact, breaks())
 
     session = TorchSession(run, arm, built.bundle, account)
+    weakref.finalize(session, shutil.rmtree, str(cache), True)
+    return session
+
+
+def _load_step(built: Built) -> torch_training.TorchTrainingSession:
+    arm, cache = built.arm, _cache_aside(built)
+    recorder, tally, compiled_here = kernel_recorder(arm.target.device)
+    with inductor_with(cache, {**_config(arm), "_post_fusion_custom_pass": recorder}):
+        student = torch_student.compiled(built.bundle, arm)
+
+    def account(staged: list[Any]) -> Account:  # noqa: ARG001 - the compiler has already told
+        artifact = _bytes(built.folder) + weight_bytes(student.module.state_dict().values())
+        if built.facts["graph_cached"]:
+            return _account(built.facts, artifact, (*_recompiled(compiled_here), *torch_student.fallbacks()))
+        return _account(tally.facts(), artifact, torch_student.fallbacks())
+
+    session = torch_training.TorchTrainingSession(student, built, account)
     weakref.finalize(session, shutil.rmtree, str(cache), True)
     return session
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout.backends import torch_quantize
+from shootout.backends import torch_quantize, torch_training
 from shootout.backends.common import check_options, trial
 from shootout.backends.torch_session import (
     TARGETS,
@@ -17,7 +17,7 @@ from shootout.backends.torch_session import (
     weight_bytes,
 )
 from shootout.backends.torch_trace import count_operations
-from shootout.contract import INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device
+from shootout.contract import INFERENCE, INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Scenario
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,10 @@ class TorchEagerAdapter:
 
     name = "torch-eager"
     capabilities = Capabilities(
-        consumes=(Artifact.MODULE,), targets=TARGETS | torch_quantize.TARGETS, schemes=torch_quantize.SCHEMES
+        consumes=(Artifact.MODULE,),
+        targets=TARGETS | torch_quantize.TARGETS,
+        schemes=torch_quantize.SCHEMES,
+        scenarios=INFERENCE | {Scenario.TRAIN_STEP},
     )
 
     def probe(self, device: Device) -> Availability:
@@ -50,10 +53,12 @@ class TorchEagerAdapter:
             torch_quantize.save(torch_quantize.quantized_module(bundle, arm), folder)
         return Built(arm=arm, bundle=bundle, folder=folder)
 
-    def load(self, built: Built) -> TorchSession:
+    def load(self, built: Built) -> TorchSession | torch_training.TorchTrainingSession:
         """The module with its weights, on the arm's device and in its dtype; sets the process's threads and flags."""
         arm, quantized = built.arm, built.arm.target.precision in INTEGERS
         configure(arm)
+        if built.bundle.trained:
+            return torch_training.eager_session(built)
         module = torch_quantize.stored_module(built.bundle, built.folder) if quantized else module_of(built.bundle, arm)
 
         def account(staged: list[torch.Tensor]) -> Account:

@@ -76,7 +76,7 @@ def _products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iterator[
     if part.is_extern() or part.is_template():
         name, operands = _kernel_name(part.node), [one for one in part.node.inputs if hasattr(one, "get_dtype")]
         if name and operands:
-            flops = flops_of(name, _shapes(name, operands), _output(part.node))
+            flops = flops_of(name, _shapes(name, operands), *_results(part.node))
             yield product_precision(name, str(operands[0].get_dtype()), policy), flops
         return
     for origin in part.node.get_origins():
@@ -113,11 +113,13 @@ def _dtype(node: Any) -> str:
     return str((node.inputs[0] if several else node).get_dtype())
 
 
-def _output(node: Any) -> list[int]:
-    """The result's shape: oneDNN's float kernels, which have several results, don't show it, but their origins do."""
+def _results(node: Any) -> list[list[int] | None]:
+    """The results' shapes: a kernel that has several doesn't show them, but its origins do; None for one left out."""
     if type(node.layout).__name__ != "MultiOutputLayout":
-        return _sizes(node)
-    return next(list(one.meta["val"].shape) for one in node.get_origins() if _product_in(_qualified(one)))
+        return [_sizes(node)]
+    made = next(one.meta["val"] for one in node.get_origins() if _product_in(_qualified(one)))
+    results = made if isinstance(made, tuple | list) else (made,)
+    return [None if one is None else list(one.shape) for one in results]
 
 
 def _name_of(origin: Any) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout import schemes
-from shootout.backends.torch_session import float32_module
+from shootout.backends.torch_session import architecture, float32_module
 from shootout.contract import Arm, Device, Precision
 
 if TYPE_CHECKING:
@@ -78,10 +78,8 @@ def stored_module(bundle: ModelBundle, folder: Path) -> torch.nn.Module:
         import torchao.quantization  # noqa: F401
     import torch
 
-    from shootout import models
-
     with torch.device("meta"):
-        module = models.get(bundle.model).module(bundle.parameters)
+        module = architecture(bundle)
     state = torch.load(folder / WEIGHTS, weights_only=True)
     module.load_state_dict(state, assign=True)
     return module.eval().requires_grad_(False)

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import torch_profile
 from shootout.backends.common import DTYPES, check_inputs, require_device
 from shootout.backends.torch_trace import float32_flags
-from shootout.contract import Arm, Arrays, Device, Executed, Precision
+from shootout.chrome import Event
+from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
@@ -41,12 +43,16 @@ class Account:
     conversion_nodes: int | None = None
 
 
+Raw = Any
+"""What a call returns: a tensor, or a tuple of them where the model has several outputs."""
+
+
 class TorchSession:
     """A callable on one device. CPU inputs of its dtype are used in place; the others are converted while staging."""
 
     def __init__(
         self,
-        run: Callable[..., torch.Tensor],
+        run: Callable[..., Raw],
         arm: Arm,
         bundle: ModelBundle,
         account: Callable[[list[torch.Tensor]], Account],
@@ -57,6 +63,7 @@ class TorchSession:
         self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
         self._device, self._dtype = arm.target.device, dtype_of(arm)
         self._inputs, self._output = bundle.inputs, bundle.outputs[0].name
+        self._outputs = tuple(spec.name for spec in bundle.outputs)
         floats = {getattr(torch, spec.dtype) for spec in self._inputs if np.dtype(spec.dtype).kind == "f"}
         # Settled once: each of these steps would cost as much in every call as wrapping the array does.
         self._in_place = self._device is Device.CPU and floats <= {self._dtype}
@@ -66,7 +73,8 @@ class TorchSession:
     def executed(self) -> Executed:
         """The adapter's own account, beside the device of a real output and torch's own thread count."""
         staged = self.stage(self._bundle.input_buffers()[0], 0)
-        device = str(self.execute(staged).device)
+        raw = self.execute(staged)
+        device = str((raw if isinstance(raw, self._torch.Tensor) else raw[0]).device)
         account = asdict(self._account(staged))
         return Executed(
             library="torch",
@@ -84,7 +92,7 @@ class TorchSession:
             return [from_numpy(inputs[spec.name]) for spec in self._inputs]
         return [self._to_device(from_numpy(inputs[spec.name])) for spec in self._inputs]
 
-    def execute(self, staged: list[torch.Tensor]) -> torch.Tensor:
+    def execute(self, staged: list[torch.Tensor]) -> Raw:
         """Call it; on CUDA this only queues its kernels."""
         with self._torch.inference_mode():
             return self._run(*staged)
@@ -94,17 +102,25 @@ class TorchSession:
         if self._device is Device.CUDA:
             self._torch.cuda.synchronize()
 
-    def fetch(self, raw: torch.Tensor) -> Arrays:
-        """The output on the host; every call made a new tensor, so it is the caller's."""
-        if self._as_is:
-            return {self._output: raw.numpy()}
-        wide = raw.float() if raw.dtype in (self._torch.float16, self._torch.bfloat16) else raw
-        return {self._output: wide.cpu().numpy()}
+    def fetch(self, raw: Raw) -> Arrays:
+        """The outputs on the host; every call made new tensors, so they are the caller's."""
+        if isinstance(raw, self._torch.Tensor):
+            return {self._output: raw.numpy() if self._as_is else self._on_host(raw)}
+        return {name: self._on_host(tensor) for name, tensor in zip(self._outputs, raw, strict=True)}
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
+        """What torch's own profiler sees of some calls."""
+        return torch_profile.profile(call, calls, self._device)
 
     def close(self) -> None:
         """Drop what holds the weights."""
         self.__dict__.pop("_run", None)
         self.__dict__.pop("_account", None)
+
+    def _on_host(self, tensor: torch.Tensor) -> Array:
+        wide = tensor.float() if tensor.dtype in (self._torch.float16, self._torch.bfloat16) else tensor
+        array: Array = wide.cpu().numpy()
+        return array
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, self._dtype) if tensor.is_floating_point() else tensor.to(self._device)
@@ -134,11 +150,32 @@ def float32_module(bundle: ModelBundle) -> torch.nn.Module:
     """The module with its weights as they are stored, in eval mode."""
     import torch
 
-    from shootout import models
-
-    module = models.get(bundle.model).module(bundle.parameters)
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in bundle.weights().items()})
+    module = architecture(bundle)
+    state = {name: torch.from_numpy(array) for name, array in bundle.weights().items()}
+    if bundle.source_sha256 and (odd := _odd_weights(module.state_dict(), state)):
+        raise ValueError(f"{bundle.model} makes another architecture each time it is called: {odd} differs")
+    module.load_state_dict(state)
     return module.eval()
+
+
+def architecture(bundle: ModelBundle) -> torch.nn.Module:
+    """The module without its weights. Of a user's own model, this runs the user's code.
+
+    Raises:
+        ValueError: that code isn't the one that the bundle was made from.
+    """
+    from shootout import models
+    from shootout.models import factory
+
+    if bundle.source_sha256 and factory.source_now(bundle.model) != bundle.source_sha256:
+        raise ValueError(f"{bundle.model} was changed after it was exported; run again")
+    return models.get(bundle.model).module(bundle.parameters)
+
+
+def _odd_weights(made: Mapping[str, torch.Tensor], stored: Mapping[str, torch.Tensor]) -> str:
+    """The first weight that only one of two modules has, or in another shape; "" where there is none."""
+    shapes = [{name: tensor.shape for name, tensor in one.items()} for one in (made, stored)]
+    return next((name for name in {**made, **stored} if shapes[0].get(name) != shapes[1].get(name)), "")
 
 
 def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:

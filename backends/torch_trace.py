@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ def float32_flags(device: Device) -> Mapping[str, Any]:
     return {"conv": backends.mkldnn.conv, "rnn": backends.mkldnn.rnn, "matmul": backends.mkldnn.matmul}
 
 
-def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device: Device) -> Tally:
+def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], device: Device) -> Tally:
     """What torch dispatches in one call; views aside, which compute nothing.
 
     Traced under `no_grad`: inference mode hides what composite operations are made of.
@@ -91,8 +91,9 @@ def count_operations(module: torch.nn.Module, staged: list[torch.Tensor], device
 def _add(tally: Tally, name: str, operands: list[torch.Tensor], result: Any, policy: Mapping[str, str]) -> None:
     dtype = str(operands[0].dtype)
     if re.search(PRODUCTS, name):
-        output = (result[0] if isinstance(result, tuple) else result).shape
-        flops = flops_of(name, [one.shape for one in operands], output)
+        results = result if isinstance(result, tuple) else (result,)
+        shapes = [None if one is None else one.shape for one in results]
+        flops = flops_of(name, [one.shape for one in operands], *shapes)
         tally.add_product(product_precision(name, dtype, policy), flops)
         return
     tally.others[precision_of(dtype.removeprefix("torch."))] += 1
@@ -113,12 +114,16 @@ def product_precision(name: str, dtype: str, policy: Mapping[str, str]) -> str:
     return rounded if lowered else precision_of(dtype.removeprefix("torch."))
 
 
-def flops_of(name: str, operands: Sequence[Shape], output: Shape) -> float:
+def flops_of(name: str, operands: Sequence[Shape], *results: Shape | None) -> float:
     """Operations of the product called `name`; 0 for recurrent layers, whose steps their operands don't show.
 
     Args:
         operands: shapes in the operation's own order: a bias comes first in `addmm` and its like.
+        results: shapes likewise; of a backward operation, None for a gradient that isn't asked for.
     """
+    if "backward" in name:
+        return _backward_flops(name, operands, results)
+    output = next(shape for shape in results if shape is not None)
     if "attention" in name:
         query, key, value = operands[:3]
         return product_flops((*query[:-1], key[-2]), query[-1]) + product_flops((*query[:-1], value[-1]), key[-2])
@@ -127,6 +132,16 @@ def flops_of(name: str, operands: Sequence[Shape], output: Shape) -> float:
     if _kind(name) == "conv":
         return convolution_flops(output, operands[1])
     return product_flops(output, operands[1 if name.startswith(("add", "badd")) else 0][-1])
+
+
+def _backward_flops(name: str, operands: Sequence[Shape], results: Sequence[Shape | None]) -> float:
+    """Each gradient of a convolution takes what its forward takes; those of an attention four products, and the scores
+    once more (Dao et al., arXiv:2205.14135, appendix B).
+    """
+    if "attention" in name:
+        return 2.5 * flops_of(name.replace("backward", ""), operands[1:4], operands[0])
+    gradients = sum(shape is not None for shape in results[:2])  # of the input and of the weight; a bias only sums
+    return gradients * convolution_flops(operands[0], operands[2]) if "conv" in name else 0.0
 
 
 def _kind(name: str) -> str:

@@ -86,7 +86,7 @@ def _scripted(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tup
     jit: Any = torch.jit
     try:
         return jit.script(module), {"captured_by": "script"}
-    except (RuntimeError, OSError, TypeError) as error:
+    except Exception as error:  # of any kind, for a user's own module: the compiler's errors have no common root
         with torch.no_grad():
             traced = jit.trace(module, example)
         return traced, {"captured_by": "trace", "script_error": str(error).strip()[:500]}
