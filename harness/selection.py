@@ -1,0 +1,61 @@
+"""Which setting of each target is best: successive halving, a step after each generation. Pure.
+
+No verdict comes of it, so it may be quick: what is chosen is measured anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from shootout.constants import PRECISE_WITHIN
+from shootout.contract import Array
+
+CLOSE_GENERATIONS = 3
+"""Settings within 5 % of their target's best stay in for so many generations."""
+
+
+def survivors(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:
+    """Which settings play the next generation of a selection: the better half of each target's, and close ones.
+
+    Args:
+        labels: those that have not failed.
+        blocks: end-to-end block medians by label and generation; a generation without a valid round isn't in them.
+
+    Returns:
+        Nobody once each target has one left.
+    """
+    if not all(label in blocks for label in labels):
+        return list(labels)  # not one valid round yet, for all or for none
+    left = [one for label in chosen(labels, blocks) for one in _rivals(label, labels, blocks)]
+    return [] if len({family(label) for label in left}) == len(left) else [one for one in labels if one in left]
+
+
+def chosen(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:
+    """The best setting of each target so far: the one with the shortest time of those that stayed in the longest."""
+    best: dict[str, str] = {}
+    for label in sorted(labels, key=lambda label: (-len(blocks[label]), _median_ns(blocks[label]))):
+        best.setdefault(family(label), label)
+    return list(best.values())
+
+
+def family(label: str) -> str:
+    """A label without its setting: what is alike in all settings of a target."""
+    head, brace, rest = label.partition("{")
+    return head + rest.rpartition("}")[2] if brace else label
+
+
+def _rivals(best: str, labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:
+    """The settings of one target that stay: `best`, the better half of those that began, and, early on, close ones."""
+    played = len(blocks[best])
+    began = sum(family(label) == family(best) for label in blocks)
+    alive = [label for label in labels if family(label) == family(best) and len(blocks[label]) == len(blocks[best])]
+    ordered = sorted(alive, key=lambda label: _median_ns(blocks[label]))
+    limit_ns = _median_ns(blocks[best]) * (1 + PRECISE_WITHIN)
+    close = sum(_median_ns(blocks[label]) <= limit_ns for label in ordered) if played < CLOSE_GENERATIONS else 1
+    return ordered[: max(close, -(-began // 2**played))]
+
+
+def _median_ns(blocks: Mapping[int, Array]) -> float:
+    return float(np.median([np.median(values) for values in blocks.values()]))
