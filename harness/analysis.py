@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from shootout import journal, quantiles, samples
+from shootout import journal, pareto, quantiles, rates, roofline, samples
 from shootout.contract import Arm
 from shootout.costs import joined
+from shootout.crossings import crossings
 from shootout.document import Document, FidelityFigures, GroupSummary, Row, Timing
 from shootout.journal import History
 from shootout.messages import Scope
@@ -23,6 +24,7 @@ from shootout.standing import Group, compare, compare_own, group_of, ratio_of, s
 
 NOT_REACHED = "the run ended before it was measured"
 DISTURBED = "every round was disturbed from outside"
+NEVER_HELD = "no rate that was tried held the limit on p99"
 
 
 def analyse(folder: Path) -> Document:
@@ -33,7 +35,7 @@ def analyse(folder: Path) -> Document:
     """
     history = journal.read(folder)
     header = history.header
-    groups = [group_of(history, record) for record in header.groups]
+    groups = [group_of(history, record) for record in history.groups]
     rows = [row for group in groups for row in _rows(group, folder, history)]
     summaries = [_summary(group) for group in groups]
     worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
@@ -41,7 +43,7 @@ def analyse(folder: Path) -> Document:
         schema_version=SCHEMA,
         run=str(folder),
         study=header.study,
-        baseline=next((summary.baseline for summary in summaries), None),
+        baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
         environment=header.environment,
         rows=tuple(rows),
@@ -50,6 +52,8 @@ def analyse(folder: Path) -> Document:
         void_share=max(summary.void_share for summary in summaries),
         wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
         warnings=history.damaged,
+        crossovers=crossings(groups, header.axis, complete=history.complete),
+        pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in _right(group).items()}),
     )
 
 
@@ -72,8 +76,19 @@ def _kind(reason: str) -> str:
 
 def _rows(group: Group, folder: Path, history: History) -> list[Row]:
     rows = [_row(group, arm, folder, history.complete) for arm in group.record.arms if not arm.sentinel]
-    right = {label: kept for label, lines in group.played.items() for line in lines if (kept := line.fidelity.right)}
+    right = {label: kept for (_, label), kept in _right(group).items()}
+    rows = roofline.with_ceilings(rows, history.header.environment)
     return joined(rows, group.record, right, history.header.environment)
+
+
+def _right(group: Group) -> dict[tuple[str, str], str]:
+    """By group and arm, which rows of the report split were right: the first generation ran it."""
+    return {
+        (group.record.name, label): line.fidelity.right
+        for label, lines in group.played.items()
+        for line in lines
+        if line.fidelity.right
+    }
 
 
 def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
@@ -86,10 +101,13 @@ def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
     lines = group.played.get(arm.label, [])
     timings: dict[str, Any] = {scope.value: _timing(group, arm.label, scope, folder) for scope in Scope}
     if timings["end_to_end"] is None:
-        why = DISTURBED if lines else NOT_REACHED
+        served = any(line.served and line.served.steps for line in lines)
+        why = NEVER_HELD if served else DISTURBED if lines else NOT_REACHED
         fix = "" if complete else "run the same command again to resume"
         return Row(**facts, outcome="skipped", reason=why, fix=fix)
-    return Row(**(facts | timings | _account(lines, group.prepared.get(arm.label))), outcome="measured")
+    timed = timings["end_to_end"]
+    speeds = {"items_per_s": rates.items_per_s(arm, lines, timed), "serve": rates.serving(lines, timed)}
+    return Row(**(facts | timings | speeds | _account(lines, group.prepared.get(arm.label))), outcome="measured")
 
 
 def _identity(arm: Arm) -> dict[str, Any]:
@@ -100,12 +118,16 @@ def _identity(arm: Arm) -> dict[str, Any]:
         "device": target.device,
         "precision": target.precision,
         "scheme": target.scheme,
+        "python": target.python,
         "settings": arm.settings,
         "quantizer": arm.quantizer,
         "model": arm.model,
         "parameters": dict(arm.parameters),
+        "scenario": arm.scenario,
         "batch": arm.batch,
         "threads": arm.threads,
+        "instances": arm.instances,
+        "setting": arm.setting,
         "options": dict(arm.options),
     }
 
@@ -113,7 +135,7 @@ def _identity(arm: Arm) -> dict[str, Any]:
 def _preparation(prepared: Prepared | None) -> dict[str, Any]:
     if prepared is None:
         return {}
-    kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "built_nodes_by_precision", "notes"}
+    kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "built_nodes_by_precision", "notes", "work"}
     return prepared.model_dump(include=kept)
 
 

@@ -64,6 +64,7 @@ def run(
     options: Mapping[str, Mapping[str, str]] | None = None,
     inputs: str | Path | None = None,
     calibration: str | Path | None = None,
+    pythons: Mapping[str, str | Path] | None = None,
     out: str | Path | None = None,
     fresh: bool = False,
     max_time_s: float | None = None,
@@ -73,6 +74,7 @@ def run(
     Args:
         backends: targets, as on the command line.
         parameters: a value or several for each model parameter (for an ONNX file: symbolic axis).
+        pythons: paths of other interpreters by the name that targets give them; as `--python`.
         out: the run folder; None: `results/<study>/<time>`, or the unfinished one of the same study there.
 
     Raises:
@@ -90,6 +92,7 @@ def run(
         baseline=baseline,
         inputs=str(inputs) if inputs else None,
         calibration=str(calibration) if calibration else None,
+        pythons={name: str(path) for name, path in pythons.items()} if pythons else None,
     )
     with Progress(Console(stderr=True)) as progress:
         planned = runner.configure(chosen, named=tuple(backends or ()))

@@ -30,6 +30,11 @@ class Blocks:
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
 
+    @property
+    def calls(self) -> dict[Scope, measure.Call]:
+        """What is timed, by scope."""
+        return self._calls
+
     def first_call_s(self) -> float:
         """Seconds of one call, end to end."""
         return measure.seconds_to_call(self._calls[Scope.END_TO_END], 0)

@@ -19,6 +19,7 @@ import numpy as np
 from shootout.contract import INTEGERS, Array, Arrays, Artifact, Precision, Target, TensorSpec, Value
 from shootout.errors import ModelError
 from shootout.tensorsets import load_sets
+from shootout.work import Work
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -30,6 +31,7 @@ FILES = {
     Artifact.PT2: "model.pt2",
     Artifact.NONE: MANIFEST,
 }
+GRADIENTS = "gradients.npz"
 INPUTS, ORACLE, CALIBRATION, REFERENCE = "inputs.npz", "oracle.npz", "calibration.npz", "reference.npz"
 REPORT, SELECTION = "report.npz", "selection.npz"
 LABELS = "labels"
@@ -69,7 +71,11 @@ class ModelBundle:
         export_s: seconds it took to make, imports included.
         variant: what was done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
         calibration_fault: why the calibration data can't be used, "" when it can.
-        notes: what a search chose, one line each.
+        notes: what a row should say of it, one line each: what a search chose, fewer input buffers than usual.
+        source_sha256: of the source of the user's factory, "" for other models.
+        trained: of a training step (see `training_step`), the weights that it trains, in the module's order; none where
+            calls are inference.
+        work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
     """
 
     folder: Path
@@ -88,6 +94,9 @@ class ModelBundle:
     variant: str = ""
     calibration_fault: str = ""
     notes: tuple[str, ...] = ()
+    source_sha256: str = ""
+    work: Work | None = None
+    trained: tuple[str, ...] = ()
 
     def band(self, target: Target) -> tuple[float | None, float]:
         """The error that a target's precision explains: the most (None: nothing is known), and the least.
@@ -115,7 +124,7 @@ class ModelBundle:
         Raises:
             ModelError: the weights are inside a user's ONNX file only.
         """
-        if not self.parameter_count:
+        if not (self.parameter_count or self.source_sha256):  # a user's module may have buffers and no parameter
             return {}
         from safetensors.numpy import load_file
 
@@ -129,6 +138,10 @@ class ModelBundle:
     def oracle_outputs(self) -> list[dict[str, Array]]:
         """The right outputs for each input buffer; float ones in float64."""
         return load_sets(self.folder / ORACLE, [spec.name for spec in self.outputs])
+
+    def gradients(self) -> list[dict[str, Array]]:
+        """Of a training step, the right gradients for each input buffer, sketched (see `training_step.sketch`)."""
+        return load_sets(self.folder / GRADIENTS, self.trained)
 
     def reference_outputs(self) -> list[dict[str, Array]] | None:
         """What a quantized variant gives as it is written, for each input buffer; None for other bundles."""
@@ -205,7 +218,9 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
 def _from_facts(folder: Path, facts: dict[str, Any]) -> ModelBundle:
     facts["inputs"], facts["outputs"] = _specs(facts["inputs"]), _specs(facts["outputs"])
     facts["artifacts"] = tuple(Artifact(name) for name in facts["artifacts"])
-    facts["notes"] = tuple(facts["notes"])
+    facts["notes"], facts["trained"] = tuple(facts["notes"]), tuple(facts["trained"])
+    if work := facts["work"]:
+        facts["work"] = Work(**{**work, "uncounted": tuple(work["uncounted"])})
     return ModelBundle(folder=folder, **facts)
 
 

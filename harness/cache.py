@@ -6,14 +6,15 @@ folder is the user's own and closed to others, since a bundle's `model.pt2` may 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ from shootout.errors import ModelError, UsageError
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
     *("artifacts", "bundle", "calibration", "constants", "eightbit", "exporter", "fidelity"),
-    *("layers", "mixed", "onnxbands", "onnxfile", "onnxgraph", "onnxquant", "onnxweights", "oracle"),
-    *("precision", "pruning", "qdq", "ranking", "realinputs", "schemes", "tensorsets", "userfile", "variants"),
+    *("layers", "mixed", "onnxbands", "onnxfile", "onnxgraph", "onnxquant", "onnxweights", "onnxwork", "oracle"),
+    *("precision", "pruning", "qdq", "ranking", "realinputs", "schemes", "tensorsets", "training_oracle"),
+    *("training_step", "onnxproducts", "userfile", "variants", "work"),
+    *("labels", "usermodel", "usersets"),
+    *("backends/common", "backends/flops"),
 )
 
 
@@ -106,6 +110,18 @@ def install(made: Path, name: str) -> ModelBundle:
     return open_bundle(place)
 
 
+def providing(names: Iterable[str]) -> dict[str, str]:
+    """Versions of the packages that have modules of these top-level names; nothing is imported."""
+    packages = {package for name in names for package in _packages().get(name, ())}
+    return {package: version_of(package) for package in sorted(packages)}
+
+
+@functools.cache
+def _packages() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
+@functools.cache  # a grid asks for each of its thousand models, and what is installed stays while we run
 def version_of(package: str) -> str:
     """The installed version of a package, "" where it isn't installed."""
     try:
@@ -114,6 +130,7 @@ def version_of(package: str) -> str:
         return ""
 
 
+@functools.cache
 def _sources() -> str:
     harness = Path(shootout.__file__).parent
     files = [harness / f"{name}.py" for name in SOURCES] + sorted((harness / "models").glob("*.py"))

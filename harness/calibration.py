@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from shootout.constants import CALIBRATION_ROWS, INPUT_BUFFERS
+from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
 from shootout.fidelity import rows
-from shootout.models.base import Model, Parameters, Task, draw
+from shootout.models.base import Model, Parameters, Task, buffer_count, draw, set_bytes
 from shootout.realinputs import read_calibration
 
 CALIBRATION_SEED = 2
@@ -41,9 +39,8 @@ def own(model: Model, parameters: Parameters, batch: int, task: Task | None) -> 
 
 def drawn(specs: tuple[TensorSpec, ...], batch: int) -> list[dict[str, Array]]:
     """Drawn calibration sets: about CALIBRATION_ROWS rows, or as many as fit into CALIBRATION_BYTES."""
-    one = sum(int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize for spec in specs)
-    count = min(-(-CALIBRATION_ROWS // batch), CALIBRATION_BYTES // max(one, 1))
-    return draw(specs, max(count, INPUT_BUFFERS), CALIBRATION_SEED)
+    count = min(-(-CALIBRATION_ROWS // batch), CALIBRATION_BYTES // max(set_bytes(specs), 1))
+    return draw(specs, max(count, buffer_count(specs)), CALIBRATION_SEED)
 
 
 def _batches(splits: Arrays, batch: int) -> list[dict[str, Array]]:

@@ -20,29 +20,57 @@ app = typer.Typer(
     help="Which backend, device and precision should I ship for this model, on this hardware, and how sure are we?",
 )
 
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="A model's name, or your own: file.onnx, config.json of transformers, file.py:function or "
+        "package.module:function (these two run your code)."
+    ),
+]
+Inputs = Annotated[str | None, typer.Option(help="Your own inputs for a model of your own: data.npz.")]
+Labels = Annotated[str | None, typer.Option(help="The right class of each row of --inputs, for accuracy: labels.npz.")]
 Calibration = Annotated[str | None, typer.Option(help="Your own input sets for quantization: data.npz.")]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", help="Model parameter, or an ONNX file's symbolic axis: key=v1,v2.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="An axis: a model's parameter or an ONNX file's symbolic size, batch, threads, scenario, backend, device, "
+        "precision. key=v1,v2 or key='1..64 x2' or key='128..512 +128'.",
+    ),
 ]
+Pythons = Annotated[
+    list[str] | None, typer.Option(help="Another interpreter to race ours: name=path; targets name it as backend@name.")
+]
+Rate = Annotated[str | None, typer.Option(help="Serving: requests a second, e.g. 200/s. Default: find the highest.")]
+P99 = Annotated[str | None, typer.Option(help="Serving: the limit on p99, e.g. 5ms. Default: 5 x an idle call.")]
+Instances = Annotated[str | None, typer.Option(help="Throughput, serving: sessions at work at once, e.g. 1,2.")]
+MaxTime = Annotated[str | None, typer.Option(help="Stop after this long, e.g. 90s, 2m, 1h.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
 @app.command()
 def run(
     study: Annotated[str, typer.Argument(help="A study's name (see `list`) or a TOML file.")] = "shootout",
-    model: Annotated[str | None, typer.Option(help="A model's name, or your own file.onnx.")] = None,
+    model: Model = None,
     sets: Sets = None,
     backends: Annotated[str | None, typer.Option(help="Targets, e.g. numpy,onnxruntime:cpu:fp32; twice = A/A.")] = None,
-    batch: Annotated[str | None, typer.Option(help="Batch sizes, e.g. 1,8.")] = None,
-    threads: Annotated[str | None, typer.Option(help="Threads per arm, or `all`. Default: CPUs - 1.")] = None,
-    inputs: Annotated[str | None, typer.Option(help="Your own inputs for an ONNX file: data.npz.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="latency (default), throughput, train-step or serve.")] = None,
+    batch: Annotated[str | None, typer.Option(help="Batch sizes, e.g. 1,8 or '1..64 x2'.")] = None,
+    threads: Annotated[str | None, typer.Option(help="Threads per arm, e.g. 1,2 or `all`. Default: CPUs - 1.")] = None,
+    inputs: Inputs = None,
+    labels: Labels = None,
     calibration: Calibration = None,
     baseline: Annotated[str | None, typer.Option(help="The arm that ratios refer to.")] = None,
     option: Annotated[list[str] | None, typer.Option(help="A backend's own knob: backend.KEY=value.")] = None,
-    max_time: Annotated[str | None, typer.Option(help="Stop after this long, e.g. 90s, 2m, 1h.")] = None,
+    python: Pythons = None,
+    rate: Rate = None,
+    p99: P99 = None,
+    instances: Instances = None,
+    max_time: MaxTime = None,
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: results/<study>/<time>.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over in --out.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and measure nothing.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Also write a Chrome/Perfetto trace of each arm.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="A failed row is an error, whoever named it.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -54,38 +82,85 @@ def run(
         model=model,
         sets=tuple(sets or ()),
         backends=backends,
+        scenario=scenario,
         batch=batch,
         threads=threads,
         inputs=inputs,
+        labels=labels,
         calibration=calibration,
         baseline=baseline,
         options=tuple(option or ()),
+        pythons=tuple(python or ()),
+        rate=rate,
+        p99=p99,
+        instances=instances,
         max_time=max_time,
         out=out,
         fresh=fresh,
         dry_run=dry_run,
+        trace=trace,
         strict=strict,
     )
     raise typer.Exit(commands.run(asked, as_json=as_json))
 
 
 @app.command()
+def tune(
+    model: Annotated[str | None, typer.Option(help="As in `run`.")] = None,
+    sets: Sets = None,
+    backends: Annotated[str | None, typer.Option(help="Targets to tune. Default: every backend as it comes.")] = None,
+    batch: Annotated[str | None, typer.Option(help="Batch size.")] = None,
+    threads: Annotated[str | None, typer.Option(help="Threads of the default setting, or `all`.")] = None,
+    allow: Annotated[str | None, typer.Option(help="Precisions that may be tried too, e.g. bf16,int8.")] = None,
+    inputs: Inputs = None,
+    labels: Labels = None,
+    calibration: Calibration = None,
+    option: Annotated[list[str] | None, typer.Option(help="Part of the default setting: backend.KEY=value.")] = None,
+    python: Pythons = None,
+    max_time: MaxTime = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder. Default: results/tune/<time>.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over in --out.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find each backend's best own settings by racing them, and what they gain over its defaults."""
+    from shootout import commands
+
+    asked = commands.Asked(
+        model=model,
+        sets=tuple(sets or ()),
+        backends=backends,
+        batch=batch,
+        threads=threads,
+        inputs=inputs,
+        labels=labels,
+        calibration=calibration,
+        options=tuple(option or ()),
+        pythons=tuple(python or ()),
+        max_time=max_time,
+        out=out,
+        fresh=fresh,
+    )
+    raise typer.Exit(commands.tune(asked, allow, as_json=as_json))
+
+
+@app.command()
 def show(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    full: Annotated[bool, typer.Option("--full", help="A table for each size of a sweep.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show a run again; measures nothing."""
     from shootout import commands
 
-    raise typer.Exit(commands.show(folder, as_json=as_json))
+    raise typer.Exit(commands.show(folder, full=full, as_json=as_json))
 
 
 @app.command()
 def sensitivity(
-    model: Annotated[str, typer.Argument(help="A model's name, or your own file.onnx.")],
+    model: Annotated[str, typer.Argument(help="A model's name, or your own, as for `run`.")],
     sets: Sets = None,
     batch: Annotated[int, typer.Option(help="Batch size.")] = 1,
-    inputs: Annotated[str | None, typer.Option(help="Your own inputs for an ONNX file: data.npz.")] = None,
+    inputs: Inputs = None,
     calibration: Calibration = None,
     as_json: Json = False,
 ) -> None:
@@ -112,6 +187,18 @@ def list_(as_json: Json = False) -> None:
     from shootout import commands
 
     raise typer.Exit(commands.catalogue(as_json=as_json))
+
+
+@app.command()
+def ceilings(
+    threads: Annotated[str | None, typer.Option(help="Threads, or `all`. Default: CPUs - 1.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """This machine's peak rate by precision and bandwidth by memory level; measured once, in a minute or more."""
+    from shootout import commands
+
+    raise typer.Exit(commands.ceilings(threads=threads, fresh=fresh, as_json=as_json))
 
 
 @app.command()

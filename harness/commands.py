@@ -11,12 +11,13 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from shootout import analysis, backends, cells, estimate, models, runner, study
+from shootout import analysis, axes, backends, cells, estimate, interpreters, models, rates, runner, study
 from shootout.document import Document
 from shootout.errors import Interrupted, UsageError
 from shootout.progress import Progress
+from shootout.selection import family
 from shootout.study import Study
-from shootout.target import parse_targets
+from shootout.target import parse_targets, with_twins
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
 _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -31,16 +32,23 @@ class Asked:
     model: str | None = None
     sets: tuple[str, ...] = ()
     backends: str | None = None
+    scenario: str | None = None
     batch: str | None = None
     threads: str | None = None
     inputs: str | None = None
+    labels: str | None = None
     calibration: str | None = None
     baseline: str | None = None
     options: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    rate: str | None = None
+    p99: str | None = None
+    instances: str | None = None
     max_time: str | None = None
     out: Path | None = None
     fresh: bool = False
     dry_run: bool = False
+    trace: bool = False
     strict: bool = False
 
     @property
@@ -56,15 +64,21 @@ class Asked:
         """
         base = study.load(self.study)
         return base.changed(
-            parameters=study.parse_sets(list(self.sets)),
-            options=study.parse_options(list(self.options)),
+            parameters=axes.parse_sets(self.sets),
+            options=axes.parse_options(self.options),
             model=self.model,
             targets=self.named or None,
-            batch=None if self.batch is None else tuple(_whole("--batch", part) for part in self.batch.split(",")),
-            threads=_threads(self.threads),
+            scenario=None if self.scenario is None else tuple(part.strip() for part in self.scenario.split(",")),
+            batch=_counts("--batch", self.batch),
+            threads=_counts("--threads", self.threads, "all"),
             inputs=self.inputs,
+            labels=self.labels,
             calibration=self.calibration,
             baseline=self.baseline,
+            pythons=interpreters.parse_pythons(self.pythons) or None,
+            rate=rates.parse_rate(self.rate),
+            p99_limit_ms=rates.parse_limit_ms(self.p99),
+            instances=rates.parse_instances(self.instances),
         )
 
 
@@ -77,7 +91,9 @@ def run(asked: Asked, *, as_json: bool) -> int:
             return _print(estimate.render(planned), estimate.as_data(planned), as_json=as_json)
         out = asked.out or runner.default_folder(planned, fresh=asked.fresh)
         try:
-            document = runner.run(planned, out, fresh=asked.fresh, max_time_s=limit_s, progress=progress)
+            document = runner.run(
+                planned, out, fresh=asked.fresh, max_time_s=limit_s, progress=progress, trace=asked.trace
+            )
         except Interrupted as interrupted:
             document = analysis.analyse(out)
             progress.say(f"shootout: {interrupted}")
@@ -92,20 +108,56 @@ def run(asked: Asked, *, as_json: bool) -> int:
 def exit_code(document: Document, planned: runner.Plan, *, strict: bool) -> int:
     """6 a named target can't run here; 4 a named one (any, if strict) failed; 3 nothing was measured; else 0."""
     texts = [text for text in planned.named if "*" not in text]  # all of a device's is nothing named
-    named = {str(target) for text in texts for target in parse_targets(text, cells.describe)}
-    mine = [row for row in document.rows if row.arm.partition("#")[0] in named]
-    could = (analysis.NOT_REACHED, analysis.DISTURBED)
-    if any(row.outcome == "skipped" and row.reason not in could for row in mine):
+    pythons = planned.study.pythons
+    targets = with_twins([one for text in texts for one in parse_targets(text, cells.describe, pythons)], pythons)
+    named = {str(target) for target in targets}
+    mine = [row for row in document.rows if family(row.arm).partition("#")[0] in named]
+    could = (analysis.NOT_REACHED, analysis.DISTURBED, analysis.NEVER_HELD)
+    ran = {(row.group, family(row.arm)) for row in mine if row.outcome == "measured"}  # in another setting
+    skipped = [row for row in mine if row.outcome == "skipped" and (row.group, family(row.arm)) not in ran]
+    if any(row.reason not in could for row in skipped):
         return UNAVAILABLE
     if any(row.outcome == "failed" for row in (document.rows if strict else mine)):
         return FAILED
     return 0 if any(row.outcome == "measured" for row in document.rows) else NOTHING
 
 
-def show(folder: Path, *, as_json: bool) -> int:
-    """Print a run again."""
-    _print_document(analysis.analyse(folder), as_json=as_json)
+def show(folder: Path, *, full: bool = False, as_json: bool) -> int:
+    """Print a run again, or a tuning run; `full`: a table for each size of a sweep."""
+    from shootout import tuning, tuning_table
+
+    if tuning.is_tuning(folder):
+        found = tuning.read(folder)
+        return _print(tuning_table.render(found, _console().width), tuning_table.as_data(found), as_json=as_json)
+    _print_document(analysis.analyse(folder), full=full, as_json=as_json)
     return 0
+
+
+def tune(asked: Asked, allow: str | None, *, as_json: bool) -> int:
+    """Search each target's best settings, confirm them, race them; returns the exit code."""
+    from shootout import tuner, tuning
+    from shootout.tuning import Outcome
+
+    chosen, limit_s = asked.chosen(), seconds(asked.max_time)
+    if not asked.named:
+        chosen = tuner.of_every_backend(chosen)
+    allowed = tuner.parse_allowed(allow)
+    with Progress(Console(stderr=True)) as progress:
+        ground = tuner.configure(chosen, allowed)
+        out = asked.out or tuner.default_folder(ground, fresh=asked.fresh)
+        code = 0
+        try:
+            tuner.tune(ground, out, fresh=asked.fresh, max_time_s=limit_s, progress=progress)
+        except Interrupted as interrupted:
+            progress.say(f"shootout: {interrupted}")
+            code = interrupted.exit_code
+        progress.say(f"run folder: {out}")
+    show(out, as_json=as_json)
+    outcomes = {one.outcome for one in tuning.read(out).found}
+    mine = outcomes if asked.named else set()
+    ended = {Outcome.SKIPPED: UNAVAILABLE, Outcome.FAILED: FAILED}
+    worst = next((ended[outcome] for outcome in ended if outcome in mine), 0)
+    return code or worst or (0 if outcomes - set(ended) else NOTHING)
 
 
 def sensitivity(asked: Asked, *, as_json: bool) -> int:
@@ -148,6 +200,22 @@ def catalogue(*, as_json: bool) -> int:
     return _print("\n".join(lines), known, as_json=as_json)
 
 
+def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
+    """Print what this machine can do at most."""
+    from shootout import ceilings as remembered
+    from shootout import ceilings_measured, ceilings_table, environment
+    from shootout.locks import machine_lock
+    from shootout.placement import place
+
+    placement = place("all" if threads == "all" else None if threads is None else _whole("--threads", threads))
+    facts = environment.facts()
+    found = None if fresh else remembered.known(facts).get(placement.threads)  # else another run is waited for
+    if found is None:
+        with Progress(Console(stderr=True)) as progress, machine_lock("shootout ceilings", progress.say):
+            found = ceilings_measured.obtain(placement, facts, progress.say, fresh=fresh)
+    return _print(ceilings_table.render(found), found.model_dump(mode="json"), as_json=as_json)
+
+
 def selftest(*, quick: bool, as_json: bool) -> int:
     """Test the harness live and print what it can tell on this machine."""
     from shootout import selftest as live
@@ -172,15 +240,21 @@ def seconds(text: str | None) -> float | None:
     return float(match[1]) * _UNIT_S[match[2] or "s"]
 
 
-def _threads(text: str | None) -> int | str | None:
-    return text if text in (None, "all") else _whole("--threads", str(text))
+def _counts(what: str, text: str | None, *words: str) -> tuple[int | str, ...] | None:
+    """`1,8` or a range → whole numbers; `words` stay as they are."""
+    if text is None:
+        return None
+    parts = [one for part in text.split(",") for one in axes.expanded(part)]
+    return tuple(part if part in words else _whole(what, part) for part in parts)
 
 
-def _whole(what: str, text: str) -> int:
+def _whole(what: str, value: float | str) -> int:
+    if isinstance(value, float):
+        raise UsageError(f"{what} takes whole numbers, got {value}")
     try:
-        return int(text)
+        return int(value)
     except ValueError:
-        raise UsageError(f"{what} takes whole numbers, got {text!r}") from None
+        raise UsageError(f"{what} takes whole numbers, got {value!r}") from None
 
 
 def _offers(name: str) -> str:
@@ -188,10 +262,10 @@ def _offers(name: str) -> str:
     return ", ".join(targets)
 
 
-def _print_document(document: Document, *, as_json: bool) -> None:
+def _print_document(document: Document, *, full: bool = False, as_json: bool) -> None:
     from shootout import table
 
-    text = table.render(document, _console().width)
+    text = table.render(document, _console().width, full=full)
     _print(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)
 
 

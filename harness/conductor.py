@@ -22,6 +22,7 @@ from shootout.constants import (
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
+    SERVE_ROUNDS,
     WARM_UP_CALLS,
     WARM_UP_LONG_CALL_NS,
     WARM_UP_LONG_CALLS,
@@ -30,6 +31,7 @@ from shootout.constants import (
 from shootout.contract import Arm, Array
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.messages import Scope, Turn
+from shootout.serving import Desk, Terms, desk_of
 from shootout.stage import Generation, Notes, Performance, Player, Setback, Stage, WarmUp, Watch
 from shootout.warmup import steady_from
 
@@ -37,7 +39,16 @@ _MAX_PADDING_BYTES = 4096
 T = TypeVar("T")
 
 
-def play(index: int, arms: Sequence[Arm], stage: Stage, watch: Watch, rng: random.Random, notes: Notes) -> Generation:
+def play(
+    index: int,
+    arms: Sequence[Arm],
+    stage: Stage,
+    watch: Watch,
+    rng: random.Random,
+    notes: Notes,
+    terms: Terms | None = None,
+    baseline: str | None = None,
+) -> Generation:
     """Respawn every arm in a shuffled order, then let all of them play rounds, one at a time.
 
     Args:
@@ -45,6 +56,8 @@ def play(index: int, arms: Sequence[Arm], stage: Stage, watch: Watch, rng: rando
         arms: who takes part.
         rng: shuffles spawns, turns and scopes, and draws the environment padding.
         notes: who hears of each step and setback.
+        terms: what arms that serve are asked; None where they call.
+        baseline: the label of the arm whose calls may set the terms.
     """
     generation = Generation(index=index, notes=notes)
     with ExitStack() as players:
@@ -54,6 +67,8 @@ def play(index: int, arms: Sequence[Arm], stage: Stage, watch: Watch, rng: rando
             players.callback(player.kill)
             _enter(generation, arm, player)
         _practise(generation)
+        if terms:
+            generation.desk = desk_of(terms, generation.performances, baseline, index, rng.randrange(2**32))
         _play_rounds(generation, watch, rng)
         for performance in list(generation.performances):
             _guarded(generation, performance.arm, performance.player, "leaving", partial(_leave, performance))
@@ -120,7 +135,7 @@ def rounds_for(performances: Sequence[Performance]) -> int:
 
 def _play_rounds(generation: Generation, watch: Watch, rng: random.Random) -> None:
     """Play until enough rounds are valid; voided ones are repeated while their share stays bearable."""
-    wanted = rounds_for(generation.performances)
+    wanted = SERVE_ROUNDS if generation.desk else rounds_for(generation.performances)
     tries = int(wanted / (1.0 - MAX_VOID_SHARE)) + 1
     valid = 0
     while generation.performances and valid < wanted and generation.rounds < tries:
@@ -142,15 +157,18 @@ def _play_round(generation: Generation, rng: random.Random) -> list[tuple[Perfor
     scopes = tuple(_shuffled(list(Scope), rng))
     turns: list[tuple[Performance, Turn]] = []
     for performance in _shuffled(generation.performances, rng):
-        take = partial(_take_turn, performance, scopes, turns)
+        take = partial(_take_turn, performance, scopes, generation.desk, turns)
         _guarded(generation, performance.arm, performance.player, "a round", take)
     return turns
 
 
-def _take_turn(performance: Performance, scopes: tuple[Scope, ...], turns: list[tuple[Performance, Turn]]) -> None:
-    player = performance.player
+def _take_turn(
+    performance: Performance, scopes: tuple[Scope, ...], desk: Desk | None, turns: list[tuple[Performance, Turn]]
+) -> None:
+    player, slow_ns = performance.player, CANARY_SLOWDOWN * performance.canary_ns
+    offer = desk.offer(performance) if desk else None
     player.release()
-    turn = player.turn(scopes, CANARY_SLOWDOWN * performance.canary_ns)
+    turn = player.serve(offer, slow_ns) if offer else player.turn(scopes, slow_ns)
     player.hold()
     turns.append((performance, turn))
 

@@ -22,6 +22,10 @@ MAX_VOID_SHARE = 0.30
 MIN_GENERATIONS_ONE_COMPARISON = 4
 MIN_GENERATIONS = 5
 MAX_GENERATIONS = 20
+MAX_CALL_S = 5.0
+"""Cells whose call would take longer are left out, unless a study says otherwise."""
+FIRST_CALL_FACTOR = 4.0
+"""What was not foreseen is left out when its call takes so many times the cap."""
 
 LEAD_IN_CALLS = 3
 LEAD_IN_NS = 2_000_000
@@ -29,8 +33,20 @@ BLOCK_NS = 10_000_000
 BLOCK_CALLS = 5
 LONG_CALL_NS = 200_000_000
 """Calls longer than this make blocks of one call."""
+WINDOW_NS = 50_000_000
+"""Several instances at once are read for at least so long, and `BLOCK_CALLS` calls each."""
 SHORT_CALL_NS = 20_000
 """Calls shorter than this are read k at a time."""
+
+SERVE_REQUESTS = 1_000
+"""A p99 rests on at least so many requests, and on those of `SERVE_STEP_S` seconds."""
+SERVE_STEP_S = 1.0
+SERVE_LEAD_IN = 0.1
+"""So many more requests, as a share of these, come first and only fill the queue."""
+SERVE_ROUNDS = 9
+"""Steps of the search in a generation: two or three to have the rate between two others, the rest to halve that."""
+SERVE_LIMIT_FACTOR = 5.0
+"""The limit on p99 where none is given, in calls of the baseline without load."""
 
 WARM_UP_CALLS = 60
 WARM_UP_LONG_CALLS = 10
@@ -48,6 +64,11 @@ CANARY_CHANCES = 1_000
 """A turn waits for a calm moment as long as so many canaries take, about 0.4 s; then the disturbance lasts."""
 
 INPUT_BUFFERS = 8
+MIN_INPUT_BUFFERS = 2
+BUFFERS_BYTES = 64 << 20
+"""All input buffers together stay below this where fewer of them do: eight of a large input show no more than two, and
+every arm holds them all.
+"""
 CALIBRATION_ROWS = 256
 """About so many drawn rows give quantizers their ranges, where there is no data set."""
 FIDELITY_MARGIN = 4.0

@@ -115,7 +115,8 @@ class Arm:
         sentinel: the hidden copy of the baseline, shown as `#sentinel`.
         parameters: the model's parameters, complete (defaults filled in).
         options: the backend's own knobs, `NUM_STREAMS` → `2`.
-        instances: sessions that work at once, each on inputs of its own (throughput only).
+        threads: compute threads of one instance.
+        instances: sessions that work at once, each on inputs of its own (throughput and serve only).
         setting: what tells this arm from others of its target in its group, for people: `batch=8, instances=2`.
     """
 
@@ -132,6 +133,11 @@ class Arm:
     scenario: Scenario = Scenario.LATENCY
     instances: int = 1
     setting: str = ""
+
+    @property
+    def cpus(self) -> int:
+        """How many CPUs it gets: each instance has threads of its own."""
+        return self.threads * self.instances
 
     @property
     def label(self) -> str:
@@ -253,6 +259,16 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Free everything. Calling it twice is harmless."""
+
+
+class TrainingSession(Session, Protocol):
+    """A loaded training step: `execute` also changes the weights and the momenta; its output is the loss."""
+
+    def reset(self) -> None:
+        """Back to the weights as they were loaded, and momenta of zero."""
+
+    def state(self) -> tuple[Arrays, Arrays]:
+        """Weights and momenta on the host, by the names in `ModelBundle.trained`; no later `execute` changes them."""
 
 
 class Adapter(Protocol):

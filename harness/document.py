@@ -6,8 +6,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shootout.contract import Value
+from shootout.contract import Scenario, Value
+from shootout.crossover import Kind
 from shootout.verdicts import Verdict
+from shootout.work import Work
 
 
 class _Part(BaseModel):
@@ -49,6 +51,35 @@ class Timing(_Part):
     own_fp32_ratio: Ratio | None = None
 
 
+class Rate(_Part):
+    """So many a second, with the interval of the time that it is the inverse of."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Serving(_Part):
+    """An arm under requests that arrive by themselves (open loop, Poisson); latencies count from the arrival.
+
+    Attributes:
+        rate_per_s: requests a second: the highest that held the limit, or the given one.
+        searched: whether it is the highest that held.
+        holds: whether p99 stayed within the limit.
+        p99_ns: the median over generations of p99's 99 % upper bound, at that rate.
+        unloaded_ns: the median call without load.
+        start_late_ns: how much later than it arrived the harness began a request that found a free instance.
+    """
+
+    rate_per_s: Rate
+    searched: bool
+    holds: bool
+    p99_ns: float
+    limit_ns: float
+    unloaded_ns: float
+    start_late_ns: float
+
+
 class AccuracyChange(_Part):
     """Accuracy on the report split less that of the arm `against`, row by row; see `paired.Change`."""
 
@@ -83,9 +114,30 @@ class FidelityFigures(_Part):
     top1_agreement: float | None
     mismatches: int
     reference_l2: float | None = None
+    gradient_l2: float | None = None
     accuracy: float | None
     accuracy_change: AccuracyChange | None = None
     probe: str | None
+
+
+class Ceiling(_Part):
+    """How near a call came to what the machine could do, by its measured ceilings; see docs/ceilings.md.
+
+    Attributes:
+        share: the bound ÷ the measured compute time; the bound is the longer of the next two.
+        arithmetic_ns: the model's operations at the peak rates of the precisions that they ran in.
+        bandwidth_ns: weights and activations at the bandwidth of the memory that they fit in.
+        binds: which of these takes at least half of the measured time; neither: "overhead".
+        level: the smallest memory level that holds the weights and the widest activations.
+        gflops: the model's operations ÷ the measured time, 10^9 a second.
+    """
+
+    share: float
+    binds: Literal["overhead", "bandwidth", "arithmetic"]
+    arithmetic_ns: float
+    bandwidth_ns: float
+    level: str
+    gflops: float
 
 
 class Row(_Part):
@@ -97,21 +149,29 @@ class Row(_Part):
     device: str
     precision: str
     scheme: str
+    python: str = ""
     settings: str
     quantizer: str
     model: str
     parameters: dict[str, Value]
+    scenario: str = Scenario.LATENCY
     batch: int
     threads: int
+    instances: int = 1
+    setting: str = ""
     options: dict[str, str]
     outcome: Literal["measured", "skipped", "failed"]
     reason: str | None = None
     fix: str | None = None
     compute: Timing | None = None
     end_to_end: Timing | None = None
+    items_per_s: Rate | None = None
+    serve: Serving | None = None
     fidelity: FidelityFigures | None = None
     executed: dict[str, Any] | None = None
     quantized: Quantized | None = None
+    work: Work | None = None
+    ceiling: Ceiling | None = None
     why: str | None = None
     notes: tuple[str, ...] = ()
     built_nodes_by_precision: dict[str, int] | None = None
@@ -134,6 +194,43 @@ class Sentinel(_Part):
     holds: bool
 
 
+class SizeVerdict(_Part):
+    """One size of a sweep: the verdict on `a` against `b`, and a's time ÷ b's."""
+
+    size: int
+    verdict: Verdict
+    ratio: float | None
+    generations: int
+
+
+class Crossover(_Part):
+    """One crossing of two arms along the run's axis, or why there is none; a pair that crosses twice has two.
+
+    Attributes:
+        fixed: parameters, batch and threads that stay the same.
+        low: the largest size at which `below` wins; for "no crossover in range" the smallest size measured.
+        high: the smallest size at which `above` wins; for "no crossover in range" the largest size measured.
+        below: an arm, or "same".
+        generations_needed: by size without a verdict, what one would take; null where nobody can say.
+    """
+
+    model: str
+    axis: str
+    fixed: dict[str, Value]
+    scenario: str
+    scope: str
+    a: str
+    b: str
+    outcome: Kind
+    low: int | None = None
+    high: int | None = None
+    below: str | None = None
+    above: str | None = None
+    reason: str | None = None
+    generations_needed: dict[int, int | None] = Field(default_factory=dict)
+    sizes: tuple[SizeVerdict, ...] = ()
+
+
 class GroupSummary(_Part):
     """What is said of a whole group of arms."""
 
@@ -143,6 +240,16 @@ class GroupSummary(_Part):
     void_share: float
     void_reasons: dict[str, int]
     generations: int
+
+
+class FrontRow(_Part):
+    """A row that no other one beats in accuracy and time together (see `shootout.pareto`); `of` so many compared."""
+
+    group: str
+    arm: str
+    accuracy: float
+    median_ns: float
+    of: int
 
 
 class Document(_Part):
@@ -160,3 +267,5 @@ class Document(_Part):
     void_share: float
     wall_s: float
     warnings: tuple[str, ...]
+    crossovers: tuple[Crossover, ...] = ()
+    pareto: tuple[FrontRow, ...] = ()

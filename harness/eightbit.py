@@ -46,6 +46,11 @@ class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't
         self._weights = {_place(tensor) for tensor in (*module.parameters(), *module.buffers())}
         self._activation, self._weight, self._seen = activation, weight or by_channel, 0
 
+    def __enter__(self) -> Any:
+        """The operands of each run are counted anew."""
+        self._seen = 0
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = func.overloadpacket.__name__, list(args)
         for position, axis in OPERANDS.get(name, ()):

@@ -15,8 +15,8 @@ from shootout import cache
 from shootout.bundle import ERROR, MANIFEST, ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LAST_WORDS_LINES
 from shootout.contract import Value
-from shootout.errors import ModelError, ShootoutError, UsageError
-from shootout.request import Request, checked, is_file
+from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
+from shootout.request import Request, Sources, checked, is_file
 
 __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
@@ -33,6 +33,7 @@ def obtain(
     inputs_npz: Path | None = None,
     variant: str = "",
     calibration_npz: Path | None = None,
+    labels_npz: Path | None = None,
 ) -> ModelBundle:
     """One bundle; see `Request` and `obtain_all`.
 
@@ -48,6 +49,7 @@ def obtain(
         inputs_npz=inputs_npz,
         variant=variant,
         calibration_npz=calibration_npz,
+        labels_npz=labels_npz,
     )
     found = obtain_all([request])[0]
     if isinstance(found, ShootoutError):
@@ -70,17 +72,19 @@ def check(request: Request) -> tuple[int, list[str]]:
         raise job
     contents: dict[str, str] = job.get("contents", {})
     folder = Path(job["file"]).parent if contents else Path()
-    hashes = [*contents.values(), *filter(None, [job.get("inputs_sha256"), job.get("calibration_sha256")])]
+    others = ("inputs_sha256", "calibration_sha256", "labels_sha256", "source_sha256")
+    hashes = [*contents.values(), *filter(None, map(job.get, others))]
     return sum((folder / name).stat().st_size for name in contents), hashes
 
 
 def obtain_all(requests: Sequence[Request]) -> list[ModelBundle | ShootoutError]:
-    """The bundle of each request, or why there is none; all that must be made share one process.
+    """The bundle of each request, or why there is none; what must be made shares one process, but for users' code.
 
     Raises:
         UsageError: the cache folder can't be used at all.
     """
-    jobs = [checked(request) for request in requests]
+    sources: Sources = {}
+    jobs = [checked(request, sources) for request in requests]
     wanted = {job["key"]: job for job in jobs if not isinstance(job, ShootoutError)}
     found = _cached(wanted)
     bases = {job["base"]["key"]: job["base"] for key, job in wanted.items() if key not in found and job["base"]}
@@ -104,9 +108,20 @@ def _make(
         placed = [{**job, "base_folder": str(places[job["base"]["key"]])} if job["base"] else job for job in placed]
         for job in placed:
             Path(job["folder"]).mkdir(mode=0o700)
-        (folder / "jobs.json").write_text(json.dumps(placed))
-        how = _export(folder / "jobs.json", BUILD_TIMEOUT_S * len(jobs))
-        return {job["key"]: _collect(job, how) for job in placed}
+        found = dict[str, ModelBundle | ShootoutError]()
+        for number, some in enumerate(_by_process(placed)):
+            (folder / f"jobs-{number}.json").write_text(json.dumps(some))
+            how = _export(folder / f"jobs-{number}.json", BUILD_TIMEOUT_S * len(some))
+            found |= {job["key"]: _collect(job, how) for job in some}
+        return found
+
+
+def _by_process(jobs: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Jobs that share a process: all of ours, and those of each user's own model, whose code may end its process."""
+    owners: dict[str, list[dict[str, Any]]] = {}
+    for job in jobs:
+        owners.setdefault(job["model"] if job.get("own") else "", []).append(job)
+    return list(owners.values())
 
 
 def _export(jobs: Path, timeout_s: float) -> str:
@@ -150,4 +165,6 @@ def _collect(job: Mapping[str, Any], how: str) -> ModelBundle | ShootoutError:
         said = json.loads((folder / ERROR).read_text())
     except (OSError, ValueError):
         return ModelError(f"the export of {job['model']} {how}")
+    if said["kind"] == "SkippedArm":
+        return SkippedArm(said["message"], said["fix"])
     return UsageError(said["message"]) if said["kind"] == "UsageError" else ModelError(said["message"])

@@ -23,7 +23,6 @@ from shootout.bundle import (
     ERROR,
     FILES,
     INPUTS,
-    LABELS,
     ORACLE,
     REPORT,
     SELECTION,
@@ -31,17 +30,19 @@ from shootout.bundle import (
     ModelBundle,
     sha256,
 )
-from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS
+from shootout.constants import FP32_BAND_FLOOR
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
-from shootout.errors import ModelError, ShootoutError, UsageError, install
+from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install
+from shootout.labels import save_rows
 from shootout.lifeline import leave_with
 from shootout.measure import Stopwatch
-from shootout.models.base import Model, draw
+from shootout.models.base import Model, buffer_count, buffer_notes, draw
 from shootout.oracle import require_telling
 from shootout.tensorsets import save_sets
+from shootout.work import Work
 
 INPUT_SEED = 1
-EXTRAS = {"sklearn": "models", "onnxruntime": "onnxruntime"}
+EXTRAS = {"sklearn": "models", "transformers": "models", "onnxruntime": "onnxruntime"}
 
 
 def make(job: Mapping[str, Any]) -> None:
@@ -54,15 +55,34 @@ def make(job: Mapping[str, Any]) -> None:
     folder = Path(job["folder"])
     with Stopwatch() as watch:
         bundle = _bundle(job, folder)
-    dataclasses.replace(bundle, export_s=watch.seconds).seal()
+        work = bundle.work or _work(bundle, job)
+    dataclasses.replace(bundle, export_s=watch.seconds, work=work).seal()
 
 
 def _bundle(job: Mapping[str, Any], folder: Path) -> ModelBundle:
+    if job.get("training"):
+        from shootout import training_oracle
+
+        return training_oracle.take(job, folder)
     if job["base"]:
         from shootout import variants
 
         return variants.quantized(job, folder)
+    if job.get("own"):
+        from shootout import usermodel
+
+        return usermodel.take(job, folder)
     return _of_file(job, folder) if job["file"] else _of_model(job, folder)
+
+
+def _work(bundle: ModelBundle, job: Mapping[str, Any]) -> Work | None:
+    """None where there is no graph to count in, and for the harness's own probes, which must not need `onnx`."""
+    ours = not (job["file"] or job.get("own"))
+    if Artifact.ONNX not in bundle.artifacts or (ours and models.get(job["model"]).write):
+        return None
+    from shootout import onnxwork
+
+    return onnxwork.count(bundle.path(Artifact.ONNX))
 
 
 def _of_file(job: Mapping[str, Any], folder: Path) -> ModelBundle:
@@ -71,13 +91,19 @@ def _of_file(job: Mapping[str, Any], folder: Path) -> ModelBundle:
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         pruned = bool(job["variant"])
         path = pruning.prune_file(Path(job["file"]), Path(place), job["variant"]) if pruned else Path(job["file"])
-        found = userfile.take(path, folder, batch=job["batch"], sets=job["sets"], npz=job["inputs_npz"])
+        found = userfile.take(
+            path, folder, batch=job["batch"], sets=job["sets"], npz=job["inputs_npz"], labels_npz=job.get("labels_npz")
+        )
     own = found.buffers if job["inputs_npz"] else calibration.drawn(found.inputs, found.batch)
+    own = found.split.sets() if found.split else own
     sets, fault = calibration.chosen(job, found.inputs, own)
     save_sets(folder / INPUTS, found.buffers)
     save_sets(folder / CALIBRATION, sets)
     require_telling(job["model"], found.outputs, found.oracle)
     save_sets(folder / ORACLE, found.oracle)
+    if found.split:
+        found.split.check(found.outputs)
+        found.split.save(folder)
     oracle = onnxbands.Oracle(
         path=folder / FILES[Artifact.ONNX],
         buffers=found.buffers,
@@ -101,6 +127,7 @@ def _of_file(job: Mapping[str, Any], folder: Path) -> ModelBundle:
         export_s=0.0,
         variant=job["variant"],
         calibration_fault=fault,
+        notes=found.split.notes if found.split else () if job["inputs_npz"] else buffer_notes(found.inputs),
     )
 
 
@@ -108,7 +135,7 @@ def _of_model(job: Mapping[str, Any], folder: Path) -> ModelBundle:
     model, parameters, batch = models.get(job["model"]), job["parameters"], job["batch"]
     specs = model.inputs(parameters, batch)
     task = model.task(parameters) if model.task else None
-    buffers = model.draw(parameters, batch) if model.draw else draw(specs, INPUT_BUFFERS, INPUT_SEED)
+    buffers = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
     sets, fault = calibration.chosen(job, specs, calibration.own(model, parameters, batch, task))
     oracle, bands = _artifacts(model, job, buffers, sets, folder)
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in oracle[0].items())
@@ -117,8 +144,8 @@ def _of_model(job: Mapping[str, Any], folder: Path) -> ModelBundle:
     save_sets(folder / ORACLE, oracle)
     save_sets(folder / CALIBRATION, sets)
     if task:
-        _save_split(folder / REPORT, task.report, task.labels)
-        _save_split(folder / SELECTION, task.calibration, task.calibration_labels)
+        save_rows(folder / REPORT, task.report, task.labels)
+        save_rows(folder / SELECTION, task.calibration, task.calibration_labels)
     return ModelBundle(
         folder=folder,
         key=job["key"],
@@ -135,6 +162,7 @@ def _of_model(job: Mapping[str, Any], folder: Path) -> ModelBundle:
         export_s=0.0,
         variant=job["variant"],
         calibration_fault=fault,
+        notes=buffer_notes(specs) if len(buffers) > 1 else (),  # a probe's single buffer is all it asks
     )
 
 
@@ -159,16 +187,11 @@ def _artifacts(
     if variant:
         pruning.prune_module(module, variant)
     artifacts.write_module(module, buffers[0], folder)
-    return artifacts.oracle_and_bands(module, buffers, sets)
+    return artifacts.oracle_and_bands(module, buffers, sets, by_rows=model.by_rows)
 
 
 def _wide(arrays: Arrays) -> dict[str, Array]:
     return {name: array.astype(np.float64) for name, array in arrays.items()}
-
-
-def _save_split(path: Path, rows: Arrays, labels: Array) -> None:
-    stacked = {str(index): array for index, array in enumerate(rows.values())}
-    np.savez(path, **{**stacked, LABELS: labels})  # type: ignore[arg-type] # as in save_sets
 
 
 def _explained(job: Mapping[str, Any]) -> ShootoutError | None:
@@ -197,7 +220,8 @@ def main() -> None:
     for job in json.loads(Path(sys.argv[1]).read_text()):
         if error := (failed.get(job["base"]["key"]) if job["base"] else None) or _explained(job):
             failed[job["key"]] = error
-            said = json.dumps({"kind": type(error).__name__, "message": str(error)})
+            fix = error.fix if isinstance(error, SkippedArm) else ""
+            said = json.dumps({"kind": type(error).__name__, "message": str(error), "fix": fix})
             (Path(job["folder"]) / ERROR).write_text(said)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shootout import export
 from shootout.bundle import INPUTS, ModelBundle, sha256
 from shootout.contract import Arm
-from shootout.errors import ModelError, ShootoutError
+from shootout.errors import ModelError, ShootoutError, SkippedArm
 from shootout.export import Request
 from shootout.models.grid_probe import GRID_BATCH
 from shootout.models.permutation_probe import PROBE_BATCH
@@ -24,16 +24,16 @@ class Exports:
     """What was exported, or why it couldn't be.
 
     Attributes:
-        models: by group and variant.
+        models: by group, variant and batch.
         probes: by the probe's model and variant; one that couldn't be exported is missing.
     """
 
-    models: Mapping[tuple[str, str], Exported]
+    models: Mapping[tuple[str, str, int], Exported]
     probes: Mapping[tuple[str, str], ModelBundle]
 
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
         """The bundle that this arm is built from, or why there is none."""
-        return self.models[group.record.name, group.request_of(arm).variant]
+        return self.models[group.record.name, group.request_of(arm).variant, arm.batch]
 
 
 def export_all(groups: Sequence[PlannedGroup], say: Callable[[str], None]) -> Exports:
@@ -45,20 +45,23 @@ def export_all(groups: Sequence[PlannedGroup], say: Callable[[str], None]) -> Ex
     Raises:
         ShootoutError: nothing that could be measured could be exported.
     """
-    wanted = {(group.record.name, one.variant): one for group in groups for one in _requests(group)}
+    wanted = {(group.record.name, one.variant, one.batch): one for group in groups for one in _requests(group)}
     probes = {key: probe_request(*key) for group in groups for arm in group.building if (key := probe_key(arm))}
     found = export.obtain_all([*wanted.values(), *probes.values()])
     models = dict(zip(wanted, found, strict=False))
-    playing = {(group.record.name, group.request_of(arm).variant) for group in groups for arm in group.playing}
-    errors = [one for key in playing if isinstance(one := models[key], ShootoutError)]
-    if errors and len(errors) == len(playing):
+    playing = {
+        (group.record.name, group.request_of(arm).variant, arm.batch) for group in groups for arm in group.playing
+    }
+    made = [models[key] for key in playing]
+    errors = [one for one in made if isinstance(one, ShootoutError) and not isinstance(one, SkippedArm)]
+    if errors and not any(isinstance(one, ModelBundle) for one in made):
         raise errors[0]
     proofs = dict(zip(probes, found[len(wanted) :], strict=True))
     for (name, variant), one in proofs.items():
         if isinstance(one, ShootoutError):
             say(f"no {' '.join([variant, name]).strip()}, so its precisions rest on error and node counts: {one}")
     return Exports(
-        models={key: _same_inputs(one, models.get((key[0], ""))) for key, one in models.items()},
+        models={key: _same_inputs(one, models.get((key[0], "", key[2]))) for key, one in models.items()},
         probes={key: one for key, one in proofs.items() if isinstance(one, ModelBundle)},
     )
 
@@ -75,8 +78,8 @@ def probe_request(name: str, variant: str = "") -> Request:
 
 def _requests(group: PlannedGroup) -> list[Request]:
     """The model as it is first, where an arm needs it, then its variants."""
-    found = {one.variant: one for arm in group.building for one in [group.request_of(arm)]}
-    return [found[variant] for variant in sorted(found)]
+    found = {(one.variant, one.batch): one for arm in group.building for one in [group.request_of(arm)]}
+    return [found[key] for key in sorted(found)]
 
 
 def _same_inputs(one: Exported, plain: Exported | None) -> Exported:

@@ -33,6 +33,8 @@ class Fidelity:
         reference_l2: as `relative_l2`, but against the shared quantized model as it is written: how far this runtime
             is from the others that run it; None for other rows.
         mismatches: integer or boolean output elements that differ from the oracle's.
+        gradient_l2: of a training step, the largest relative L2 error of any gradient, for the middle one of the input
+            buffers; None for inference. `relative_l2` is then the worse of this and the loss's.
     """
 
     max_abs: float | None
@@ -44,6 +46,7 @@ class Fidelity:
     right: str = ""
     reference_l2: float | None = None
     mismatches: int = 0
+    gradient_l2: float | None = None
 
 
 NOTHING = Fidelity(max_abs=None, relative_l2=None, sqnr_db=None, cosine=None, top1_agreement=None)

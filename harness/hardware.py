@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +62,27 @@ def parse_cpuinfo(text: str) -> dict[str, str]:
 
 def caches(folder: Path) -> dict[str, int]:
     """Size in bytes of each cache one CPU sees, by name: L1d, L1i, L2, L3."""
-    found = {}
+    return {name: count for name, count, _ in _caches(folder)}
+
+
+def cache_held(name: str, cpus: Iterable[int]) -> int:
+    """Bytes in all the caches called `name` that these CPUs have, one that they share counted once; 0: not told."""
+    found: dict[str, int] = {}
+    for cpu in cpus:
+        seen = _caches(SYSTEM / f"devices/system/cpu/cpu{cpu}/cache")
+        found |= {sharers or str(cpu): count for own, count, sharers in seen if own == name}
+    return sum(found.values())
+
+
+def _caches(folder: Path) -> Iterator[tuple[str, int, str]]:
+    """Name, bytes and the CPUs that share it, of each cache one CPU sees."""
     for index in sorted(folder.glob("index[0-9]*")):
-        level, kind, size = (_line(index / name) or "" for name in ("level", "type", "size"))
+        level, kind, size, sharers = (
+            _line(index / name) or "" for name in ("level", "type", "size", "shared_cpu_list")
+        )
         letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
         if (count := parse_size(size)) is not None:
-            found[f"L{level}{letter}"] = count
-    return found
+            yield f"L{level}{letter}", count, sharers
 
 
 def parse_size(text: str) -> int | None:

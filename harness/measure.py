@@ -5,12 +5,17 @@ from __future__ import annotations
 import gc
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import repeat
+from typing import Any
 
 now_ns = time.perf_counter_ns
 """Monotonic nanoseconds; meaningful as differences only."""
+sleep = time.sleep
+"""Seconds; the CPU is free meanwhile."""
+SPIN_NS = 200_000
+"""The last part of a wait is spent awake, since a sleeper wakes up too late by up to this much."""
 
 Call = Callable[[int], object]
 """Runs the model once on the input buffer with this index, its result materialised on return."""
@@ -83,7 +88,7 @@ def read_block(
         How many readings were written.
     """
     if per_reading > 1:
-        call = _repeated(call, buffers, per_reading)
+        call = repeated(call, buffers, per_reading)
     clock = now_ns
     capacity = len(readings)
     enough = -(-min_calls // per_reading)
@@ -101,7 +106,7 @@ def read_block(
     return count
 
 
-def _repeated(call: Call, buffers: int, times: int) -> Call:
+def repeated(call: Call, buffers: int, times: int) -> Call:
     """One call that makes `times` calls, going on through the buffers from where the last one stopped."""
     position = -1
 
@@ -116,8 +121,28 @@ def _repeated(call: Call, buffers: int, times: int) -> Call:
     return several
 
 
+def read_steps(steps: Sequence[tuple[str, Callable[[Any], Any]]], given: Any) -> tuple[tuple[str, int, int], ...]:
+    """Run steps one after the other, each on what the one before returned.
+
+    Returns:
+        For each step its name and when it began and ended, in nanoseconds.
+    """
+    found = []
+    for name, step in steps:
+        began = now_ns()
+        given = step(given)
+        found.append((name, began, now_ns()))
+    return tuple(found)
+
+
 def seconds_to_call(call: Call, buffer: int) -> float:
     """Seconds that one call takes, for first-call figures and rough estimates."""
     with Stopwatch() as watch:
         call(buffer)
     return watch.seconds
+
+
+def wait_until(due_ns: int) -> None:
+    """Sleep while there is time, then look at the clock until it is `due_ns`; other threads may run all along."""
+    while (left := due_ns - now_ns()) > 0:
+        sleep((left - SPIN_NS) / 1e9 if left > SPIN_NS else 0)

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 
+from shootout.chrome import Event
 from shootout.contract import Array, Executed
 from shootout.fidelity import Fidelity
+
+
+def path_of(text: str) -> Path:
+    """A path out of a message."""
+    return Path(text)
+
+
+# The two ends may run different Pythons, and Python 3.13 names the class of paths by a module that others don't have.
+ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
 
 
 class Scope(StrEnum):
@@ -60,11 +72,54 @@ class Tuned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Requests that arrive by themselves, for one turn of an arm that serves.
+
+    Attributes:
+        rate_per_s: requests a second, on average; each is one call.
+        requests: how many count, after `lead_in` more that only fill the queue.
+        seed: of the arrivals, see `arrivals.schedule_ns`.
+        limit_ns: how long a request may take from its arrival.
+        most_late: so many may take longer; at one more the turn ends early, its answer known. None: it never does.
+    """
+
+    rate_per_s: float
+    requests: int
+    lead_in: int
+    seed: int
+    limit_ns: float
+    most_late: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One arm's share of a round: one block per scope (nanoseconds per call) and the canary before it."""
+    """One arm's share of a round: one block per scope (nanoseconds per call) and the canary before it.
+
+    Attributes:
+        offer: what an arm that serves was asked; its latencies count from each request's arrival.
+        start_late_ns: of such an arm, how much later than its arrival a request was begun that found a free server
+            (the lower decile of all): what the harness itself adds.
+    """
 
     latency_ns: Mapping[Scope, Array]
     canary_ns: int
+    offer: Offer | None = None
+    start_late_ns: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What some calls of a session look like from inside.
+
+    Attributes:
+        steps: of each call without a profiler, (name, began, ended) of its steps, in nanoseconds.
+        events: of a few more calls, by the backend's own profiler; empty where it has none, or it broke.
+        fault: how it broke.
+    """
+
+    steps: tuple[tuple[tuple[str, int, int], ...], ...]
+    events: tuple[Event, ...] = ()
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

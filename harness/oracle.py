@@ -24,25 +24,27 @@ def require_telling(model: str, specs: Sequence[TensorSpec], oracle: Sequence[Ar
     Raises:
         ModelError: names each output and what is wrong with it.
     """
-    stacks = {spec.name: np.stack([outputs[spec.name] for outputs in oracle]) for spec in specs}
-    for name, stack in stacks.items():
-        if stack.dtype.kind == "f" and not np.isfinite(stack).all():
+    outputs = {spec.name: [one[spec.name] for one in oracle] for spec in specs}
+    for name, arrays in outputs.items():
+        if not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"):
             raise ModelError(f"{model}: the oracle's output {name!r} has NaN or infinity: {_fix()}")
-    faults = {spec.name: _fault(stacks[spec.name], spec.dtype) for spec in specs}
+    faults = {spec.name: _fault(outputs[spec.name], spec.dtype) for spec in specs}
     if all(faults.values()):
         said = "; ".join(f"{name!r} {fault}" for name, fault in faults.items())
         raise ModelError(f"{model}: the oracle's output {said}: every backend would agree with it; {_fix()}")
 
 
-def _fault(stack: Array, dtype: str) -> str | None:
-    if not stack.size:
+def _fault(arrays: Sequence[Array], dtype: str) -> str | None:
+    """What is wrong with one output; array by array, since all of them together may be a good part of memory."""
+    first = arrays[0]
+    if not first.size:
         return "is empty"
-    if stack.size > 1 and (stack == stack.flat[0]).all():
-        return f"is constant ({stack.flat[0]!s} everywhere)"
-    if stack.dtype.kind == "f" and np.abs(stack).max() < np.finfo(dtype).tiny:
+    if first.size * len(arrays) > 1 and all((array == first.flat[0]).all() for array in arrays):
+        return f"is constant ({first.flat[0]!s} everywhere)"
+    if first.dtype.kind == "f" and max(np.abs(array).max() for array in arrays) < np.finfo(dtype).tiny:
         return f"is all denormal (nothing reaches {np.finfo(dtype).tiny:.3g})"
-    if len(stack) > 1 and (stack == stack[0]).all():
-        return f"is the same for all {len(stack)} different inputs"
+    if len(arrays) > 1 and all((array == first).all() for array in arrays[1:]):
+        return f"is the same for all {len(arrays)} different inputs"
     return None
 
 

@@ -105,6 +105,21 @@ def place(threads: Threads, allowed: Sequence[int] | None = None) -> Placement:
     )
 
 
+def widest(asked: Sequence[Threads], allowed: Sequence[int] | None = None) -> Placement:
+    """The placement of the most threads that can be, which `narrowed` gives to arms of fewer.
+
+    Args:
+        asked: thread counts; those above the number of CPUs are left out, unless all are.
+        allowed: as in `place`.
+
+    Raises:
+        UsageError: a count is below 1, or all of them are above the number of CPUs.
+    """
+    cpus = tuple(allowed if allowed is not None else allowed_cpus())
+    fitting = [count for count in asked if not isinstance(count, int) or count <= len(cpus)]
+    return max((place(count, cpus) for count in fitting or asked), key=lambda found: found.threads)
+
+
 def child_environment(threads: int, padding: int) -> dict[str, str]:
     """The environment of an arm's process: ours, with the thread counts set before any library is imported.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from shootout.caps import too_slow
 from shootout.constants import (
     BLOCK_TIMEOUT_FACTOR,
     BLOCK_TIMEOUT_S,
@@ -15,26 +16,36 @@ from shootout.constants import (
     WARM_UP_NS,
 )
 from shootout.contract import Arm, Built, Executed
-from shootout.errors import ArmFailed
-from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
+from shootout.errors import ArmFailed, SkippedArm
+from shootout.interpreters import Interpreter
+from shootout.messages import Loaded, Offer, Scope, Tuned, Turn, Verified, Warming
 from shootout.noise import Mark, NoiseMeter, void_reasons
 from shootout.placement import Placement, child_environment
 from shootout.process import WorkerProcess, log_name
 
 
 class LivePlayer:
-    """One arm in one worker process, for one generation."""
+    """One arm in one worker process, for one generation; `max_call_s`: how long a call may take, 0: any time."""
 
-    def __init__(self, process: WorkerProcess, built: Built, with_accuracy: bool) -> None:
+    def __init__(self, process: WorkerProcess, built: Built, with_accuracy: bool, max_call_s: float = 0.0) -> None:
         self._process = process
         self._built = built
         self._with_accuracy = with_accuracy
+        self._max_call_s = max_call_s
         self._call_s = 1.0
 
     def load(self) -> Loaded:
-        """Load and call once."""
+        """Load and call once; where that takes far too long, a second call decides, since the first may compile.
+
+        Raises:
+            SkippedArm: a call takes far longer than the study's cap.
+        """
         loaded: Loaded = self._process.ask("load", LOAD_TIMEOUT_S, built=self._built)
         self._call_s = loaded.first_call_s
+        if too_slow(self._call_s, self._max_call_s):
+            self._call_s = float(self.warm(1, WARM_UP_NS).latency_ns[0]) / 1e9
+        if why := too_slow(self._call_s, self._max_call_s):
+            raise SkippedArm(why.reason, why.fix)
         return loaded
 
     def verify(self) -> Verified:
@@ -66,6 +77,14 @@ class LivePlayer:
         turn: Turn = self._process.ask(
             "turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes, slow_ns=slow_ns
         )
+        return turn
+
+    def serve(self, offer: Offer, slow_ns: float) -> Turn:
+        """Requests as offered, after a canary; an arm that can't follow takes as long as its calls do."""
+        requests = offer.requests + offer.lead_in
+        estimate_s = requests * max(1 / offer.rate_per_s, self._call_s)
+        limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
+        turn: Turn = self._process.ask("serve", limit_s, offer=offer, slow_ns=slow_ns)
         return turn
 
     def peak_memory(self) -> int:
@@ -104,18 +123,29 @@ def _checked(executed: Executed) -> Executed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveStage:
-    """Starts workers for a group's arms; `built` is by arm label."""
+    """Starts workers for a group's arms.
+
+    Attributes:
+        built: by arm label.
+        interpreters: by the name that targets give them.
+        max_call_s: how long a call may take (0: any time), looked at in the first generation.
+    """
 
     built: Mapping[str, Built]
     placement: Placement
     logs: Path
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    max_call_s: float = 0.0
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
         """A fresh worker for `arm`."""
-        place = self.placement.narrowed(arm.threads)
-        environment = child_environment(place.threads, padding)
-        process = WorkerProcess(environment, place.arms, self.logs / log_name(arm.label))
-        return LivePlayer(process, self.built[arm.label], with_accuracy=generation == 0)
+        place = self.placement.narrowed(arm.cpus)
+        environment = child_environment(arm.threads, padding)
+        other = self.interpreters.get(arm.target.python)
+        process = WorkerProcess(environment, place.arms, self.logs / log_name(arm.label), other)
+        first = generation == 0
+        max_call_s = self.max_call_s if first else 0.0
+        return LivePlayer(process, self.built[arm.label], with_accuracy=first, max_call_s=max_call_s)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,9 @@ too (`ModelBundle.band`), and the compute nodes and the grid probe have to show 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from shootout import eightbit
-from shootout.constants import FP32_BAND_FLOOR, RANGE_SETS
+from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.fidelity import compare, widened
 
@@ -29,47 +31,109 @@ Modes = Mapping[str, Sequence[TorchDispatchMode]]
 """By precision (or `precision/per-tensor`) the ways in which it may round; the largest error gives the band."""
 PRODUCTS = frozenset(eightbit.OPERANDS)
 """The operations whose inputs tensor cores round to TF32."""
+RUN_BYTES = 64 << 20
+"""One run takes so many bytes of inputs: several buffers at once where they are small, since each run rounds every
+weight anew, and a few rows at a time where they are large, since all that a row needs is a multiple of it.
+"""
 
 
 def bands(
-    module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays], calibration: Sequence[Arrays] = ()
+    module: nn.Module,
+    inputs: Sequence[Arrays],
+    oracle: Sequence[Arrays],
+    calibration: Sequence[Arrays] = (),
+    *,
+    by_rows: bool = True,
 ) -> dict[str, float | None]:
     """Predict the fidelity gate of each precision.
 
     Args:
-        module: in float64, and in float32 afterwards; axis 0 of its inputs and its output is the batch.
+        module: in float64; it may be in float32 afterwards.
         inputs: the input buffers.
         oracle: the module's float64 outputs for them.
         calibration: input sets that give INT8 its ranges, together with the buffers.
+        by_rows: see `outputs`.
 
     Returns:
         Relative L2 by precision, `int8/per-tensor` and its like apart, times FIDELITY_MARGIN; None where the model
         overflows. A model without matrix products has no integer ones.
     """
-    found = _found(_modes(), module, inputs, oracle)
-    module.float()  # integers are coarser by far, and float64 convolutions take three times as long
-    found |= _found(_integer_modes(module, [*inputs, *calibration[:RANGE_SETS]], len(inputs)), module, inputs, oracle)
+    band = partial(_band, module=module, inputs=inputs, oracle=oracle, by_rows=by_rows)
+    found = {name: _widest(map(band, ways)) for name, ways in _modes().items()}
+    if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
+        module.float()  # integers are coarser by far, and float64 convolutions take three times as long
+    sets = [*inputs, *calibration[:RANGE_SETS]]
+    integers = _integer_modes(module, sets, by_rows, tuple(oracle[0]))
+    found |= {name: _widest(map(band, ways)) for name, ways in integers.items()}
     floor = found[Precision.FP32] = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR)
     return {name: None if band is None else max(band, floor) for name, band in found.items()}
 
 
-def _found(
-    modes: Modes, module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays]
-) -> dict[str, float | None]:
-    return {name: _widest(_band(mode, module, inputs, oracle) for mode in ways) for name, ways in modes.items()}
+def outputs(
+    module: nn.Module,
+    sets: Sequence[Arrays],
+    rounding: TorchDispatchMode | None = None,
+    *,
+    by_rows: bool,
+    names: Sequence[str] = ("y",),
+) -> Iterator[dict[str, Array]]:
+    """The module's outputs for each input set in order, in runs of about RUN_BYTES.
+
+    Args:
+        module: see `run`.
+        sets: all of the same shapes.
+        rounding: see `run`.
+        by_rows: axis 0 of every input and of the only output is the batch, so that sets may be put together and split.
+        names: of the outputs in order.
+    """
+    if not by_rows:
+        yield from (run(module, one, rounding, names) for one in sets)
+        return
+    size = sum(array.nbytes for array in sets[0].values())
+    at_once = min(max(RUN_BYTES // max(size, 1), 1), INPUT_BUFFERS)
+    for first in range(0, len(sets), at_once):
+        some = sets[first : first + at_once]
+        y = _in_parts(module, _as_one(some), -(-size * len(some) // RUN_BYTES), rounding)
+        yield from ({"y": part} for part in np.split(y, len(some)))
 
 
-def run(module: nn.Module, inputs: Arrays, rounding: TorchDispatchMode | None = None) -> dict[str, Array]:
-    """The module's output on one input buffer, every operation rounded if `rounding` is given."""
+def _in_parts(module: nn.Module, inputs: Arrays, parts: int, rounding: TorchDispatchMode | None) -> Array:
+    """The output for a whole batch, `parts` parts of its rows after each other."""
+    rows = len(next(iter(inputs.values())))
+    edges = np.linspace(0, rows, min(max(parts, 1), rows) + 1).astype(int)
+    found = [
+        run(module, {name: array[first:last] for name, array in inputs.items()}, rounding)["y"]
+        for first, last in itertools.pairwise(edges)
+    ]
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def run(
+    module: nn.Module, inputs: Arrays, rounding: TorchDispatchMode | None = None, names: Sequence[str] = ("y",)
+) -> dict[str, Array]:
+    """The module's outputs, called `names`, on one input buffer; every operation rounded if `rounding` is given."""
     tensors = [torch.from_numpy(array) for array in inputs.values()]
     dtype = next((weight.dtype for weight in module.parameters()), torch.float64)
     wide = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
     with torch.no_grad():
         if rounding is None:
-            return {"y": module(*wide).numpy()}
+            return _named(_unrounded(module, wide), names)
         with rounding:
-            y = module(*wide)
-        return {"y": y.numpy()}
+            raw = module(*wide)
+        return _named(raw, names)
+
+
+def _unrounded(module: nn.Module, inputs: Sequence[Tensor]) -> Any:
+    try:
+        return module(*inputs)
+    except RuntimeError:  # a user's module may make float32 tensors itself: float64 weights take none of them
+        with Rounded(Tensor.double):
+            return module(*inputs)
+
+
+def _named(raw: Any, names: Sequence[str]) -> dict[str, Array]:
+    tensors = raw if isinstance(raw, tuple) else (raw,)
+    return {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
 
 
 def to_dtype(dtype: torch.dtype) -> Rounding:
@@ -91,9 +155,13 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn
         self._everywhere, self._products = everywhere, products or everywhere
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        incoming = self._products if func.overloadpacket.__name__ in PRODUCTS else self._everywhere
-        result = func(*_each(incoming, args), **_each(incoming, kwargs or {}))
-        return _each(self._everywhere, result)
+        name, kwargs = func.overloadpacket.__name__, kwargs or {}
+        if torch.Tag.inplace_view in func.tags:  # only a shape changes, and it is that of the tensor itself
+            return func(*args, **kwargs)
+        incoming = self._products if name in PRODUCTS else self._everywhere
+        result = _each(self._everywhere, func(*_each(incoming, args), **_each(incoming, kwargs)))
+        # What works in place worked on a rounded copy; callers in C++ go on with the tensor they gave.
+        return args[0].copy_(result) if name.endswith("_") else result
 
 
 def _each(rounding: Rounding, values: Any) -> Any:
@@ -109,10 +177,11 @@ def _modes() -> Modes:
     }
 
 
-def _integer_modes(module: nn.Module, sets: Sequence[Arrays], at_once: int) -> Modes:
+def _integer_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, names: Sequence[str]) -> Modes:
     seen: dict[int, eightbit.Extremes] = {}
-    for first in range(0, len(sets), at_once):
-        run(module, _as_one(sets[first : first + at_once]), eightbit.Grids(module, eightbit.observer(seen)))
+    observing = eightbit.Grids(module, eightbit.observer(seen))
+    for _ in outputs(module, sets, observing, by_rows=by_rows, names=names):
+        pass  # the observer sees what passes
     if not seen:
         return {}
     widest = {which: extremes.widest for which, extremes in seen.items()}
@@ -135,12 +204,12 @@ def _widest(bands: Iterable[float | None]) -> float | None:
 
 
 def _band(
-    mode: TorchDispatchMode, module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays]
+    mode: TorchDispatchMode, module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays], by_rows: bool
 ) -> float | None:
-    # All buffers as one batch, so that each weight is rounded once and not once a buffer.
-    parts = np.split(run(module, _as_one(inputs), mode)["y"], len(inputs))
-    return widened(compare([{"y": part} for part in parts], oracle).relative_l2)
+    found = outputs(module, inputs, mode, by_rows=by_rows, names=tuple(oracle[0]))
+    errors = [compare([got], [right]).relative_l2 for got, right in zip(found, oracle, strict=True)]
+    return None if None in errors else widened(max(error for error in errors if error is not None))
 
 
 def _as_one(sets: Sequence[Arrays]) -> dict[str, Array]:
-    return {name: np.concatenate([one[name] for one in sets]) for name in sets[0]}
+    return dict(sets[0]) if len(sets) == 1 else {name: np.concatenate([one[name] for one in sets]) for name in sets[0]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,27 +13,32 @@ from shootout.bundle import ModelBundle
 from shootout.contract import INTEGERS, Arm, Availability, Built, Device
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.exports import Exports, export_all
+from shootout.interpreters import Interpreter
 from shootout.journal import History, Journal
 from shootout.lanes import Crew, lanes
+from shootout.obstacles import unfit, unheld
 from shootout.placement import Placement
 from shootout.plan import PlannedGroup
 from shootout.prepare import BuiltArm, Workshop
 from shootout.progress import Progress
 from shootout.records import Prepared
 from shootout.setbacks import Setbacks
+from shootout.target import provider
 
 
 @dataclass(kw_only=True)
 class Preparation:
-    """A run's exports and builds. `history` is what the journal held before."""
+    """A run's exports and builds. `history` is what the journal held before, `memory_bytes` what the machine gives."""
 
     groups: Sequence[PlannedGroup]
     available: Mapping[tuple[str, Device], Availability]
+    memory_bytes: int
     placement: Placement
     file: Journal
     history: History
     setbacks: Setbacks
     progress: Progress
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
 
     def run(self, logs: Path) -> dict[str, dict[str, Built]]:
         """Make everything ready; what can't be becomes a skip or a failure.
@@ -54,6 +59,7 @@ class Preparation:
             probes=exports.probes,
             machine=environment.fingerprint(self.history.header.environment),
             logs=logs,
+            interpreters=self.interpreters,
         )
         return {group.record.name: self._build_group(group, exports, workshop) for group in wanted}
 
@@ -73,10 +79,18 @@ class Preparation:
         bundles: dict[str, ModelBundle] = {}
         for arm in arms:
             found = exports.of(group, arm)
-            if isinstance(found, ShootoutError):
+            if isinstance(found, SkippedArm):
+                self.setbacks.skip(group.record.name, arm, found.reason, found.fix)
+            elif isinstance(found, ShootoutError):
                 self._without_bundle(group, arm, str(found))
+            elif why := unfit(arm, found):
+                self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
             else:
                 bundles[arm.label] = found
+        lacking = unheld(arms, bundles, self.memory_bytes)
+        for arm in [arm for arm in arms if arm.label in lacking]:
+            self.setbacks.skip(group.record.name, arm, lacking[arm.label].reason, lacking[arm.label].fix)
+            del bundles[arm.label]
         alone = [arm for arm in arms if arm.label in bundles and arm.target.device is Device.CUDA]
         beside = [arm for arm in arms if arm.label in bundles and arm not in alone]
         cpus = lanes(self.placement)
@@ -123,7 +137,9 @@ class Preparation:
     def _job(
         self, group: PlannedGroup, arm: Arm, bundle: ModelBundle, workshop: Workshop, cpus: frozenset[int]
     ) -> BuiltArm:
-        version = self.available[arm.target.backend, arm.target.device].version
+        version = self.available[provider(arm.target)].version
+        if other := self.interpreters.get(arm.target.python):
+            version += f" {other.digest}"
         return workshop.prepare(arm, bundle, version, runs=arm.label not in group.skips, cpus=cpus)
 
     def _outcome(self, group: str, arm: Arm, future: Future[BuiltArm]) -> BuiltArm | None:
@@ -151,6 +167,7 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
         artifact_bytes=None if runs else facts.get("artifact_bytes"),
         built_nodes_by_precision=None if runs else facts.get("compute_nodes_by_precision"),
         notes=(*found.built.bundle.notes, *facts.get("notes", ()), *_unproven(arm, found, runs=runs)),
+        work=found.built.bundle.work,
     )
 
 

@@ -24,6 +24,7 @@ from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Artifact, Built
 from shootout.errors import ArmFailed
 from shootout.exports import probe_key
+from shootout.interpreters import Interpreter
 from shootout.placement import Placement, child_environment
 from shootout.plan import scheme_of
 from shootout.proof import probe_fault
@@ -49,13 +50,14 @@ class BuiltArm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Where builds happen: the cache, the machine, and the probes' own models by name and variant."""
+    """Where builds happen: cache, machine, other interpreters, and the probes' own models by name and variant."""
 
     cache: Path
     placement: Placement
     probes: Mapping[tuple[str, str], ModelBundle]
     machine: str
     logs: Path
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
     _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
     _stopped: Event = field(default_factory=Event, init=False)
     _locks: dict[str, Lock] = field(default_factory=dict, init=False)
@@ -85,10 +87,15 @@ class Workshop:
         with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
             found = _cached(folder, arm, model)
             if found is None:
-                found = self._build(arm, model, folder, runs, cpus or self.placement.narrowed(arm.threads).arms)
+                found = self._build(arm, model, folder, runs, self._lane(arm, cpus))
         if runs and (fault := probe_fault(found.probe, arm.target.precision)):
             raise ArmFailed(fault)
         return found
+
+    def _lane(self, arm: Arm, cpus: frozenset[int] | None) -> frozenset[int]:
+        """As many of the CPUs as one instance has threads: a compiler must see what the arm will."""
+        lane = self.placement if cpus is None else replace(self.placement, arms=cpus, threads=len(cpus))
+        return lane.narrowed(arm.threads).arms
 
     def _build(self, arm: Arm, model: ModelBundle, folder: Path, runs: bool, cpus: frozenset[int]) -> BuiltArm:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -125,7 +132,8 @@ class Workshop:
     @contextmanager
     def _worker(self, arm: Arm, cpus: frozenset[int]) -> Iterator[process.WorkerProcess]:
         environment = child_environment(arm.threads, 0)
-        with process.worker(environment, cpus, self.logs / process.log_name(f"build-{arm.label}")) as worker:
+        log, other = self.logs / process.log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
+        with process.worker(environment, cpus, log, other) as worker:
             self._working.add(worker)
             try:
                 if self._stopped.is_set():

@@ -35,9 +35,9 @@ class Progress:
         """A line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def generation(self, group: str, played: int, expected: int, last_s: float) -> None:
-        """A generation begins; after the first one there is an estimate of the time that is left."""
-        left = f", about {max(1, expected - played) * last_s:.0f} s left" if last_s else ""
+    def generation(self, group: str, played: int, expected: int, left_s: float) -> None:
+        """A generation begins; `left_s` is what the whole run is sure to take yet, 0 where that isn't known."""
+        left = f", about {left_s:.0f} s left" if left_s else ""
         self.stage(f"{group}: generation {played + 1} of {max(expected, played + 1)} or more{left}")
 
     def stage(self, headline: str) -> None:

@@ -75,8 +75,13 @@ def tail_bound(values: Array, p: float) -> float | None:
     Source: the sample sizes of MLPerf's LoadGen for a tail-latency limit, with c = 0.99.
     """
     n = values.size
-    above, _ = _largest_within(n, 1 - p, 1 - TAIL_CONFIDENCE)
+    above = most_above(n, p)
     return float(np.partition(values, n - 1 - above)[n - 1 - above]) if above >= 1 else None
+
+
+def most_above(n: int, p: float) -> int:
+    """How many of `n` values may lie above a limit that `tail_bound` is to keep to; below 1 there is no bound."""
+    return _largest_within(n, 1 - p, 1 - TAIL_CONFIDENCE)[0]
 
 
 @lru_cache(maxsize=4_096)

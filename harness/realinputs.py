@@ -25,7 +25,7 @@ def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array
     Raises:
         UsageError: the file can't be read, or a name, shape, dtype or NaN doesn't fit; says expected and received.
     """
-    arrays = _read_npz(path)
+    arrays = read_npz(path)
     expected = {spec.name for spec in specs}
     if expected != set(arrays):
         raise UsageError(f"{path}: expected inputs {sorted(expected)}, got {sorted(arrays)}")
@@ -53,7 +53,12 @@ def read_calibration(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, 
     return sets
 
 
-def _read_npz(path: Path) -> dict[str, Array]:
+def read_npz(path: Path) -> dict[str, Array]:
+    """All arrays of an .npz file by name.
+
+    Raises:
+        UsageError: it can't be read, or holds pickled objects.
+    """
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}

@@ -13,9 +13,12 @@ from shootout import cache, errors, models, schemes
 from shootout.bundle import sha256
 from shootout.contract import Value
 from shootout.errors import ShootoutError, UsageError, install
+from shootout.models import factory
 from shootout.models.base import Whole
 
 SUFFIX = ".onnx"
+Sources = dict[str, dict[str, Any]]
+"""What makes each of the users' own models what it is, as far as requests that are checked together asked for it."""
 SIZE = Whole(default=1, low=1, high=1 << 20)
 """What a batch or a symbolic axis may be."""
 
@@ -25,11 +28,12 @@ class Request:
     """What to export.
 
     Attributes:
-        model: a name in the registry, or the path of an `.onnx` file.
-        parameters: of a registered model; what is missing gets its default.
+        model: a name in the registry, the path of an `.onnx` file, or a user's own model (see `models.factory`).
+        parameters: of any other model than a file's; what is missing gets its default.
         batch: rows per call; in a user's file, the axis called batch, batch_size or N.
         sets: sizes of the symbolic axes of a user's file.
-        inputs_npz: real inputs for a user's file, by input name.
+        inputs_npz: real inputs for a user's own model, by input name.
+        labels_npz: the right class of each of their rows.
         variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
         calibration_npz: the user's own calibration sets, by input name, K of them along a leading axis.
         training: a bundle for training steps: its oracle holds the loss and the gradients.
@@ -43,6 +47,7 @@ class Request:
     variant: str = ""
     calibration_npz: Path | None = None
     training: bool = False
+    labels_npz: Path | None = None
 
 
 def is_file(model: str) -> bool:
@@ -50,15 +55,24 @@ def is_file(model: str) -> bool:
     return model.endswith(SUFFIX)
 
 
-def checked(request: Request) -> dict[str, Any] | ShootoutError:
+def checked(request: Request, sources: Sources | None = None) -> dict[str, Any] | ShootoutError:
     """The export job (JSON values, `key` among them) that answers the request, or why there is none.
 
     A variant with quantized weights is made from the plain bundle, whose job is then its `base`.
+
+    Args:
+        sources: filled in here, for other requests for the same model.
     """
     try:
         SIZE.check("batch", request.batch)
         scheme = _variant(request)
-        job = _file_job(request) if is_file(request.model) else _model_job(request)
+        if is_file(request.model):
+            job = _file_job(request)
+        else:
+            own = factory.is_meant(request.model)
+            job = _own_job(request, {} if sources is None else sources) if own else _model_job(request)
+        job |= _labels(request)
+        job |= {"training": True} if request.training else {}  # as for labels
     except ShootoutError as error:
         return error
     given = request.calibration_npz
@@ -80,6 +94,23 @@ def _variant(request: Request) -> schemes.Scheme:
     return scheme
 
 
+def _labels(request: Request) -> dict[str, Any]:
+    """The labels' part of a job; a request without any has none, so that nobody's key depends on it."""
+    given = request.labels_npz
+    if given is None:
+        return {}
+    if request.inputs_npz is None:
+        raise UsageError("--labels are the classes of your own inputs' rows: give those too, with --inputs data.npz")
+    return {"labels_npz": str(given.absolute()), "labels_sha256": _digest(given)}
+
+
+def _digest(path: Path | None) -> str | None:
+    try:
+        return sha256(path) if path else None
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}") from error
+
+
 def _content(path: Path) -> str:
     """Hash of calibration data; "" where they can't be read, which the bundle then says."""
     try:
@@ -89,12 +120,37 @@ def _content(path: Path) -> str:
 
 
 def _model_job(request: Request) -> dict[str, Any]:
-    if request.sets or request.inputs_npz:
-        raise UsageError(f"{request.model} draws its own inputs: axis sizes and --inputs are for a {SUFFIX} file")
+    if request.sets or request.inputs_npz or request.labels_npz:
+        raise UsageError(
+            f"{request.model} draws its own inputs: axis sizes are for a {SUFFIX} file, --inputs and --labels for a "
+            "model of your own"
+        )
     model = models.get(request.model)
     parameters = model.check(request.parameters)
     model.inputs(parameters, request.batch)  # a batch that this model can't have
     return {"model": request.model, "parameters": parameters, "batch": request.batch, "file": None}
+
+
+def _own_job(request: Request, sources: Sources) -> dict[str, Any]:
+    """A user's factory or transformers config: none of its code is run here."""
+    model = models.get(request.model)
+    if model.name not in sources:
+        assert model.source, "a user's own model has a source"
+        assert model.imports, "and imports something"
+        libraries = cache.providing(model.imports())
+        sources[model.name] = {"source_sha256": model.source(), "libraries": libraries}
+    return {
+        "model": model.name,
+        "short": Path(model.name).name,
+        "file": None,
+        "own": True,
+        "parameters": model.check(request.parameters),
+        "batch": request.batch,
+        **sources[model.name],
+        "inputs_npz": str(request.inputs_npz.absolute()) if request.inputs_npz else None,
+        "inputs_sha256": _digest(request.inputs_npz),
+        "labels_npz": None,
+    }
 
 
 def _file_job(request: Request) -> dict[str, Any]:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from shootout import analysis, cells, doctor, environment, export, journal, plan
+from shootout import analysis, cells, doctor, environment, export, interpreters, journal, plan, rerun, tracing
 from shootout.campaign import Campaign
+from shootout.ceilings_measured import facts_with_ceilings
 from shootout.contract import Availability, Device
 from shootout.document import Document
 from shootout.errors import Interrupted, UsageError
 from shootout.floor import bias_floor
+from shootout.interpreters import Interpreter
 from shootout.journal import History, Journal
 from shootout.locks import folder_lock, machine_lock
 from shootout.measure import Deadline, utc_now
 from shootout.obstacles import Here
-from shootout.placement import Placement, place
+from shootout.placement import Placement, allowed_cpus, place, widest
 from shootout.plan import PlannedGroup
 from shootout.progress import Progress
 from shootout.records import Ended, Header, Skip
 from shootout.study import Study
+from shootout.target import provider
 
-_FILES = (journal.NAME, "samples", "logs", ".lock")
+_FILES = (journal.NAME, "samples", "logs", tracing.FOLDER, ".lock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +38,18 @@ class Plan:
     Attributes:
         named: target texts that the user asked for by name; that one can't run is an error, not a mere skip.
         identity: what a run folder must hold for this plan to go on in it.
+        interpreters: other Pythons that arms run under, by the name that targets give them.
+        here: all that this machine offers, for groups that are planned on the way.
     """
 
     study: Study
     groups: Sequence[PlannedGroup]
     available: Mapping[tuple[str, Device], Availability]
     placement: Placement
+    here: Here
     identity: str
     named: tuple[str, ...] = ()
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
 
 
 def configure(study: Study, named: Sequence[str] = ()) -> Plan:
@@ -50,20 +58,31 @@ def configure(study: Study, named: Sequence[str] = ()) -> Plan:
     Raises:
         UsageError: the study asks for something unknown or impossible.
     """
-    placement = place(study.threads)
     targets = cells.targets_of(study)
-    checked = {point.model: export.check(cells.request(study, point)) for point in cells.points(study)}
-    available = doctor.available({(target.backend, target.device) for target in targets})
+    every = cells.points(study)
+    placement = widest([point.threads for point in every])
+    points = {point.model: point for point in every}  # one of each model: all of it have the same files
+    checked = {model: export.check(cells.request(study, point)) for model, point in points.items()}
+    others = interpreters.examine(study.pythons)
+    available = doctor.available({provider(target) for target in targets}, others)
     here = Here(
         available=available,
-        threads=placement.threads,
+        threads=place(None).threads,
+        cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
         file_bytes={model: size for model, (size, _) in checked.items()},
     )
     groups = plan.plan(study, here)
-    identity = plan.identity(study, groups, [digest for _, hashes in checked.values() for digest in hashes])
+    files = [digest for _, hashes in checked.values() for digest in hashes]
     return Plan(
-        study=study, groups=groups, available=available, placement=placement, identity=identity, named=tuple(named)
+        study=study,
+        groups=groups,
+        available=available,
+        placement=placement,
+        here=here,
+        identity=plan.identity(study, groups, [*files, *(other.digest for other in others.values())]),
+        named=tuple(named),
+        interpreters=others,
     )
 
 
@@ -84,8 +103,13 @@ def default_folder(planned: Plan, *, fresh: bool) -> Path:
     return parent / utc_now().replace(":", "").replace("+0000", "Z")
 
 
-def run(planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress) -> Document:
+def run(
+    planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress, trace: bool = False
+) -> Document:
     """Measure what is planned into the run folder `out`, going on with what is unfinished there.
+
+    Args:
+        trace: when all is measured, also write where the time of each arm's calls goes.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
@@ -96,10 +120,10 @@ def run(planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, prog
         if fresh and journal.begun(out):
             _clear(out)
         history = _history(out, planned)
-        if history and history.complete:
+        if history and history.complete and not trace:
             progress.say(f"{out} already holds this run, finished; --fresh measures again")
             return analysis.analyse(out)
-        with machine_lock(str(out), progress.say), _opened(out, planned, history) as file:
+        with machine_lock(str(out), progress.say), _opened(out, planned, history, progress.say) as file:
             campaign = Campaign(
                 study=planned.study,
                 groups=planned.groups,
@@ -110,12 +134,16 @@ def run(planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, prog
                 history=history or journal.read(out),
                 deadline=Deadline(max_time_s),
                 progress=progress,
+                interpreters=planned.interpreters,
+                here=planned.here,
             )
             with _ending(file, campaign.deadline):
                 campaign.prepare()
                 complete = campaign.race()
                 why = "nothing is left to measure" if complete else "--max-time"
                 file.append(Ended(complete=complete, why=why, wall_s=campaign.deadline.elapsed_s))
+                if trace:
+                    campaign.trace()
     return analysis.analyse(out)
 
 
@@ -158,24 +186,24 @@ def _obstacle(history: History, planned: Plan) -> str:
 def _clear(out: Path) -> None:
     """Remove a run's own files, and nothing else."""
     (out / journal.NAME).unlink(missing_ok=True)
-    for name in ("samples", "logs"):
+    for name in ("samples", "logs", tracing.FOLDER):
         shutil.rmtree(out / name, ignore_errors=True)
 
 
 @contextmanager
-def _opened(out: Path, planned: Plan, history: History | None) -> Iterator[Journal]:
+def _opened(out: Path, planned: Plan, history: History | None, say: Callable[[str], None]) -> Iterator[Journal]:
     """The journal, open behind its last complete fact; a new one gets its header."""
     file = Journal(out, history.sound_bytes if history else 0)
     try:
         if history is None:
-            file.append(_header(planned))
+            file.append(_header(planned, say))
         yield file
     finally:
         file.close()
 
 
-def _header(planned: Plan) -> Header:
-    study = planned.study
+def _header(planned: Plan, say: Callable[[str], None]) -> Header:
+    study, arms = planned.study, [arm for group in planned.groups for arm in group.playing]
     return Header(
         created=utc_now(),
         study=study.name,
@@ -185,8 +213,16 @@ def _header(planned: Plan) -> Header:
         bias_floor=bias_floor(),
         named=planned.named,
         groups=tuple(group.record for group in planned.groups),
-        environment=environment.facts(),
+        environment=facts_with_ceilings(study, arms, planned.placement, say) | _interpreters(planned),
+        axis=study.crossover.axis if study.crossover else None,
+        given=rerun.given(study),
     )
+
+
+def _interpreters(planned: Plan) -> dict[str, Any]:
+    """The record of other Pythons, where there are any."""
+    found = {name: other.facts() for name, other in planned.interpreters.items()}
+    return {"interpreters": found} if found else {}
 
 
 @contextmanager

@@ -9,20 +9,20 @@ from shootout.contract import Arm
 from shootout.journal import Journal
 from shootout.progress import Progress
 from shootout.records import Failure, Line, Skip
+from shootout.stage import Setback
 
 
 @dataclass(kw_only=True)
 class Setbacks:
-    """Every arm that is out, by (group, label)."""
+    """Every arm that is out, and why, by (group, label)."""
 
     file: Journal
     progress: Progress
-    known: set[tuple[str, str]] = field(default_factory=set)
+    known: dict[tuple[str, str], Skip | Failure] = field(default_factory=dict)
 
     def recall(self, lines: Iterable[Line]) -> None:
         """Take over those that the journal already holds."""
-        found = [line for line in lines if isinstance(line, Skip | Failure)]
-        self.known |= {(line.group, line.arm.label) for line in found}
+        self.known |= {(line.group, line.arm.label): line for line in lines if isinstance(line, Skip | Failure)}
 
     def has(self, group: str, arm: Arm) -> bool:
         """Whether this arm is out."""
@@ -31,11 +31,24 @@ class Setbacks:
     def skip(self, group: str, arm: Arm, reason: str, fix: str) -> None:
         """It can't be asked here."""
         if not self.has(group, arm):
-            self.known.add((group, arm.label))
-            self.file.append(Skip(group=group, arm=arm, reason=reason, fix=fix))
+            self._note(Skip(group=group, arm=arm, reason=reason, fix=fix))
 
     def fail(self, group: str, arm: Arm, during: str, reason: str) -> None:
         """It was asked, and broke or lied."""
-        self.known.add((group, arm.label))
         self.progress.say(f"failed: {arm.label}: {reason}")
-        self.file.append(Failure(group=group, arm=arm, during=during, reason=reason))
+        self._note(Failure(group=group, arm=arm, during=during, reason=reason))
+
+    def heard(self, group: str, found: Setback) -> None:
+        """An arm left in the middle of a generation."""
+        if found.fix is not None:
+            self.skip(group, found.arm, found.reason, found.fix)
+        else:
+            self.fail(group, found.arm, found.during, found.reason)
+
+    def of_group(self, group: str) -> dict[str, Skip | Failure]:
+        """The arms of one group that are out, by label."""
+        return {label: line for (name, label), line in self.known.items() if name == group}
+
+    def _note(self, line: Skip | Failure) -> None:
+        self.known[line.group, line.arm.label] = line
+        self.file.append(line)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from shootout.contract import Arm
-from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import Loaded, Offer, Scope, Tuned, Turn, Verified, Warming
+
+if TYPE_CHECKING:
+    from shootout.serving import Desk
 
 
 class Player(Protocol):
@@ -23,6 +26,7 @@ class Player(Protocol):
     def tune(self) -> Tuned: ...  # noqa: D102
     def pace(self) -> int: ...  # noqa: D102
     def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn: ...  # noqa: D102
+    def serve(self, offer: Offer, slow_ns: float) -> Turn: ...  # noqa: D102
     def peak_memory(self) -> int: ...  # noqa: D102
     def hold(self) -> None: ...  # noqa: D102
     def release(self) -> None: ...  # noqa: D102
@@ -89,10 +93,14 @@ class Notes:
 
 @dataclass(slots=True, kw_only=True)
 class Generation:
-    """What one generation brought: performances in spawn order, and voided rounds with their reasons."""
+    """What one generation brought: performances in spawn order, and voided rounds with their reasons.
+
+    `desk` says what arms that serve are asked.
+    """
 
     index: int
     notes: Notes
     performances: list[Performance] = field(default_factory=list)
     voids: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     rounds: int = 0
+    desk: Desk | None = None

@@ -10,6 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from shootout import ceilings_table, crossover_table, interpreters, matrix, rates_table
 from shootout.contract import INTEGERS
 from shootout.document import Document, GroupSummary, Row, Timing
 from shootout.figures import duration, interval, judged, points, seconds, size, verdict
@@ -22,14 +23,24 @@ COSTS_ANSWER = ("arm", "size", "time", "to own fp32", "to baseline")
 LEFT = ("arm", "verdict", "proven", "to own fp32", "to baseline")
 
 
-def render(document: Document, width: int) -> RenderableType:
-    """The whole document: a table per group (two where `width`, in columns, is narrow), notes below."""
-    parts: list[RenderableType] = []
-    for summary in document.groups:
+def render(document: Document, width: int, *, full: bool = False) -> RenderableType:
+    """The whole document: a table per group (two where `width`, in columns, is narrow), notes below.
+
+    Args:
+        full: also of a sweep over many sizes, which otherwise is one table of times.
+    """
+    sweeps = [] if full else matrix.lines(document)
+    shown = {name for line in sweeps for name in (*line.groups.values(), *line.selecting)}
+    parts: list[RenderableType] = [part for line in sweeps for part in matrix.render(line, document, width)]
+    for summary in (one for one in document.groups if one.name not in shown):
         parts += _group(summary, [row for row in document.rows if row.group == summary.name], width)
+    parts += crossover_table.lines(document)
+    parts += _front(document)
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all arms: {text}.", style="dim"))
+    parts += [Text(line, style="dim") for line in interpreters.described(document.environment)]
+    parts += [Text(line, style="dim") for line in ceilings_table.notes(document)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     if not document.complete:
         parts.append(Text("This run is unfinished; run the same command again to resume.", style="yellow"))
@@ -47,6 +58,15 @@ def _group(summary: GroupSummary, rows: Sequence[Row], width: int) -> list[Rende
     parts += _whys(measured)
     parts += [_setback(row) for row in rows if row.outcome != "measured"]
     return [*parts, *(Text(note) for note in _notes(summary, measured))]
+
+
+def _front(document: Document) -> list[Text]:
+    """The rows that nothing beats in accuracy and time together."""
+    if not document.pareto:
+        return []
+    title = "Pareto front: no other row with an accuracy beats these in accuracy and time together"
+    lines = [f"  {duration(one.median_ns):>8}  {one.accuracy:6.1%}  {one.arm}, {one.group}" for one in document.pareto]
+    return [Text(title, style="bold"), *map(Text, lines)]
 
 
 def _title(summary: GroupSummary, rows: Sequence[Row]) -> str:
@@ -102,10 +122,12 @@ def _cells(summary: GroupSummary, row: Row) -> dict[str, str | Text]:
     return {
         "arm": row.arm,
         "time": duration(timing.median_ns),
-        "ratio": f"{ratio.value:.3g}" if ratio else "1",
+        "ratio": f"{ratio.value:.3g}" if ratio else "1" if row.arm == summary.baseline else "",
         "interval": interval(ratio) if ratio else "",
         "verdict": verdict(ratio) if ratio else Text("baseline" if row.arm == summary.baseline else "not compared"),
+        **rates_table.cells(row),
         "compute": duration(row.compute.median_ns) if row.compute else "",
+        "of peak": ceilings_table.share(row),
         "proven": proven(row),
         "error": f"{found.relative_l2:.1e}" if found and found.relative_l2 is not None else "exact",
         "accuracy": f"{found.accuracy:.1%}" if found and found.accuracy is not None else "",
@@ -131,6 +153,7 @@ def _costs(summary: GroupSummary, row: Row) -> dict[str, str | Text]:
         "proven": plain["proven"],
         "int ops": f"{row.quantized.flops:.0%}" if row.quantized and row.quantized.flops is not None else "",
         "quantizer": row.quantizer if row.quantizer != "none" else "",
+        "of peak": plain["of peak"],
         "memory": size(row.rss_loaded_bytes or 0),
         "build": plain["build"],
         "load": plain["load"],
@@ -180,9 +203,12 @@ def _notes(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:
         notes[0] += f" Sentinel {state}: {ratio.value:.4g} {interval(ratio)}."
     reasons = {timing.ratio.reason for row in rows if (timing := row.end_to_end) and timing.ratio}
     notes += [f"No verdict: {reason}." for reason in sorted(filter(None, reasons))]
-    notes += [
-        f"{row.arm}: {line}." for row in rows for line in (*(row.executed or {}).get("fallbacks", ()), *row.notes)
-    ]
+    told: dict[str, list[str]] = {}  # arms of which the same is to be said share a line
+    for row in rows:
+        for line in (*(row.executed or {}).get("fallbacks", ()), *row.notes):
+            told.setdefault(line, []).append(row.arm)
+    notes += [f"{', '.join(arms)}: {line}." for line, arms in told.items()]
+    notes += rates_table.notes(rows)
     if any(row.build_cached for row in rows):
         notes.append("* built earlier, taken from the cache.")
     return notes

@@ -11,15 +11,19 @@ from shootout.contract import Array, Arrays
 
 
 def save_sets(path: Path, sets: Sequence[Arrays], **extra: Array) -> None:
-    """Store input or output sets stacked by tensor; by index, since a tensor's name may be anything."""
-    names = list(sets[0])
-    stacked = {str(index): np.stack([one[name] for one in sets]) for index, name in enumerate(names)}
-    np.savez(path, **stacked, **extra)  # type: ignore[arg-type] # the stub takes the arrays for allow_pickle
+    """Store input or output sets, each tensor by its index and its set's; a tensor's name may be anything."""
+    members = {
+        _member(index, number): one[name] for number, one in enumerate(sets) for index, name in enumerate(sets[0])
+    }
+    np.savez(path, **members, **extra)  # type: ignore[arg-type] # the stub takes the arrays for allow_pickle
 
 
 def load_sets(path: Path, names: Sequence[str]) -> list[dict[str, Array]]:
     """Read what `save_sets` stored, each array in memory of its own."""
     with np.load(path, allow_pickle=False) as stored:
-        stacks = {name: stored[str(index)] for index, name in enumerate(names)}
-    count = len(next(iter(stacks.values())))
-    return [{name: np.array(stack[index]) for name, stack in stacks.items()} for index in range(count)]
+        count = sum(name.startswith(_member(0, "")) for name in stored.files)
+        return [{name: stored[_member(index, number)] for index, name in enumerate(names)} for number in range(count)]
+
+
+def _member(tensor: int, number: int | str) -> str:
+    return f"{tensor}.{number}"

@@ -18,11 +18,13 @@ from onnx import ModelProto, numpy_helper
 
 from shootout import onnxfile
 from shootout.bundle import FILES
-from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR, INPUT_BUFFERS
+from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import ModelError
 from shootout.fidelity import compare
-from shootout.models.base import draw
+from shootout.labels import Split
+from shootout.labels import read as read_labelled
+from shootout.models.base import buffer_count, draw
 from shootout.realinputs import read_inputs
 
 INPUT_SEED, NUDGE_SEED = 1, 3
@@ -36,6 +38,7 @@ class Taken:
         axes: the size of each symbolic axis.
         oracle: the outputs for each input buffer, float ones in float64.
         band: the FP32 fidelity gate, relative L2.
+        split: the user's labelled rows, None where there are no labels.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -46,9 +49,18 @@ class Taken:
     oracle: list[dict[str, Array]]
     band: float
     parameter_count: int
+    split: Split | None = None
 
 
-def take(path: Path, folder: Path, *, batch: int, sets: Mapping[str, int], npz: Path | None) -> Taken:
+def take(
+    path: Path,
+    folder: Path,
+    *,
+    batch: int,
+    sets: Mapping[str, int],
+    npz: Path | None,
+    labels_npz: Path | None = None,
+) -> Taken:
     """Copy the file into `folder` with its axes fixed, and work out the rest.
 
     Args:
@@ -57,6 +69,7 @@ def take(path: Path, folder: Path, *, batch: int, sets: Mapping[str, int], npz: 
         batch: see `onnxfile.axis_sizes`, as for `sets`.
         sets: sizes of symbolic axes.
         npz: real inputs; None draws floats standard normal, integers 0 or 1, booleans at random.
+        labels_npz: the right class of each of their rows.
 
     Raises:
         UsageError: sizes or inputs don't fit the file.
@@ -67,7 +80,11 @@ def take(path: Path, folder: Path, *, batch: int, sets: Mapping[str, int], npz: 
     axes, batch = onnxfile.axis_sizes(model, batch, sets)
     onnxfile.fix_axes(model, axes)
     specs = onnxfile.input_specs(model)
-    buffers = read_inputs(npz, specs) if npz else draw(specs, INPUT_BUFFERS, INPUT_SEED)
+    split = read_labelled(Path(npz), Path(labels_npz), specs) if npz and labels_npz else None
+    if split:
+        buffers = split.buffers(specs)
+    else:
+        buffers = read_inputs(Path(npz), specs) if npz else draw(specs, buffer_count(specs), INPUT_SEED)
     onnxfile.save(model, folder / FILES[Artifact.ONNX])
     raw = run(folder / FILES[Artifact.ONNX], [*buffers, buffers[0]], path.name)
     outputs = _output_specs(raw)
@@ -78,11 +95,12 @@ def take(path: Path, folder: Path, *, batch: int, sets: Mapping[str, int], npz: 
         inputs=specs,
         outputs=outputs,
         axes=axes,
-        batch=batch,
+        batch=split.batch if split else batch,
         buffers=buffers,
         oracle=oracle,
         band=_band(model, buffers, oracle, name=path.name, workshop=folder.parent),
         parameter_count=sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer),
+        split=split,
     )
 
 

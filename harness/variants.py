@@ -25,7 +25,7 @@ from shootout.bundle import (
     open_bundle,
 )
 from shootout.contract import Artifact
-from shootout.errors import UsageError
+from shootout.errors import SkippedArm, UsageError
 from shootout.tensorsets import save_sets
 
 SAME = (INPUTS, ORACLE, CALIBRATION, REPORT, SELECTION)
@@ -35,10 +35,14 @@ def quantized(job: Mapping[str, Any], folder: Path) -> ModelBundle:
     """The bundle of a quantized variant, in `folder`; `base_folder` holds the plain one.
 
     Raises:
+        SkippedArm: the plain one has no ONNX file, since torch can't export the user's module.
         UsageError: the calibration data can't be used, or the variant needs what the model doesn't have.
         ModelError: nothing to quantize, or a limit that can't be kept.
     """
     base = open_bundle(Path(job["base_folder"]))
+    if Artifact.ONNX not in base.artifacts:
+        reason = f"{job['variant']} takes an ONNX file: {base.notes[-1]}"
+        raise SkippedArm(reason, "change the module so that torch can export it")
     if base.calibration_fault:
         raise UsageError(base.calibration_fault)
     target = folder / FILES[Artifact.ONNX]
@@ -52,5 +56,10 @@ def quantized(job: Mapping[str, Any], folder: Path) -> ModelBundle:
         if (base.folder / name).exists():
             shutil.copyfile(base.folder / name, folder / name)
     return dataclasses.replace(
-        base, folder=folder, key=job["key"], variant=job["variant"], artifacts=(Artifact.ONNX,), notes=notes
+        base,
+        folder=folder,
+        key=job["key"],
+        variant=job["variant"],
+        artifacts=(Artifact.ONNX,),
+        notes=(*base.notes, *notes),
     )

@@ -76,7 +76,9 @@ def judge(low: float, high: float, *, bias_floor: float, same_within: float = SA
     return Verdict.SAME if -same <= low and high <= same else Verdict.CANT_TELL
 
 
-def compare(log_ratios: Array, *, alpha: float, bias_floor: float, same_within: float = SAME_WITHIN) -> Comparison:
+def compare(
+    log_ratios: Array, *, alpha: float, bias_floor: float, same_within: float = SAME_WITHIN, estimate: bool = True
+) -> Comparison:
     """What the generations so far say about an arm; may be asked after every generation.
 
     The ratio is the median's, not the mean's: one bad generation moves a mean by more than most differences, and the
@@ -87,6 +89,7 @@ def compare(log_ratios: Array, *, alpha: float, bias_floor: float, same_within: 
         alpha: this comparison's share of the error probability, see `bonferroni`.
         bias_floor: see `judge`.
         same_within: see `judge`.
+        estimate: whether to find out `generations_needed`, which takes most of the time.
 
     Raises:
         ValueError: no generation, or a value that isn't finite.
@@ -99,7 +102,7 @@ def compare(log_ratios: Array, *, alpha: float, bias_floor: float, same_within: 
     verdict, median = decide(low, high), float(np.median(x))
     sd = float(np.std(x, ddof=1)) if x.size > 1 else None
     needed = None
-    if verdict is Verdict.CANT_TELL and sd is not None:
+    if estimate and verdict is Verdict.CANT_TELL and sd is not None:
         needed = _generations_needed(x.size, lambda n: decide(*interval(median + sd * _normal_scores(n), alpha)))
     return Comparison(
         value=math.exp(median),

@@ -12,16 +12,17 @@ import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from shootout import backends, bounds, fidelity, measure, probes
+from shootout import backends, bounds, fidelity, look, measure, probes, training_step
 from shootout.blocks import Blocks
 from shootout.bundle import ModelBundle
 from shootout.constants import CANARY_CHANCES
-from shootout.contract import Arm, Arrays, Built, Session
+from shootout.contract import Arm, Arrays, Built, Scenario, Session, TrainingSession
 from shootout.errors import SkippedArm
+from shootout.instances import Instances
 from shootout.lifeline import leave_with
-from shootout.messages import Fault, Loaded, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import Fault, Loaded, Looked, Offer, Scope, Tuned, Turn, Verified, Warming
 from shootout.noise import canary
 from shootout.placement import THREAD_VARIABLES
 from shootout.proof import executed_fault
@@ -33,11 +34,13 @@ class Worker:
     _built: Built
     _session: Session
     _buffers: list[dict[str, Any]]
-    _blocks: Blocks
+    _more: list[Session]
+    _blocks: Blocks | Instances
     _left: str | None
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
         """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
+        _look_at_source(bundle)
         with measure.Stopwatch() as watch:
             built = backends.get(arm.target.backend).build(bundle, arm, folder)
         json.dumps(dict(built.facts))  # the parent keeps them so; what isn't JSON is this adapter's fault, here
@@ -52,11 +55,13 @@ class Worker:
 
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
+        _look_at_source(built.bundle)
         given, before = bounds.current(THREAD_VARIABLES), resident_bytes()
         with measure.Stopwatch() as watch:
             self._session = backends.get(built.arm.target.backend).load(built)
+        self._more = [backends.get(built.arm.target.backend).load(built) for _ in range(built.arm.instances - 1)]
         self._built, self._buffers = built, built.bundle.input_buffers()
-        self._blocks = Blocks(self._session, self._buffers)
+        self._blocks = self._timed(built)
         first_call_s = self._blocks.first_call_s()
         now = bounds.current(THREAD_VARIABLES)
         self._left = given.left(now)
@@ -77,6 +82,9 @@ class Worker:
         if fault:
             return Verified(executed=session.executed, fidelity=fidelity.NOTHING, fault=fault)
         found = fidelity.compare(outputs, bundle.oracle_outputs())
+        step_fault = None
+        if bundle.trained:
+            found, step_fault = training_step.judged(found, cast("TrainingSession", session), bundle, self._buffers)
         report = bundle.report() if with_accuracy else None
         if report is not None:
             spare = len(self._buffers)  # a slot of its own: the others keep the timed inputs
@@ -87,8 +95,26 @@ class Worker:
         if reference := bundle.reference_outputs():
             found = fidelity.with_reference(found, outputs, reference)
         gate = fidelity.gate(found, band, least) or fidelity.disagreement(found, band)
-        fault = self._left or executed_fault(executed, arm) or gate
+        fault = self._left or executed_fault(executed, arm) or step_fault or gate or self._fault_together(band, least)
         return Verified(executed=executed, fidelity=found, fault=fault)
+
+    def _timed(self, built: Built) -> Blocks | Instances:
+        """What reads the calls: blocks of one session, or all of an arm's instances at once."""
+        if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
+            return Blocks(self._session, self._buffers)
+        inputs = [self._buffers, *(built.bundle.input_buffers() for _ in self._more)]
+        return Instances([self._session, *self._more], inputs, built.arm.batch)
+
+    def _fault_together(self, band: float | None, least: float) -> str | None:
+        """Why the outputs of sessions that work at once are wrong, or None; each alone has been looked at."""
+        if not isinstance(self._blocks, Instances) or not self._more:
+            return None
+        bundle = self._built.bundle
+        for outputs in self._blocks.outputs():
+            shape = next((why for out in outputs if (why := fidelity.check_outputs(bundle.outputs, out))), None)
+            if why := shape or fidelity.gate(fidelity.compare(outputs, bundle.oracle_outputs()), band, least):
+                return f"of {len(self._more) + 1} instances at once: {why}"
+        return None
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
@@ -108,11 +134,25 @@ class Worker:
         Args:
             slow_ns: a canary above this is slow. The blocks wait for a calm moment, but not for long.
         """
-        for _ in range(CANARY_CHANCES):
-            pace = canary()
-            if pace <= slow_ns:
-                break
+        pace = _calm(slow_ns)
         return Turn(latency_ns=self._blocks.play(scopes), canary_ns=pace)
+
+    def serve(self, offer: Offer, slow_ns: float) -> Turn:
+        """Requests that arrive as offered, after a canary as in `turn`."""
+        assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
+        pace = _calm(slow_ns)
+        latency_ns, late_ns = self._blocks.serve(offer)
+        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, canary_ns=pace, offer=offer, start_late_ns=late_ns)
+
+    def look(self, calls: int) -> Looked:
+        """See where the time of a call goes: its steps, and what the backend's own profiler tells."""
+        return look.look(self._session, self._buffers, calls)
+
+    def ceiling(self, figure: str, arguments: dict[str, Any]) -> Any:
+        """What a function of `ceilings_worker` finds here, in place of an arm."""
+        from shootout import ceilings_worker
+
+        return getattr(ceilings_worker, figure)(**arguments)
 
     def memory(self) -> int:
         """The most memory this process ever had resident, in bytes."""
@@ -120,7 +160,25 @@ class Worker:
 
     def close(self) -> None:
         """Free the session, for a worker that goes on to load another."""
-        self._session.close()
+        for session in (self._session, *self._more):
+            session.close()
+
+
+def _look_at_source(bundle: ModelBundle) -> None:
+    """Hash a user's own source, which whoever makes the module compares: here it takes nobody's time."""
+    if bundle.source_sha256:
+        from shootout.models import factory
+
+        factory.source_now(bundle.model)
+
+
+def _calm(slow_ns: float) -> int:
+    """Wait for a calm moment, but not for long; the last canary's nanoseconds."""
+    for _ in range(CANARY_CHANCES):
+        pace = canary()
+        if pace <= slow_ns:
+            break
+    return pace
 
 
 def _run(session: Session, inputs: Arrays, slot: int = 0) -> Any:

@@ -27,7 +27,19 @@ TOP = {"schema", "run", "study", "baseline", "environment", "rows", "sentinel", 
 ROW = {
     *("arm", "backend", "device", "precision", "scheme", "settings", "quantizer", "model", "parameters", "batch"),
     *("threads", "options", "outcome", "reason", "fix", "compute", "end_to_end", "fidelity", "executed"),
-    *("quantized", "why", "notes"),
+    *(
+        "quantized",
+        "work",
+        "ceiling",
+        "why",
+        "notes",
+        "scenario",
+        "setting",
+        "instances",
+        "python",
+        "items_per_s",
+        "serve",
+    ),
     *("artifact_bytes", "peak_rss_bytes", "export_s", "build_s", "build_cached", "load_s", "first_call_s"),
 }
 TIMING = {
@@ -190,12 +202,12 @@ def test_without_raw_samples_only_the_percentiles_are_missing(tmp_path: Path, da
 def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     found = document(tmp_path, prepared(A), prepared(B), *race(), ended()).model_dump(mode="json", by_alias=True)
     measured = found["rows"][1]
-    assert set(found) == TOP | {"complete", "groups", "warnings"}
+    assert set(found) == TOP | {"complete", "groups", "warnings", "pareto", "crossovers"}
     assert found["schema"] == 1
     assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}
     assert set(measured["end_to_end"]["ratio"]) == set(found["sentinel"]["ratio"]) == RATIO | {"sd", "reason"}
-    assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "reference_l2"}
+    assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "reference_l2", "gradient_l2"}
     json.dumps(found, allow_nan=False)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shootout import cgroup, placement
 from shootout.errors import UsageError
-from shootout.placement import Placement, allowed_cpus, child_environment, one_per_core_first, place
+from shootout.placement import Placement, allowed_cpus, child_environment, one_per_core_first, place, widest
 
 
 def test_by_default_the_parent_has_one_cpu_and_the_arms_the_rest():
@@ -119,3 +119,14 @@ def test_numpy_in_a_child_really_has_that_many_threads():
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
         )
         assert words.stdout.strip() == f"[{threads}]"
+
+
+def test_the_widest_of_several_counts_that_can_be_holds_all_others():
+    cpus = (0, 1, 2, 3)
+    assert widest((1, 3, 2), cpus) == place(3, cpus)
+    assert widest((1, 64), cpus) == place(1, cpus)
+    assert widest((1, "all"), cpus) == place(4, cpus)
+    assert widest((None,), cpus) == place(None, cpus)
+    for wrong in ((64,), (1, 0), (64, 65)):
+        with pytest.raises(UsageError, match="give 1 to 4"):
+            widest(wrong, cpus)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bench import __main__ as bench
 from tests.bench import simulate
 
 
@@ -11,3 +12,7 @@ from tests.bench import simulate
 @pytest.mark.timeout(1_800)
 def test_every_simulated_target_holds_at_full_size():
     assert [figure.name for figure in simulate.figures(4_000) if not figure.holds] == []
+
+
+def test_the_bench_can_be_started():
+    assert set(bench.SECTIONS) >= {"known", "verdicts", "onnx", "simulate"}

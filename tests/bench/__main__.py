@@ -27,8 +27,9 @@ from shootout.measure import Stopwatch
 from shootout.placement import place
 from shootout.process import on_cpus
 
-from . import generations, handoff, known, live_drills, onnx_cases, order, parity, simulate, verdicts
+from . import generations, grid, handoff, known, live_drills, onnx_cases, order, parity, simulate, verdicts
 from .common import Bench, Table, Tables, say
+from .onnx_models import node_cases
 
 SCHEMA = 1
 
@@ -39,15 +40,19 @@ def _simulated(bench: Bench) -> Tables:
 
 
 def _onnx(bench: Bench) -> Tables:
-    folder = bench.folder / "onnx"
-    folder.mkdir()
-    return onnx_cases.figures(folder, bench.placement, nodes=not bench.quick)
+    nodes = [] if bench.quick else list(node_cases(every=False))
+    return onnx_cases.figures(bench.folder / "onnx", bench.placement, nodes)
+
+
+def _all_onnx(bench: Bench) -> Tables:
+    return onnx_cases.figures(bench.folder / "onnx-all", bench.placement, list(node_cases(every=True)))
 
 
 SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
     "known": known.figures,
     "handoff": handoff.figures,
     "generations": generations.figures,
+    "grid": grid.figures,
     "parity": parity.figures,
     "order": order.figures,
     "verdicts": verdicts.figures,
@@ -55,8 +60,12 @@ SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx": _onnx,
     "simulate": _simulated,
 }
-WHOLE_RUNS = ("verdicts",)
+ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {"onnx-all": _all_onnx}
+"""Sections that take an hour: only where `--only` names them."""
+WHOLE_RUNS = ("verdicts", "grid")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
+UNTIMED = ("onnx", "onnx-all", "simulate")
+"""Sections without a time in them, which leave the machine to others."""
 
 
 def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) -> bool:
@@ -84,8 +93,9 @@ def _section(bench: Bench, name: str) -> dict[str, Any]:
     tables: Tables = {}
     error, wall_s = None, 0.0
     try:
-        with nullcontext() if name in WHOLE_RUNS else _alone(bench, name), Stopwatch() as watch:
-            tables = SECTIONS[name](bench)
+        shared = name in WHOLE_RUNS or name in UNTIMED
+        with nullcontext() if shared else _alone(bench, name), Stopwatch() as watch:
+            tables = {**SECTIONS, **ON_REQUEST}[name](bench)
         wall_s = watch.seconds
         error = next((row["failed"] for rows in tables.values() for row in rows if row.get("failed")), None)
     except Exception as fault:
@@ -120,9 +130,13 @@ def _cell(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
+def _names() -> str:
+    return f"{', '.join(SECTIONS)}; and, only by name, {', '.join(ON_REQUEST)}"
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {', '.join(SECTIONS)}")
+    parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {_names()}")
     parser.add_argument("--quick", action="store_true", help="see that it works; the figures mean nothing")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write everything to FILE")
     parser.add_argument("--seed", type=int, default=0)
@@ -135,8 +149,8 @@ def main() -> int:
     names = options.only.split(",") if options.only else list(SECTIONS)
     try:
         for name in names:
-            if name not in SECTIONS:
-                raise unknown("section", name, SECTIONS)
+            if name not in {**SECTIONS, **ON_REQUEST}:
+                raise unknown("section", name, {**SECTIONS, **ON_REQUEST})
     except UsageError as error:
         say(str(error))
         return error.exit_code

@@ -20,7 +20,7 @@ import numpy as np
 from shootout import cache, environment, fidelity
 from shootout.bundle import ORACLE, ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Arm, Array, Arrays, Built, Precision, Target
+from shootout.contract import Arm, Array, Arrays, Built, Device, Precision, Target
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.export import Request, obtain_all
 from shootout.messages import Verified
@@ -28,10 +28,13 @@ from shootout.placement import Placement, child_environment
 from shootout.process import WorkerProcess
 from shootout.tensorsets import save_sets
 
-from .onnx_models import Case, node_cases, stored_cases
+from .onnx_models import Case, stored_cases
 
-BACKENDS = ("onnxruntime", "numpy")
+BACKENDS = ("onnxruntime", "numpy", "openvino")
+BUILDERS = {"tensorrt": Target(backend="tensorrt", device=Device.CUDA)}
+"""Backends that can only build here: their answer is `AGREES` for an engine whose layers are what was asked for."""
 AGREES = "agrees"
+AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +60,18 @@ class Result:
         return all(answer == AGREES for answer in (self.file, *self.backends.values()))
 
 
-def run(cases: Sequence[Case], folder: Path, placement: Placement) -> list[Result]:
+def run(
+    cases: Sequence[Case], folder: Path, placement: Placement, builders: Sequence[str] = tuple(BUILDERS)
+) -> list[Result]:
     """Take every case and run it on every backend.
 
     Args:
         folder: empty; for the files, the built artifacts and the workers' output.
+        builders: of `BUILDERS`, those that build every case too.
     """
     taken = take(cases, folder)
     bundles = {name: one for name, one in taken.items() if isinstance(one, Taken)}
-    answers = {backend: _on(backend, bundles, folder, placement) for backend in BACKENDS}
+    answers = {backend: _on(backend, bundles, folder, placement) for backend in (*BACKENDS, *builders)}
     return [
         Result(
             source=case.source,
@@ -170,9 +176,12 @@ def _on(backend: str, taken: Mapping[str, Taken], folder: Path, placement: Place
 def _answer(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> str:
     """`AGREES`, or which reference it disagrees with, and how far."""
     folder.mkdir(parents=True)
-    arm = Arm(target=Target(backend=backend), model=taken.bundle.model, parameters=taken.bundle.parameters)
+    target = BUILDERS.get(backend, Target(backend=backend))
+    arm = Arm(target=target, model=taken.bundle.model, parameters=taken.bundle.parameters)
     built: Built
     built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=taken.bundle, arm=arm, folder=folder)
+    if backend in BUILDERS:
+        return AGREES
     for reference, bundle in (("the oracle", taken.bundle), ("the package's outputs", taken.expected)):
         worker.ask("load", LOAD_TIMEOUT_S, built=replace(built, bundle=bundle))
         verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S, with_accuracy=False)
@@ -188,9 +197,17 @@ def _told(why: ShootoutError | Request | str, folder: Path) -> str:
     return " ".join(re.sub(r"making-\w+/\w+/", "", text).split())
 
 
-def figures(folder: Path, placement: Placement, *, nodes: bool) -> dict[str, list[dict[str, Any]]]:
-    """The counts for each set, and every case that not all agree on, with the reason."""
-    results = run([*stored_cases(), *(node_cases() if nodes else ())], folder, placement)
+def figures(folder: Path, placement: Placement, nodes: Sequence[Case]) -> dict[str, list[dict[str, Any]]]:
+    """The counts for each set of stored models and for `nodes`, and every case that not all agree on, with the reason.
+
+    A part of the cases at a time, so that the files of all never lie there at once.
+    """
+    cases, results = [*stored_cases(), *nodes], []
+    for first in range(0, len(cases), AT_ONCE):
+        place = folder / str(first)
+        place.mkdir(parents=True)
+        results += run(cases[first : first + AT_ONCE], place, placement)
+        shutil.rmtree(place)
     sources = list(dict.fromkeys(result.source for result in results))
     counts = [_count(source, [one for one in results if one.source == source]) for source in sources]
     return {
@@ -207,6 +224,7 @@ def figures(folder: Path, placement: Placement, *, nodes: bool) -> dict[str, lis
 def _count(source: str, results: Sequence[Result]) -> dict[str, Any]:
     row: dict[str, Any] = {"set": source, "models": len(results)}
     row["taken as a file"] = sum(one.file == AGREES for one in results)
-    for backend in BACKENDS:
-        row[f"{backend} agrees"] = sum(one.backends.get(backend) == AGREES for one in results)
+    for backend in (*BACKENDS, *BUILDERS):
+        verb = "builds" if backend in BUILDERS else "agrees"
+        row[f"{backend} {verb}"] = sum(one.backends.get(backend) == AGREES for one in results)
     return {**row, "all agree": sum(one.agrees for one in results)}

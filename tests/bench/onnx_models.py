@@ -60,13 +60,13 @@ def stored_cases() -> Iterator[Case]:
             )
 
 
-def node_cases() -> Iterator[Case]:
-    """The chosen operator cases; importing them makes the package generate all (seconds)."""
+def node_cases(*, every: bool) -> Iterator[Case]:
+    """All operator cases, or the chosen ones; importing them makes the package generate all (seconds)."""
     from onnx.backend.test.case.node import collect_testcases
 
     wanted = re.compile(f"test_({'|'.join(NODE_CASES)})")
     for case in collect_testcases(None):
-        if wanted.fullmatch(case.name) and case.data_sets:
+        if case.data_sets and (every or wanted.fullmatch(case.name)):
             inputs, outputs = zip(*case.data_sets, strict=True)
             yield Case(
                 source=NODE,

@@ -14,11 +14,11 @@ import numpy as np
 from rich.console import Console
 
 from shootout import journal, runner, study
-from shootout.cells import PROBE
 from shootout.constants import MAX_GENERATIONS
 from shootout.contract import Arm, Target
 from shootout.document import Document
 from shootout.export import Request, obtain_all
+from shootout.exports import probe_request
 from shootout.measure import Stopwatch
 from shootout.messages import Scope
 from shootout.plan import PlannedGroup
@@ -36,7 +36,7 @@ LIMIT_S, LIMIT_CALLS_PERCENT = 10.0, 60.0
 
 def figures(bench: Bench) -> Tables:
     """The two-arm verdicts, the live race, the simulated one."""
-    obtain_all([PROBE])  # exported once on every machine; no part of what a verdict takes
+    obtain_all([probe_request("permutation_probe")])  # exported once on every machine; no part of what a verdict takes
     steps = _steps_per_ms(bench)
     return {
         "two arms 2 % apart, 1 ms call": [_two_arms(bench, steps)],
