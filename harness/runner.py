@@ -100,7 +100,14 @@ def default_folder(planned: Plan, *, fresh: bool) -> Path:
             continue
         if not history.complete and not _obstacle(history, planned):
             return journal_file.parent
-    return parent / utc_now().replace(":", "").replace("+0000", "Z")
+    return new_folder(parent)
+
+
+def new_folder(parent: Path) -> Path:
+    """A folder under `parent` named by the time, and a number where two began in the same second; not made yet."""
+    name = utc_now().replace(":", "").replace("+0000", "Z")
+    names = (name, *(f"{name}-{count}" for count in range(2, 1_000)))
+    return next(folder for one in names if not (folder := parent / one).exists())
 
 
 def run(

@@ -17,7 +17,6 @@ from pathlib import Path
 from shootout import backends, cells, environment, journal, runner, tuning
 from shootout.contract import Precision, Scenario
 from shootout.errors import UsageError, unknown
-from shootout.measure import utc_now
 from shootout.placement import place
 from shootout.progress import Progress
 from shootout.study import Study
@@ -77,7 +76,7 @@ def default_folder(ground: Ground, *, fresh: bool) -> Path:
         same = (first.identity, first.fingerprint) == (plan_stage(ground, ALONE, {}).identity, now)
         if same and not found.complete:
             return folder
-    return parent / utc_now().replace(":", "").replace("+0000", "Z")
+    return runner.new_folder(parent)
 
 
 def tune(ground: Ground, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress) -> None:

@@ -476,3 +476,10 @@ def test_a_tuning_run_from_the_command_line(tmp_path: Path):
     (only,) = done.data["targets"]
     assert only["target"] == "spin:cpu:fp32"
     assert call(deaf("show", "out", "--json"), tmp_path).data == done.data
+
+
+def test_two_runs_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(runner, "utc_now", lambda: "2026-01-02T03:04:05+00:00")
+    first = runner.new_folder(tmp_path)
+    first.mkdir()
+    assert [first.name, runner.new_folder(tmp_path).name] == ["2026-01-02T030405Z", "2026-01-02T030405Z-2"]
