@@ -31,6 +31,8 @@ Modes = Mapping[str, Sequence[TorchDispatchMode]]
 """By precision (or `precision/per-tensor`) the ways in which it may round; the largest error gives the band."""
 PRODUCTS = frozenset(eightbit.OPERANDS)
 """The operations whose inputs tensor cores round to TF32."""
+FP32_ROUND_OFF = 2.0**-24
+"""The largest relative error of one rounding to float32."""
 RUN_BYTES = 64 << 20
 """One run takes so many bytes of inputs: several buffers at once where they are small, since each run rounds every
 weight anew, and a few rows at a time where they are large, since all that a row needs is a multiple of it.
@@ -59,14 +61,36 @@ def bands(
         overflows. A model without matrix products has no integer ones.
     """
     band = partial(_band, module=module, inputs=inputs, oracle=oracle, by_rows=by_rows)
-    found = {name: _widest(map(band, ways)) for name, ways in _modes().items()}
+    single = Rounded(to_dtype(torch.float32))
+    found = {name: _widest(map(band, ways)) for name, ways in _modes(single).items()}
     if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
         module.float()  # integers are coarser by far, and float64 convolutions take three times as long
     sets = [*inputs, *calibration[:RANGE_SETS]]
     integers = _integer_modes(module, sets, by_rows, tuple(oracle[0]))
     found |= {name: _widest(map(band, ways)) for name, ways in integers.items()}
-    floor = found[Precision.FP32] = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR)
-    return {name: None if band is None else max(band, floor) for name, band in found.items()}
+    return with_floor(found, single.longest_sum)
+
+
+def with_floor(found: Mapping[str, float | None], longest_sum: int) -> dict[str, float | None]:
+    """Predicted bands, none of them below what float32 explains.
+
+    Args:
+        found: by precision, FP32 among them.
+        longest_sum: terms of the longest sum in any matrix product.
+    """
+    floor = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR, widened(summation_error(longest_sum)) or 0.0)
+    return {**{name: None if band is None else max(band, floor) for name, band in found.items()}, Precision.FP32: floor}
+
+
+def summation_error(terms: int) -> float:
+    """Relative error of a float32 sum of so many terms of random sign, one after the other.
+
+    Rounding operands and results, as the prediction does, leaves out what a library rounds while it sums. The j-th
+    partial sum is about sqrt(j) terms large, and rounding it errs by up to u times that, evenly spread: a variance of
+    u^2 j / 3. Over n terms the error is u n / sqrt(6), against a sum of sqrt(n). That errors are independent is the
+    assumption of Higham and Mary, "A new approach to probabilistic rounding error analysis" (2019).
+    """
+    return FP32_ROUND_OFF * float(np.sqrt(terms / 6))
 
 
 def outputs(
@@ -153,24 +177,34 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn
     def __init__(self, everywhere: Rounding, products: Rounding | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._everywhere, self._products = everywhere, products or everywhere
+        self.longest_sum = 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = func.overloadpacket.__name__, kwargs or {}
         if torch.Tag.inplace_view in func.tags:  # only a shape changes, and it is that of the tensor itself
             return func(*args, **kwargs)
         incoming = self._products if name in PRODUCTS else self._everywhere
+        if name in PRODUCTS:
+            self.longest_sum = max(self.longest_sum, _terms(name, args))
         result = _each(self._everywhere, func(*_each(incoming, args), **_each(incoming, kwargs)))
         # What works in place worked on a rounded copy; callers in C++ go on with the tensor they gave.
         return args[0].copy_(result) if name.endswith("_") else result
+
+
+def _terms(name: str, operands: Sequence[Any]) -> int:
+    """How many products each element of a matrix product's result sums up."""
+    if name == "convolution":
+        return int(operands[1][0].numel())
+    return int(operands[eightbit.OPERANDS[name][0][0]].shape[-1])
 
 
 def _each(rounding: Rounding, values: Any) -> Any:
     return tree_map_only(Tensor, lambda x: rounding(x) if x.is_floating_point() else x, values)
 
 
-def _modes() -> Modes:
+def _modes(single: Rounded) -> Modes:
     return {
-        Precision.FP32: [Rounded(to_dtype(torch.float32))],
+        Precision.FP32: [single],
         Precision.TF32: [Rounded(to_dtype(torch.float32), to_tf32)],
         Precision.FP16: [Rounded(to_dtype(torch.float16))],
         Precision.BF16: [Rounded(to_dtype(torch.bfloat16))],

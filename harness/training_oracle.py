@@ -18,13 +18,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shootout import artifacts, models
 from shootout.bundle import GRADIENTS, INPUTS, ORACLE, WEIGHTS, ModelBundle, sha256
-from shootout.constants import FP32_BAND_FLOOR
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.fidelity import compare, widened
 from shootout.models.base import Model, Parameters, buffer_count, buffer_notes, draw
 from shootout.oracle import require_telling
-from shootout.precision import Rounded, to_dtype, to_tf32
+from shootout.precision import Rounded, to_dtype, to_tf32, with_floor
 from shootout.tensorsets import save_sets
 from shootout.training_step import LOSS, RATE, TARGET, off, sketch
 
@@ -129,15 +128,15 @@ def _bands(
 
     TF32 rounds the inputs of products only; everything is rounded so here, which gives a little more.
     """
-    modes = {Precision.FP32: Rounded(to_dtype(torch.float32)), Precision.TF32: Rounded(to_tf32)}
+    single = Rounded(to_dtype(torch.float32))
+    modes = {Precision.FP32: single, Precision.TF32: Rounded(to_tf32)}
     found = {}
     for precision, mode in modes.items():
         steps = [step(module, trained, one, mode) for one in buffers]
         errors = [one for got, right in zip(steps, oracle, strict=True) for one in _errors(got, right)]
         known = [error for error in errors if error is not None]
         found[precision.value] = widened(max(known)) if len(known) == len(errors) else None
-    floor = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR)
-    return {name: None if band is None else max(band, floor) for name, band in found.items()}
+    return with_floor(found, single.longest_sum)
 
 
 def _errors(got: Step, right: Step) -> tuple[float | None, float | None]:

@@ -12,14 +12,16 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from shootout import calibration, onnxbands, userfile
+from shootout import calibration, models, onnxbands, userfile
 from shootout.bundle import ModelBundle
 from shootout.constants import BAND_CEILING
 from shootout.contract import Artifact, Precision
 from shootout.export import obtain
 from shootout.fidelity import compare, gate, widened
+from shootout.precision import Rounded, run, to_dtype, to_tf32, with_floor
 
 F32 = TensorProto.FLOAT
 Weight = Callable[[Any], Any]
@@ -264,3 +266,30 @@ def test_no_band_lets_zeros_pass():
     assert widened(3.0) == BAND_CEILING
     right = [{"y": np.ones((1, 4))}]
     assert gate(compare([{"y": np.zeros((1, 4))}], right), widened(3.0))
+
+
+def test_a_long_sum_in_float32_is_no_fault_of_its_precision() -> None:
+    """Term by term, as no library rounds worse; the same numbers in TF32 are still told apart."""
+    rng = np.random.default_rng(7)
+    terms = 1_000_000
+    x, w = (rng.standard_normal((16, terms)).astype(np.float32) for _ in range(2))
+    exact = (x.astype(np.float64) * w).sum(axis=1)
+    in_turn = np.add.accumulate(x * w, axis=1)[:, -1]
+    error = float(np.linalg.norm(in_turn - exact) / np.linalg.norm(exact))
+    band = with_floor({Precision.FP32: 0.0}, terms)[Precision.FP32]
+    assert band is not None
+    assert 1e-5 < error < band, "the old floor would have failed a true float32 sum"
+    narrow = [to_tf32(torch.from_numpy(one)).numpy() for one in (x, w)]
+    coarse = (narrow[0] * narrow[1]).sum(axis=1)
+    assert float(np.linalg.norm(coarse - exact) / np.linalg.norm(exact)) > band
+
+
+@pytest.mark.parametrize(("name", "parameters", "terms"), [("linear", {}, 1024), ("mlp", {"inputs": 50_000}, 50_000)])
+def test_the_longest_sum_is_read_off_the_products(name: str, parameters: dict[str, int], terms: int) -> None:
+    found = models.get(name)
+    whole = found.check(parameters)
+    module = found.module(whole).double().eval()
+    rounding = Rounded(to_dtype(torch.float32))
+    inputs = {spec.name: np.ones(spec.shape, spec.dtype) for spec in found.inputs(whole, 1)}
+    run(module, inputs, rounding)
+    assert rounding.longest_sum == terms
