@@ -6,7 +6,6 @@ meets it. Imports NumPy only.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -113,6 +112,10 @@ def trial(extra: str, run: Callable[[], str]) -> Availability:
     except ModuleNotFoundError as error:
         return Availability(ok=False, reason=f"{error.name} is not installed", fix=fix)
     except Exception as error:
+        from shootout import gpu
+
+        if old := gpu.old_driver(error):
+            return Availability(ok=False, reason=old.reason, fix=old.fix)
         reason = f"a tiny session failed: {type(error).__name__}: {error}"
         return Availability(ok=False, reason=reason, fix=f"{fix} --force-reinstall" if extra else fix)
 
@@ -127,16 +130,6 @@ def require_device(device: Device, known: Iterable[Device]) -> None:
         names = ", ".join(sorted(known))
         raise SkippedArm(f"this backend has no code for {device}", f"choose {names}, or another backend for {device}")
     if device is Device.CUDA:
-        _require_gpu()
+        from shootout import gpu
 
-
-def _require_gpu() -> None:
-    """Ask the NVIDIA driver itself, so that every backend gives the same reason."""
-    fix = "run on a machine with an NVIDIA GPU and its driver (nvidia-smi lists it)"
-    count = ctypes.c_int(0)
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        raise SkippedArm("no NVIDIA driver on this machine (libcuda.so.1 is not found)", fix) from None
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
-        raise SkippedArm("the NVIDIA driver finds no GPU on this machine", fix)
+        gpu.require()

@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout import backends, environment, interpreters, locks, quiet, surroundings
-from shootout.contract import Availability, Device
+from shootout import backends, environment, interpreters, locks, nvml, quiet, surroundings
+from shootout.contract import Availability, Device, Precision
 from shootout.errors import UsageError
+from shootout.gpu import Gpu
 from shootout.interpreters import Interpreter
-from shootout.placement import place
+from shootout.messages import GpuState
+from shootout.placement import allowed_cpus, place
 from shootout.probing import probing
 from shootout.quiet import Quiet
 from shootout.surroundings import Folder
@@ -21,20 +23,20 @@ from shootout.surroundings import Folder
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-AT_ONCE = 2
-"""Probes that run side by side; most of their time is imports, on one CPU each."""
+LEAST_AT_ONCE, MOST_AT_ONCE = 2, 8
 
 Pair = tuple[str, Device]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Whether one backend works on one device."""
+    """Whether one backend works on one device, in these precisions as far as it has code for them."""
 
     backend: str
     device: Device
     availability: Availability
     needs: str = ""
+    precisions: tuple[Precision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +72,18 @@ def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None 
     """
     waiting = sorted(set(pairs))
     found: dict[Pair, Availability] = {}
+    count = at_once()
     while waiting:
-        batch, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+        batch, waiting = waiting[:count], waiting[count:]
         with ExitStack() as running:
             answers = {pair: running.enter_context(_probing(pair, others or {})) for pair in batch}
             found |= {pair: answer() for pair, answer in answers.items()}
     return found
+
+
+def at_once() -> int:
+    """How many probes run side by side: most of their time is imports, on one CPU each."""
+    return max(LEAST_AT_ONCE, min(MOST_AT_ONCE, len(allowed_cpus()) // 2))
 
 
 @contextmanager
@@ -117,27 +125,45 @@ def examine() -> Report:
             *([busy] if holder else []),
             *surroundings.cpu_advice(placement, facts["cpu"]),
             *quiet.advice(heard),
+            *_gpu_advice(facts),
         ),
         environment=facts,
     )
 
 
+def _gpu_advice(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    card = Gpu.open()
+    state, seen = card.state() if card else GpuState(), nvml.installed() is not None
+    return surroundings.gpu_advice(facts["gpus"], state, cuda=facts["cuda_driver"], nvml=seen)
+
+
 def _findings() -> tuple[Finding, ...]:
     """Every backend on every device it has code for, in the registry's order."""
-    devices = {name: _devices(name) for name in backends.names()}
-    answers = available([(name, device) for name, known in devices.items() for device in known])
+    known = {(name, device): found for name in backends.names() for device, found in _targets(name).items()}
+    answers = available(list(known))
     return tuple(
-        Finding(backend=name, device=device, availability=answers[name, device], needs=_needs(name))
-        for name, known in devices.items()
-        for device in known
+        Finding(
+            backend=name,
+            device=device,
+            availability=answers[name, device],
+            needs=_needs(name),
+            precisions=found,
+        )
+        for (name, device), found in known.items()
     )
 
 
-def _devices(name: str) -> list[Device]:
+def _targets(name: str) -> dict[Device, tuple[Precision, ...]]:
+    """The devices that a backend has code for, and the precisions on each."""
     try:
-        return sorted({device for device, _ in backends.get(name).capabilities.targets})
+        targets = backends.get(name).capabilities.targets
     except UsageError:
-        return [Device.CPU]  # a name claimed twice: its probe will say so
+        return {Device.CPU: ()}  # a name claimed twice: its probe will say so
+    return {
+        device: tuple(one for one in Precision if (device, one) in targets)
+        for device in Device
+        if any(on == device for on, _ in targets)
+    }
 
 
 def _needs(name: str) -> str:
@@ -183,11 +209,17 @@ def _fixes(report: Report) -> list[str]:
 
 
 def _gpu(report: Report) -> list[str]:
-    """What an NVIDIA GPU would add, where none is used."""
+    """What an NVIDIA GPU would add, where none is used: each backend's targets, and what can be built without one."""
     on_gpu = [finding for finding in report.findings if finding.device is Device.CUDA]
     if not on_gpu or any(finding.availability.ok for finding in on_gpu):
         return []
-    return [f"a machine with an NVIDIA GPU would add cuda to: {', '.join(finding.backend for finding in on_gpu)}"]
+    return ["", "a machine with an NVIDIA GPU would add:", *map(_addition, on_gpu)]
+
+
+def _addition(finding: Finding) -> str:
+    version = finding.availability.version
+    here = f"; builds here already, with {version}" if finding.availability.builds else ""
+    return f"  {finding.backend}:cuda in {', '.join(finding.precisions) or 'no known precision'}{here}"
 
 
 def _summary(report: Report) -> list[str]:
@@ -200,5 +232,14 @@ def _summary(report: Report) -> list[str]:
     memory = f"memory free: {report.memory_available_bytes / 2**30:.1f} GiB"
     return [
         f"machine: {cpu['model']}, {cpus}, {memory}",
+        *_cards(report.environment),
         f"noise: {', '.join(noise)}".replace("%", " %"),
+    ]
+
+
+def _cards(environment: Mapping[str, Any]) -> list[str]:
+    """The GPU in use."""
+    used = [gpu for gpu in environment.get("gpus", ()) if gpu.get("visible")]
+    return [
+        f"GPU {gpu['index']}: {gpu['name']}, driver {gpu['driver']}, CUDA {environment['cuda_driver']}" for gpu in used
     ]

@@ -19,20 +19,24 @@ from pathlib import Path
 from time import get_clock_info
 from typing import Any
 
-from shootout import cgroup, hardware
+from shootout import cgroup, cuda_driver, hardware
 from shootout.measure import utc_now
 
 _MACHINE_ID = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
-_OTHER_PACKAGES = ("onnxruntime-gpu",)
-"""Distributions that may stand in for one of our requirements."""
+_OTHER_PACKAGES = (
+    "onnxruntime-gpu",
+    *("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cublas", "nvidia-cublas-cu12", "triton"),
+    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "jax-cuda12-plugin", "jax-cuda13-plugin"),
+)
+"""Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
 _VARIABLES = re.compile(
     r"(OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC)_\w+"
     r"|LD_PRELOAD|GLIBC_TUNABLES"
 )
 """Variables that change how the libraries run."""
 _SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
-_VOLATILE = frozenset({"governor", "turbo"})
+_VOLATILE = frozenset({"governor", "turbo", "persistence", "compute_mode"})
 _GIT_TIMEOUT_S = 10
 
 
@@ -48,6 +52,7 @@ def facts() -> dict[str, Any]:
         "cpu": hardware.cpu_facts(),
         "memory": {"total_bytes": psutil.virtual_memory().total, "limit_bytes": _memory_limit_bytes()},
         "gpus": hardware.gpu_facts(),
+        "cuda_driver": cuda_driver.version(),
         "virtualisation": hardware.virtualisation(),
         "python": {"version": platform.python_version(), "implementation": sys.implementation.name},
         "libraries": libraries(),
@@ -66,6 +71,7 @@ def fingerprint(environment: Mapping[str, Any]) -> str:
     cpu = same["cpu"]
     if isinstance(cpu, Mapping):
         same["cpu"] = {key: value for key, value in cpu.items() if key not in _VOLATILE}
+    same["gpus"] = [{key: gpu[key] for key in gpu if key not in _VOLATILE} for gpu in same["gpus"] or ()]
     return _hash(json.dumps(same, sort_keys=True))
 
 
@@ -129,8 +135,9 @@ def clock() -> dict[str, Any]:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those variables that change how the libraries run."""
-    return {name: value for name, value in sorted(environment.items()) if _VARIABLES.fullmatch(name)}
+    """Those variables that change how the libraries run; a GPU's id in them is left out."""
+    used = {name: value for name, value in sorted(environment.items()) if _VARIABLES.fullmatch(name)}
+    return {name: cuda_driver.nameless(value) for name, value in used.items()}
 
 
 def _memory_limit_bytes() -> int | None:

@@ -36,6 +36,12 @@ class ArmFailed(ShootoutError):
     exit_code = 4
 
 
+class Unavailable(ShootoutError):
+    """What the whole command asked for isn't on this machine; the message ends with the fix."""
+
+    exit_code = 6
+
+
 class SkippedArm(ShootoutError):
     """One arm can't be asked here.
 

@@ -17,6 +17,7 @@ from shootout.evidence import min_generations
 from shootout.messages import Scope
 from shootout.plan import PlannedGroup
 from shootout.runner import Plan
+from shootout.setback_lines import Told, folded
 
 READY_S = {
     "numpy": 0.3,
@@ -30,7 +31,7 @@ READY_S = {
 }
 """Seconds until a fresh process is loaded, checked and warm, by backend, on two cores of 2020; calls of about 1 ms."""
 OTHER_READY_S = 2.0
-BUILD_S = {"numpy": 0.3, "spin": 0.3, "onnxruntime": 1.0, "openvino": 2.0, "torch-compile": 20.0, "tensorrt": 20.0}
+BUILD_S = {"numpy": 0.3, "spin": 0.3, "onnxruntime": 1.0, "openvino": 2.0, "torch-compile": 20.0}
 OTHER_BUILD_S = 3.0
 QUANTIZE_S = 9.0
 EXPORT_S = 1.0
@@ -151,7 +152,8 @@ def _each(planned: Plan) -> list[str]:
         for arm in group.playing:
             role = " (baseline)" if arm.label == group.record.baseline else " (hidden copy)" if arm.sentinel else ""
             lines.append(f"  {arm.label}{role}")
-        lines += [f"  skipped: {label}: {why.reason}. Fix: {why.fix}" for label, why in group.skips.items()]
+        told = (Told("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
+        lines += [f"  {line}" for _, line in folded(told)]
         lines.append(_generations(planned, [group]))
     return lines
 

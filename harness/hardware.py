@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shootout import cgroup
+from shootout import cgroup, cuda_driver, nvml
 from shootout.cgroup import read
+from shootout.gpu import Gpu
 from shootout.placement import allowed_cpus
 
 SYSTEM = Path("/sys")
@@ -20,6 +21,8 @@ FLAGS = (
     *("neon", "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
 )
 """The instruction sets that decide which kernels a runtime picks (x86, then ARM)."""
+_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+"""By NVML's numbers."""
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -114,41 +117,41 @@ def virtualisation() -> list[str]:
 
 
 def gpu_facts() -> list[dict[str, Any]]:
-    """Each NVIDIA GPU as its driver describes it; empty without a GPU, a driver or the package nvidia-ml-py."""
-    try:
-        import pynvml
-    except ImportError:
+    """Each NVIDIA GPU of the machine as its driver describes it; empty without one, or without nvidia-ml-py.
+
+    A value is None where it isn't told. `visible` is the one that is used here, whatever others there are, and only of
+    that one is the L2 cache known.
+    """
+    api = nvml.api()
+    if api is None:
         return []
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        return [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
-        return []
-    finally:
-        pynvml.nvmlShutdown()
+    card = Gpu.open()
+    visible, count = card.index() if card else None, nvml.told(api, "nvmlDeviceGetCount") or 0
+    handles = [nvml.told(api, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+    return [_gpu(api, index, handle, index == visible) for index, handle in enumerate(handles) if handle is not None]
 
 
-def _gpu(nvml: Any, index: int) -> dict[str, Any]:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-
+def _gpu(api: Any, index: int, handle: Any, visible: bool) -> dict[str, Any]:
     def told(name: str, *arguments: Any) -> Any:
-        try:
-            return getattr(nvml, name)(handle, *arguments)
-        except nvml.NVMLError:
-            return None  # not every GPU, nor every user, is told everything
+        return nvml.told(api, name, handle, *arguments)
 
     memory, milliwatts = told("nvmlDeviceGetMemoryInfo"), told("nvmlDeviceGetEnforcedPowerLimit")
-    capability = told("nvmlDeviceGetCudaComputeCapability")
+    capability, mode = told("nvmlDeviceGetCudaComputeCapability"), told("nvmlDeviceGetComputeMode")
     return {
+        "index": index,
+        "visible": visible,
         "name": told("nvmlDeviceGetName"),
         "memory_bytes": memory.total if memory else None,
+        "l2_bytes": cuda_driver.l2_bytes() if visible else None,
         "compute_capability": ".".join(map(str, capability)) if capability else None,
-        "sm_clock_max_mhz": told("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+        "sm_clock_max_mhz": told("nvmlDeviceGetMaxClockInfo", nvml.SM),
+        "memory_clock_max_mhz": told("nvmlDeviceGetMaxClockInfo", nvml.MEMORY),
         "power_limit_w": milliwatts / 1_000 if milliwatts else None,
-        "driver": nvml.nvmlSystemGetDriverVersion(),
+        "ecc": nvml.current(told("nvmlDeviceGetEccMode")),
+        "persistence": nvml.switch(told("nvmlDeviceGetPersistenceMode")),
+        "compute_mode": None if mode is None else _COMPUTE_MODES[mode],
+        "mig": nvml.current(told("nvmlDeviceGetMigMode")),
+        "driver": nvml.told(api, "nvmlSystemGetDriverVersion"),
     }
 
 

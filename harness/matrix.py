@@ -10,10 +10,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shootout import gpu_table
 from shootout.contract import Value
 from shootout.document import Document, GroupSummary, Row
 from shootout.figures import duration
 from shootout.records import CONFIRMED
+from shootout.setback_lines import STYLES, Told, folded
 
 MANY = 3
 """So many sizes are still shown as a table each."""
@@ -102,6 +104,8 @@ def render(line: Line, document: Document, width: int) -> list[RenderableType]:
     if measured:
         parts += _tables(line, measured, width)
         parts.append(Text("* the lowest median of its column; whether it is proven, crossovers and --json say."))
+    size_of = {name: size for size, name in line.groups.items()}
+    parts += map(Text, gpu_table.traps(line.axis, [(size_of[row.group], row) for row in measured]))
     parts += _setbacks(line, [row for row in document.rows if row.group in {*names, *line.selecting}])
     return [*parts, Text(_trust(line, [one for one in document.groups if one.name in names]))]
 
@@ -148,16 +152,15 @@ def _cell(ns: float | None, best: float | None) -> Text:
 def _setbacks(line: Line, rows: Sequence[Row]) -> list[Text]:
     """What was skipped or failed; arms that have the same to tell at several sizes tell it once."""
     size_of = line.selecting | {name: size for size, name in line.groups.items()}
-    told: dict[tuple[str, str, str, str], list[str]] = {}
+    sizes: dict[tuple[str, str, str, str], list[str]] = {}
     for row in (row for row in rows if row.outcome != "measured"):
         key = (row.outcome, row.arm, row.reason or "", row.fix or "")
-        told.setdefault(key, []).append(str(size_of[row.group]))
-    texts = []
-    for (outcome, arm, reason, fix), sizes in told.items():
-        where = "" if len(sizes) == len(line.groups) else f" at {line.axis} {', '.join(sizes)}"
-        text = f"{outcome}: {arm}{where}: {reason}" + (f". Fix: {fix}" if fix else "")
-        texts.append(Text(text, style="red" if outcome == "failed" else "dim"))
-    return texts
+        sizes.setdefault(key, []).append(str(size_of[row.group]))
+    told = []
+    for (outcome, arm, reason, fix), some in sizes.items():
+        where = "" if len(some) == len(line.groups) else f" at {line.axis} {', '.join(some)}"
+        told.append(Told(outcome, f"{arm}{where}", reason, fix))
+    return [Text(text, style=STYLES[outcome]) for outcome, text in folded(told)]
 
 
 def _trust(line: Line, groups: Sequence[GroupSummary]) -> str:

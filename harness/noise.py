@@ -12,23 +12,30 @@ Granularity, for rounds of 0.1 to 1 s:
   median over rounds.
 - Pressure is a running total in microseconds, brought up to date when it is read; its 10 s average is too slow for us.
 - Throttling is a count of events, so one is enough.
+- A GPU says how it is at one moment, right after an arm's block; who uses it is counted before and after the round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shootout import cgroup
-from shootout.constants import CANARY_SLOWDOWN, PSI_SHARE, STEAL_SHARE
+from shootout.constants import CANARY_SLOWDOWN, PSI_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.measure import now_ns
+
+if TYPE_CHECKING:
+    from shootout.gpu import Gpu
+    from shootout.messages import GpuState
 
 PROC = Path("/proc")
 STEAL_JIFFIES = 2
 """Fewer stolen jiffies than this are rounding, not evidence."""
 _CANARY_STEPS = 2_500
 _CANARY_REPEATS = 3
+_NO_GPUS: Mapping[str, tuple[float | None, GpuState]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,7 @@ class Mark:
         total_jiffies: all time of the watched CPUs.
         pressure_us: time in which some task waited for a CPU.
         throttled: how often the control groups held us back.
+        gpu_processes: how many processes beside this one have a context on the GPU, our workers among them.
     """
 
     now_ns: int
@@ -48,6 +56,7 @@ class Mark:
     total_jiffies: int | None = None
     pressure_us: int | None = None
     throttled: int | None = None
+    gpu_processes: int | None = None
 
 
 class NoiseMeter:
@@ -57,14 +66,21 @@ class NoiseMeter:
         cpus: the CPUs the arms run on.
         proc: where the process file system is mounted.
         groups: control-group folders to watch; our own when None.
+        gpu: the GPU to watch too, where an arm runs on one.
     """
 
-    def __init__(self, cpus: Collection[int], proc: Path = PROC, groups: Collection[Path] | None = None) -> None:
-        self._cpus, self._proc = frozenset(cpus), proc
+    def __init__(
+        self,
+        cpus: Collection[int],
+        proc: Path = PROC,
+        groups: Collection[Path] | None = None,
+        gpu: Gpu | None = None,
+    ) -> None:
+        self._cpus, self._proc, self._gpu = frozenset(cpus), proc, gpu
         self._groups = cgroup.folders("cpu") if groups is None else tuple(groups)
 
     def mark(self) -> Mark:
-        """The counters now. Takes about 0.1 ms, so it belongs between rounds."""
+        """The counters now. Takes about 0.1 ms without a GPU, so it belongs between rounds."""
         steal, total = parse_stat(cgroup.read(self._proc / "stat") or "", self._cpus) or (None, None)
         return Mark(
             now_ns=now_ns(),
@@ -72,13 +88,15 @@ class NoiseMeter:
             total_jiffies=total,
             pressure_us=parse_pressure(cgroup.read(self._proc / "pressure" / "cpu") or ""),
             throttled=cgroup.throttled(self._groups),
+            gpu_processes=self._gpu.processes() if self._gpu else None,
         )
 
     def sources(self) -> tuple[str, ...]:
         """The kinds of evidence there are on this machine, for the record; the canary is always one."""
         mark = self.mark()
         named = {"steal": mark.steal_jiffies, "cpu pressure": mark.pressure_us, "cgroup throttling": mark.throttled}
-        return (*(name for name, counter in named.items() if counter is not None), "canary")
+        of_cpus = (name for name, counter in named.items() if counter is not None)
+        return (*of_cpus, *(self._gpu.evidence() if self._gpu else ()), "canary")
 
 
 def parse_stat(text: str, cpus: Collection[int]) -> tuple[int, int] | None:
@@ -124,13 +142,21 @@ def _grown(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
 
 
-def void_reasons(before: Mark, after: Mark, canaries: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
+def void_reasons(
+    before: Mark,
+    after: Mark,
+    canaries: Mapping[str, tuple[float, float]],
+    gpus: Mapping[str, tuple[float | None, GpuState]] = _NO_GPUS,
+    own_processes: int = 0,
+) -> tuple[str, ...]:
     """Why the round between two marks must not count, in plain words; empty when nothing speaks against it.
 
     Args:
         before: the mark before the round.
         after: the mark after it.
         canaries: each arm's label → (reference, observed) time of its canary loop, in ns.
+        gpus: each GPU arm's label → (the highest SM clock it had, in MHz, and how the GPU was after its turn).
+        own_processes: how many processes with a CUDA context are ours.
     """
     reasons = []
     stolen = _grown(before.steal_jiffies, after.steal_jiffies) or 0
@@ -142,7 +168,24 @@ def void_reasons(before: Mark, after: Mark, canaries: Mapping[str, tuple[float, 
         reasons.append(f"cgroup throttled {times} times" if times > 1 else "cgroup throttled once")
     slow = {label: seen / usual for label, (usual, seen) in canaries.items() if seen > CANARY_SLOWDOWN * usual}
     reasons += [f"canary {ratio - 1:.0%} slow ({label})" for label, ratio in slow.items()]
+    reasons += [reason for label, (usual, seen) in gpus.items() for reason in _gpu_reasons(label, usual, seen)]
+    reasons += _foreign(before, after, own_processes)
     return tuple(reason.replace("%", " %") for reason in reasons)
+
+
+def _gpu_reasons(label: str, usual_mhz: float | None, seen: GpuState) -> Iterator[str]:
+    # What the power limit does to the clock is the arm's own work, and more of it in one scope than in the other.
+    clock_mhz = None if seen.power_capped else seen.sm_clock_mhz
+    if usual_mhz and clock_mhz is not None and clock_mhz < SM_CLOCK_SHARE * usual_mhz:
+        yield f"SM clock {seen.sm_clock_mhz:,} MHz of {usual_mhz:,.0f} ({label})"
+    if seen.throttled:
+        yield f"GPU throttled: {', '.join(seen.throttled)} ({label})"
+
+
+def _foreign(before: Mark, after: Mark, own: int) -> list[str]:
+    """How many of the processes on the GPU aren't ours; a container may hide some, so it can be less than there are."""
+    foreign = max(before.gpu_processes or 0, after.gpu_processes or 0) - own
+    return [f"{foreign} foreign GPU process{'es' if foreign > 1 else ''}"] if foreign > 0 else []
 
 
 def canary() -> int:

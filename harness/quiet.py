@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from time import sleep
 
 from shootout.constants import CANARY_SLOWDOWN, PSI_SHARE, STEAL_SHARE
+from shootout.gpu import Gpu
 from shootout.noise import NoiseMeter, canary, pressure_share, steal_share, throttle_count
 
 LISTEN_S = 2.0
@@ -31,6 +32,8 @@ class Quiet:
         canary_p95_ratio: its 95th percentile ÷ its median; 1 on a perfectly steady CPU.
         canary_slow_share: canaries slow enough to void a round.
         load_average: tasks running or waiting over the last minute.
+        gpu_processes: how many processes have a context on the GPU while nothing of ours runs.
+        gpu_throttled: what holds the GPU's clock down, in NVML's words.
     """
 
     sources: tuple[str, ...]
@@ -41,11 +44,14 @@ class Quiet:
     canary_p95_ratio: float
     canary_slow_share: float
     load_average: float | None
+    gpu_processes: int | None = None
+    gpu_throttled: tuple[str, ...] = ()
 
 
 def listen(cpus: frozenset[int], seconds: float = LISTEN_S, canaries: int = CANARIES) -> Quiet:
     """Watch `cpus` for about `seconds`, running the canary now and then on the first of them."""
-    meter = NoiseMeter(cpus)
+    card = Gpu.open()
+    meter = NoiseMeter(cpus, gpu=card)
     with _on(min(cpus)):
         before = meter.mark()
         times_ns = []
@@ -63,6 +69,8 @@ def listen(cpus: frozenset[int], seconds: float = LISTEN_S, canaries: int = CANA
         canary_p95_ratio=statistics.quantiles(times_ns, n=20, method="inclusive")[-1] / median_ns,
         canary_slow_share=sum(time_ns > CANARY_SLOWDOWN * median_ns for time_ns in times_ns) / len(times_ns),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        gpu_processes=after.gpu_processes,
+        gpu_throttled=card.state().throttled if card else (),
     )
 
 
@@ -96,4 +104,10 @@ def advice(quiet: Quiet) -> tuple[str, ...]:
             f"the CPU's speed varies ({quiet.canary_slow_share:.0%} of short loops are over 5% slow): stop other"
             " programs, fix the CPU frequency, or use a dedicated machine; runs will take longer"
         )
+    if quiet.gpu_processes:
+        many = "processes use" if quiet.gpu_processes > 1 else "process uses"
+        lines.append(f"{quiet.gpu_processes} {many} the GPU (nvidia-smi lists them): stop them, or every round is void")
+    if quiet.gpu_throttled:
+        held = ", ".join(quiet.gpu_throttled)
+        lines.append(f"the GPU's clock is held down ({held}): see to its cooling and power limit (nvidia-smi -q)")
     return tuple(line.replace("%", " %") for line in lines)

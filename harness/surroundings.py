@@ -1,17 +1,19 @@
-"""What a run needs besides CPUs (folders it can write, memory, process limits) and what is in its way."""
+"""What a run needs besides CPUs (folders it can write, memory, process limits, a GPU) and what is in its way."""
 
 from __future__ import annotations
 
 import os
 import resource
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shootout import cache
-from shootout.errors import UsageError
+from shootout.constants import SM_CLOCK_SHARE
+from shootout.errors import UsageError, install
+from shootout.messages import GpuState
 from shootout.placement import Placement
 
 ENOUGH_FREE_BYTES = 2 * 2**30
@@ -98,3 +100,43 @@ def cpu_advice(placement: Placement, cpu: Mapping[str, Any]) -> tuple[str, ...]:
     if governor not in (None, "performance"):
         lines.append(f"the CPU governor is {governor!r}: sudo cpupower frequency-set --governor performance")
     return tuple(lines)
+
+
+def gpu_advice(gpus: Sequence[Mapping[str, Any]], state: GpuState, *, cuda: str | None, nvml: bool) -> tuple[str, ...]:
+    """What the GPU's settings mean for a run, one line each; empty on a machine without an NVIDIA driver.
+
+    Args:
+        gpus: `hardware.gpu_facts()`.
+        state: of the one in use, while nothing of ours runs.
+        cuda: the newest CUDA that the driver knows; None without a driver.
+        nvml: whether the package nvidia-ml-py is installed.
+    """
+    if cuda is None:
+        return ()
+    if not nvml:
+        return (f"the GPU's clock, heat, memory and other users can't be seen: {install('gpu')} (nvidia-ml-py)",)
+    used = next((gpu for gpu in gpus if gpu.get("visible")), None)
+    others = [f"{len(gpus)} GPUs are here, the others stay idle: choose with --gpu N"] if len(gpus) > 1 and used else []
+    return (*others, *_setting_advice(used), *_clock_advice(used, state.sm_clock_mhz)) if used else ()
+
+
+def _setting_advice(gpu: Mapping[str, Any]) -> Iterator[str]:
+    if gpu["compute_mode"] not in (None, "default"):
+        mode = gpu["compute_mode"].replace("_", " ")
+        yield f"the GPU's compute mode is {mode}, but a race has several processes on it: sudo nvidia-smi -c DEFAULT"
+    if gpu["persistence"] is False:
+        yield "the GPU's persistence mode is off, so it may sleep between two processes: sudo nvidia-smi -pm 1"
+    if gpu["mig"]:
+        yield "the GPU is divided (MIG): figures are those of one instance, and its neighbours share clock and power"
+    if gpu["ecc"] is False:
+        yield "the GPU's ECC is off: figures don't compare with those of GPUs that have it on (sudo nvidia-smi -e 1)"
+
+
+def _clock_advice(gpu: Mapping[str, Any], now_mhz: int | None) -> Iterator[str]:
+    """NVML doesn't tell a locked clock from one that rests; but one that is far below its highest now can move."""
+    most_mhz = gpu["sm_clock_max_mhz"]
+    if now_mhz and most_mhz and now_mhz < SM_CLOCK_SHARE * most_mhz:
+        yield (
+            f"the GPU's clock is {now_mhz:,} MHz now and can rise to {most_mhz:,}: unless it is locked already, lock it"
+            " to one that it holds under load (sudo nvidia-smi -lgc MHZ; -rgc undoes it)"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -10,10 +10,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout import ceilings_table, crossover_table, interpreters, matrix, rates_table
+from shootout import ceilings_table, crossover_table, gpu_table, interpreters, matrix, rates_table
 from shootout.contract import INTEGERS
 from shootout.document import Document, GroupSummary, Row, Timing
 from shootout.figures import duration, interval, judged, points, seconds, size, verdict
+from shootout.setback_lines import STYLES, Told, folded
 
 UNBOUNDED = Console(width=10_000)
 """Where a table's own width is measured."""
@@ -40,6 +41,7 @@ def render(document: Document, width: int, *, full: bool = False) -> RenderableT
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all arms: {text}.", style="dim"))
     parts += [Text(line, style="dim") for line in interpreters.described(document.environment)]
+    parts += [Text(line, style="dim") for line in gpu_table.holding(document.holding)]
     parts += [Text(line, style="dim") for line in ceilings_table.notes(document)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     if not document.complete:
@@ -56,7 +58,8 @@ def _group(summary: GroupSummary, rows: Sequence[Row], width: int) -> list[Rende
         cells = [(_costs if costs else _cells)(summary, row) for row in measured]
         parts += _tables(cells, COSTS_ANSWER if costs else ANSWER, width)
     parts += _whys(measured)
-    parts += [_setback(row) for row in rows if row.outcome != "measured"]
+    parts += map(Text, gpu_table.lines(measured))
+    parts += _setbacks(row for row in rows if row.outcome != "measured")
     return [*parts, *(Text(note) for note in _notes(summary, measured))]
 
 
@@ -178,10 +181,9 @@ def proven(row: Row) -> str:
     return f"{mine} {counts[mine]}/{sum(counts.values())}" + (f", rest {' '.join(rest)}" if rest else "")
 
 
-def _setback(row: Row) -> Text:
-    style = "red" if row.outcome == "failed" else "dim"
-    fix = f". Fix: {row.fix}" if row.fix else ""
-    return Text(f"{row.outcome}: {row.arm}: {row.reason}{_built(row)}{fix}", style=style)
+def _setbacks(rows: Iterable[Row]) -> list[Text]:
+    told = (Told(row.outcome, f"{row.arm}{_built(row)}", row.reason or "", row.fix or "") for row in rows)
+    return [Text(line, style=STYLES[outcome]) for outcome, line in folded(told)]
 
 
 def _built(row: Row) -> str:

@@ -202,9 +202,9 @@ def test_without_raw_samples_only_the_percentiles_are_missing(tmp_path: Path, da
 def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     found = document(tmp_path, prepared(A), prepared(B), *race(), ended()).model_dump(mode="json", by_alias=True)
     measured = found["rows"][1]
-    assert set(found) == TOP | {"complete", "groups", "warnings", "pareto", "crossovers"}
+    assert set(found) == TOP | {"complete", "groups", "warnings", "pareto", "crossovers", "holding"}
     assert found["schema"] == 1
-    assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision"}
+    assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}
     assert set(measured["end_to_end"]["ratio"]) == set(found["sentinel"]["ratio"]) == RATIO | {"sd", "reason"}
     assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "reference_l2", "gradient_l2"}
@@ -282,7 +282,7 @@ def test_a_row_that_was_only_built_says_what(tmp_path: Path):
     made = prepared(B).model_copy(update={"artifact_bytes": 302_000, "built_nodes_by_precision": {"fp16": 129}})
     skip = Skip(group=GROUP, arm=B, reason="no driver", fix="get one")
     text = printed(document(tmp_path, made, skip, played(A, 0, 1000.0), rounds(0), ended()))
-    told = "skipped: b:cpu:fp32: no driver (built: 302 kB in 2 s, compute layers: 129 fp16). Fix: get one"
+    told = "skipped: b:cpu:fp32 (built: 302 kB in 2 s, compute layers: 129 fp16): no driver. Fix: get one"
     assert told in text.splitlines()
 
 

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fake_nvidia import FakeDriver, FakeNvml, install
 from rich.console import Console
 
 from shootout import cache, doctor, probing, quiet, surroundings
-from shootout.contract import Availability, Device
+from shootout.contract import Availability, Device, Precision
+from shootout.gpu import Gpu
+from shootout.messages import GpuState
 from shootout.noise import Mark
 from shootout.placement import Placement
 from shootout.quiet import Quiet
@@ -168,6 +171,12 @@ def test_every_pair_gets_its_own_answer_and_is_asked_once():
     assert doctor.available([]) == {}
 
 
+@pytest.mark.parametrize(("cpus", "count"), [(1, 2), (2, 2), (6, 3), (16, 8), (128, 8)])
+def test_more_probes_run_side_by_side_where_there_are_more_cpus(cpus: int, count: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor, "allowed_cpus", lambda: tuple(range(cpus)))
+    assert doctor.at_once() == count
+
+
 def test_a_file_in_the_current_folder_cannot_pose_as_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "numpy.py").write_text("raise SystemExit('an impostor')")
     monkeypatch.chdir(tmp_path)
@@ -195,11 +204,20 @@ def shown(report: doctor.Report) -> str:
 def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
     missing = Availability(ok=False, reason="[bold]no module[/bold] [torch]", fix="pip install 'shootout[torch]'")
     works = Availability(ok=True, version="2.4")
+    buildable = Availability(ok=False, reason="no driver", fix="get one", version="1.7", builds=True)
     report = doctor.Report(
         findings=(
             doctor.Finding(backend="numpy", device=Device.CPU, availability=works),
             doctor.Finding(backend="torch-eager", device=Device.CPU, availability=missing),
-            doctor.Finding(backend="torch-eager", device=Device.CUDA, availability=missing),
+            doctor.Finding(
+                backend="torch-eager",
+                device=Device.CUDA,
+                availability=missing,
+                precisions=(Precision.FP32, Precision.FP16),
+            ),
+            doctor.Finding(
+                backend="tensorrt", device=Device.CUDA, availability=buildable, precisions=(Precision.FP16,)
+            ),
         ),
         quiet=QUIET,
         threads=1,
@@ -216,7 +234,8 @@ def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
     assert "machine: A CPU, CPUs allowed: 2, threads an arm: 1, memory free: 3.0 GiB\n" in text
     assert "noise: steal 0.0 %, cpu pressure not told, throttled 0 times, canary p95 1.0 % over its median\n" in text
     assert "advice: do this\n" in text
-    assert "a machine with an NVIDIA GPU would add cuda to: torch-eager\n" in text
+    assert "a machine with an NVIDIA GPU would add:\n  torch-eager:cuda in fp32, fp16\n" in text
+    assert "  tensorrt:cuda in fp16; builds here already, with 1.7\n" in text
 
 
 @pytest.mark.parametrize(
@@ -250,13 +269,14 @@ def test_what_a_backend_needs_stands_beside_it():
 def test_listening_reports_what_the_meter_and_the_canaries_say(monkeypatch: pytest.MonkeyPatch):
     marks = [
         Mark(now_ns=0, steal_jiffies=0, total_jiffies=0, pressure_us=0, throttled=1),
-        Mark(now_ns=10**9, steal_jiffies=5, total_jiffies=100, pressure_us=200_000, throttled=3),
+        Mark(now_ns=10**9, steal_jiffies=5, total_jiffies=100, pressure_us=200_000, throttled=3, gpu_processes=2),
     ]
     states = iter(marks)
 
     class Meter:
-        def __init__(self, cpus: frozenset[int]) -> None:
+        def __init__(self, cpus: frozenset[int], gpu: Gpu | None) -> None:
             assert cpus == frozenset({0})
+            assert gpu is Gpu.open()
 
         def mark(self) -> Mark:
             return next(states)
@@ -264,12 +284,16 @@ def test_listening_reports_what_the_meter_and_the_canaries_say(monkeypatch: pyte
         def sources(self) -> tuple[str, ...]:
             return ("steal",)
 
+    told = FakeNvml()
+    told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = 0x20
+    install(monkeypatch, FakeDriver(), told)
     times = iter([100_000] * 9 + [106_000] * 10 + [150_000])
     monkeypatch.setattr(quiet, "NoiseMeter", Meter)
     monkeypatch.setattr(quiet, "canary", lambda: next(times))
     monkeypatch.setattr(quiet, "_on", lambda _: io.BytesIO())
     heard = quiet.listen(frozenset({0}), seconds=0.0, canaries=20)
     assert (heard.steal_share, heard.pressure_share, heard.throttled) == (0.05, 0.2, 2)
+    assert (heard.gpu_processes, heard.gpu_throttled) == (2, ("sw_thermal_slowdown",))
     assert heard.canary_us == 106.0
     assert heard.canary_slow_share == 1 / 20
     assert 1.0 < heard.canary_p95_ratio < 1.4
@@ -345,3 +369,86 @@ def test_advice_on_cpus():
     assert len(lines) == 3
     assert "1.5 CPUs" in lines[1]
     assert "'powersave'" in lines[2]
+
+
+H200 = {
+    "index": 0,
+    "visible": True,
+    "name": "NVIDIA H200",
+    "driver": "580.1",
+    "sm_clock_max_mhz": 1_980,
+    "compute_mode": "default",
+    "persistence": True,
+    "ecc": True,
+    "mig": False,
+}
+BUSY = GpuState(sm_clock_mhz=1_980)
+
+
+def test_a_gpu_that_is_set_up_well_needs_no_advice():
+    assert surroundings.gpu_advice([H200], BUSY, cuda="13.0", nvml=True) == ()
+    assert surroundings.gpu_advice([], GpuState(), cuda=None, nvml=False) == (), "no driver, no GPU"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"compute_mode": "exclusive_process"}, "is exclusive process, but a race has several processes on it: sudo"),
+        ({"persistence": False}, "sudo nvidia-smi -pm 1"),
+        ({"mig": True}, "figures are those of one instance"),
+        ({"ecc": False}, "sudo nvidia-smi -e 1"),
+    ],
+)
+def test_a_setting_of_the_gpu_that_harms_says_how_to_change_it(change: dict[str, object], words: str):
+    (line,) = surroundings.gpu_advice([H200 | change], BUSY, cuda="13.0", nvml=True)
+    assert words in line
+
+
+def test_settings_that_a_gpu_does_not_tell_are_no_advice():
+    silent = H200 | dict.fromkeys(("compute_mode", "persistence", "ecc", "mig", "sm_clock_max_mhz"))
+    assert surroundings.gpu_advice([silent], GpuState(), cuda="13.0", nvml=True) == ()
+
+
+def test_a_clock_that_can_move_is_to_be_locked_unless_it_is_already():
+    (line,) = surroundings.gpu_advice([H200], GpuState(sm_clock_mhz=345), cuda="13.0", nvml=True)
+    assert line.startswith("the GPU's clock is 345 MHz now and can rise to 1,980: unless it is locked already")
+    assert "sudo nvidia-smi -lgc" in line
+
+
+def test_a_gpu_machine_without_nvml_is_told_what_to_install():
+    (line,) = surroundings.gpu_advice([], GpuState(), cuda="13.0", nvml=False)
+    assert "pip install 'shootout[gpu]'" in line
+    assert "nvidia-ml-py" in line
+
+
+def test_of_several_gpus_one_is_used():
+    (line,) = surroundings.gpu_advice([H200, H200 | {"index": 1, "visible": False}], BUSY, cuda="13.0", nvml=True)
+    assert line == "2 GPUs are here, the others stay idle: choose with --gpu N"
+
+
+def test_others_on_the_gpu_and_a_clock_held_down_are_advice():
+    throttled = ("hw_slowdown", "sw_thermal_slowdown")
+    lines = quiet.advice(dataclasses.replace(QUIET, gpu_processes=1, gpu_throttled=throttled))
+    assert lines[0] == "1 process uses the GPU (nvidia-smi lists them): stop them, or every round is void"
+    assert "held down (hw_slowdown, sw_thermal_slowdown)" in lines[1]
+    assert quiet.advice(dataclasses.replace(QUIET, gpu_processes=0)) == ()
+
+
+def test_the_gpu_in_use_is_in_the_report():
+    report = doctor.Report(
+        findings=(),
+        quiet=QUIET,
+        threads=1,
+        folders=(),
+        memory_available_bytes=0,
+        limits={},
+        lock_holder="",
+        advice=(),
+        environment={
+            "cpu": {"model": "A CPU", "allowed_cpus": [0]},
+            "gpus": [H200, H200 | {"index": 1, "visible": False}],
+            "cuda_driver": "13.0",
+        },
+    )
+    assert "GPU 0: NVIDIA H200, driver 580.1, CUDA 13.0\n" in shown(report)
+    assert "GPU 1" not in shown(report)

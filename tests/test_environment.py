@@ -9,11 +9,11 @@ import subprocess
 import sys
 from collections import namedtuple
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
 import pytest
+from fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
 from shootout import cgroup, environment, hardware
 
@@ -145,74 +145,59 @@ def test_turbo_of_each_driver(tmp_path: Path, files: dict[str, str], turbo: bool
     assert hardware.clock_facts(tmp_path, 3) == {"governor": "powersave", "turbo": turbo}
 
 
-Memory = namedtuple("Memory", "total")
-
-
-class FakeNvml(ModuleType):
-    """The driver's Python package with one GPU; `broken` names calls that it refuses."""
-
-    NVML_CLOCK_SM = 1
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, broken: frozenset[str] = frozenset()) -> None:
-        super().__init__("pynvml")
-        self.answers: dict[str, Any] = {
-            "nvmlInit": None,
-            "nvmlShutdown": None,
-            "nvmlDeviceGetCount": 1,
-            "nvmlDeviceGetHandleByIndex": object(),
-            "nvmlDeviceGetName": "NVIDIA L4",
-            "nvmlDeviceGetMemoryInfo": Memory(24 * 2**30),
-            "nvmlDeviceGetCudaComputeCapability": (8, 9),
-            "nvmlDeviceGetMaxClockInfo": 2040,
-            "nvmlDeviceGetEnforcedPowerLimit": 72_000,
-            "nvmlSystemGetDriverVersion": "580.1",
-        }
-        self.broken = broken
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*_: object) -> Any:
-            if name in self.broken:
-                raise self.NVMLError(name)
-            return self.answers[name]
-
-        if not name.startswith("nvml"):
-            raise AttributeError(name)
-        return call
-
-
 def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    install(monkeypatch, FakeDriver(), FakeNvml())
     assert hardware.gpu_facts() == [
         {
-            "name": "NVIDIA L4",
-            "memory_bytes": 24 * 2**30,
-            "compute_capability": "8.9",
-            "sm_clock_max_mhz": 2040,
-            "power_limit_w": 72.0,
+            "index": 0,
+            "visible": True,
+            "name": "NVIDIA H200",
+            "memory_bytes": H200_BYTES,
+            "l2_bytes": 50 * 2**20,
+            "compute_capability": "9.0",
+            "sm_clock_max_mhz": 1980,
+            "memory_clock_max_mhz": 1980,
+            "power_limit_w": 700.0,
+            "ecc": True,
+            "persistence": True,
+            "compute_mode": "default",
+            "mig": False,
             "driver": "580.1",
         }
     ]
 
 
 def test_what_a_gpu_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch):
-    broken = frozenset({"nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMemoryInfo"})
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(broken))
+    broken = ["nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeMode"]
+    install(monkeypatch, FakeDriver(), FakeNvml([*broken, "nvmlDeviceGetEccMode"]))
     (gpu,) = hardware.gpu_facts()
-    assert (gpu["power_limit_w"], gpu["memory_bytes"], gpu["name"]) == (None, None, "NVIDIA L4")
+    assert (gpu["power_limit_w"], gpu["memory_bytes"], gpu["compute_mode"], gpu["ecc"]) == (None,) * 4
+    assert gpu["name"] == "NVIDIA H200"
+
+
+def test_of_several_gpus_the_one_in_use_is_marked_and_none_is_named(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(shown=[IDS[1]]), FakeNvml(gpus=IDS))
+    facts = hardware.gpu_facts()
+    assert [(gpu["visible"], gpu["l2_bytes"]) for gpu in facts] == [(False, None), (True, 50 * 2**20)]
+    assert not any(str(one) in str(facts) for one in IDS)
 
 
 @pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
 def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch, broken: str):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(frozenset({broken})))
+    install(monkeypatch, None, FakeNvml([broken]))
     assert hardware.gpu_facts() == []
 
 
 def test_without_the_package_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
+    install(monkeypatch, FakeDriver(), None)
     assert hardware.gpu_facts() == []
+
+
+def test_the_driver_s_cuda_is_a_fact_and_none_without_a_driver(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(version=13_010), None)
+    assert environment.facts()["cuda_driver"] == "13.1"
+    install(monkeypatch, None, None)
+    assert environment.facts()["cuda_driver"] is None
 
 
 def test_the_fingerprint_survives_the_record_and_ignores_the_moment():

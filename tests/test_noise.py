@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_nvidia import FakeDriver, FakeNvml, install
 
-from shootout import noise
+from shootout import analysis, noise
+from shootout.constants import SM_CLOCK_SHARE
+from shootout.gpu import Gpu
+from shootout.messages import GpuState
 from shootout.noise import Mark, NoiseMeter, parse_pressure, parse_stat, void_reasons
 
 STAT = """cpu  5558 0 2561 143713 626 0 33 156 40 0
@@ -84,6 +89,60 @@ def test_a_slow_canary_voids_and_names_its_arm():
     assert void_reasons(QUIET, after(), canaries) == ("canary 8 % slow (numpy:cpu:fp32)",)
 
 
+ARM = "torch-eager:cuda:fp32"
+
+
+def test_a_clock_far_below_the_highest_it_had_voids():
+    least = int(SM_CLOCK_SHARE * 1_980)
+    assert void_reasons(QUIET, after(), {}, {ARM: (1_980, GpuState(sm_clock_mhz=least))}) == ()
+    assert void_reasons(QUIET, after(), {}, {ARM: (1_980, GpuState(sm_clock_mhz=least - 1))}) == (
+        f"SM clock 1,484 MHz of 1,980 ({ARM})",
+    )
+
+
+def test_a_clock_that_is_not_told_or_has_no_reference_voids_nothing():
+    for usual, seen in [(1_980, None), (None, 300), (None, None)]:
+        assert void_reasons(QUIET, after(), {}, {ARM: (usual, GpuState(sm_clock_mhz=seen))}) == ()
+
+
+def test_a_clock_that_is_held_down_voids_whatever_it_is():
+    hot = GpuState(sm_clock_mhz=1_980, throttled=("hw_slowdown", "hw_thermal_slowdown"))
+    assert void_reasons(QUIET, after(), {}, {"calm": (1_980, GpuState(sm_clock_mhz=1_980)), ARM: (1_980, hot)}) == (
+        f"GPU throttled: hw_slowdown, hw_thermal_slowdown ({ARM})",
+    )
+
+
+def test_a_clock_under_the_power_limit_is_the_arms_own_work():
+    low = GpuState(sm_clock_mhz=1_200)
+    assert void_reasons(QUIET, after(), {}, {ARM: (1_980, low)}) == (f"SM clock 1,200 MHz of 1,980 ({ARM})",)
+    assert void_reasons(QUIET, after(), {}, {ARM: (1_980, replace(low, power_capped=True))}) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "reasons"),
+    [
+        (2, 2, ()),
+        (2, 4, ("2 foreign GPU processes",)),
+        (3, 2, ("1 foreign GPU process",)),  # it left during the round
+        (1, 1, ()),  # a container that hides some
+        (None, None, ()),
+    ],
+)
+def test_processes_on_the_gpu_that_are_not_ours_void(before: int | None, later: int | None, reasons: tuple[str, ...]):
+    began, ended = Mark(now_ns=0, gpu_processes=before), Mark(now_ns=1_000_000, gpu_processes=later)
+    assert void_reasons(began, ended, {}, own_processes=2) == reasons
+
+
+def test_reasons_of_one_kind_are_counted_together():
+    told = ["SM clock 1,200 MHz of 1,980 (a)", "GPU throttled: hw_slowdown (a)", "2 foreign GPU processes"]
+    assert [analysis._kind(one) for one in told] == ["SM clock", "GPU throttled: hw_slowdown", "foreign GPU process"]
+    assert [analysis._kind(one) for one in ("cpu pressure 14 %", "cgroup throttled once", "canary 8 % slow (a)")] == [
+        "cpu pressure",
+        "cgroup throttled",
+        "canary",
+    ]
+
+
 def test_all_reasons_are_given_at_once():
     marked = after(steal_jiffies=105, pressure_us=90_000, throttled=9)
     assert len(void_reasons(QUIET, marked, {"a": (1.0, 2.0), "b": (1.0, 2.0)})) == 5
@@ -117,6 +176,13 @@ def test_a_meter_reads_every_counter(tmp_path: Path):
 def test_a_meter_says_which_evidence_is_absent(tmp_path: Path):
     assert system(tmp_path / "macos", None, None, None).sources() == ("canary",)
     assert system(tmp_path / "root group", STAT, None, "usage_usec 5\n").sources() == ("steal", "canary")
+
+
+def test_a_meter_with_a_gpu_counts_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(), FakeNvml(["nvmlDeviceGetClockInfo"]))
+    meter = NoiseMeter({0}, proc=tmp_path, groups=[], gpu=Gpu.open())
+    assert meter.mark().gpu_processes == 2
+    assert meter.sources() == ("GPU throttling", "GPU processes", "canary")
 
 
 def test_two_marks_of_this_machine_agree_with_each_other():

@@ -1,0 +1,165 @@
+"""NVIDIA's driver by its own C interface, which every library shares; needs no package and no CUDA toolkit.
+
+Starting it makes no context and takes no device memory, and a process that did so sees the GPUs that
+CUDA_VISIBLE_DEVICES left at that moment, for life.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from typing import Any
+from uuid import UUID
+
+from shootout.errors import SkippedArm
+
+DEVICE = 0
+"""The GPU that is used: the first that CUDA_VISIBLE_DEVICES leaves."""
+OLDEST = 12_000
+"""CUDA 12.0 as the driver counts: none of the libraries that we drive is built for an older one."""
+GET_ONE = "run on a machine with an NVIDIA GPU and its driver (nvidia-smi lists it)"
+UPDATE = "update the NVIDIA driver (nvidia.com/drivers)"
+_REPAIR = "see whether nvidia-smi works; reboot, start nvidia-fabricmanager on an HGX board, or reinstall the driver"
+_NO_DEVICE = 100
+_L2_CACHE_SIZE = 38
+"""CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE of cuda.h."""
+_CAPABILITY = (75, 76)
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
+
+
+def library() -> Any | None:
+    """The driver's library, not started; None on a machine without a driver."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def version() -> str | None:
+    """The newest CUDA that the driver knows, e.g. `13.0`; None where it doesn't tell. Starts nothing."""
+    driver = library()
+    known = _version(driver) if driver is not None else 0
+    return dotted(known) if known else None
+
+
+def dotted(version: int) -> str:
+    """`13.0` from 13000, which is how the driver counts."""
+    return f"{version // 1_000}.{version % 1_000 // 10}"
+
+
+def start() -> Any:
+    """The driver's library, started; a second time is harmless.
+
+    Raises:
+        SkippedArm: there is no driver, it finds no GPU, it is too old, or it is broken.
+    """
+    driver = library()
+    if driver is None:
+        raise SkippedArm("no NVIDIA driver on this machine (libcuda.so.1 is not found)", GET_ONE)
+    known = _version(driver)
+    if 0 < known < OLDEST:
+        reason = f"the NVIDIA driver knows CUDA {dotted(known)} at most, and the least needed is {dotted(OLDEST)}"
+        raise SkippedArm(reason, UPDATE)
+    code = driver.cuInit(0)
+    if code == _NO_DEVICE or (code == 0 and not _count(driver)):
+        raise _no_gpu()
+    if code != 0:
+        raise SkippedArm(f"the NVIDIA driver doesn't start: {_words(driver, code)}", _REPAIR)
+    return driver
+
+
+def ask(driver: Any, name: str, *arguments: Any) -> None:
+    """Call one of its functions.
+
+    Raises:
+        RuntimeError: it failed; in CUDA's words.
+    """
+    if code := getattr(driver, name)(*arguments):
+        raise RuntimeError(f"{name} failed: {_words(driver, code)}")
+
+
+def device(driver: Any) -> ctypes.c_int:
+    """The handle of the GPU that is used."""
+    handle = ctypes.c_int()
+    ask(driver, "cuDeviceGet", ctypes.byref(handle), DEVICE)
+    return handle
+
+
+def has_context() -> bool:
+    """Whether this process has a CUDA context on the GPU that is used; asking makes none."""
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    try:
+        driver = start()
+        ask(driver, "cuDevicePrimaryCtxGetState", device(driver), ctypes.byref(flags), ctypes.byref(active))
+    except (SkippedArm, RuntimeError):
+        return False
+    return bool(active.value)
+
+
+def uuid() -> str | None:
+    """The id of the GPU that is used, or of the MIG instance, without a prefix; None where there is none.
+
+    It is for asking NVML about the same GPU, and must not be recorded: it names the machine.
+    """
+    try:
+        driver = start()
+        raw = (ctypes.c_ubyte * 16)()
+        ask(driver, "cuDeviceGetUuid_v2", raw, device(driver))
+    except (SkippedArm, RuntimeError):
+        return None
+    return str(UUID(bytes=bytes(raw)))
+
+
+def l2_bytes() -> int | None:
+    """The L2 cache of the GPU that is used; None where it isn't told."""
+    told = ctypes.c_int()
+    try:
+        driver = start()
+        ask(driver, "cuDeviceGetAttribute", ctypes.byref(told), _L2_CACHE_SIZE, device(driver))
+    except (SkippedArm, RuntimeError):
+        return None
+    return told.value or None
+
+
+def model() -> str | None:
+    """What compiled code is for: the used GPU's name and compute capability, `NVIDIA H200 9.0`; None without a GPU."""
+    name, major, minor = ctypes.create_string_buffer(256), ctypes.c_int(), ctypes.c_int()
+    try:
+        driver = start()
+        handle = device(driver)
+        ask(driver, "cuDeviceGetName", name, len(name), handle)
+        ask(driver, "cuDeviceGetAttribute", ctypes.byref(major), _CAPABILITY[0], handle)
+        ask(driver, "cuDeviceGetAttribute", ctypes.byref(minor), _CAPABILITY[1], handle)
+    except (SkippedArm, RuntimeError):
+        return None
+    return f"{name.value.decode()} {major.value}.{minor.value}"
+
+
+def nameless(text: str) -> str:
+    """A text without the ids of GPUs: they name the machine."""
+    return re.sub(r"\b(GPU|MIG)-[0-9A-Fa-f][\w/-]*", r"\1-…", text)
+
+
+def _version(driver: Any) -> int:
+    told = ctypes.c_int()
+    return told.value if driver.cuDriverGetVersion(ctypes.byref(told)) == 0 else 0
+
+
+def _count(driver: Any) -> int:
+    told = ctypes.c_int()
+    return told.value if driver.cuDeviceGetCount(ctypes.byref(told)) == 0 else 0
+
+
+def _no_gpu() -> SkippedArm:
+    reason, visible = "the NVIDIA driver finds no GPU on this machine", os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return SkippedArm(reason, GET_ONE)
+    seen = f"{reason} (CUDA_VISIBLE_DEVICES is {nameless(visible)!r})"
+    return SkippedArm(seen, f"unset CUDA_VISIBLE_DEVICES, or {GET_ONE}")
+
+
+def _words(driver: Any, code: int) -> str:
+    told = ctypes.c_char_p()
+    driver.cuGetErrorString(code, ctypes.byref(told))
+    return f"{(told.value or b'no words for it').decode()} (CUDA error {code})"
