@@ -27,16 +27,26 @@ SUMMED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[=:][{\[]([^}\]]*)[}\]]')
 """A product's summed axes, of its left operand: an attribute, or part of a library call's configuration."""
 LABELS = re.compile(r"dim_labels=\w+_(\w+)->")
 """The axes of a convolution's weight: `o` is the output channels."""
+ALGORITHM = re.compile(r'\balgorithm"?\s*[=:]\s*"?(?:ALG_)?dot_(\w+)', re.IGNORECASE)
+"""How a product is to be computed, as `dot_tf32_tf32_f32_x3`: the operands' types, the sum's, and how many products
+stand for one.
+"""
+IEEE = re.compile(r"operand_precision[^}\]]*highest", re.IGNORECASE)
+"""One operand that asks for it is enough, for cuBLAS and cuDNN alike."""
 PRODUCTS = frozenset({"dot", "ragged-dot", "scaled-dot", "convolution"})
 LIBRARY_PRODUCT = re.compile(r'custom_call_target="[^"]*(?:gemm|matmul|dot|conv(?!ert)|fmha|attention)', re.IGNORECASE)
 """A custom call into cuBLAS, cuDNN, oneDNN or the like that multiplies matrices or convolves."""
-STRUCTURE = frozenset(
-    {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "fusion", "call", "while", "conditional"}
-)
+RUNS = frozenset({"fusion", "call", "async", "while", "conditional"})
+"""What only runs a computation of its own."""
+STRUCTURE = RUNS | {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 """What computes nothing itself; a fusion's instructions are listed, and counted, in a computation of their own."""
 MOVES = frozenset({"parameter", "constant", "bitcast", "convert", "copy", "transpose", "reshape"})
 SCALES = frozenset({"broadcast", "multiply", "divide", "round-nearest-even", "clamp", "pad", "slice"})
 """What a cast has beside it where it is a quantize or a dequantize."""
+ALGORITHMS = {"f64": "fp64", "f32": "fp32", "tf32": "tf32", "bf16": "bf16", "f16": "fp16"}
+"""Our names of the operands' types in an algorithm's name; any other leaves them as they are stored."""
+START, DONE = "-start", "-done"
+"""Ends of the two halves of an instruction that runs beside others."""
 KINDS = {"f": "float", "bf": "bfloat", "s": "int", "u": "uint"}
 POOL = "tf_XLAEigen"
 """The name of every thread in the pool that XLA's CPU client computes with."""
@@ -76,7 +86,7 @@ def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[st
     for one in instructions.values():
         if one.is_product:
             products[_product_precision(one, instructions, device)] += 1
-        elif one.operation not in STRUCTURE:
+        elif one.operation not in STRUCTURE and not one.operation.endswith(DONE):
             others[precision_of(_dtype(one.type))] += 1
     return dict(products), dict(others)
 
@@ -119,15 +129,27 @@ def pool_threads() -> int | None:
 def _instructions(hlo: str) -> Iterator[tuple[str, Instruction]]:
     for name, kind, operation, rest in INSTRUCTION.findall(hlo):
         operands = re.findall(r"%([\w.-]+)", rest.split(")", 1)[0])
-        yield name, Instruction(operation, kind, tuple(operands), rest)
+        yield name, Instruction(operation.removesuffix(START), kind, tuple(operands), rest)
 
 
 def _product_precision(product: Instruction, instructions: Mapping[str, Instruction], device: Device) -> str:
-    """The wider one of the two operands' types: XLA multiplies mixed operands in it."""
+    """The wider one of the operands' types: XLA multiplies mixed operands in it. On CUDA, what it makes of float32."""
     types = [instructions[name].type for name in product.operands[:2]]
     precision = precision_of(_dtype(max(types, key=_bits)))
-    ieee = device is Device.CPU or re.search(r"operand_precision\W+highest", product.rest, re.IGNORECASE)
-    return Precision.TF32.value if precision == Precision.FP32 and not ieee else precision
+    if device is Device.CPU:
+        return precision
+    if algorithm := _algorithm(product):
+        return algorithm
+    return Precision.TF32.value if precision == Precision.FP32 and not IEEE.search(product.rest) else precision
+
+
+def _algorithm(product: Instruction) -> str:
+    """What a product's algorithm makes of its operands, `bf16x9` for nine bfloat16 products in place of one; or ""."""
+    found = ALGORITHM.search(product.rest)
+    if found is None:
+        return ""
+    first, *_, last = found[1].lower().split("_")
+    return ALGORITHMS[first] + (last if last.startswith("x") else "") if first in ALGORITHMS else ""
 
 
 def _flops(product: Instruction, instructions: Mapping[str, Instruction]) -> float | None:

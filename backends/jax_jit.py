@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends import jax_profile, jax_program, jax_quantize, jax_training
+from shootout.backends import jax_gpu, jax_profile, jax_program, jax_quantize, jax_training
 from shootout.backends.common import DTYPES, check_inputs, require_device, trial
 from shootout.backends.jax_graph import count_conversions, count_flops, count_nodes, pool_threads
 from shootout.backends.jax_rewrite import with_wide_sums
@@ -88,7 +88,10 @@ class JaxJitAdapter:
 
     def load(self, built: Built) -> JaxSession | jax_training.JaxTrainingSession:
         """The stored executable and the weights on the device."""
-        return jax_training.JaxTrainingSession(built) if built.bundle.trained else JaxSession(built)
+        on_cpu = built.arm.target.device is Device.CPU
+        if built.bundle.trained:
+            return jax_training.JaxTrainingSession(built) if on_cpu else jax_training.JaxGpuTrainingSession(built)
+        return JaxSession(built) if on_cpu else JaxGpuSession(built)
 
 
 class JaxSession:
@@ -97,13 +100,13 @@ class JaxSession:
     def __init__(self, built: Built) -> None:
         arm, self._bundle, self._folder = built.arm, built.bundle, built.folder
         self._device = arm.target.device
-        device = jax_program.open_device(self._device, arm.threads, arm.options)
+        self.jax_device = device = jax_program.open_device(self._device, arm.threads, arm.options)
         self._run, self._stage = jax_program.read_program(built.folder, device)
         # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
         self._weights = jax_program.read_weights(built.bundle, arm, built.facts["weights"], device, built.folder)
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.bundle.outputs)
-        self._result: tuple[Any, ...] = ()
+        self._pending: tuple[Any, ...] = ()
 
     @cached_property
     def executed(self) -> Executed:
@@ -134,17 +137,18 @@ class JaxSession:
         """
         check_inputs(self._bundle.inputs, inputs)
         staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
+        self._pending = staged
         return staged
 
     def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:
         """Call the executable; on CUDA, JAX returns before the result is there."""
         result: tuple[Any, ...] = self._run(self._weights, staged)
-        self._result = result
+        self._pending = result
         return result
 
     def synchronize(self) -> None:
-        """Wait for the last result."""
-        for array in self._result:
+        """Wait for what was last staged or computed, and so for all: the device does one thing after the other."""
+        for array in self._pending:
             array.block_until_ready()
 
     def fetch(self, raw: tuple[Any, ...]) -> Arrays:
@@ -158,9 +162,13 @@ class JaxSession:
 
     def close(self) -> None:
         """Drop the executable and its arrays."""
-        self._result = ()
+        self._pending = ()
         for name in ("_run", "_stage", "_weights"):
             self.__dict__.pop(name, None)
+
+
+class JaxGpuSession(jax_gpu.OnGpu, JaxSession):
+    """The same on a GPU."""
 
 
 def _program(bundle: ModelBundle, arm: Arm) -> jax_program.Program:

@@ -96,6 +96,7 @@ def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any
     config.update(ASYNC_DISPATCH, SWITCHES[options.get(ASYNC_DISPATCH, "false").lower()])
     if config.jax_platforms != PLATFORMS[device]:
         config.update("jax_platforms", PLATFORMS[device])
+        config.update("jax_cuda_visible_devices", "0")  # or JAX takes a context on each GPU that it sees
         clear_backends()  # type: ignore[no-untyped-call]
     return jax.devices(device.value)[0]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends import jax_graph, jax_profile, jax_program
+from shootout.backends import jax_gpu, jax_graph, jax_profile, jax_program
 from shootout.backends.common import check_inputs
 from shootout.chrome import Event
 from shootout.contract import Array, Arrays, Built, Device, Executed
@@ -71,11 +71,12 @@ class JaxTrainingSession:
 
     def __init__(self, built: Built) -> None:
         arm, self._built, self._bundle = built.arm, built, built.bundle
-        self._device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
-        self._run, self._stage = jax_program.read_program(built.folder, self._device)
+        self.jax_device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
+        self._run, self._stage = jax_program.read_program(built.folder, self.jax_device)
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._output = built.bundle.outputs[0].name
         self._state: tuple[Any, ...] = ()
+        self._pending: Any = None
         self.reset()
 
     @cached_property
@@ -104,17 +105,18 @@ class JaxTrainingSession:
         """Copies on the device, made by a compiled program of their own."""
         check_inputs(self._bundle.inputs, inputs)
         staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
+        self._pending = staged[-1]
         return staged
 
     def execute(self, staged: tuple[Any, ...]) -> Any:
         """One step; on CUDA, JAX returns before it is done."""
         loss, *state = self._run(self._state, staged)
-        self._state = tuple(state)
+        self._state, self._pending = tuple(state), loss
         return loss
 
     def synchronize(self) -> None:
-        """Wait for the last step: its arrays become ready together."""
-        self._state[-1].block_until_ready()
+        """Wait for what was last staged or computed: a program's arrays become ready together."""
+        self._pending.block_until_ready()
 
     def fetch(self, raw: Any) -> Arrays:
         """The loss on the host."""
@@ -122,9 +124,10 @@ class JaxTrainingSession:
 
     def reset(self) -> None:
         """New arrays: the old ones may have been given up."""
-        names, device = self._built.facts["weights"], self._device
+        names, device = self._built.facts["weights"], self.jax_device
         weights = jax_program.read_weights(self._bundle, self._built.arm, names, device, self._built.folder)
         self._state = (*weights, *momenta_of(self._bundle, device))
+        self._pending = self._state[-1]
 
     def state(self) -> tuple[Arrays, Arrays]:
         """Copies of weights and momenta."""
@@ -137,8 +140,12 @@ class JaxTrainingSession:
 
     def close(self) -> None:
         """Drop the executable and its arrays."""
-        for name in ("_run", "_stage", "_state"):
+        for name in ("_run", "_stage", "_state", "_pending"):
             self.__dict__.pop(name, None)
 
     def _copies(self, arrays: Sequence[Any]) -> dict[str, Array]:
         return {name: np.array(array) for name, array in zip(self._bundle.trained, arrays, strict=True)}
+
+
+class JaxGpuTrainingSession(jax_gpu.OnGpu, JaxTrainingSession):
+    """The same on a GPU."""

@@ -17,9 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from shootout.backends import onnxruntime_providers as providers
 from shootout.backends.common import COMPUTE_OPS, precision_of
 from shootout.backends.flops import convolution_flops, product_flops
-from shootout.backends.onnxruntime_graph import PROVIDERS, open_session
+from shootout.backends.onnxruntime_graph import open_session
 from shootout.chrome import Event
 from shootout.contract import Arm, Arrays, Device, Precision
 from shootout.measure import Stopwatch
@@ -139,7 +140,7 @@ def _profiled(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Kernel]],
             calls.append([])
         elif event["name"].endswith("_kernel_time"):
             calls[-1].append(_kernel(event))
-    tf32 = session.get_provider_options().get(PROVIDERS[Device.CUDA], {}).get("use_tf32") == "1"
+    tf32 = providers.uses_tf32(session)
     return calls[WARM_UP:-1], tf32
 
 

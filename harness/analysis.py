@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from shootout import journal, pareto, quantiles, rates, roofline, samples
+from shootout import gpu_figures, holding, journal, pareto, quantiles, rates, roofline, samples
 from shootout.contract import Arm
 from shootout.costs import joined
 from shootout.crossings import crossings
-from shootout.document import Document, FidelityFigures, GroupSummary, Row, Timing
+from shootout.document import Document, FidelityFigures, GroupSummary, Holding, Row, Timing
 from shootout.journal import History
 from shootout.messages import Scope
 from shootout.records import SCHEMA, Ended, Failure, Played, Prepared, Skip
@@ -54,7 +54,13 @@ def analyse(folder: Path) -> Document:
         warnings=history.damaged,
         crossovers=crossings(groups, header.axis, complete=history.complete),
         pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in _right(group).items()}),
+        holding=_holding(history),
     )
+
+
+def _holding(history: History) -> Holding | None:
+    found = holding.recalled(history.lines)
+    return Holding(mode=found.mode, ratio=found.ratio, pairs=found.pairs) if found else None
 
 
 def _summary(group: Group) -> GroupSummary:
@@ -71,7 +77,7 @@ def _summary(group: Group) -> GroupSummary:
 
 def _kind(reason: str) -> str:
     """`cpu pressure 14 %` → `cpu pressure`: the words before the first number."""
-    return re.split(r" \d| once", reason)[0]
+    return re.split(r" \d| once| \(", re.sub(r"^\d+ ", "", reason))[0].replace("processes", "process")
 
 
 def _rows(group: Group, folder: Path, history: History) -> list[Row]:
@@ -107,7 +113,8 @@ def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
         return Row(**facts, outcome="skipped", reason=why, fix=fix)
     timed = timings["end_to_end"]
     speeds = {"items_per_s": rates.items_per_s(arm, lines, timed), "serve": rates.serving(lines, timed)}
-    return Row(**(facts | timings | speeds | _account(lines, group.prepared.get(arm.label))), outcome="measured")
+    account = _account(lines, group.prepared.get(arm.label)) | {"gpu": gpu_figures.figures(arm, lines)}
+    return Row(**(facts | timings | speeds | account), outcome="measured")
 
 
 def _identity(arm: Arm) -> dict[str, Any]:

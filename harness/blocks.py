@@ -7,14 +7,14 @@ on inputs staged before for `compute`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
 from shootout import measure
 from shootout.constants import BLOCK_CALLS, BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, LONG_CALL_NS, SHORT_CALL_NS
-from shootout.contract import Array, Arrays, Session
+from shootout.contract import Array, Arrays, GpuSession, Session
 from shootout.messages import Scope, Tuned
 
 _READINGS = 200_000
@@ -22,10 +22,15 @@ _GLANCE_CALLS = 3
 
 
 class Blocks:
-    """Reads a session's calls; every input buffer is staged once, here."""
+    """Reads a session's calls; every input buffer is staged once, here.
 
-    def __init__(self, session: Session, buffers: Sequence[Arrays]) -> None:
+    Args:
+        cold: the device's L2 cache is emptied before each reading of a block, which then is one call.
+    """
+
+    def __init__(self, session: Session, buffers: Sequence[Arrays], *, cold: bool = False) -> None:
         self._calls = bracketed(session, buffers)
+        self._chill = chilling(session) if cold else None
         self._buffers = len(buffers)
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
@@ -48,7 +53,10 @@ class Blocks:
     def tune(self) -> Tuned:
         """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
         call_ns = {scope: self._glance(scope) for scope in Scope}
-        per_reading = {scope: max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()}
+        if self._chill:
+            self._chill()  # the first one makes what it needs
+        short_ns = 1 if self._chill else SHORT_CALL_NS  # a second call would find the cache full
+        per_reading = {scope: max(1, -(-short_ns // max(1, int(ns)))) for scope, ns in call_ns.items()}
         self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
         return self._tuned
 
@@ -67,7 +75,14 @@ class Blocks:
         long = self._tuned.call_ns[scope] > LONG_CALL_NS
         block_ns, min_calls = (0, 1) if long else (BLOCK_NS, BLOCK_CALLS)
         measure.lead_in(self._calls[scope], self._buffers, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
+        if self._chill:
+            return self._read_cold(scope, self._chill, block_ns, min_calls)
         return self._read(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
+
+    def _read_cold(self, scope: Scope, chill: Callable[[], object], block_ns: int, min_calls: int) -> Array:
+        call, readings = self._calls[scope], self._readings
+        count = measure.read_cold_block(call, chill, self._buffers, readings, block_ns=block_ns, min_calls=min_calls)
+        return np.frombuffer(readings, dtype=np.int64, count=count).astype(np.float64)
 
     def _read(self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int) -> Array:
         count = measure.read_block(
@@ -79,6 +94,17 @@ class Blocks:
             min_calls=min_calls,
         )
         return np.frombuffer(readings, dtype=np.int64, count=count).copy()
+
+
+def chilling(session: Session) -> Callable[[], object]:
+    """What empties the L2 cache of the session's device, and is done on return."""
+    evict, synchronize = cast("GpuSession", session).evict, session.synchronize
+
+    def chill() -> None:
+        evict()
+        synchronize()
+
+    return chill
 
 
 def bracketed(session: Session, buffers: Sequence[Arrays]) -> dict[Scope, measure.Call]:

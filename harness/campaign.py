@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from shootout import added, agenda, rates, recorded, standing, throughput, tracing
+from shootout import added, agenda, gpu, holding, rates, recorded, standing, throughput, tracing
 from shootout.agenda import Entrant
 from shootout.caps import Caps
 from shootout.contract import Availability, Built, Device
 from shootout.errors import ModelError
+from shootout.holding import Hold
 from shootout.interpreters import Interpreter
 from shootout.journal import History, Journal
 from shootout.measure import Deadline, Stopwatch
@@ -50,6 +51,7 @@ class Campaign:
     setbacks: Setbacks = field(init=False)
     caps: Caps = field(init=False)
     search: Search = field(init=False)
+    hold: Hold = field(init=False)
 
     def __post_init__(self) -> None:
         self.setbacks = Setbacks(file=self.file, progress=self.progress)
@@ -57,6 +59,7 @@ class Campaign:
         self.caps = Caps(self.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
         self.search = Search(axis=self.history.header.axis)
+        self.hold = Hold(found=holding.recalled(self.history.lines), note=self.file.append)
 
     def prepare(self) -> None:
         """Export every group's model and build every arm; groups that an earlier process added are among them."""
@@ -119,7 +122,7 @@ class Campaign:
 
     def _play(self) -> bool:
         """Generation by generation, until nobody has to play any more; False when none of them ends in time."""
-        watch = LiveWatch(NoiseMeter(self.placement.arms))
+        watch = LiveWatch(NoiseMeter(self.placement.arms, gpu=self._gpu()))
         while waiting := [one for one in self.entrants if one.players]:
             chosen = agenda.first(waiting, self.deadline.allows)
             if chosen is None:
@@ -132,6 +135,11 @@ class Campaign:
             self._look([chosen])
         return True
 
+    def _gpu(self) -> gpu.Gpu | None:
+        """The GPU that arms of this run are on, to watch it; None where none is."""
+        wanted = any(holding.on_cuda(arm) for group in self.groups for arm in group.playing)
+        return gpu.Gpu.open() if wanted else None
+
     def _generation(self, one: Entrant, watch: LiveWatch, left_s: float) -> None:
         name = one.group.record.name
         stage = LiveStage(
@@ -140,11 +148,14 @@ class Campaign:
             logs=self.out / "logs",
             interpreters=self.interpreters,
             max_call_s=self.study.max_call_s,
+            hold=self.hold,
+            unsynchronised=self.study.unsynchronised,
+            energy=self.study.energy,
         )
         notes = Notes(say=self.progress.detail, setback=partial(self.setbacks.heard, name))
         self.progress.generation(name, one.race.played, one.fewest, left_s)
         with Stopwatch() as stopwatch:
-            generation = one.race.generation(one.players, stage, watch, notes)
+            generation = one.race.generation(one.players, stage, watch, notes, self.hold)
         one.last_s = stopwatch.seconds
         lines = recorded.record(self.out, self.file, one, generation)
         for performance, line in zip(generation.performances, lines, strict=True):

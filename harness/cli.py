@@ -44,6 +44,13 @@ Pythons = Annotated[
 Rate = Annotated[str | None, typer.Option(help="Serving: requests a second, e.g. 200/s. Default: find the highest.")]
 P99 = Annotated[str | None, typer.Option(help="Serving: the limit on p99, e.g. 5ms. Default: 5 x an idle call.")]
 Instances = Annotated[str | None, typer.Option(help="Throughput, serving: sessions at work at once, e.g. 1,2.")]
+Gpu = Annotated[
+    int | None,
+    typer.Option(
+        "--gpu",
+        help="Which GPU: its number in nvidia-smi, or among those of CUDA_VISIBLE_DEVICES. Default: the first.",
+    ),
+]
 MaxTime = Annotated[str | None, typer.Option(help="Stop after this long, e.g. 90s, 2m, 1h.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
@@ -66,6 +73,9 @@ def run(
     rate: Rate = None,
     p99: P99 = None,
     instances: Instances = None,
+    energy: Annotated[bool, typer.Option("--energy", help="Also measure a call's energy on a GPU.")] = False,
+    l2: Annotated[str | None, typer.Option("--l2", help="warm (default), or cold: empty a GPU's L2 before.")] = None,
+    gpu: Gpu = None,
     max_time: MaxTime = None,
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: results/<study>/<time>.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over in --out.")] = False,
@@ -94,6 +104,9 @@ def run(
         rate=rate,
         p99=p99,
         instances=instances,
+        energy=energy,
+        l2=l2,
+        gpu=gpu,
         max_time=max_time,
         out=out,
         fresh=fresh,
@@ -117,6 +130,7 @@ def tune(
     calibration: Calibration = None,
     option: Annotated[list[str] | None, typer.Option(help="Part of the default setting: backend.KEY=value.")] = None,
     python: Pythons = None,
+    gpu: Gpu = None,
     max_time: MaxTime = None,
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: results/tune/<time>.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over in --out.")] = False,
@@ -136,6 +150,7 @@ def tune(
         calibration=calibration,
         options=tuple(option or ()),
         pythons=tuple(python or ()),
+        gpu=gpu,
         max_time=max_time,
         out=out,
         fresh=fresh,
@@ -174,11 +189,11 @@ def sensitivity(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
+def doctor(gpu: Gpu = None, as_json: Json = False) -> None:
     """What works here, what is missing and how to get it, and how quiet this machine is."""
     from shootout import commands
 
-    raise typer.Exit(commands.examine(as_json=as_json))
+    raise typer.Exit(commands.examine(gpu=gpu, as_json=as_json))
 
 
 @app.command("list")
@@ -204,12 +219,15 @@ def ceilings(
 @app.command()
 def selftest(
     quick: Annotated[bool, typer.Option("--quick", help="Five generations only; stores nothing.")] = False,
+    device: Annotated[str, typer.Option("--device", help="cpu, or cuda: the same differences on the GPU.")] = "cpu",
+    gpu: Gpu = None,
+    out: Annotated[Path | None, typer.Option(help="Keep the races in this folder; go on there.")] = None,
     as_json: Json = False,
 ) -> None:
     """Test the harness on this machine: known times, A/A, injected differences. Stores the bias floor."""
     from shootout import commands
 
-    raise typer.Exit(commands.selftest(quick=quick, as_json=as_json))
+    raise typer.Exit(commands.selftest(quick=quick, device=device, gpu=gpu, out=out, as_json=as_json))
 
 
 @app.callback(invoke_without_command=True)

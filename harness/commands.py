@@ -12,8 +12,10 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from shootout import analysis, axes, backends, cells, estimate, interpreters, models, rates, runner, study
+from shootout.contract import Device
 from shootout.document import Document
-from shootout.errors import Interrupted, UsageError
+from shootout.errors import Interrupted, UsageError, unknown
+from shootout.gpu import choose
 from shootout.progress import Progress
 from shootout.selection import family
 from shootout.study import Study
@@ -26,7 +28,7 @@ BROKEN, NOTHING, FAILED, UNAVAILABLE = 1, 3, 4, 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The words of one `shootout run`."""
+    """The words of one `shootout run`; `gpu` is the number of the one to use, None for the first."""
 
     study: str = "shootout"
     model: str | None = None
@@ -44,6 +46,9 @@ class Asked:
     rate: str | None = None
     p99: str | None = None
     instances: str | None = None
+    energy: bool = False
+    l2: str | None = None
+    gpu: int | None = None
     max_time: str | None = None
     out: Path | None = None
     fresh: bool = False
@@ -79,11 +84,14 @@ class Asked:
             rate=rates.parse_rate(self.rate),
             p99_limit_ms=rates.parse_limit_ms(self.p99),
             instances=rates.parse_instances(self.instances),
+            energy=self.energy or None,
+            l2=self.l2,
         )
 
 
 def run(asked: Asked, *, as_json: bool) -> int:
     """Plan, measure, print; returns the exit code."""
+    _choose(asked.gpu)
     chosen, limit_s = asked.chosen(), seconds(asked.max_time)
     with Progress(Console(stderr=True)) as progress:
         planned = runner.configure(chosen, asked.named)
@@ -138,6 +146,7 @@ def tune(asked: Asked, allow: str | None, *, as_json: bool) -> int:
     from shootout import tuner, tuning
     from shootout.tuning import Outcome
 
+    _choose(asked.gpu)
     chosen, limit_s = asked.chosen(), seconds(asked.max_time)
     if not asked.named:
         chosen = tuner.of_every_backend(chosen)
@@ -177,10 +186,11 @@ def sensitivity(asked: Asked, *, as_json: bool) -> int:
     return _print(layers_table.render(found), layers_table.as_data(found), as_json=as_json)
 
 
-def examine(*, as_json: bool) -> int:
+def examine(*, gpu: int | None = None, as_json: bool) -> int:
     """Print what `doctor` finds."""
     from shootout import doctor
 
+    _choose(gpu)
     report = doctor.examine()
     return _print(doctor.render(report), doctor.as_data(report), as_json=as_json)
 
@@ -216,12 +226,17 @@ def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
     return _print(ceilings_table.render(found), found.model_dump(mode="json"), as_json=as_json)
 
 
-def selftest(*, quick: bool, as_json: bool) -> int:
-    """Test the harness live and print what it can tell on this machine."""
+def selftest(
+    *, quick: bool, device: str = "cpu", gpu: int | None = None, out: Path | None = None, as_json: bool
+) -> int:
+    """Test the harness live and print what it can tell on this machine; `out`: keep the races, and go on with them."""
     from shootout import selftest as live
 
+    if device not in set(Device):
+        raise unknown("device", device, map(str, Device))
+    _choose(gpu)
     with Progress(Console(stderr=True)) as progress:
-        report = live.run(quick=quick, progress=progress)
+        report = live.run(quick=quick, progress=progress, device=Device(device), out=out)
     _print(live.render(report), live.as_data(report), as_json=as_json)
     return BROKEN if any(one.wrong for one in report.planted) else 0
 
@@ -238,6 +253,16 @@ def seconds(text: str | None) -> float | None:
     if not match:
         raise UsageError(f"--max-time {text!r} is not a time: write 90s, 2m or 1h")
     return float(match[1]) * _UNIT_S[match[2] or "s"]
+
+
+def _choose(gpu: int | None) -> None:
+    """Use this GPU, before anything asks for one; None: the first that is visible.
+
+    Raises:
+        Unavailable: there is no such GPU, or none that can be used.
+    """
+    if gpu is not None:
+        choose(gpu)
 
 
 def _counts(what: str, text: str | None, *words: str) -> tuple[int | str, ...] | None:

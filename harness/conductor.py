@@ -10,6 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -30,9 +31,10 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Array
 from shootout.errors import ArmFailed, SkippedArm
-from shootout.messages import Scope, Turn
+from shootout.holding import Hold, on_cuda
+from shootout.messages import OnGpu, Scope, Turn
 from shootout.serving import Desk, Terms, desk_of
-from shootout.stage import Generation, Notes, Performance, Player, Setback, Stage, WarmUp, Watch
+from shootout.stage import Canaries, Generation, Gpus, Notes, Performance, Player, Setback, Stage, WarmUp, Watch
 from shootout.warmup import steady_from
 
 _MAX_PADDING_BYTES = 4096
@@ -48,6 +50,7 @@ def play(
     notes: Notes,
     terms: Terms | None = None,
     baseline: str | None = None,
+    hold: Hold | None = None,
 ) -> Generation:
     """Respawn every arm in a shuffled order, then let all of them play rounds, one at a time.
 
@@ -58,6 +61,7 @@ def play(
         notes: who hears of each step and setback.
         terms: what arms that serve are asked; None where they call.
         baseline: the label of the arm whose calls may set the terms.
+        hold: how the run holds arms on the GPU, found out here if nobody has yet; None where nobody asks.
     """
     generation = Generation(index=index, notes=notes)
     with ExitStack() as players:
@@ -67,11 +71,15 @@ def play(
             players.callback(player.kill)
             _enter(generation, arm, player)
         _practise(generation)
+        if hold:
+            _settle(generation, hold)
         if terms:
             generation.desk = desk_of(terms, generation.performances, baseline, index, rng.randrange(2**32))
         _play_rounds(generation, watch, rng)
+        own_processes = _on_gpu(generation)
         for performance in list(generation.performances):
-            _guarded(generation, performance.arm, performance.player, "leaving", partial(_leave, performance))
+            leave = partial(_leave, performance, watch, own_processes)
+            _guarded(generation, performance.arm, performance.player, "leaving", leave)
     return generation
 
 
@@ -110,6 +118,14 @@ def _practise(generation: Generation) -> None:
             _guarded(generation, performance.arm, performance.player, "practising", partial(take, performance))
 
 
+def _settle(generation: Generation, hold: Hold) -> None:
+    """Find out, once in a run, whether arms on the GPU may be stopped; the fastest one feels it most."""
+    if not (arms := hold.untried(generation.performances)):
+        return
+    generation.notes.say("trying how to hold arms on the GPU")
+    _guarded(generation, arms[0].arm, arms[0].player, "trying how to hold", partial(hold.settle, arms))
+
+
 def warm_up(player: Player) -> WarmUp:
     """Call until the last segment of the latencies is steady and holds half of them, or time is up."""
     latency = player.warm(WARM_UP_LONG_CALLS, WARM_UP_NS).latency_ns
@@ -140,10 +156,10 @@ def _play_rounds(generation: Generation, watch: Watch, rng: random.Random) -> No
     valid = 0
     while generation.performances and valid < wanted and generation.rounds < tries:
         generation.notes.say(f"round {valid + 1}/{wanted}")
+        own_processes = _on_gpu(generation)
         watch.begin()
         turns = _play_round(generation, rng)
-        paces = {p.arm.label: (p.canary_ns, float(turn.canary_ns)) for p, turn in turns}
-        reasons = watch.reasons(paces)
+        reasons = watch.reasons(_canaries(turns), _gpus(turns), own_processes)
         if reasons:
             generation.voids.append((generation.rounds, reasons))
         else:
@@ -151,6 +167,21 @@ def _play_rounds(generation: Generation, watch: Watch, rng: random.Random) -> No
             for performance, turn in turns:
                 performance.turns.append(turn)
         generation.rounds += 1
+
+
+def _canaries(turns: Sequence[tuple[Performance, Turn]]) -> Canaries:
+    return {performance.arm.label: (performance.canary_ns, float(turn.canary_ns)) for performance, turn in turns}
+
+
+def _gpus(turns: Sequence[tuple[Performance, Turn]]) -> Gpus:
+    """Note each arm's highest clock so far (a first turn's own); that, and the GPU after this turn, by label."""
+    found = {}
+    for performance, turn in turns:
+        if turn.gpu:
+            clocks = (performance.sm_clock_mhz, turn.gpu.sm_clock_mhz)
+            performance.sm_clock_mhz = max((mhz for mhz in clocks if mhz is not None), default=None)
+            found[performance.arm.label] = (performance.sm_clock_mhz, turn.gpu)
+    return found
 
 
 def _play_round(generation: Generation, rng: random.Random) -> list[tuple[Performance, Turn]]:
@@ -173,9 +204,26 @@ def _take_turn(
     turns.append((performance, turn))
 
 
-def _leave(performance: Performance) -> None:
-    performance.player.release()
-    performance.peak_rss_bytes = performance.player.peak_memory()
+def _on_gpu(generation: Generation) -> int:
+    """How many arms that are alive have a CUDA context."""
+    return sum(on_cuda(performance.arm) for performance in generation.performances)
+
+
+def _leave(performance: Performance, watch: Watch, own_processes: int) -> None:
+    player = performance.player
+    player.release()
+    performance.peak_rss_bytes = player.peak_memory()
+    if on_cuda(performance.arm):
+        watch.begin()
+        performance.on_gpu = _undisturbed(player.on_gpu(), partial(watch.reasons, {}, {}, own_processes))
+    player.hold()  # the next one leaves in the same quiet
+
+
+def _undisturbed(found: OnGpu | None, reasons: Callable[[], tuple[str, ...]]) -> OnGpu | None:
+    """Figures without an energy that others may have had a part in: the GPU counts all that it takes."""
+    if found is None or found.energy is None or not (why := reasons()):
+        return found
+    return replace(found, energy=None, faults=(*found.faults, f"energy isn't told: {', '.join(why)}"))
 
 
 def _guarded(generation: Generation, arm: Arm, player: Player, during: str, step: Callable[[], None]) -> None:

@@ -118,6 +118,7 @@ class Arm:
         threads: compute threads of one instance.
         instances: sessions that work at once, each on inputs of its own (throughput and serve only).
         setting: what tells this arm from others of its target in its group, for people: `batch=8, instances=2`.
+        cold_l2: the GPU's L2 cache is emptied before each timed call.
     """
 
     target: Target
@@ -133,6 +134,7 @@ class Arm:
     scenario: Scenario = Scenario.LATENCY
     instances: int = 1
     setting: str = ""
+    cold_l2: bool = False
 
     @property
     def cpus(self) -> int:
@@ -173,6 +175,7 @@ class Capabilities:
         targets: every (device, precision) it has code for.
         needs_calibration: whether `build` reads the bundle's calibration data.
         modes: the `+mode` suffixes it knows, "" (the plain one) among them.
+        cuda_modes: those of them that are for CUDA only.
         schemes: by precision, the words it offers in a `/scheme` (see `shootout.schemes`); one may end in `*`.
         scenarios: what it can be measured in.
     """
@@ -181,6 +184,7 @@ class Capabilities:
     targets: frozenset[tuple[Device, Precision]]
     needs_calibration: bool = False
     modes: frozenset[str] = frozenset({""})
+    cuda_modes: frozenset[str] = frozenset()
     schemes: Mapping[Precision, frozenset[str]] = field(default_factory=dict)
     scenarios: frozenset[Scenario] = INFERENCE
 
@@ -259,6 +263,22 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Free everything. Calling it twice is harmless."""
+
+
+class GpuSession(Session, Protocol):
+    """A session on a GPU, with what only a device can tell. Each is optional, and never part of a timed call."""
+
+    copies: str
+    """`pageable` or `pinned`: the host memory that `stage` and `fetch` copy from and to."""
+
+    def event_ns(self, staged: Any, calls: int) -> list[float]:
+        """Nanoseconds of so many calls of `execute`, each by two events on the stream that it runs on."""
+
+    def allocator(self) -> tuple[int, int]:
+        """Bytes of device memory that the library's allocator holds now, and the most it held."""
+
+    def evict(self) -> None:
+        """Queue what overwrites the device's L2 cache; `synchronize` waits for it too."""
 
 
 class TrainingSession(Session, Protocol):

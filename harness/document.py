@@ -140,6 +140,54 @@ class Ceiling(_Part):
     gflops: float
 
 
+class GpuEnergy(_Part):
+    """Energy by the GPU's own counter over `seconds` of calls end to end, in the first generation; measured.
+
+    Attributes:
+        per_call_mj: millijoules of one call; `above_idle_mj` without what the idle GPU takes in that time.
+        idle_w: the idle GPU's power, contexts and all.
+    """
+
+    per_call_mj: float
+    above_idle_mj: float
+    idle_w: float
+    seconds: float
+    measured_by: Literal["nvml"] = "nvml"
+
+
+class Gpu(_Part):
+    """What the GPU tells of an arm on it, medians over generations; null where it doesn't, and no part of a verdict.
+
+    Attributes:
+        context_s: making the CUDA context, which `load_s` doesn't hold; `context_bytes` of device memory went into it.
+        loaded_bytes: device memory that the loaded arm took on top, its staged inputs among it.
+        allocator_held_bytes: what the library's own allocator holds of that, `allocator_peak_bytes` the most it did.
+        stage_ns, compute_ns, fetch_ns: the steps of one call on the host's clock, the device waited for after each.
+        event_ns: `compute` by the device's own clock.
+        dispatch_ns: what a timer shows that doesn't wait for the device; no latency.
+        copies: `pageable` or `pinned` host memory.
+        l2: whether the cache was emptied before each timed call (`cold`).
+        sm_clock_mhz: right after the blocks.
+        faults: what could not be told though it should, and how telling broke.
+    """
+
+    context_s: float | None = None
+    context_bytes: int | None = None
+    loaded_bytes: int | None = None
+    allocator_held_bytes: int | None = None
+    allocator_peak_bytes: int | None = None
+    stage_ns: float | None = None
+    compute_ns: float | None = None
+    fetch_ns: float | None = None
+    event_ns: float | None = None
+    dispatch_ns: float | None = None
+    copies: str | None = None
+    l2: Literal["warm", "cold"] = "warm"
+    sm_clock_mhz: int | None = None
+    energy: GpuEnergy | None = None
+    faults: tuple[str, ...] = ()
+
+
 class Row(_Part):
     """One arm's line; `why` says, from evidence, why it is or isn't faster than its own backend's FP32."""
 
@@ -185,6 +233,7 @@ class Row(_Part):
     first_call_s: float | None = None
     cpus: tuple[int, ...] | None = None
     os_threads: int | None = None
+    gpu: Gpu | None = None
 
 
 class Sentinel(_Part):
@@ -252,8 +301,20 @@ class FrontRow(_Part):
     of: int
 
 
+class Holding(_Part):
+    """How arms on the GPU were held while another one played: stopped, or waiting on their pipes.
+
+    Attributes:
+        ratio: a CUDA arm's time while the others were stopped ÷ while they waited, the median over `pairs` of blocks.
+    """
+
+    mode: Literal["stop", "pipe"]
+    ratio: float
+    pairs: int
+
+
 class Document(_Part):
-    """One run. `sentinel` and `void_share` are the worst of its groups."""
+    """One run. `sentinel` and `void_share` are the worst of its groups; `holding` is null where nothing was tried."""
 
     schema_version: int = Field(serialization_alias="schema")
     run: str
@@ -269,3 +330,4 @@ class Document(_Part):
     warnings: tuple[str, ...]
     crossovers: tuple[Crossover, ...] = ()
     pareto: tuple[FrontRow, ...] = ()
+    holding: Holding | None = None

@@ -48,6 +48,10 @@ class Change:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+PINNED = Knob(option="copies", values=("pinned",), device=Device.CUDA)
+"""Torch's inputs and outputs by way of page-locked memory."""
+COMPILED = frozenset({"", "aoti", "cudagraphs"})
+"""Torch.compile's modes on CUDA."""
 KNOBS: Mapping[str, tuple[Knob, ...]] = {
     "openvino": (
         Knob(option="NUM_STREAMS", values=("2",), parallel=True),
@@ -61,10 +65,18 @@ KNOBS: Mapping[str, tuple[Knob, ...]] = {
         Knob(option="session.dynamic_block_base", values=("4",), parallel=True),
         Knob(option="session.set_denormal_as_zero", values=("1",)),
         Knob(option="session.use_device_allocator_for_initializers", values=("1",)),
+        Knob(option="cuda_graph", values=("1",), device=Device.CUDA),
+        Knob(option="cuda.prefer_nhwc", values=("1",), device=Device.CUDA),
+        Knob(option="trt_builder_optimization_level", values=("5",), modes=frozenset({"tensorrt"}), device=Device.CUDA),
     ),
+    "torch-eager": (PINNED,),
+    "torchscript": (PINNED,),
     "torch-compile": (
         Knob(option="max_autotune", values=("1",), modes=frozenset({"", "aoti"})),
         Knob(option="cpp_wrapper", values=("1",)),
+        Knob(option="max_autotune", values=("1",), modes=COMPILED, device=Device.CUDA),
+        Knob(option="cpp_wrapper", values=("1",), device=Device.CUDA),
+        replace(PINNED, modes=COMPILED),
     ),
     "jax-jit": (
         Knob(option="jax_cpu_enable_async_dispatch", values=("true",), modes=frozenset({"", "torchax"})),
@@ -77,7 +89,7 @@ KNOBS: Mapping[str, tuple[Knob, ...]] = {
         Knob(option="cuda_graph", values=("1",), device=Device.CUDA),
     ),
 }
-"""numpy, torch-eager and torchscript have no options: their threads are tried, like everybody's."""
+"""numpy has no options, torch-eager and torchscript none on a CPU: their threads are tried, like everybody's."""
 
 
 def alone(default: Arm, most_threads: int, allowed: Collection[Precision] = ()) -> list[Change]:
@@ -94,7 +106,8 @@ def alone(default: Arm, most_threads: int, allowed: Collection[Precision] = ()) 
     if target.device is Device.CPU:
         changes += [Change(knob="threads", threads=count) for count in counts(most_threads) if count != default.threads]
     if not target.mode:
-        changes += [Change(knob="mode", mode=mode) for mode in sorted(capabilities.modes) if mode]
+        absent = frozenset[str]() if target.device is Device.CUDA else capabilities.cuda_modes
+        changes += [Change(knob="mode", mode=mode) for mode in sorted(capabilities.modes - absent) if mode]
     changes += [
         Change(knob="precision", precision=precision)
         for precision in allowed
@@ -161,5 +174,6 @@ def setting(default: Arm, arm: Arm) -> str:
 
 def _goes(arm: Arm) -> bool:
     """Whether the arm's mode has all of its options, and its threads suffice for them."""
-    turned = [knob for knob in KNOBS.get(arm.target.backend, ()) if knob.option in arm.options]
+    own = [knob for knob in KNOBS.get(arm.target.backend, ()) if knob.device is arm.target.device]
+    turned = [knob for knob in own if knob.option in arm.options]
     return all(arm.target.mode in knob.modes and (arm.threads > 1 or not knob.parallel) for knob in turned)

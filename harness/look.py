@@ -23,18 +23,19 @@ def look(session: Session, buffers: Sequence[Arrays], calls: int) -> Looked:
         buffers: input sets to rotate through.
         calls: how many without a profiler.
     """
-    steps = tuple(measure.read_steps(_steps(session, index), buffers[index % len(buffers)]) for index in range(calls))
+    turns = [index % len(buffers) for index in range(calls)]
+    steps = tuple(measure.read_steps(_steps(session, turn), buffers[turn]) for turn in turns)
     events, fault = _profiled(session, buffers[0])
     return Looked(steps=steps, events=events, fault=fault)
 
 
-def _steps(session: Session, index: int) -> list[tuple[str, Callable[[Any], Any]]]:
+def _steps(session: Session, slot: int) -> list[tuple[str, Callable[[Any], Any]]]:
     def synchronize(raw: Any) -> Any:
         session.synchronize()
         return raw
 
     return [
-        ("stage", lambda inputs: session.stage(inputs, index)),
+        ("stage", lambda inputs: session.stage(inputs, slot)),
         ("execute", session.execute),
         ("synchronize", synchronize),
         ("fetch", session.fetch),

@@ -30,6 +30,92 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCost:
+    """What an arm took of the GPU before its first timed call, by the device's own account; None where it isn't told.
+
+    Attributes:
+        context_s: seconds to make the process's CUDA context, which `load_s` doesn't hold.
+        context_bytes: device memory that the context alone took.
+        loaded_bytes: device memory that loading, the first call and all staged inputs took on top.
+    """
+
+    context_s: float
+    context_bytes: int | None
+    loaded_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """The GPU right after an arm's block, while its clock is still what the block had; None where it isn't told.
+
+    Attributes:
+        sm_clock_mhz: of the streaming multiprocessors.
+        throttled: why the clock is held down, in NVML's words without prefix: `hw_thermal_slowdown`, `hw_slowdown` …;
+            reasons that are no disturbance (idle, a clock that the user set, the power cap) are left out.
+        power_capped: the clock is as low as the power limit makes it, which a heavy arm meets by its own work.
+        temperature_c: of the chip.
+    """
+
+    sm_clock_mhz: int | None = None
+    throttled: tuple[str, ...] = ()
+    power_capped: bool = False
+    temperature_c: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """Electrical energy by the GPU's own counter (NVML), over seconds of calls; measured, not modelled.
+
+    Attributes:
+        calls, seconds: what was run, one call after the other.
+        total_mj: millijoules that the counter rose by.
+        idle_w: power before, with the context there and nothing running.
+    """
+
+    calls: int
+    seconds: float
+    total_mj: float
+    idle_w: float
+
+    @property
+    def per_call_mj(self) -> float:
+        """Millijoules of one call, the idle GPU's share among them."""
+        return self.total_mj / self.calls
+
+    @property
+    def above_idle_mj(self) -> float:
+        """Millijoules of one call on top of what the idle GPU takes in that time."""
+        return (self.total_mj - 1e3 * self.idle_w * self.seconds) / self.calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnGpu:
+    """Figures of a GPU arm beside its verdict; nanoseconds are medians over some calls, each step waited for.
+
+    Attributes:
+        stage_ns, compute_ns, fetch_ns: the steps of one call.
+        event_ns: of `compute`, by events on the device's own clock; None where the library has none.
+        dispatch_ns: how long `execute` takes to return, nobody waiting for the device: what an unsynchronised timer
+            shows. Only where the study asks for the trap.
+        copies: `pageable` or `pinned`: the host memory that `stage` and `fetch` copy from and to; "" if it isn't told.
+        allocator_held_bytes: what the library's allocator holds of the device, `allocator_peak_bytes` the most it did.
+        energy: only where the study asks for it.
+        faults: what could not be told though it should, and how telling broke.
+    """
+
+    stage_ns: float
+    compute_ns: float
+    fetch_ns: float
+    event_ns: float | None = None
+    dispatch_ns: float | None = None
+    copies: str = ""
+    allocator_held_bytes: int | None = None
+    allocator_peak_bytes: int | None = None
+    energy: Energy | None = None
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """How long it took to become ready, and what that took.
 
@@ -37,6 +123,7 @@ class Loaded:
         rss_before_bytes: resident memory before loading, `rss_after_bytes` likewise after the first call.
         cpus: where the process's threads may run now, read back from the kernel.
         os_threads: all threads of the process, sleeping ones too.
+        gpu: what it took of the GPU; None for an arm on the CPU.
     """
 
     load_s: float
@@ -45,6 +132,7 @@ class Loaded:
     rss_after_bytes: int
     cpus: tuple[int, ...] = ()
     os_threads: int = 0
+    gpu: GpuCost | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +187,14 @@ class Turn:
         offer: what an arm that serves was asked; its latencies count from each request's arrival.
         start_late_ns: of such an arm, how much later than its arrival a request was begun that found a free server
             (the lower decile of all): what the harness itself adds.
+        gpu: how the GPU was right after the blocks; None for an arm on the CPU.
     """
 
     latency_ns: Mapping[Scope, Array]
     canary_ns: int
     offer: Offer | None = None
     start_late_ns: float = 0.0
+    gpu: GpuState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

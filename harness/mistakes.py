@@ -60,6 +60,9 @@ def faults(study: Study) -> Iterator[tuple[Sequence[str | int], str]]:
     if study.crossover and Scenario.THROUGHPUT in study.scenario:
         why = "throughput chooses settings, and its groups give no verdicts to cross"
         yield ("crossover",), f"a crossover can't be looked for with scenario throughput: {why}; leave one of them out"
+    at_once = [one for one in study.scenario if one in (Scenario.THROUGHPUT, Scenario.SERVE)]
+    if study.l2 == "cold" and at_once:
+        yield ("l2",), f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
     named: dict[tuple[str, ...], Any] = {(name,): getattr(study, name) for name in ("model", *axes.WORDS)}
     named |= {("parameters", name): values for name, values in study.parameters.items()}
     for path, values in named.items():

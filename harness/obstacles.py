@@ -134,7 +134,13 @@ def _uncounted(arm: Arm, bundle: ModelBundle) -> Skipped | None:
 
 
 def _unoffered(target: Target, can: Capabilities) -> Skipped | None:
-    """Why the backend has no such precision on this device, or no such scheme for it."""
+    """Why the backend has no such mode or precision on this device, or no such scheme for it."""
+    if target.mode in can.cuda_modes and target.device is not Device.CUDA:
+        moded = f"{target.backend}+{target.mode}"
+        return Skipped(
+            reason=f"{moded} is for {Device.CUDA}, not for {target.device}",
+            fix=f"ask for {moded}:{Device.CUDA}:{target.precision}, or leave +{target.mode} out",
+        )
     if (target.device, target.precision) not in can.targets:
         offered = ", ".join(sorted(precision for device, precision in can.targets if device is target.device))
         return Skipped(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from shootout import pairs, schemes, throughput
 from shootout.cells import Point, describe, group_name, names_of, points, request, targets_of
-from shootout.contract import INTEGERS, Arm, Precision, Target
+from shootout.contract import INTEGERS, Arm, Device, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import Request
 from shootout.obstacles import Here, Skipped, needed_bytes, obstacles
@@ -117,6 +117,7 @@ def _arms(study: Study, targets: Sequence[Target], point: Point, threads: int) -
                 scenario=point.scenario,
                 settings="tuned" if options else "closed",
                 quantizer=_quantizer(target),
+                cold_l2=study.l2 == "cold" and target.device is Device.CUDA,
             )
         )
     return [one for arm in arms for one in throughput.spread(study, arm)]
@@ -170,7 +171,7 @@ def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """A hash of what is measured (`files`: hashes of the user's own); a run folder only goes on with the same one."""
     content = {
-        "study": study.model_dump(mode="json", exclude={"description", "ceilings"}),
+        "study": study.model_dump(mode="json", exclude={"description", "ceilings", "energy", "unsynchronised"}),
         "arms": [[arm.label for arm in group.playing] for group in groups],
         "files": files,
     }

@@ -10,6 +10,7 @@ from shootout.caps import too_slow
 from shootout.constants import (
     BLOCK_TIMEOUT_FACTOR,
     BLOCK_TIMEOUT_S,
+    ENERGY_S,
     INPUT_BUFFERS,
     LEAD_IN_CALLS,
     LOAD_TIMEOUT_S,
@@ -17,22 +18,31 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Built, Executed
 from shootout.errors import ArmFailed, SkippedArm
+from shootout.holding import Hold, on_cuda
 from shootout.interpreters import Interpreter
-from shootout.messages import Loaded, Offer, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.noise import Mark, NoiseMeter, void_reasons
 from shootout.placement import Placement, child_environment
 from shootout.process import WorkerProcess, log_name
+from shootout.stage import Canaries, Gpus
 
 
 class LivePlayer:
-    """One arm in one worker process, for one generation; `max_call_s`: how long a call may take, 0: any time."""
+    """One arm in one worker process, for one generation.
 
-    def __init__(self, process: WorkerProcess, built: Built, with_accuracy: bool, max_call_s: float = 0.0) -> None:
+    Args:
+        stage: what the run asks of every arm.
+        first: whether it is the first generation, which alone looks at the accuracy, the cap and the energy.
+    """
+
+    def __init__(self, process: WorkerProcess, built: Built, stage: LiveStage, *, first: bool) -> None:
         self._process = process
         self._built = built
-        self._with_accuracy = with_accuracy
-        self._max_call_s = max_call_s
+        self._stage = stage
+        self._first = first
+        self._max_call_s = stage.max_call_s if first else 0.0
         self._call_s = 1.0
+        self._stopped = False
 
     def load(self) -> Loaded:
         """Load and call once; where that takes far too long, a second call decides, since the first may compile.
@@ -51,7 +61,7 @@ class LivePlayer:
     def verify(self) -> Verified:
         """Every buffer against the oracle; the first generation also runs the report split."""
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * INPUT_BUFFERS * self._call_s
-        verified: Verified = self._process.ask("verify", limit_s, with_accuracy=self._with_accuracy)
+        verified: Verified = self._process.ask("verify", limit_s, with_accuracy=self._first)
         return replace(verified, executed=_checked(verified.executed))
 
     def warm(self, calls: int, ns: int) -> Warming:
@@ -87,18 +97,36 @@ class LivePlayer:
         turn: Turn = self._process.ask("serve", limit_s, offer=offer, slow_ns=slow_ns)
         return turn
 
+    def on_gpu(self) -> OnGpu | None:
+        """Its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
+        if not on_cuda(self._built.arm):
+            return None
+        energy_s = ENERGY_S if self._stage.energy and self._first else 0.0
+        limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
+        found: OnGpu = self._process.ask(
+            "on_gpu", limit_s, unsynchronised=self._stage.unsynchronised, energy_s=energy_s
+        )
+        return found
+
     def peak_memory(self) -> int:
         """The most bytes the process had resident."""
         peak: int = self._process.ask("memory", BLOCK_TIMEOUT_S)
         return peak
 
     def hold(self) -> None:
-        """Stop the process."""
-        self._process.hold()
+        """Stop the process, unless arms on the GPU wait on their pipes in this run.
+
+        Only called after an answer, and a worker answers when nothing is pending on its device.
+        """
+        if self._stage.hold.stops(self._built.arm):
+            self._process.hold()
+            self._stopped = True
 
     def release(self) -> None:
-        """Let it run."""
-        self._process.release()
+        """Let it run, if it was stopped."""
+        if self._stopped:
+            self._process.release()
+            self._stopped = False
 
     def kill(self) -> None:
         """End it."""
@@ -129,6 +157,9 @@ class LiveStage:
         built: by arm label.
         interpreters: by the name that targets give them.
         max_call_s: how long a call may take (0: any time), looked at in the first generation.
+        hold: how arms keep still while another one plays.
+        unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
+        energy: whether they count a call's energy, in the first generation.
     """
 
     built: Mapping[str, Built]
@@ -136,6 +167,9 @@ class LiveStage:
     logs: Path
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
     max_call_s: float = 0.0
+    hold: Hold = field(default_factory=Hold)
+    unsynchronised: bool = False
+    energy: bool = False
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
         """A fresh worker for `arm`."""
@@ -143,9 +177,7 @@ class LiveStage:
         environment = child_environment(arm.threads, padding)
         other = self.interpreters.get(arm.target.python)
         process = WorkerProcess(environment, place.arms, self.logs / log_name(arm.label), other)
-        first = generation == 0
-        max_call_s = self.max_call_s if first else 0.0
-        return LivePlayer(process, self.built[arm.label], with_accuracy=first, max_call_s=max_call_s)
+        return LivePlayer(process, self.built[arm.label], self, first=generation == 0)
 
 
 @dataclass(slots=True)
@@ -159,7 +191,7 @@ class LiveWatch:
         """Note the counters."""
         self._mark = self.meter.mark()
 
-    def reasons(self, canaries: dict[str, tuple[float, float]]) -> tuple[str, ...]:
-        """What the counters and canaries say about the time since `begin`."""
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
+        """What the counters, canaries and GPUs say about the time since `begin`."""
         assert self._mark is not None, "begin comes first"
-        return void_reasons(self._mark, self.meter.mark(), canaries)
+        return void_reasons(self._mark, self.meter.mark(), canaries, gpus, own_processes)

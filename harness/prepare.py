@@ -18,10 +18,10 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from shootout import backends, bundle, cache, probes, process
+from shootout import backends, bundle, cache, cuda_driver, probes, process
 from shootout.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Arm, Artifact, Built
+from shootout.contract import Arm, Artifact, Built, Device
 from shootout.errors import ArmFailed
 from shootout.exports import probe_key
 from shootout.interpreters import Interpreter
@@ -143,7 +143,7 @@ class Workshop:
                 self._working.discard(worker)
 
     def _key(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> str:
-        """All that the artifact depends on: model, target, threads, options, library, adapter code, machine."""
+        """All that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU."""
         adapter, probe = backends.get(arm.target.backend), self._probe_bundle(arm)
         code = Path(str(sys.modules[type(adapter).__module__].__file__))
         shipped = sorted(Path(str(backends.__file__)).parent.glob("*.py"))
@@ -155,6 +155,7 @@ class Workshop:
             version,
             [bundle.sha256(file) for file in [code, *shipped, Path(probes.__file__)]],
             self.machine,
+            cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
             probe.key if probe and runs else None,
             [cache.version_of(package) for package in QUANTIZERS],
         ]

@@ -13,6 +13,7 @@ from shootout import referee, serving
 from shootout.conductor import play
 from shootout.constants import MAX_VOID_SHARE
 from shootout.contract import Arm, Array, Scenario
+from shootout.holding import Hold
 from shootout.messages import Scope
 from shootout.stage import Generation, Notes, Performance, Setback, Stage, Watch
 
@@ -67,7 +68,9 @@ class Race:
     def _disturbed(self) -> bool:
         return self.voided > MAX_VOID_SHARE * self.tried
 
-    def generation(self, players: list[Arm], stage: Stage, watch: Watch, notes: Notes) -> Generation:
+    def generation(
+        self, players: list[Arm], stage: Stage, watch: Watch, notes: Notes, hold: Hold | None = None
+    ) -> Generation:
         """Play the next generation and take what it showed into account."""
 
         def setback(found: Setback) -> None:
@@ -76,7 +79,7 @@ class Race:
 
         rng = random.Random(f"{self.seed} {self.played}")
         told = Notes(say=notes.say, setback=setback)
-        found = play(self.played, players, stage, watch, rng, told, self.terms, self.rules.baseline)
+        found = play(self.played, players, stage, watch, rng, told, self.terms, self.rules.baseline, hold)
         if self.terms and found.desk:
             self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
         for performance in found.performances:

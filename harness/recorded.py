@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shootout import rates, samples
+from shootout import gpu_figures, rates, samples
 from shootout.agenda import Entrant
 from shootout.journal import Journal
 from shootout.plan import PlannedGroup
@@ -60,4 +60,5 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
         cpus=found.loaded.cpus,
         os_threads=found.loaded.os_threads,
         served=rates.served(generation, found),
+        gpu=gpu_figures.played(found),
     )

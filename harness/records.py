@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from shootout.contract import Arm, Executed
 from shootout.fidelity import Fidelity
+from shootout.messages import GpuCost, OnGpu
 from shootout.work import Work
 
 SCHEMA = 1
@@ -138,6 +139,22 @@ class Served(Record):
     steps: tuple[Step, ...]
 
 
+class PlayedOnGpu(Record):
+    """What one generation tells of the GPU, of an arm on it.
+
+    Attributes:
+        cost: what loading took of the device.
+        sm_clock_mhz: the median right after the blocks of valid rounds; null where the driver doesn't tell.
+        reference_mhz: the highest clock of the generation, which the voids go by.
+        on_gpu: steps, events, memory and energy, after the last round.
+    """
+
+    cost: GpuCost | None = None
+    sm_clock_mhz: int | None = None
+    reference_mhz: int | None = None
+    on_gpu: OnGpu | None = None
+
+
 class Played(Record):
     """What one arm did in one generation.
 
@@ -145,6 +162,7 @@ class Played(Record):
         block_median_ns: by scope, the median of each valid round's block, in order.
         canary_ns: the canary's pace before each valid round, and at the start (`canary_reference_ns`).
         samples: the Parquet file of this generation's raw readings, relative to the run folder.
+        gpu: null for an arm on the CPU.
     """
 
     kind: Literal["played"] = "played"
@@ -168,6 +186,20 @@ class Played(Record):
     cpus: tuple[int, ...] = ()
     os_threads: int = 0
     served: Served | None = None
+    gpu: PlayedOnGpu | None = None
+
+
+class Holding(Record):
+    """How arms on the GPU are held while another one plays: stopped, or waiting on their pipes; see `shootout.holding`.
+
+    Attributes:
+        ratio: a CUDA arm's time while the others were stopped ÷ while they waited, the median over `pairs` of blocks.
+    """
+
+    kind: Literal["holding"] = "holding"
+    mode: Literal["stop", "pipe"]
+    ratio: float
+    pairs: int
 
 
 class Rounds(Record):
@@ -211,7 +243,7 @@ class Ended(Record):
 
 
 Line = Annotated[
-    Header | Added | Confirming | Prepared | Played | Rounds | Skip | Failure | Ended,
+    Header | Added | Confirming | Prepared | Played | Holding | Rounds | Skip | Failure | Ended,
     Field(discriminator="kind"),
 ]
 LINE: TypeAdapter[Line] = TypeAdapter(Line)

@@ -14,10 +14,14 @@ _PYTHON = "--python"
 
 
 def given(study: Study) -> tuple[str, ...]:
-    """The options of a study that no arm tells: the user's files and other interpreters, names and values in turn."""
+    """The options of a study that no arm tells, names and values in turn, "" the value of a flag.
+
+    They are the user's files, other interpreters, and what is looked at beside the times.
+    """
     files = (("--inputs", study.inputs), ("--labels", study.labels), ("--calibration", study.calibration))
     options = [(name, path) for name, path in files if path]
     options += [(_PYTHON, f"{name}={without_home(path)}") for name, path in study.pythons.items()]
+    options += [("--energy", "")] if study.energy else []
     return tuple(word for option in options for word in option)
 
 
@@ -33,8 +37,9 @@ def words(arm: Arm, also: Sequence[str] = ()) -> str:
     options += [("--set", f"{key}={_said(value)}") for key, value in _own(arm)]
     options += [("--batch", str(arm.batch)), ("--backends", str(target)), ("--threads", str(arm.threads))]
     options += [("--option", f"{name}.{key}={value}") for key, value in sorted(arm.options.items())]
+    options += [("--l2", "cold")] if arm.cold_l2 else []
     options += [one for one in zip(also[::2], also[1::2], strict=True) if _wanted(arm, *one)]
-    return " ".join(_quoted(word) for option in options for word in option)
+    return " ".join(_quoted(word) for option in options for word in option if word)
 
 
 def _own(arm: Arm) -> Iterable[tuple[str, Value]]:

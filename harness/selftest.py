@@ -1,13 +1,15 @@
 """The harness tested live, on the user's machine: times it knows, an arm against itself, and differences it planted.
 
 The `spin` backend does a known amount of work, so a true ratio of 1.02 is 2 % more steps. What comes out is this
-machine's bias floor, which later verdicts use, and the smallest difference that this machine lets anyone see.
+machine's bias floor, which later verdicts use, and the smallest difference that this machine lets anyone see. On a GPU
+the same ratios are planted; there are no times to know there, and its bias floor is shown, not stored.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,20 +19,23 @@ from rich.text import Text
 
 from shootout import floor, runner
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, MAX_VOID_SHARE, MIN_GENERATIONS
-from shootout.contract import Arm, Target
+from shootout.contract import Arm, Device, Target
 from shootout.document import Document, Row
-from shootout.errors import ShootoutError
+from shootout.errors import ShootoutError, Unavailable
 from shootout.export import Request
 from shootout.figures import duration
 from shootout.plan import PlannedGroup
 from shootout.progress import Progress
 from shootout.records import GroupRecord
 from shootout.study import Study
+from shootout.target import provider
 from shootout.verdicts import Verdict, smallest_visible
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 STEPS = 200
 """Of a call that lasts about 0.2 ms; 1 % of it is 2 steps."""
+GPU_STEPS = 2_000
+"""About 2 ms: starting a kernel and waiting for it takes some 10 us, which is not planted."""
 PLANTED = (0.01, -0.02, 0.05)
 """Differences to find, on either side."""
 
@@ -69,6 +74,7 @@ class Report:
         bias_floor: the largest ratio that an arm showed against itself, as a share, and at least the default: one lucky
             run must not lower the guard. `stored` says where it is kept.
         sd: of the log ratio between generations, the largest one of an arm against itself; None if nothing was valid.
+        device: where the arms ran.
         visible: generations → the difference that gets a verdict in about half of all runs with so many, at that SD.
     """
 
@@ -81,43 +87,72 @@ class Report:
     void_share: float
     trustworthy: bool
     stored: str | None
+    device: Device = Device.CPU
 
 
-def run(*, quick: bool, progress: Progress) -> Report:
-    """Measure; store the bias floor unless `quick` or the machine was too noisy to know it."""
+def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> Report:
+    """Measure; store the CPU's bias floor unless `quick` or the machine was too noisy to know it.
+
+    Args:
+        out: a folder that keeps the races; what is unfinished there goes on, what is finished isn't measured again.
+            None: a temporary one.
+
+    Raises:
+        Unavailable: nothing runs on this device here.
+        UsageError: `out` can't be used, or holds a self-test with other options or of another machine.
+    """
+    target = Target(backend="spin", device=device)
+    generations = MIN_GENERATIONS if quick else MAX_GENERATIONS
+    with _folder(out) as folder:
+        known = None
+        if device is Device.CPU:
+            known = _race(folder / "known", target, _durations(), MIN_GENERATIONS, progress)
+        steps = GPU_STEPS if device is Device.CUDA else STEPS
+        raced = _race(folder / "raced", target, _loads(steps), generations, progress)
+    return _report(known, raced, device, store=device is Device.CPU and not quick)
+
+
+@contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    if out is not None:
+        yield out
+        return
     with tempfile.TemporaryDirectory(prefix="shootout-selftest-") as folder:
-        known = _race(Path(folder) / "known", _durations(), MIN_GENERATIONS, progress)
-        raced = _race(Path(folder) / "raced", _loads(), MIN_GENERATIONS if quick else MAX_GENERATIONS, progress)
-    return _report(known, raced, store=not quick)
+        yield Path(folder)
 
 
 def _durations() -> list[dict[str, str]]:
     return [{"duration_us": str(duration)} for duration in DURATIONS_US]
 
 
-def _loads() -> list[dict[str, str]]:
+def _loads(steps: int) -> list[dict[str, str]]:
     """The baseline, two copies of it, and the planted differences."""
-    steps = [STEPS, STEPS, STEPS, *(round(STEPS * (1 + share)) for share in PLANTED)]
-    return [{"work": str(count)} for count in steps]
+    counts = [steps, steps, steps, *(round(steps * (1 + share)) for share in PLANTED)]
+    return [{"work": str(count)} for count in counts]
 
 
-def _race(out: Path, options: Sequence[Mapping[str, str]], generations: int, progress: Progress) -> Document:
+def _race(
+    out: Path, target: Target, options: Sequence[Mapping[str, str]], generations: int, progress: Progress
+) -> Document:
     """Race spin arms with these options, the first one as the baseline."""
-    study = Study(name="selftest", model=("identity",), targets=("spin",), max_generations=generations)
+    study = Study(name="selftest", model=("identity",), targets=(str(target),), max_generations=generations)
     planned = runner.configure(study)
+    found = planned.available[provider(target)]
+    if not found.ok:
+        raise Unavailable(f"selftest on {target.device}: {found.reason}; {found.fix}")
     threads = planned.placement.threads
     arms = [
-        Arm(target=Target(backend="spin"), model="identity", threads=threads, options=option, ordinal=number)
+        Arm(target=target, model="identity", threads=threads, options=option, ordinal=number)
         for number, option in enumerate(options, start=1)
     ]
     hidden = replace(arms[0], sentinel=True)
     record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=(*arms, hidden))
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
-    own = replace(planned, groups=[group], identity=str(options))
+    own = replace(planned, groups=[group], identity=f"{target}, {generations} generations, {options}")
     return runner.run(own, out, fresh=False, max_time_s=None, progress=progress)
 
 
-def _report(known: Document, raced: Document, *, store: bool) -> Report:
+def _report(known: Document | None, raced: Document, device: Device, *, store: bool) -> Report:
     planted = [1.0, 1.0, *(1 + share for share in PLANTED)]
     verdicts = [_planted(truth, row) for truth, row in zip(planted, raced.rows[1:], strict=True)]
     against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
@@ -127,7 +162,7 @@ def _report(known: Document, raced: Document, *, store: bool) -> Report:
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
     trustworthy = raced.void_share <= MAX_VOID_SHARE and raced.sentinel.holds
     return Report(
-        known=tuple(_known(duration, row) for duration, row in zip(DURATIONS_US, known.rows, strict=True)),
+        known=tuple(map(_known, DURATIONS_US, known.rows)) if known else (),
         planted=tuple(verdicts),
         bias_floor=bias,
         sd=sd,
@@ -136,6 +171,7 @@ def _report(known: Document, raced: Document, *, store: bool) -> Report:
         void_share=raced.void_share,
         trustworthy=trustworthy,
         stored=str(floor.store(bias)) if store and trustworthy else None,
+        device=device,
     )
 
 
@@ -175,7 +211,7 @@ def as_data(report: Report) -> dict[str, Any]:
 
 def render(report: Report) -> RenderableType:
     """The report for people."""
-    lines = ["Known times (spin backend, compute):"]
+    lines = ["Known times (spin backend, compute):"] if report.known else []
     lines += [f"  {duration(one.planted_ns)}: {duration(one.measured_ns)}, {one.error:+.3%}" for one in report.known]
     lines.append("An arm against itself, and planted differences:")
     lines += [_planted_line(one) for one in report.planted]
@@ -200,6 +236,8 @@ def _planted_line(one: Planted) -> str:
 def _conclusion(report: Report) -> str:
     if not report.trustworthy:
         return "This machine is too noisy now: nothing is stored. Stop other work and run it again."
+    if report.device is not Device.CPU:
+        return f"Verdicts on {report.device} use the stored bias floor of the CPU: this one is only shown."
     if report.stored is None:
         return "A quick look: the bias floor isn't stored."
     return f"The bias floor is stored in {report.stored}; later verdicts use it."

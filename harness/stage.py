@@ -6,15 +6,21 @@ Protocols and records only. The conductor knows processes and clocks through the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from shootout.contract import Arm
-from shootout.messages import Loaded, Offer, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 
 if TYPE_CHECKING:
     from shootout.serving import Desk
+
+
+Canaries = Mapping[str, tuple[float, float]]
+"""By arm label, (reference, observed) ns of its canary."""
+Gpus = Mapping[str, tuple[int | None, GpuState]]
+"""By label of each arm on the GPU, its reference SM clock in MHz, and how the GPU was right after its turn."""
 
 
 class Player(Protocol):
@@ -27,6 +33,7 @@ class Player(Protocol):
     def pace(self) -> int: ...  # noqa: D102
     def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn: ...  # noqa: D102
     def serve(self, offer: Offer, slow_ns: float) -> Turn: ...  # noqa: D102
+    def on_gpu(self) -> OnGpu | None: ...  # noqa: D102
     def peak_memory(self) -> int: ...  # noqa: D102
     def hold(self) -> None: ...  # noqa: D102
     def release(self) -> None: ...  # noqa: D102
@@ -46,8 +53,12 @@ class Watch(Protocol):
     def begin(self) -> None:
         """Start watching a round."""
 
-    def reasons(self, canaries: dict[str, tuple[float, float]]) -> tuple[str, ...]:
-        """Why the round since `begin` is void; canaries are (reference, observed) ns by arm label."""
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
+        """Why the round since `begin` is void.
+
+        Args:
+            own_processes: how many processes with a CUDA context were ours when it began.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +71,12 @@ class WarmUp:
 
 @dataclass(slots=True, kw_only=True)
 class Performance:
-    """All that one arm did in one generation; `turns` are of valid rounds, `canary_ns` is the canary's calm pace."""
+    """All that one arm did in one generation; `turns` are of valid rounds, `canary_ns` is the canary's calm pace.
+
+    Attributes:
+        sm_clock_mhz: the highest SM clock after any of its turns, void ones too: its reference.
+        on_gpu: its figures beside the verdict, taken after the rounds.
+    """
 
     arm: Arm
     player: Player
@@ -71,6 +87,8 @@ class Performance:
     canary_ns: float = math.inf
     turns: list[Turn] = field(default_factory=list)
     peak_rss_bytes: int = 0
+    sm_clock_mhz: int | None = None
+    on_gpu: OnGpu | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

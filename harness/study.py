@@ -65,6 +65,9 @@ class Study(BaseModel):
         calibration: an .npz file with the user's own calibration sets.
         against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
         ceilings: measure this machine's ceilings first, where they aren't remembered.
+        energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
+        l2: `cold` empties the GPU's L2 cache before each timed call; arms on the CPU stay as they are.
+        unsynchronised: also show what a timer reads on a GPU that doesn't wait for it; it enters no verdict.
         max_call_s: an arm whose call takes longer (by what smaller cells took) is skipped; 0: none is.
         seed: of the shuffles and of the environment padding.
     """
@@ -95,6 +98,9 @@ class Study(BaseModel):
     calibration: str | None = None
     against_own_fp32: bool = False
     ceilings: bool = False
+    energy: bool = False
+    l2: Literal["warm", "cold"] = "warm"
+    unsynchronised: bool = False
     max_generations: int = Field(default=MAX_GENERATIONS, ge=1, le=1_000)
     max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)
     seed: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +18,14 @@ from shootout import backends, bounds, fidelity, look, measure, probes, training
 from shootout.blocks import Blocks
 from shootout.bundle import ModelBundle
 from shootout.constants import CANARY_CHANCES
-from shootout.contract import Arm, Arrays, Built, Scenario, Session, TrainingSession
+from shootout.contract import Arm, Arrays, Built, Device, Scenario, Session, TrainingSession
 from shootout.errors import SkippedArm
+from shootout.gpu import words
 from shootout.instances import Instances
 from shootout.lifeline import leave_with
-from shootout.messages import Fault, Loaded, Looked, Offer, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.noise import canary
+from shootout.on_gpu import Context, measured, state
 from shootout.placement import THREAD_VARIABLES
 from shootout.proof import executed_fault
 
@@ -34,13 +36,15 @@ class Worker:
     _built: Built
     _session: Session
     _buffers: list[dict[str, Any]]
-    _more: list[Session]
+    _sessions: Sequence[Session] = ()
+    _device: Device = Device.CPU
     _blocks: Blocks | Instances
     _left: str | None
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
         """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
         _look_at_source(bundle)
+        self._device = arm.target.device
         with measure.Stopwatch() as watch:
             built = backends.get(arm.target.backend).build(bundle, arm, folder)
         json.dumps(dict(built.facts))  # the parent keeps them so; what isn't JSON is this adapter's fault, here
@@ -56,10 +60,14 @@ class Worker:
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
         _look_at_source(built.bundle)
-        given, before = bounds.current(THREAD_VARIABLES), resident_bytes()
+        self._device = built.arm.target.device
+        given = bounds.current(THREAD_VARIABLES)
+        context = Context.made() if self._device is Device.CUDA else None
+        before, adapter = resident_bytes(), backends.get(built.arm.target.backend)
         with measure.Stopwatch() as watch:
-            self._session = backends.get(built.arm.target.backend).load(built)
-        self._more = [backends.get(built.arm.target.backend).load(built) for _ in range(built.arm.instances - 1)]
+            self._session = adapter.load(built)
+        _refuse_cold(built.arm, self._session)
+        self._sessions = [self._session, *(adapter.load(built) for _ in range(built.arm.instances - 1))]
         self._built, self._buffers = built, built.bundle.input_buffers()
         self._blocks = self._timed(built)
         first_call_s = self._blocks.first_call_s()
@@ -72,6 +80,7 @@ class Worker:
             rss_after_bytes=resident_bytes(),
             cpus=tuple(sorted(now.cpus)),
             os_threads=now.os_threads,
+            gpu=context.cost() if context else None,
         )
 
     def verify(self, with_accuracy: bool) -> Verified:
@@ -101,19 +110,19 @@ class Worker:
     def _timed(self, built: Built) -> Blocks | Instances:
         """What reads the calls: blocks of one session, or all of an arm's instances at once."""
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
-            return Blocks(self._session, self._buffers)
-        inputs = [self._buffers, *(built.bundle.input_buffers() for _ in self._more)]
-        return Instances([self._session, *self._more], inputs, built.arm.batch)
+            return Blocks(self._session, self._buffers, cold=built.arm.cold_l2)
+        inputs = [self._buffers, *(built.bundle.input_buffers() for _ in self._sessions[1:])]
+        return Instances(self._sessions, inputs, built.arm.batch)
 
     def _fault_together(self, band: float | None, least: float) -> str | None:
         """Why the outputs of sessions that work at once are wrong, or None; each alone has been looked at."""
-        if not isinstance(self._blocks, Instances) or not self._more:
+        if not isinstance(self._blocks, Instances) or len(self._sessions) == 1:
             return None
         bundle = self._built.bundle
         for outputs in self._blocks.outputs():
             shape = next((why for out in outputs if (why := fidelity.check_outputs(bundle.outputs, out))), None)
             if why := shape or fidelity.gate(fidelity.compare(outputs, bundle.oracle_outputs()), band, least):
-                return f"of {len(self._more) + 1} instances at once: {why}"
+                return f"of {len(self._sessions)} instances at once: {why}"
         return None
 
     def warm(self, calls: int, ns: int) -> Warming:
@@ -135,14 +144,32 @@ class Worker:
             slow_ns: a canary above this is slow. The blocks wait for a calm moment, but not for long.
         """
         pace = _calm(slow_ns)
-        return Turn(latency_ns=self._blocks.play(scopes), canary_ns=pace)
+        latency_ns = self._blocks.play(scopes)
+        return Turn(latency_ns=latency_ns, canary_ns=pace, gpu=self._gpu())
 
     def serve(self, offer: Offer, slow_ns: float) -> Turn:
         """Requests that arrive as offered, after a canary as in `turn`."""
         assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
         pace = _calm(slow_ns)
         latency_ns, late_ns = self._blocks.serve(offer)
-        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, canary_ns=pace, offer=offer, start_late_ns=late_ns)
+        by_scope, gpu = {Scope.END_TO_END: latency_ns}, self._gpu()
+        return Turn(latency_ns=by_scope, canary_ns=pace, offer=offer, start_late_ns=late_ns, gpu=gpu)
+
+    def _gpu(self) -> GpuState | None:
+        """How the GPU is, asked at once: a clock falls when nothing runs."""
+        return state() if self._device is Device.CUDA else None
+
+    def on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
+        """What only the GPU tells of an arm on it; energy over `energy_s` seconds (0: none) where one session
+        plays, and not from a cold cache: filling it would be counted too.
+        """
+        return measured(
+            self._session,
+            self._buffers,
+            cold=self._built.arm.cold_l2,
+            unsynchronised=unsynchronised,
+            energy_s=energy_s if isinstance(self._blocks, Blocks) and not self._built.arm.cold_l2 else 0.0,
+        )
 
     def look(self, calls: int) -> Looked:
         """See where the time of a call goes: its steps, and what the backend's own profiler tells."""
@@ -160,8 +187,25 @@ class Worker:
 
     def close(self) -> None:
         """Free the session, for a worker that goes on to load another."""
-        for session in (self._session, *self._more):
+        for session in self._sessions:
             session.close()
+        self._sessions = ()
+
+    def settle(self) -> None:
+        """Wait until no device has anything left to do: who has answered may be stopped, and must hold nobody up."""
+        for session in self._sessions:
+            session.synchronize()
+
+    def words(self, error: Exception) -> str:
+        """An error's message; what a GPU lacks is told by how much."""
+        return (words(error) if self._device is Device.CUDA else None) or str(error)
+
+
+def _refuse_cold(arm: Arm, session: Session) -> None:
+    """Skip an arm whose cache is to be cold and can't be emptied."""
+    if arm.cold_l2 and not hasattr(session, "evict"):
+        reason = f"{arm.target.backend} has no way to empty the GPU's L2 cache before each call"
+        raise SkippedArm(reason, "leave out --l2 cold (l2 in a study), or this backend")
 
 
 def _look_at_source(bundle: ModelBundle) -> None:
@@ -200,16 +244,19 @@ def _status_bytes(key: str) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
 
 
-def _answer(command: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
+    """What a command of the worker gives, its device idle again; or the fault that it ended with."""
     try:
-        return command(**arguments)
+        found = getattr(worker, name)(**arguments)
+        worker.settle()
+        return found
     except SkippedArm as error:
         return Fault(kind="SkippedArm", message=error.reason, fix=error.fix)
     except MemoryError as error:
-        return Fault(kind="MemoryError", message=str(error) or "out of memory")
+        return Fault(kind="MemoryError", message=worker.words(error) or "out of memory")
     except Exception as error:
         traceback.print_exc()
-        return Fault(kind=type(error).__name__, message=str(error))
+        return Fault(kind=type(error).__name__, message=worker.words(error))
 
 
 def main() -> None:
@@ -222,7 +269,7 @@ def main() -> None:
             name, arguments = pipe.recv()
         except EOFError:
             return
-        pipe.send(_answer(getattr(worker, name), arguments))
+        pipe.send(answer(worker, name, arguments))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class Deaf:
     def begin(self) -> None:
         pass
 
-    def reasons(self, canaries: object) -> tuple[str, ...]:
+    def reasons(self, *_: object) -> tuple[str, ...]:
         return ()
 
 

@@ -8,20 +8,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shootout.contract import Arm, Executed, Target
+from shootout.contract import Arm, Device, Executed, Target
 from shootout.errors import ArmFailed
 from shootout.fidelity import NOTHING
-from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
+from shootout.holding import Hold, on_cuda
+from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race import Race
 from shootout.referee import Rules
-from shootout.stage import Notes
+from shootout.stage import Canaries, Gpus, Notes
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8
 
 
-def arm(backend: str, *, ordinal: int = 1, sentinel: bool = False) -> Arm:
-    return Arm(target=Target(backend=backend), model="fake", ordinal=ordinal, sentinel=sentinel)
+def arm(backend: str, *, ordinal: int = 1, sentinel: bool = False, device: Device = Device.CPU) -> Arm:
+    return Arm(target=Target(backend=backend, device=device), model="fake", ordinal=ordinal, sentinel=sentinel)
 
 
 @dataclass
@@ -33,8 +34,11 @@ class World:
         generation_sd: SD of the log time between generations; block_sd: between blocks.
         spawn_bias: log slowdown per place in the spawn order, the first one excepted.
         neighbours: backend → log slowdown it causes others while it is not held.
+        stopped: backend → log slowdown it causes others while it is held.
         slow_share, slow_by: by backend, the share of calls in a slow mode and its log slowdown.
         fails: (label, command) → words, raised when that command comes.
+        gpu: by backend, how the GPU is after each turn of an arm on it; the last one stays.
+        hold: how arms on the GPU keep still.
     """
 
     call_ns: Mapping[str, float]
@@ -43,9 +47,12 @@ class World:
     block_sd: float = 0.003
     spawn_bias: float = 0.0
     neighbours: Mapping[str, float] = field(default_factory=dict)
+    stopped: Mapping[str, float] = field(default_factory=dict)
     slow: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     warm_up: Mapping[str, list[float]] = field(default_factory=dict)
     fails: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    gpu: Mapping[str, list[GpuState]] = field(default_factory=dict)
+    hold: Hold = field(default_factory=Hold)
     holds: bool = True
     events: list[tuple[str, str]] = field(default_factory=list)
     players: list[FakePlayer] = field(default_factory=list)
@@ -70,7 +77,7 @@ class FakePlayer:
     def __init__(self, world: World, arm: Arm, place: int) -> None:
         self.world, self.arm, self.alive, self.held = world, arm, True, False
         self._level = world.rng.normal(0, world.generation_sd) + world.spawn_bias * place
-        self._warmed = 0
+        self._warmed = self._turns = 0
 
     def load(self) -> Loaded:
         self._command("load")
@@ -102,14 +109,21 @@ class FakePlayer:
         self._command("turn")
         self.world.events.append(("turn " + " ".join(scopes), self.arm.label))
         block = self.world.rng.normal(0, self.world.block_sd)
-        return Turn(latency_ns={scope: self._latency(READINGS) * np.exp(block) for scope in scopes}, canary_ns=100)
+        latency_ns = {scope: self._latency(READINGS) * np.exp(block) for scope in scopes}
+        return Turn(latency_ns=latency_ns, canary_ns=100, gpu=self._gpu())
+
+    def on_gpu(self) -> OnGpu | None:
+        if not on_cuda(self.arm):
+            return None
+        self._command("on_gpu")
+        return OnGpu(stage_ns=1.0, compute_ns=2.0, fetch_ns=3.0)
 
     def peak_memory(self) -> int:
         self._command("memory")
         return 3
 
     def hold(self) -> None:
-        self.held = self.world.holds
+        self.held = self.world.holds and self.world.hold.stops(self.arm)
         self.world.events.append(("hold", self.arm.label))
 
     def release(self) -> None:
@@ -120,9 +134,18 @@ class FakePlayer:
         self.alive = False
         self.world.events.append(("kill", self.arm.label))
 
+    def _gpu(self) -> GpuState | None:
+        """The next of the planted states."""
+        states = self.world.gpu.get(self.arm.target.backend, [GpuState()])
+        seen = states[min(self._turns, len(states) - 1)]
+        self._turns += 1
+        return seen if on_cuda(self.arm) else None
+
     def _latency(self, calls: int) -> np.ndarray:
         world, backend = self.world, self.arm.target.backend
         disturbed = sum(world.neighbours.get(other.arm.target.backend, 0.0) for other in world.running(self))
+        held = [player for player in world.players if player.alive and player.held]
+        disturbed += sum(world.stopped.get(other.arm.target.backend, 0.0) for other in held)
         share, by = world.slow.get(backend, (0.0, 0.0))
         modes = by * (np.arange(calls) < share * calls)
         noise = world.rng.normal(0, world.block_sd, calls)
@@ -142,13 +165,17 @@ class FakeWatch:
 
     disturbed: frozenset[int] = frozenset()
     seen: int = -1
-    canaries: list[dict[str, tuple[float, float]]] = field(default_factory=list)
+    canaries: list[Canaries] = field(default_factory=list)
+    gpus: list[Gpus] = field(default_factory=list)
+    own_processes: list[int] = field(default_factory=list)
 
     def begin(self) -> None:
         self.seen += 1
 
-    def reasons(self, canaries: dict[str, tuple[float, float]]) -> tuple[str, ...]:
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
         self.canaries.append(canaries)
+        self.gpus.append(gpus)
+        self.own_processes.append(own_processes)
         return ("steal 9 %",) if self.seen in self.disturbed else ()
 
 

@@ -113,6 +113,25 @@ class Eats(Well):
         np.ones(4 << 30, dtype=np.uint8)
 
 
+class OutOfMemoryError(RuntimeError):
+    """As torch's."""
+
+
+class FillsTheGpu(Well):
+    """Says what torch says when a model is larger than the device's memory."""
+
+    capabilities = Capabilities(consumes=(Artifact.FORWARD,), targets=frozenset({(Device.CUDA, Precision.FP32)}))
+
+    def probe(self, device: Device) -> Availability:
+        return Availability(ok=True, version="1")
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        raise OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 15.00 GiB of which "
+            "5.00 GiB is free. See documentation for Memory Management"
+        )
+
+
 class WrongShape(Well):
     def change(self, outputs: Mapping[str, Array]) -> Arrays:
         return {name: array[:, :-1] for name, array in outputs.items()}
@@ -229,4 +248,5 @@ def installed(folder: Path) -> Path:
     """A folder for PYTHONPATH that makes all of them known, `well` and `starts` too."""
     classes: dict[str, Callable[..., Any]] = {name: adapter for name, (adapter, _) in FAULTS.items()}
     classes |= {"well": Well, "starts": Starts, "builds-only": BuildsOnly, "litters": Litters, "counts": Counts}
+    classes |= {"fills-the-gpu": FillsTheGpu}
     return install(folder, "shootout-misbehaving", {name: f"misbehaving:{c.__name__}" for name, c in classes.items()})

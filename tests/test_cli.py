@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conformance.cases import has_gpu
 from console import SHOOTOUT, call, environment, shootout
 from made import A, B, ended, header, played, prepared, rounds, write
 
@@ -150,6 +151,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
         ("run --option numpy=3", "--option 'numpy=3' is not of the form"),
         ("run --option spin.work=3", "unknown backend or target in --option 'spin'"),
         ("run --inputs x.npz", "draws its own inputs"),
+        ("run --l2 hot", "l2 is 'hot': Input should be 'warm' or 'cold'"),
     ],
 )
 def test_bad_words_get_one_clear_line(tmp_path: Path, words: str, says: str):
@@ -159,6 +161,15 @@ def test_bad_words_get_one_clear_line(tmp_path: Path, words: str, says: str):
     assert says in done.err
     assert done.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
+@pytest.mark.parametrize("command", ["run --dry-run", "tune", "selftest", "doctor"])
+def test_a_gpu_that_is_not_there_is_told_before_anything_else(tmp_path: Path, command: str):
+    done = shootout(*command.split(), "--gpu", "3", "--json", cwd=tmp_path)
+    assert (done.code, done.out) == (6, "")
+    assert done.err.startswith("shootout: gpu 3: ")
+    assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", ["run --bacth 1", "rum", "show"])

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
 
 import fakes
 import numpy as np
 import pytest
 from fakes import QUIET, FakePlayer, FakeWatch, World
 
-from shootout.conductor import play, rounds_for, warm_up
+from shootout.conductor import _undisturbed, play, rounds_for, warm_up
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS
-from shootout.messages import Scope
+from shootout.contract import Device
+from shootout.messages import Energy, GpuState, OnGpu, Scope
+from shootout.noise import Mark, NoiseMeter
+from shootout.player import LiveWatch
 from shootout.stage import Notes
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
@@ -172,8 +177,8 @@ def test_a_race_goes_on_while_the_machine_is_too_disturbed_for_a_verdict(monkeyp
     class Disturbed(FakeWatch):
         """Every second round of the first 100."""
 
-        def reasons(self, canaries):
-            super().reasons(canaries)
+        def reasons(self, *evidence):
+            super().reasons(*evidence)
             return ("steal 9 %",) if self.seen < 100 and self.seen % 2 else ()
 
     quiet = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
@@ -186,9 +191,82 @@ def test_a_race_goes_on_while_the_machine_is_too_disturbed_for_a_verdict(monkeyp
 
 def test_a_race_without_any_valid_round_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Never(FakeWatch):
-        def reasons(self, canaries):
+        def reasons(self, *evidence):
             return ("steal 99 %",)
 
     monkeypatch.setattr(fakes, "FakeWatch", Never)
     found = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"], generations=6)
     assert (found.played, found.blocks) == (6, {})
+
+
+def on_gpus(world: World, *, watch: FakeWatch | None = None, notes: Notes = QUIET):
+    """A generation of one CPU arm, c, and the others on the GPU."""
+    arms = [fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in world.call_ns]
+    return play(0, arms, world, watch or FakeWatch(), random.Random(0), notes)
+
+
+def clocked(*clocks_mhz: int | None) -> list[GpuState]:
+    return [GpuState(sm_clock_mhz=mhz) for mhz in clocks_mhz]
+
+
+def test_a_turns_clock_is_compared_with_the_highest_so_far() -> None:
+    watch = FakeWatch(frozenset({1}))
+    world = World(THREE, gpu={"a": clocked(1_500, 1_980, 1_200), "b": clocked(None)})
+    found = on_gpus(world, watch=watch)
+    references = [gpus["a:cuda:fp32"][0] for gpus in watch.gpus]
+    seen = [gpus["a:cuda:fp32"][1].sm_clock_mhz for gpus in watch.gpus]
+    assert references[:4] == [1_500, 1_980, 1_980, 1_980], "the first round is its own reference, void ones count"
+    assert seen[:4] == [1_500, 1_980, 1_200, 1_200]
+    assert watch.gpus[0]["b:cuda:fp32"] == (None, GpuState()), "a GPU that tells nothing is no reference"
+    assert set(watch.gpus[0]) == {"a:cuda:fp32", "b:cuda:fp32"}
+    clocks = {p.arm.label: p.sm_clock_mhz for p in found.performances}
+    assert clocks == {"a:cuda:fp32": 1_980, "b:cuda:fp32": None, "c:cpu:fp32": None}
+
+
+@pytest.mark.parametrize("disturbed", [True, False])
+def test_an_energy_that_others_had_a_part_in_is_not_told(disturbed: bool) -> None:
+    mine = OnGpu(stage_ns=1, compute_ns=2, fetch_ns=1, energy=Energy(calls=1, seconds=2, total_mj=9, idle_w=1))
+    found = _undisturbed(mine, lambda: ("1 foreign GPU process",) if disturbed else ())
+    assert found is not None
+    assert (found.energy is None) == disturbed
+    assert found.faults == (("energy isn't told: 1 foreign GPU process",) if disturbed else ())
+
+
+def test_the_watch_knows_how_many_cuda_processes_are_ours() -> None:
+    watch = FakeWatch()
+    on_gpus(World(THREE, fails={("b:cuda:fp32", "turn"): "it broke"}), watch=watch)
+    assert watch.own_processes[0] == 2, "it was there when the round began"
+    assert set(watch.own_processes[1:]) == {1}
+    watch = FakeWatch()
+    on_gpus(World(THREE), watch=watch)
+    assert set(watch.own_processes) == {2}
+
+
+def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_quiet() -> None:
+    world = World(THREE)
+    found = on_gpus(world)
+    assert {p.arm.label for p in found.performances if p.on_gpu} == {"a:cuda:fp32", "b:cuda:fp32"}
+    names = [name for name, label in world.events if label == "a:cuda:fp32"]
+    assert names[-5:] == ["release", "memory", "on_gpu", "hold", "kill"]
+    last_turn = max(index for index, (name, _) in enumerate(world.events) if name == "turn")
+    assert last_turn < min(index for index, (name, _) in enumerate(world.events) if name == "on_gpu")
+
+
+def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> None:
+    heard = []
+    world = World(THREE, fails={("a:cuda:fp32", "on_gpu"): "it broke"})
+    found = on_gpus(world, notes=Notes(say=lambda _: None, setback=heard.append))
+    assert [(one.arm.label, one.during) for one in heard] == [("a:cuda:fp32", "leaving")]
+    assert {p.arm.label for p in found.performances} == {"b:cuda:fp32", "c:cpu:fp32"}
+
+
+def test_a_live_watch_hands_all_evidence_on() -> None:
+    marks = iter([Mark(now_ns=0), Mark(now_ns=10**9, gpu_processes=3)])
+    watch = LiveWatch(cast("NoiseMeter", SimpleNamespace(mark=lambda: next(marks))))
+    watch.begin()
+    found = watch.reasons({"a": (100.0, 120.0)}, {"a": (2_000, GpuState(sm_clock_mhz=1_000))}, 2)
+    assert [reason.partition(" (a)")[0] for reason in found] == [
+        "canary 20 % slow",
+        "SM clock 1,000 MHz of 2,000",
+        "1 foreign GPU process",
+    ]

@@ -65,6 +65,14 @@ def test_a_failure_of_a_named_backend_is_an_error(folder: Path):
     assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "failed"]
 
 
+def test_a_model_that_fills_the_gpu_fails_by_how_much_and_the_others_are_measured(folder: Path):
+    ended = run(folder, "--out", "full", "--backends", "well,fills-the-gpu:cuda:fp32,numpy")
+    assert ended.code == 4
+    assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "failed", "measured"]
+    reason = ended.data["rows"][1]["reason"]
+    assert reason == "build raised OutOfMemoryError: needs 20.0 GiB of device memory, has 5.0 GiB free"
+
+
 def test_strict_makes_any_failure_an_error(folder: Path):
     (folder / "two.toml").write_text('model = "identity"\ntargets = ["well", "exits"]\nmax_generations = 1\n')
     path = os.pathsep.join([str(TESTS), str(folder / "third")])

@@ -253,6 +253,22 @@ def test_a_row_says_whether_it_was_tuned_and_who_quantized_it():
     ]
 
 
+def test_a_cold_cache_is_for_arms_on_a_gpu_and_their_copies():
+    cuda = "torch-eager:cuda:fp32"
+    arms = group("numpy", cuda, baseline=cuda, l2="cold").record.arms
+    assert [(arm.label, arm.cold_l2) for arm in arms] == [
+        (cuda, True),
+        ("numpy:cpu:fp32", False),
+        (f"{cuda}#sentinel", True),
+    ]
+    assert not any(arm.cold_l2 for arm in group("numpy", cuda).record.arms)
+
+
+def test_what_is_asked_of_a_gpu_makes_another_run():
+    plain, other = study("numpy"), study("numpy", l2="cold")
+    assert identity(plain, groups(plain), []) != identity(other, groups(other), [])
+
+
 def test_what_can_only_be_built_is_built_but_does_not_play():
     found = group("numpy", "tensorrt")
     assert [arm.label for arm in found.building] == ["numpy:cpu:fp32", "tensorrt:cuda:fp16", "numpy:cpu:fp32#sentinel"]

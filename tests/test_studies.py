@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shootout import backends, cells, models, spelling, study
-from shootout.contract import Availability, Device, Scenario
+from shootout.contract import Availability, Device, Precision, Scenario, Target
 from shootout.errors import UsageError
 from shootout.obstacles import Here
 from shootout.plan import plan
@@ -47,6 +47,32 @@ def test_a_named_study_plans_on_a_machine_without_a_gpu(name: str):
 @pytest.mark.parametrize("name", sorted(PUBLISHED - {"efficientnet-quantization"}))
 def test_it_has_a_row_for_a_gpu_too(name: str):
     assert any(target.device is Device.CUDA for target in cells.targets_of(study.load(name)))
+
+
+CROSSING = ("batch-sweep", "width-sweep", "matmul-transfers", "nested-sin")
+
+
+@pytest.mark.parametrize("name", CROSSING)
+def test_it_looks_for_where_the_gpu_begins_to_win(name: str):
+    chosen = study.load(name)
+    assert chosen.crossover is not None
+    on_gpu = {text for text, target in zip(chosen.targets, cells.targets_of(chosen), strict=True) if _on_cuda(target)}
+    mixed = [pair for pair in chosen.crossover.pairs if len(on_gpu.intersection(pair)) == 1]
+    assert {name.split(":")[0].split("+")[0] for pair in mixed for name in on_gpu.intersection(pair)} >= {"jax-jit"}
+    assert len(mixed) >= 3
+
+
+def _on_cuda(target: Target) -> bool:
+    return target.device is Device.CUDA
+
+
+@pytest.mark.parametrize("name", [*CROSSING, "shootout", "linear-precision"])
+def test_it_races_every_backend_that_has_a_gpu_s_code(name: str):
+    chosen = cells.targets_of(study.load(name))
+    shipped = {"torch-eager", "torch-compile", "jax-jit", "onnxruntime", "tensorrt"}
+    assert {target.backend for target in chosen if _on_cuda(target)} >= shipped
+    assert "cudagraphs" in {target.mode for target in chosen}
+    assert Precision.FP16 in {target.precision for target in chosen if target.backend == "tensorrt"}
 
 
 def test_points_stand_for_the_combinations_that_they_name():

@@ -64,6 +64,9 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
         (GOOD + "batch = [\n 1,\n 2,\n 1,\n]\n", r"line 6: batch 1 is asked for 2 times"),
         (GOOD + 'batch = "8..1 x2"\n', r"line 3: batch is '8\.\.1 x2': range '8\.\.1 x2' must go up"),
         (GOOD + 'precision = "fp33"\n', r"line 3: unknown precision 'fp33': did you mean 'fp32'\?"),
+        (GOOD + 'l2 = "hot"\n', r"line 3: l2 is 'hot': .*'warm' or 'cold'"),
+        (GOOD + 'l2 = "cold"\nscenario = "serve"\n', "line 3: l2 cold times one call .* scenario serve does not"),
+        (GOOD + 'energy = "much"\n', "line 3: energy is 'much': .*valid boolean"),
         (GOOD + "max_call_s = -1\n", "line 3: max_call_s is -1: .*greater than or equal to 0"),
         ('model = "identiti"\ntargets = ["spin"]\n', r"line 1: unknown model 'identiti'"),
         ('model = "digits"\ntargets = [\n"spin",\n"numpi"]\n', r"line 4: unknown backend 'numpi': .* 'numpy'\?"),
@@ -157,6 +160,23 @@ def test_the_command_line_changes_only_what_it_names(tmp_path: Path):
     assert (found.batch, found.targets) == ((2, 4), ("spin",))
 
 
+def test_what_is_looked_at_on_a_gpu_is_the_studys_unless_the_command_line_says_more(tmp_path: Path):
+    plain = Asked(study=file(tmp_path, GOOD)).chosen()
+    assert (plain.energy, plain.l2, plain.unsynchronised) == (False, "warm", False)
+    name = file(tmp_path, GOOD + 'energy = true\nl2 = "cold"\nunsynchronised = true\n')
+    kept = Asked(study=name).chosen()
+    assert (kept.energy, kept.l2, kept.unsynchronised) == (True, "cold", True)
+    asked = Asked(study=file(tmp_path, GOOD), energy=True, l2="cold").chosen()
+    assert (asked.energy, asked.l2, asked.unsynchronised) == (True, "cold", False)
+    assert Asked(study=name, l2="warm").chosen().l2 == "warm"
+
+
+@pytest.mark.parametrize("name", ["matmul-transfers", "nested-sin"])
+def test_only_the_studies_about_the_trap_set_it(name: str):
+    assert study.load(name).unsynchronised
+    assert not study.load("shootout").unsynchronised
+
+
 def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
     name = file(tmp_path, TOY + "[parameters]\nd_model = [1]\n")
     assert Asked(study=name, model="digits", sets=("c=1",)).chosen().parameters == {"c": (1,)}
@@ -171,6 +191,8 @@ def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
         (Asked(batch="one"), "--batch takes whole numbers, got 'one'"),
         (Asked(batch=""), "--batch takes whole numbers, got ''"),
         (Asked(batch="1,"), "--batch takes whole numbers, got ''"),
+        (Asked(l2="tepid"), "the request: l2 is 'tepid': .*'warm' or 'cold'"),
+        (Asked(l2="cold", scenario="throughput"), "the request: l2 cold times one call at a time, and scenario"),
         (Asked(threads="many"), "--threads takes whole numbers, got 'many'"),
     ],
 )

@@ -94,14 +94,15 @@ def test_an_option_of_the_default_setting_is_not_turned():
 def test_every_knob_is_one_that_the_adapter_takes():
     taken = {
         "openvino": "shootout.backends.openvino_graph:PROPERTIES",
-        "onnxruntime": "shootout.backends.onnxruntime_graph:OPTIONS",
         "tensorrt": "shootout.backends.tensorrt_engine:OPTIONS",
+        "torch-eager": "shootout.backends.torch_gpu:OPTIONS",
+        "torchscript": "shootout.backends.torch_gpu:OPTIONS",
     }
     from importlib import import_module
 
     from shootout.backends.common import check_options
     from shootout.backends.jax_program import check_options as check_jax
-    from shootout.backends.torch_compile import OPTIONS
+    from shootout.backends.torch_compiled import OPTIONS
 
     for backend, known in knobs.KNOBS.items():
         for knob in known:
@@ -109,12 +110,23 @@ def test_every_knob_is_one_that_the_adapter_takes():
                 options = {knob.option: value}
                 if backend == "jax-jit":
                     check_jax(options)
+                elif backend == "onnxruntime":
+                    check_onnxruntime(options, knob)
                 elif backend == "torch-compile":
                     for mode in knob.modes:
                         check_options(options, OPTIONS[mode])
                 else:
                     module, _, name = taken[backend].partition(":")
                     check_options(options, getattr(import_module(module), name))
+
+
+def check_onnxruntime(options: dict[str, str], knob: knobs.Knob) -> None:
+    from shootout.backends import onnxruntime_providers
+    from shootout.backends.onnxruntime_graph import OPTIONS
+
+    for mode in knob.modes:
+        target = Target(backend="onnxruntime", device=knob.device, mode=mode)
+        onnxruntime_providers.check(Arm(target=target, model="m", options=options), OPTIONS)
 
 
 def test_what_helped_is_combined_the_best_with_each_other_one_then_more():
@@ -187,6 +199,16 @@ def test_the_words_name_the_users_own_files(tmp_path: Path):
         "--model", own, "--set", "deep=true", "--set", "name=a b", "--batch", "1", "--backends", "numpy:cpu:fp32",
         "--threads", "1", "--inputs", "my data.npz", "--labels", "l.npz", "--calibration", "c.npz",
     ]  # fmt: skip
+
+
+def test_the_words_say_what_is_asked_of_a_gpu():
+    study = Study(name="s", model=("digits",), targets=("numpy",), energy=True)
+    arm = Arm(target=Target(backend="torch-eager", device=Device.CUDA), model="digits", cold_l2=True)
+    assert rerun.words(arm, rerun.given(study)).endswith("--threads 1 --l2 cold --energy")
+    plain = study.model_copy(update={"energy": False})
+    words = rerun.words(replace(arm, cold_l2=False), rerun.given(plain))
+    assert "--l2" not in words
+    assert "--energy" not in words
 
 
 def ratio(value: float, verdict: Verdict = Verdict.CANT_TELL) -> Ratio:

@@ -1,0 +1,196 @@
+"""ONNX Runtime's execution providers: which one a target means, what it is told, and why it couldn't be loaded.
+
+A provider whose libraries are missing is left out of a session with no more than a line in a log, so the system's
+loader is asked for the reason.
+
+The TensorRT provider has no switch for TF32, nor has the CUDA one for recurrent layers; NVIDIA's own variable turns it
+off in all of its libraries. They read it once in a process, so it is set before the first session: each arm has a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from shootout.backends.common import check_options
+from shootout.contract import Arm, Device, Precision, Target
+from shootout.errors import SkippedArm
+
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+MODE = "tensorrt"
+"""The mode whose nodes all run in TensorRT."""
+GRAPH, OF_CUDA, OF_TENSORRT = "cuda_graph", "cuda.", "trt_"
+OPTIONS: Mapping[str, tuple[str, ...]] = {CPU: (), CUDA: (GRAPH, f"{OF_CUDA}*"), TENSORRT: (f"{OF_TENSORRT}*",)}
+"""What an arm may set by provider: CUDA's own options behind `cuda.`, TensorRT's by their names."""
+SETTLED = frozenset(
+    (
+        *("cuda.device_id", "cuda.use_tf32", "cuda.enable_cuda_graph", "cuda.user_compute_stream"),
+        *("trt_engine_cache_enable", "trt_engine_cache_path", "trt_engine_cache_prefix", "trt_cuda_graph_enable"),
+        *("trt_fp16_enable", "trt_bf16_enable", "trt_int8_enable"),
+    )
+)
+"""Options that aren't the user's. TensorRT's CUDA graph is one of a session: all slots would get the first's data."""
+ALLOWS = {
+    Precision.FP16: "trt_fp16_enable",
+    Precision.BF16: "trt_bf16_enable",
+    Precision.INT8: "trt_int8_enable",
+}
+"""What TensorRT's builder has to be allowed before it takes a graph's types for more than a wish."""
+ON = "True"
+"""The only word that ONNX Runtime's Python binding takes for it in TensorRT's switches; "1" is an error there."""
+TF32 = "NVIDIA_TF32_OVERRIDE"
+LIBRARIES = {CUDA: "libonnxruntime_providers_cuda.so", TENSORRT: "libonnxruntime_providers_tensorrt.so"}
+NEEDED = rb"libnvinfer\.so\.\d+"
+"""What TensorRT's provider names of TensorRT among the libraries that it needs."""
+INSTALL = "pip uninstall -y onnxruntime && pip install 'onnxruntime-gpu[cuda,cudnn]>=1.27'"
+"""From 1.27 on, what the package index has is built for CUDA 13; before, it was for CUDA 12."""
+FIXES = {CUDA: f"{INSTALL} (for CUDA 13)", TENSORRT: f"ask for the backend tensorrt itself, or {INSTALL} (for CUDA 13)"}
+TELLS = "get_provider_graph_assignment_info"
+"""What a session says of its nodes' providers; new in 1.24."""
+
+
+def of(target: Target) -> str:
+    """The provider that has to run every node of a target."""
+    if target.device is Device.CPU:
+        return CPU
+    return TENSORRT if target.mode == MODE else CUDA
+
+
+def check(arm: Arm, known: Iterable[str]) -> None:
+    """Refuse options that this arm's provider doesn't have, or that aren't the user's.
+
+    Args:
+        arm: what was asked for.
+        known: what every session takes.
+
+    Raises:
+        ValueError: names the option.
+    """
+    check_options(arm.options, (*known, *OPTIONS[of(arm.target)]))
+    for name in arm.options:
+        if name in SETTLED:
+            raise ValueError(f"option {name!r} can't be set: the target, --gpu and how buffers are kept settle it")
+    if (value := arm.options.get(GRAPH, "0")) not in ("0", "1"):
+        raise ValueError(f"option {GRAPH!r} is 0 or 1, got {value!r}")
+
+
+def require(provider: str) -> None:
+    """Refuse a provider that this ONNX Runtime is built without, or an ONNX Runtime that hides where nodes run.
+
+    Raises:
+        SkippedArm: with what it has, and the fix; or TensorRT itself is missing.
+    """
+    import onnxruntime
+
+    available = onnxruntime.get_available_providers()
+    if provider not in available:
+        reason = f"onnxruntime {onnxruntime.__version__} is built without {provider} (it has {', '.join(available)})"
+        raise SkippedArm(reason, FIXES.get(provider, "pip install --force-reinstall onnxruntime"))
+    if not hasattr(onnxruntime.InferenceSession, TELLS):
+        reason = f"onnxruntime {onnxruntime.__version__} doesn't tell which provider runs a node: 1.24 is the first to"
+        package = "onnxruntime" if provider == CPU else "onnxruntime-gpu"
+        raise SkippedArm(reason, f"pip install --upgrade '{package}>=1.24'")
+    if provider == TENSORRT:
+        _require_tensorrt()
+
+
+def given(arm: Arm, engines: Path, *, graph: bool) -> list[tuple[str, dict[str, str]]]:
+    """The providers of a session in order, each with its options.
+
+    CUDA comes behind TensorRT, or one node that TensorRT can't take would be an error that doesn't name it; such nodes
+    are `fallbacks`.
+
+    Args:
+        arm: its target and options.
+        engines: where TensorRT keeps what it built.
+        graph: capture CUDA graphs.
+    """
+    precision, wanted = arm.target.precision, of(arm.target)
+    if wanted == CPU:
+        return [(CPU, {})]
+    cuda = {"use_tf32": str(int(precision is Precision.TF32)), **_own(arm, OF_CUDA, cut=len(OF_CUDA))}
+    if graph:
+        cuda["enable_cuda_graph"] = "1"
+    if wanted == CUDA:
+        return [(CUDA, cuda)]
+    tensorrt = {"trt_engine_cache_enable": ON, "trt_engine_cache_path": str(engines), **_own(arm, OF_TENSORRT)}
+    if precision in ALLOWS:
+        tensorrt[ALLOWS[precision]] = ON
+    return [(TENSORRT, tensorrt), (CUDA, cuda)]
+
+
+def is_provider_option(name: str) -> bool:
+    """Whether an arm's option is for a provider, and not for the session."""
+    return name == GRAPH or name.startswith((OF_CUDA, OF_TENSORRT))
+
+
+def prepare(target: Target) -> None:
+    """Settle TF32 for this process, and load NVIDIA's libraries from their wheels, where the system has none."""
+    import onnxruntime
+
+    if target.device is Device.CPU:
+        return
+    if target.precision is Precision.TF32:
+        os.environ.pop(TF32, None)
+    else:
+        os.environ[TF32] = "0"
+    onnxruntime.preload_dlls()
+    if of(target) == TENSORRT:
+        _load_wheel()
+
+
+def on_device(provider: str) -> str:
+    """A provider's name as an account of where it ran: TensorRT's doesn't say that it is on CUDA."""
+    return f"{provider} on CUDA" if provider == TENSORRT else provider
+
+
+def uses_tf32(session: Any) -> bool:
+    """Whether the CUDA provider of a session rounds float32 products to TF32, by its own account."""
+    return bool(session.get_provider_options().get(CUDA, {}).get("use_tf32") == "1")
+
+
+def load_fault(provider: str) -> str:
+    """Why a provider's library can't be loaded, in the loader's words; "" where it can.
+
+    Only for after ONNX Runtime has tried: a provider that is loaded by anybody else first finds no host.
+    """
+    try:
+        if provider in LIBRARIES:
+            ctypes.CDLL(str(_library(provider)))
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _require_tensorrt() -> None:
+    """Skip where TensorRT itself, which ONNX Runtime doesn't bring, can't be loaded."""
+    _load_wheel()
+    for name in sorted(set(re.findall(NEEDED, _library(TENSORRT).read_bytes()))):
+        try:
+            ctypes.CDLL(name.decode())
+        except OSError as error:
+            major = name.decode().rpartition(".")[2]
+            fix = f"pip install --extra-index-url https://pypi.nvidia.com 'tensorrt-cu13=={major}.*'"
+            raise SkippedArm(f"ONNX Runtime needs TensorRT {major}: {error}", fix) from None
+
+
+def _load_wheel() -> None:
+    with suppress(ImportError):
+        import_module("tensorrt_libs")  # it loads all that it holds
+
+
+def _library(provider: str) -> Path:
+    import onnxruntime
+
+    return Path(str(onnxruntime.__file__)).parent / "capi" / LIBRARIES[provider]
+
+
+def _own(arm: Arm, prefix: str, cut: int = 0) -> dict[str, str]:
+    return {name[cut:]: value for name, value in arm.options.items() if name.startswith(prefix)}
