@@ -2,6 +2,10 @@
 
 They carry the CUDA runtime in them, so neither torch nor a toolkit is needed. Everything that is taken is given back
 by one `close`, newest first.
+
+Host memory is page-locked or pageable, as asked. A copy from or to page-locked memory is queued and returns. What one
+from or to pageable memory does, the runtime leaves open ("API synchronization behavior" in its reference: it might be
+synchronous, by staging through page-locked memory of the driver's own), so it is waited for, as torch does too.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import ctypes
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
@@ -20,28 +24,41 @@ from shootout.contract import Array, TensorSpec
 
 DEVICE = 0
 """The GPU that is used: the first that CUDA_VISIBLE_DEVICES leaves."""
+EVICTING = 2
+"""So many times its size is written to empty an L2 cache, whichever line it gives up for a new one."""
+PINNED, PAGEABLE = "pinned", "pageable"
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """One tensor on the device and its page-locked twin on the host, at fixed addresses.
+    """One tensor on the device, at a fixed address.
 
     Attributes:
-        host: the twin as an array.
-        host_address, device_address: where they lie.
+        device_address: where it lies.
+        twin, twin_address: the same in page-locked memory of the host, also for good; None where copies are pageable.
     """
 
-    name: str
-    host: Array
-    host_address: int
+    spec: TensorSpec
     device_address: int
+    twin: Array | None = None
+    twin_address: int = 0
+
+    @property
+    def name(self) -> str:
+        """The tensor's."""
+        return self.spec.name
 
 
 class Cuda:
-    """A stream and what lives on it, freed by `close`."""
+    """A stream and what lives on it, freed by `close`.
+
+    Attributes:
+        held_bytes: of device memory that its buffers take.
+    """
 
     def __init__(self) -> None:
         self.api = _runtime()
+        self.held_bytes = 0
         kinds = self.api.cudaMemcpyKind
         self._to_device, self._to_host = kinds.cudaMemcpyHostToDevice, kinds.cudaMemcpyDeviceToHost
         self._owned = ExitStack()
@@ -61,25 +78,37 @@ class Cuda:
             raise RuntimeError(f"{getattr(function, '__name__', 'CUDA')} failed: {words}")
         return results[0] if results else None
 
-    def buffer(self, spec: TensorSpec) -> Buffer:
-        """Memory for one tensor on both sides."""
+    def buffer(self, spec: TensorSpec, copies: str = PINNED) -> Buffer:
+        """Memory for one tensor: on the device, and where copies are PINNED on the host."""
         size = max(np.empty(spec.shape, spec.dtype).nbytes, 1)
-        device = self.ask(self.api.cudaMalloc, size)
-        self._own(self.api.cudaFree, device)
+        device = self._allocated(size)
+        self.held_bytes += size
+        if copies == PAGEABLE:
+            return Buffer(spec, device)
         host = self.ask(self.api.cudaHostAlloc, size, self.api.cudaHostAllocDefault)
         self._own(self.api.cudaFreeHost, host)
         memory = memoryview((ctypes.c_byte * size).from_address(int(host)))
-        array: Array = np.ndarray(spec.shape, spec.dtype, memory)
-        return Buffer(spec.name, array, int(host), int(device))
+        twin: Array = np.ndarray(spec.shape, spec.dtype, memory)
+        return Buffer(spec, device, twin, int(host))
 
     def upload(self, buffer: Buffer, array: Array) -> None:
-        """Copy an array to the device; the array may change as soon as this returns."""
-        np.copyto(buffer.host, array)
-        self._copy(buffer.device_address, buffer.host_address, buffer, self._to_device)
+        """Copy an array to the device; it may change as soon as this returns, the buffer's twin after `synchronize`."""
+        if buffer.twin is not None:
+            np.copyto(buffer.twin, array)
+            self._copy(buffer.device_address, buffer.twin_address, buffer.twin.nbytes, self._to_device)
+        else:
+            source = np.ascontiguousarray(array)
+            self._copy(buffer.device_address, _address(source), source.nbytes, self._to_device)
+            self.synchronize()
 
-    def download(self, buffer: Buffer) -> None:
-        """Queue the copy to the host; `buffer.host` holds it after `synchronize`."""
-        self._copy(buffer.host_address, buffer.device_address, buffer, self._to_host)
+    def download(self, buffer: Buffer) -> Array:
+        """Queue the copy to the host. What is returned holds it after `synchronize`: the twin, or fresh memory."""
+        host, address = buffer.twin, buffer.twin_address
+        if host is None:
+            host = np.empty(buffer.spec.shape, buffer.spec.dtype)
+            address = _address(host)
+        self._copy(address, buffer.device_address, host.nbytes, self._to_host)
+        return host
 
     def synchronize(self) -> None:
         """Wait until the stream is empty."""
@@ -100,15 +129,58 @@ class Cuda:
         self._own(self.api.cudaGraphExecDestroy, executable)
         return partial(self.ask, self.api.cudaGraphLaunch, executable, self.stream)
 
+    def event_ns(self, enqueue: Callable[[], Any], calls: int) -> list[float]:
+        """Nanoseconds between two events around what `enqueue` puts on the stream, call by call, each waited for.
+
+        The device reads its clock as it comes to an event, so what the host took to queue counts where the device had
+        nothing else to do. The clock's step is about half a microsecond, by the runtime's reference.
+        """
+        found, (began, ended) = [], self._events
+        for _ in range(calls):
+            self.ask(self.api.cudaEventRecord, began, self.stream)
+            enqueue()
+            self.ask(self.api.cudaEventRecord, ended, self.stream)
+            self.synchronize()
+            found.append(1e6 * float(self.ask(self.api.cudaEventElapsedTime, began, ended)))
+        return found
+
+    def evict(self) -> None:
+        """Queue writes to EVICTING times as many bytes as the device's L2 cache has."""
+        address, size = self._scratch
+        self.ask(self.api.cudaMemsetAsync, address, 0, size, self.stream)
+
     def close(self) -> None:
         """Give everything back, newest first. A second call has nothing left to do."""
         self._owned.close()
+        self.held_bytes = 0
+
+    @cached_property
+    def _events(self) -> tuple[Any, Any]:
+        events = (self.ask(self.api.cudaEventCreate), self.ask(self.api.cudaEventCreate))
+        for event in events:
+            self._own(self.api.cudaEventDestroy, event)
+        return events
+
+    @cached_property
+    def _scratch(self) -> tuple[int, int]:
+        """Memory of the harness's own, no part of `held_bytes`: its address and size."""
+        attribute = self.api.cudaDeviceAttr.cudaDevAttrL2CacheSize
+        size = EVICTING * int(self.ask(self.api.cudaDeviceGetAttribute, attribute, DEVICE))
+        return self._allocated(size), size
+
+    def _allocated(self, size: int) -> int:
+        try:
+            device = self.ask(self.api.cudaMalloc, size)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}, allocating {size} bytes") from error
+        self._own(self.api.cudaFree, device)
+        return int(device)
 
     def _own(self, free: Callable[[Any], Any], handle: Any) -> None:
         self._owned.callback(free, handle)
 
-    def _copy(self, target: int, source: int, buffer: Buffer, kind: Any) -> None:
-        self.ask(self.api.cudaMemcpyAsync, target, source, buffer.host.nbytes, kind, self.stream)
+    def _copy(self, target: int, source: int, size: int, kind: Any) -> None:
+        self.ask(self.api.cudaMemcpyAsync, target, source, size, kind, self.stream)
 
 
 def capability() -> str | None:
@@ -129,6 +201,10 @@ def capability() -> str | None:
 def device_name() -> str:
     """What the CUDA runtime calls the GPU in use."""
     return str(_runtime().cudaGetDeviceProperties(DEVICE)[1].name.decode().rstrip("\0"))
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def _runtime() -> Any:

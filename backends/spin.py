@@ -1,7 +1,7 @@
 """A backend whose true cost is known: the harness measures it to prove that its own verdicts are right.
 
 It ignores the model and hands the input back. Either it busy-waits for a set time, or it does a set number of equal
-steps of work, so that 2 % more steps are a true ratio of 1.02 on any machine.
+steps of work, so that 2 % more steps are a true ratio of 1.02 on any machine. On a GPU there are steps only.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends.common import check_inputs, check_options, require_device, trial
+from shootout.backends.common import check_inputs, check_options, trial
+from shootout.backends.spin_gpu import STEP_CYCLES, SpinGpuSession
 from shootout.contract import Arm, Arrays, Artifact, Availability, Built, Capabilities, Device, Executed, Precision
 
 if TYPE_CHECKING:
@@ -24,26 +25,31 @@ STEP_WIDTH = 64
 
 
 class SpinAdapter:
-    """Exactly one option: `duration_us` (busy-wait that long) or `work` (that many steps)."""
+    """Exactly one option: `duration_us` (busy-wait that long, on the CPU only) or `work` (that many steps)."""
 
     name = "spin"
-    capabilities = Capabilities(consumes=(Artifact.NONE,), targets=frozenset({(Device.CPU, Precision.FP32)}))
+    capabilities = Capabilities(
+        consumes=(Artifact.NONE,), targets=frozenset((device, Precision.FP32) for device in Device)
+    )
 
     def probe(self, device: Device) -> Availability:
         """Do one step."""
-        return trial("", lambda: _try(device))
+        return trial("torch" if device is Device.CUDA else "", lambda: _try(device))
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
         """Nothing to build.
 
         Raises:
-            ValueError: not exactly one of the two options, or a value that isn't a number of at least 0.
+            ValueError: not exactly one of the two options, one that the device hasn't, or a value that isn't a number
+                of at least 0.
         """
-        _burden(arm)
+        _amount(arm)
         return Built(arm=arm, bundle=bundle, folder=folder)
 
-    def load(self, built: Built) -> SpinSession:
+    def load(self, built: Built) -> SpinSession | SpinGpuSession:
         """A session that spins as the arm's option says."""
+        if built.arm.target.device is Device.CUDA:
+            return SpinGpuSession(built.bundle, int(_amount(built.arm)[1]))
         return SpinSession(built.bundle, _burden(built.arm))
 
 
@@ -81,7 +87,8 @@ class SpinSession:
         """Nothing to free."""
 
 
-def _burden(arm: Arm) -> Callable[[], None]:
+def _amount(arm: Arm) -> tuple[str, float]:
+    """The one option and its value."""
     check_options(arm.options, ("duration_us", "work"))
     if len(arm.options) != 1:
         raise ValueError(f"spin takes exactly one of duration_us=… and work=…, got {dict(arm.options)}")
@@ -92,6 +99,13 @@ def _burden(arm: Arm) -> Callable[[], None]:
         raise ValueError(f"spin: {name} must be a number, got {text!r}") from None
     if not 0 <= amount < float("inf"):
         raise ValueError(f"spin: {name} must be at least 0, got {text!r}")
+    if name == "duration_us" and arm.target.device is Device.CUDA:
+        raise ValueError(f"spin: duration_us={text} is for the CPU: a GPU is given steps, work=...")
+    return name, amount
+
+
+def _burden(arm: Arm) -> Callable[[], None]:
+    name, amount = _amount(arm)
     return _waiting(amount) if name == "duration_us" else _working(int(amount))
 
 
@@ -121,6 +135,19 @@ def _working(steps: int) -> Callable[[], None]:
 
 
 def _try(device: Device) -> str:
-    require_device(device, (Device.CPU,))
+    if device is Device.CUDA:
+        _try_gpu()
     _working(1)()
     return version("shootout")
+
+
+def _try_gpu() -> None:
+    """One step. It is torch that has a kernel which does nothing but spin."""
+    from shootout.backends.torch_session import require_torch
+
+    require_torch(Device.CUDA)
+    import torch
+
+    cuda: Any = torch.cuda
+    cuda._sleep(STEP_CYCLES)
+    cuda.synchronize()

@@ -76,6 +76,8 @@ class TensorRtAdapter:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             source = _narrowed(bundle.path(Artifact.ONNX), arm, Path(scratch))
             facts = compile_engine(library, source, plan, folder)
+        if capability is not None:
+            facts["gpu"] = f"{cuda_memory.device_name()} ({capability})"
         built = Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
         if here and library.is_rtx:
             (folder / KERNELS).write_bytes(_warm(self.load(built), bundle))
@@ -95,6 +97,7 @@ class TensorRtAdapter:
             network=tensorrt_network.load(built.folder),
             kernels=kernels.read_bytes() if kernels.exists() else b"",
             graph=built.arm.options.get("cuda_graph") == "1",
+            copies=built.arm.options.get("copies", cuda_memory.PINNED),
         )
         return TensorRtSession(reopen(str(built.facts["library"])), setup)
 

@@ -16,11 +16,23 @@ from typing import Any
 
 from shootout.backends import tensorrt_network
 from shootout.backends.common import check_options
+from shootout.backends.cuda_memory import PAGEABLE, PINNED
 from shootout.backends.tensorrt_layers import account
-from shootout.backends.tensorrt_library import Library
+from shootout.backends.tensorrt_library import Library, telling
 from shootout.contract import INTEGERS, Precision, TensorSpec
 
-OPTIONS = ("builder_optimization_level", "compute_capability", "cuda_graph", "timing_cache")
+OPTIONS = ("builder_optimization_level", "compute_capability", "copies", "cuda_graph", "timing_cache")
+ALLOWED = {
+    "builder_optimization_level": "[0-5]",
+    "compute_capability": r"SM\d+(,SM\d+)*",
+    "copies": f"{PINNED}|{PAGEABLE}",
+    "cuda_graph": "[01]",
+}
+"""What an option's value must match, where that can be said before anything is built. `cuda_graph` and `copies` are for
+the session: 1 replays a graph, and `pageable` copies from and to the caller's memory as it is.
+"""
+TIMINGS = "timing.cache"
+"""What the full TensorRT timed while it built: `timing_cache` gives it to a later build on the same GPU."""
 PORTABLE = "portable"
 """TensorRT-RTX's own choice of targets: Ampere and later consumer GPUs (8.0, 8.6, 8.9, 12.0), not Turing."""
 
@@ -48,8 +60,7 @@ def check(options: Mapping[str, str]) -> None:
         ValueError: names the option, its value and what is allowed.
     """
     check_options(options, OPTIONS)
-    allowed = {"cuda_graph": "[01]", "builder_optimization_level": "[0-5]", "compute_capability": r"SM\d+(,SM\d+)*"}
-    for name, pattern in allowed.items():
+    for name, pattern in ALLOWED.items():
         if name in options and not re.fullmatch(pattern, options[name]):
             raise ValueError(f"option {name!r} must match {pattern}, got {options[name]!r}")
 
@@ -65,12 +76,14 @@ def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> 
         RuntimeError: TensorRT can't parse or build it (in its words), or a product isn't in the plan's precision.
     """
     trt = library.module
-    builder = trt.Builder(library.log)
+    builder = library.start("Builder")
     parsed = builder.create_network(_strongly_typed(trt))
     parser = trt.OnnxParser(parsed, library.log)
     if not parser.parse_from_file(str(source)):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
-        found = [f"{error.node_operator()} {error.node_name()!r}: {error.desc()}" for error in errors]
+        found = [
+            f"{error.node_operator()} {error.node_name()!r}: {telling(error.desc().splitlines())}" for error in errors
+        ]
         raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(found) or library.words()}")
     network = tensorrt_network.read(trt, parsed)
     asked = tensorrt_network.require_precision(network, plan.precision)
@@ -84,7 +97,7 @@ def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> 
     (folder / "engine.plan").write_bytes(engine)
     network.save(folder)
     if not library.is_rtx:  # where it does nothing
-        (folder / "timing.cache").write_bytes(config.get_timing_cache().serialize())
+        (folder / TIMINGS).write_bytes(config.get_timing_cache().serialize())
     return {
         "library": library.name,
         "version": library.version,
@@ -129,11 +142,19 @@ def _config(library: Library, builder: Any, network: Any, plan: Plan) -> Any:
     if library.is_rtx:
         _aim(library, config, plan)
     else:
-        stored = Path(options["timing_cache"]).read_bytes() if "timing_cache" in options else b""
-        if not config.set_timing_cache(config.create_timing_cache(stored), ignore_mismatch=False):
-            raise ValueError(f"timing_cache {options['timing_cache']!r} is another GPU's or version's")
+        _start_timings(library, config, options.get("timing_cache"))
     _add_profile(builder, network, config, plan.inputs)
     return config
+
+
+def _start_timings(library: Library, config: Any, path: str | None) -> None:
+    """Begin with what an earlier build timed, or with nothing; only then TensorRT gives its timings back."""
+    stored = Path(path).read_bytes() if path else b""
+    if config.set_timing_cache(config.create_timing_cache(stored), ignore_mismatch=False):
+        return
+    if path:
+        raise ValueError(f"timing_cache {path!r} is another GPU's or version's")
+    raise RuntimeError(f"{library.name} takes no timing cache: {library.words()}")
 
 
 def _aim(library: Library, config: Any, plan: Plan) -> None:

@@ -7,6 +7,7 @@ answer None or False and leave the reason in the log.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -18,6 +19,7 @@ from shootout.errors import SkippedArm, install
 FULL = ("tensorrt", "tensorrt_bindings")
 RTX = ("tensorrt_rtx", "tensorrt_rtx_bindings")
 WEIGHTS = re.compile(r"Total Weights Memory: (\d+) bytes")
+NO_CUDA = "cudaError 35"
 INSTALL_RTX = install("tensorrt-rtx")
 INSTALL_FULL = "pip install --extra-index-url https://pypi.nvidia.com 'shootout[tensorrt]'"
 
@@ -48,9 +50,30 @@ class Library:
         """Whether it has code for a compute capability, e.g. `SM89`; the full one is not asked."""
         return not self.is_rtx or capability in self.module.ComputeCapability.__members__
 
+    def start(self, kind: str) -> Any:
+        """A new `Builder` or `Runtime`; with them it starts CUDA.
+
+        Raises:
+            RuntimeError: it can't, for example because the driver is too old (CUDA's error 35); in its words.
+        """
+        try:
+            return getattr(self.module, kind)(self.log)
+        except TypeError as error:  # its bindings' word for a null pointer
+            raise RuntimeError(f"{self.name} can't start here: {self.words()}") from error
+
     def words(self) -> str:
-        """The errors it logged since it was opened, each once."""
-        return "; ".join(dict.fromkeys(self.log.errors)) or "it gave no reason"
+        """The errors it logged since it was opened; the warnings where there are none, since some versions only warn of
+        a CUDA that doesn't start.
+        """
+        return telling(self.log.errors or self.log.warnings) or "it gave no reason"
+
+
+def telling(lines: Iterable[str]) -> str:
+    """What the lines of an error say, each once. Where CUDA can't be started, each error comes with a line about that,
+    which only says something where it is alone.
+    """
+    found = list(dict.fromkeys(lines))
+    return "; ".join([line for line in found if NO_CUDA not in line] or found)
 
 
 def open_library(*, gpu: bool) -> Library:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -79,8 +79,9 @@ def read(trt: ModuleType, parsed: Any) -> Network:
     """Read a parsed network."""
     layers = [parsed.get_layer(index) for index in range(parsed.num_layers)]
     makers = {tensor.name: layer for layer in layers for tensor in _outputs(layer)}
+    times = _times(layers)
     found = [
-        Product(name=one.name, origin=one.metadata, precision=_precision(one, makers), flops=_flops(trt, one))
+        Product(name=one.name, origin=one.metadata, precision=_precision(one, makers), flops=_flops(trt, one, times))
         for one in layers
         if PRODUCTS.search(one.type.name)
     ]
@@ -130,7 +131,31 @@ def _type(tensor: Any) -> str:
     return PRECISIONS.get(name, name.lower())
 
 
-def _flops(trt: ModuleType, layer: Any) -> float | None:
+def _times(layers: Sequence[Any]) -> dict[str, int]:
+    """How often a call makes each tensor of a loop's body: once for each slice of what the loop goes through; 0 where
+    nothing says how often.
+    """
+    found: dict[str, int] = {}
+    for layer in (*layers, *layers):  # a recurrence reads what comes after it
+        kind = layer.type.name
+        read = [found[tensor.name] for tensor in _inputs(layer) if tensor.name in found]
+        if kind == "ITERATOR":
+            whole, part = (math.prod(tensor.shape) for tensor in (layer.get_input(0), layer.get_output(0)))
+            read = [max(whole // part if part else 0, 0)]
+        if kind == "RECURRENCE":
+            read.append(0)
+        if read and kind != "LOOP_OUTPUT":
+            found |= {tensor.name: max(read) for tensor in _outputs(layer)}
+    return found
+
+
+def _flops(trt: ModuleType, layer: Any, times: Mapping[str, int]) -> float | None:
+    """Of one call; None where a size or a number of repeats isn't known."""
+    once, repeats = _flops_once(trt, layer), times.get(layer.get_output(0).name, 1)
+    return once * repeats if once is not None and repeats else None
+
+
+def _flops_once(trt: ModuleType, layer: Any) -> float | None:
     shapes = [tuple(tensor.shape) for tensor in _inputs(layer)]
     output, kind = tuple(layer.get_output(0).shape), layer.type.name
     if any(size < 0 for shape in (*shapes, output) for size in shape):

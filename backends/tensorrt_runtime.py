@@ -25,8 +25,8 @@ class Engine:
             RuntimeError: TensorRT refuses it; in its words.
         """
         self._library, self._trt, self._stored = library, library.module, kernels
-        self._runtime = self._trt.Runtime(library.log)
-        self._engine: Any = self._runtime.deserialize_cuda_engine(plan) if self._runtime else None
+        self._runtime = library.start("Runtime")
+        self._engine: Any = self._runtime.deserialize_cuda_engine(plan)
         self._cache: Any = None
         if self._engine is None:
             raise RuntimeError(f"{library.name} can't load the engine here: {library.words()}")
@@ -50,6 +50,15 @@ class Engine:
     def kernels(self) -> bytes:
         """What TensorRT-RTX compiled for this GPU; empty for the full TensorRT, which did so while building."""
         return bytes(self._cache.serialize()) if self._cache is not None else b""
+
+    def activation_bytes(self) -> int:
+        """Device memory that each context takes for what lies between the layers."""
+        return int(self._engine.device_memory_size_v2)
+
+    def weight_bytes(self) -> int:
+        """Device memory of the weights, which the contexts share; 0 where this TensorRT doesn't tell (10.8 doesn't)."""
+        stat = getattr(self._trt, "EngineStat", None)
+        return int(self._engine.get_engine_stat(stat.TOTAL_WEIGHTS_SIZE)) if stat else 0
 
     def layers(self) -> list[Layer]:
         """The engine's layers, from its inspector."""

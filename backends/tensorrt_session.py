@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shootout.backends.common import check_inputs, widen
-from shootout.backends.cuda_memory import DEVICE, Buffer, Cuda, device_name
+from shootout.backends.cuda_memory import DEVICE, PINNED, Buffer, Cuda, device_name
 from shootout.backends.tensorrt_layers import account
 from shootout.backends.tensorrt_library import Library
 from shootout.backends.tensorrt_network import Network
@@ -31,6 +31,7 @@ class Setup:
         network: what it was built from.
         kernels: TensorRT-RTX's compiled kernels, empty where there are none.
         graph: replay a CUDA graph instead of enqueueing.
+        copies: `pinned` or `pageable`, the host memory that is copied from and to.
     """
 
     plan: bytes
@@ -39,6 +40,7 @@ class Setup:
     network: Network
     kernels: bytes = b""
     graph: bool = False
+    copies: str = PINNED
 
 
 @dataclass(slots=True)
@@ -52,7 +54,11 @@ class Slot:
 
 
 class TensorRtSession:
-    """An engine on the GPU."""
+    """An engine on the GPU.
+
+    Attributes:
+        copies: see `Setup`.
+    """
 
     def __init__(self, library: Library, setup: Setup) -> None:
         """Load the engine and open a stream.
@@ -60,7 +66,7 @@ class TensorRtSession:
         Raises:
             RuntimeError: TensorRT or CUDA refuses; or the engine's tensors aren't the model's.
         """
-        self._library, self._setup = library, setup
+        self._library, self._setup, self.copies = library, setup, setup.copies
         self._engine: Engine | None = Engine(library, setup.plan, setup.kernels)
         _require_tensors(self._engine, (*setup.inputs, *setup.outputs))
         self._cuda = Cuda()
@@ -88,7 +94,7 @@ class TensorRtSession:
             self.synchronize()
         for buffer in handle.inputs:
             self._cuda.upload(buffer, inputs[buffer.name])
-        self._pending = True
+        self._pending = self.copies == PINNED
         if handle.launch is None:
             handle.launch = self._launcher(handle.context)
         return handle
@@ -105,10 +111,28 @@ class TensorRtSession:
 
     def fetch(self, raw: Slot) -> Arrays:
         """Copies of the slot's outputs; the copy is queued behind the run and waited for."""
-        for buffer in raw.outputs:
-            self._cuda.download(buffer)
+        hosts = {buffer.name: self._cuda.download(buffer) for buffer in raw.outputs}
         self.synchronize()
-        return {buffer.name: widen(np.copy(buffer.host)) for buffer in raw.outputs}
+        return {name: widen(np.copy(host) if self.copies == PINNED else host) for name, host in hosts.items()}
+
+    def event_ns(self, staged: Slot, calls: int) -> list[float]:
+        """Nanoseconds of so many calls of `execute`, by events on the session's stream; see `Cuda.event_ns`."""
+        self.synchronize()
+        return self._cuda.event_ns(lambda: self.execute(staged), calls)
+
+    def allocator(self) -> tuple[int, int]:
+        """Bytes of device memory that are told of: inputs and outputs, weights, and each context's activations.
+
+        CUDA graphs, code and what TensorRT keeps for itself are not: only NVML's figure has them. Nothing is given back
+        before `close`, so the most it held is what it holds.
+        """
+        assert self._engine, "read before close"
+        held = self._cuda.held_bytes + self._engine.weight_bytes() + len(self._slots) * self._engine.activation_bytes()
+        return held, held
+
+    def evict(self) -> None:
+        """Queue what overwrites the L2 cache."""
+        self._cuda.evict()
 
     def kernels(self) -> bytes:
         """What TensorRT-RTX compiled for this GPU so far; empty for the full TensorRT."""
@@ -129,8 +153,8 @@ class TensorRtSession:
     def _new_slot(self, number: int) -> Slot:
         assert self._engine, "staged after close"
         context = self._engine.context()
-        inputs = tuple(self._cuda.buffer(spec) for spec in self._setup.inputs)
-        outputs = tuple(self._cuda.buffer(spec) for spec in self._setup.outputs)
+        inputs = tuple(self._cuda.buffer(spec, self.copies) for spec in self._setup.inputs)
+        outputs = tuple(self._cuda.buffer(spec, self.copies) for spec in self._setup.outputs)
         done = [context.set_input_shape(spec.name, spec.shape) for spec in self._setup.inputs]
         done += [context.set_tensor_address(one.name, one.device_address) for one in (*inputs, *outputs)]
         if not all(done):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout.backends import torch_quantize, torch_training
-from shootout.backends.common import check_options, trial
+from shootout.backends import torch_gpu, torch_quantize, torch_training
+from shootout.backends.common import trial
 from shootout.backends.torch_session import (
     TARGETS,
     Account,
@@ -46,14 +46,14 @@ class TorchEagerAdapter:
         """The quantized weights; for float precisions nothing: eager mode has no artifact of its own.
 
         Raises:
-            ValueError: the arm has options, eager mode takes none; or nothing can be quantized.
+            ValueError: an option that eager mode doesn't have here, or nothing can be quantized.
         """
-        check_options(arm.options, ())
+        torch_gpu.check(arm)
         if arm.target.precision in INTEGERS:
             torch_quantize.save(torch_quantize.quantized_module(bundle, arm), folder)
         return Built(arm=arm, bundle=bundle, folder=folder)
 
-    def load(self, built: Built) -> TorchSession | torch_training.TorchTrainingSession:
+    def load(self, built: Built) -> TorchSession | torch_gpu.TorchGpuSession | torch_training.TorchTrainingSession:
         """The module with its weights, on the arm's device and in its dtype; sets the process's threads and flags."""
         arm, quantized = built.arm, built.arm.target.precision in INTEGERS
         configure(arm)
@@ -68,7 +68,7 @@ class TorchEagerAdapter:
             artifact = stored.stat().st_size if quantized else weight_bytes(module.state_dict().values())
             return Account(**facts, artifact_bytes=artifact)
 
-        return TorchSession(module, arm, built.bundle, account)
+        return torch_gpu.session_on(module, arm, built.bundle, account)
 
 
 def _try(device: Device) -> str:

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
+from weakref import WeakSet
 
 from shootout.backends.common import precision_of
 from shootout.backends.torch_trace import PRODUCTS, Tally, float32_policy, flops_of, product_precision
@@ -38,12 +39,18 @@ def kernel_recorder(device: Device) -> tuple[Any, Tally, Counter[str]]:
     Returns:
         The pass; the tally; all kernels by kind ("library", "loop").
     """
-    from torch._inductor.custom_graph_pass import CustomSchedulerPass
+    from torch._inductor import custom_graph_pass as passes
+    from torch._inductor.virtualized import V
 
     tally, kernels, policy = Tally(), Counter[str](), float32_policy(device)
+    counted = WeakSet[Any]()
+    kind: Any = getattr(passes, "CustomSchedulerPass", passes.CustomGraphPass)  # the former is there from 2.13 on
 
-    class Recorder(CustomSchedulerPass):
+    class Recorder(kind):  # type: ignore[misc]
         def __call__(self, nodes: Any) -> Any:
+            if V.graph in counted:  # a C++ wrapper for a GPU may be made in two passes over one graph
+                return nodes
+            counted.add(V.graph)
             seen: set[Any] = set()
             for node in nodes:
                 kernels["library" if node.is_extern() else "loop"] += 1

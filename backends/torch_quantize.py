@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from shootout.bundle import ModelBundle
 
 TARGETS = frozenset((Device.CPU, precision) for precision in (Precision.INT8_DYNAMIC, Precision.INT4))
+"""Not on CUDA: torchao takes another path there, `torch._int_mm`, which has limits on shapes and, beyond
+those, a float32 product in its place. That such an arm runs what it is labelled can only be shown on a GPU.
+"""
 SCHEMES: Mapping[Precision, frozenset[str]] = {
     Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", "symmetric", "asymmetric"})
 }

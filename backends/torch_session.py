@@ -1,11 +1,13 @@
-"""What the adapters on PyTorch share: threads and flags, the module with its weights, a session over any callable.
+"""What the adapters on PyTorch share: threads and flags, the module with its weights, a session on the CPU.
 
 One policy for float32 products on every device: IEEE unless the target says tf32. Torch's own default differs between
-products and convolutions on CUDA, and on some CPUs it may be told to round them to bfloat16.
+products and convolutions on CUDA, and on some CPUs it may be told to round them to bfloat16. Reduced floats keep the
+default, by which cuBLAS may also add up partial sums in them: that is what people run, and the fidelity gate bounds it.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -17,7 +19,7 @@ from shootout.backends import torch_profile
 from shootout.backends.common import DTYPES, check_inputs, require_device
 from shootout.backends.torch_trace import float32_flags
 from shootout.chrome import Event
-from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision
+from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision, Session
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ Raw = Any
 
 
 class TorchSession:
-    """A callable on one device. CPU inputs of its dtype are used in place; the others are converted while staging."""
+    """A callable on the CPU. Inputs of its dtype are used in place; the others are converted while staging."""
 
     def __init__(
         self,
@@ -61,69 +63,73 @@ class TorchSession:
         import torch
 
         self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
-        self._device, self._dtype = arm.target.device, dtype_of(arm)
+        self._dtype = dtype_of(arm)
         self._inputs, self._output = bundle.inputs, bundle.outputs[0].name
         self._outputs = tuple(spec.name for spec in bundle.outputs)
         floats = {getattr(torch, spec.dtype) for spec in self._inputs if np.dtype(spec.dtype).kind == "f"}
         # Settled once: each of these steps would cost as much in every call as wrapping the array does.
-        self._in_place = self._device is Device.CPU and floats <= {self._dtype}
-        self._as_is = self._device is Device.CPU and self._dtype not in (torch.float16, torch.bfloat16)
+        self._in_place = floats <= {self._dtype}
+        self._as_is = self._dtype not in (torch.float16, torch.bfloat16)
 
     @cached_property
     def executed(self) -> Executed:
-        """The adapter's own account, beside the device of a real output and torch's own thread count."""
-        staged = self.stage(self._bundle.input_buffers()[0], 0)
-        raw = self.execute(staged)
-        device = str((raw if isinstance(raw, self._torch.Tensor) else raw[0]).device)
-        account = asdict(self._account(staged))
-        return Executed(
-            library="torch",
-            version=self._torch.__version__,
-            device=device,
-            threads=self._torch.get_num_threads(),
-            **account,
-        )
+        """The adapter's own account, beside the device of a real output."""
+        return executed_of(self, self._bundle, self._account)
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
-        """Tensors on the device, in the model's input order; floats in the arm's dtype."""
+        """Tensors in the model's input order; floats in the arm's dtype."""
         check_inputs(self._inputs, inputs)
         from_numpy = self._torch.from_numpy
         if self._in_place:
             return [from_numpy(inputs[spec.name]) for spec in self._inputs]
-        return [self._to_device(from_numpy(inputs[spec.name])) for spec in self._inputs]
+        return [self._converted(from_numpy(inputs[spec.name])) for spec in self._inputs]
 
     def execute(self, staged: list[torch.Tensor]) -> Raw:
-        """Call it; on CUDA this only queues its kernels."""
+        """Call it."""
         with self._torch.inference_mode():
             return self._run(*staged)
 
     def synchronize(self) -> None:
-        """Wait for the device's queue."""
-        if self._device is Device.CUDA:
-            self._torch.cuda.synchronize()
+        """Nothing is pending."""
 
     def fetch(self, raw: Raw) -> Arrays:
-        """The outputs on the host; every call made new tensors, so they are the caller's."""
+        """The outputs as arrays; every call made new tensors, so they are the caller's."""
         if isinstance(raw, self._torch.Tensor):
-            return {self._output: raw.numpy() if self._as_is else self._on_host(raw)}
-        return {name: self._on_host(tensor) for name, tensor in zip(self._outputs, raw, strict=True)}
+            return {self._output: raw.numpy() if self._as_is else self._widened(raw)}
+        return {name: self._widened(tensor) for name, tensor in zip(self._outputs, raw, strict=True)}
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
         """What torch's own profiler sees of some calls."""
-        return torch_profile.profile(call, calls, self._device)
+        return torch_profile.profile(call, calls, Device.CPU)
 
     def close(self) -> None:
         """Drop what holds the weights."""
         self.__dict__.pop("_run", None)
         self.__dict__.pop("_account", None)
 
-    def _on_host(self, tensor: torch.Tensor) -> Array:
+    def _widened(self, tensor: torch.Tensor) -> Array:
         wide = tensor.float() if tensor.dtype in (self._torch.float16, self._torch.bfloat16) else tensor
-        array: Array = wide.cpu().numpy()
+        array: Array = wide.numpy()
         return array
 
-    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self._device, self._dtype) if tensor.is_floating_point() else tensor.to(self._device)
+    def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
+
+
+def executed_of(session: Session, bundle: ModelBundle, account: Callable[[list[torch.Tensor]], Account]) -> Executed:
+    """What a session runs: the adapter's own account, the device of a real output and torch's own thread count."""
+    import torch
+
+    staged = session.stage(bundle.input_buffers()[0], 0)
+    raw = session.execute(staged)
+    session.synchronize()
+    return Executed(
+        library="torch",
+        version=torch.__version__,
+        device=str((raw if isinstance(raw, torch.Tensor) else raw[0]).device),
+        threads=torch.get_num_threads(),
+        **asdict(account(staged)),
+    )
 
 
 def dtype_of(arm: Arm) -> torch.dtype:
@@ -142,8 +148,22 @@ def configure(arm: Arm) -> None:
     if torch.get_num_interop_threads() != 1:
         torch.set_num_interop_threads(1)
     policy = "tf32" if arm.target.precision is Precision.TF32 else "ieee"
+    if arm.target.device is Device.CUDA:
+        _set_older_flags(rounds=policy == "tf32")
     for flag in float32_flags(arm.target.device).values():
         flag.fp32_precision = policy
+
+
+def _set_older_flags(*, rounds: bool) -> None:
+    """The switches that `fp32_precision` replaces: torch.compile still reads them, which fails where they disagree with
+    it (pytorch issue 166387). Torch warns that they are old.
+    """
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.backends.cuda.matmul.allow_tf32 = rounds
+        torch.backends.cudnn.allow_tf32 = rounds
 
 
 def float32_module(bundle: ModelBundle) -> torch.nn.Module:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends.torch_session import float32_module
-from shootout.contract import Arm, Arrays, Device
+from shootout.contract import Arm, Arrays
 from shootout.training_step import MOMENTUM, RATE
 
 if TYPE_CHECKING:
@@ -89,9 +89,10 @@ def compiled(bundle: ModelBundle, arm: Arm) -> Student:
         return loss.detach()
 
     student = Student(module=module, weights=weights, optimizer=optimizer, step=step)
-    staged = staged_on(arm.target.device, tensors_in(bundle), bundle.input_buffers()[0])
+    inputs = bundle.input_buffers()[0]
+    placed = [tensor.to(str(arm.target.device)) for tensor in on_host(tensors_in(bundle), inputs)]
     for _ in range(2):
-        step(*staged)
+        step(*placed, rate_in(inputs))
     return student
 
 
@@ -109,13 +110,16 @@ def tensors_in(bundle: ModelBundle) -> list[str]:
     return [spec.name for spec in bundle.inputs if spec.name != RATE]
 
 
-def staged_on(device: Device, names: list[str], inputs: Arrays) -> list[Any]:
-    """These inputs as tensors on the device; behind them the learning rate as a number, as schedulers give it."""
+def on_host(names: list[str], inputs: Arrays) -> list[torch.Tensor]:
+    """These inputs as tensors."""
     import torch
 
-    tensors = [torch.from_numpy(inputs[name]) for name in names]
-    placed = tensors if device is Device.CPU else [tensor.to(str(device)) for tensor in tensors]
-    return [*placed, float(inputs[RATE])]
+    return [torch.from_numpy(inputs[name]) for name in names]
+
+
+def rate_in(inputs: Arrays) -> float:
+    """The learning rate as a number, as schedulers give it."""
+    return float(inputs[RATE])
 
 
 def _module(bundle: ModelBundle, arm: Arm) -> tuple[torch.nn.Module, dict[str, torch.nn.Parameter]]:

@@ -1,4 +1,4 @@
-"""What Inductor needs beside torch: a C++ compiler that works, and Python's headers.
+"""What Inductor needs beside torch: a C++ compiler that works, and Python's headers; on a GPU Triton as well.
 
 Asked without Inductor itself: importing it takes 2 s and compiling one ReLU 8 s, too long for a question that comes
 before every run.
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sysconfig
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from shootout.errors import SkippedArm
@@ -56,3 +57,26 @@ def require_toolchain() -> str:
         raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} failed: {words}", fix)
     told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
     return told.stdout.partition("\n")[0]
+
+
+def require_triton() -> None:
+    """Inductor writes its GPU kernels in Triton, which torch's CUDA builds bring along.
+
+    Raises:
+        SkippedArm: it isn't installed.
+    """
+    if find_spec("triton") is None:
+        raise SkippedArm("torch.compile needs Triton on cuda, and it is not installed", "pip install triton")
+
+
+def require_cuda_headers() -> None:
+    """AOTInductor's C++ includes CUDA's headers, which come with no wheel that torch looks into.
+
+    Raises:
+        SkippedArm: torch finds no CUDA toolkit.
+    """
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    if CUDA_HOME is None:
+        reason = "AOTInductor compiles against CUDA's headers, and torch finds no CUDA toolkit"
+        raise SkippedArm(reason, "install the toolkit of torch's CUDA version, or set CUDA_HOME to it")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shootout.backends import torch_profile, torch_student
 from shootout.backends.common import check_inputs
-from shootout.backends.torch_session import Account, weight_bytes
+from shootout.backends.torch_gpu import OnCuda
+from shootout.backends.torch_session import Account, dtype_of, executed_of, weight_bytes
 from shootout.backends.torch_trace import count_operations
 from shootout.chrome import Event
 from shootout.contract import Array, Arrays, Built, Device, Executed
@@ -21,30 +21,33 @@ if TYPE_CHECKING:
 
 
 class TorchTrainingSession:
-    """A student on one device; a `TrainingSession`. Float32 throughout, so CPU inputs are used in place."""
+    """A student on one device; a `TrainingSession`, on CUDA also a `GpuSession`.
+
+    Float32 throughout, so CPU inputs are used in place.
+    """
 
     def __init__(self, student: torch_student.Student, built: Built, account: Callable[[list[Any]], Account]) -> None:
         """`account` gets one staged input set, after a call on it, when `executed` is first read."""
         self._student, self._bundle, self._account = student, built.bundle, account
         self._step, self._device, self._output = student.step, built.arm.target.device, built.bundle.outputs[0].name
         self._tensors = torch_student.tensors_in(built.bundle)
+        self._cuda: OnCuda | None = None
+        if self._device is Device.CUDA:
+            self._cuda = cuda = OnCuda(built.arm, dtype_of(built.arm))
+            self.copies, self.allocator, self.evict = cuda.copies, cuda.allocator, cuda.evict
+            self.event_ns = partial(cuda.event_ns, self.execute)
 
     @cached_property
     def executed(self) -> Executed:
-        """The adapter's own account, beside the device of a real loss and torch's own thread count."""
-        import torch
+        """The adapter's own account, beside the device of a real loss."""
+        return executed_of(self, self._bundle, self._account)
 
-        staged = self.stage(self._bundle.input_buffers()[0], 0)
-        device = str(self.execute(staged).device)
-        account = asdict(self._account(staged))
-        return Executed(
-            library="torch", version=torch.__version__, device=device, threads=torch.get_num_threads(), **account
-        )
-
-    def stage(self, inputs: Arrays, slot: int) -> list[Any]:  # noqa: ARG002 - each call has its own tensors
-        """What `staged_on` gives, once the inputs are sure to be the step's."""
+    def stage(self, inputs: Arrays, slot: int) -> list[Any]:
+        """The inputs as tensors on the device, on CUDA the slot's own; behind them the learning rate as a number."""
         check_inputs(self._bundle.inputs, inputs)
-        return torch_student.staged_on(self._device, self._tensors, inputs)
+        tensors = torch_student.on_host(self._tensors, inputs)
+        placed = self._cuda.to_device(tensors, slot) if self._cuda else tensors
+        return [*placed, torch_student.rate_in(inputs)]
 
     def execute(self, staged: list[Any]) -> torch.Tensor:
         """One step; on CUDA this only queues its kernels."""
@@ -52,14 +55,12 @@ class TorchTrainingSession:
 
     def synchronize(self) -> None:
         """Wait for the device's queue."""
-        if self._device is Device.CUDA:
-            import torch
-
-            torch.cuda.synchronize()
+        if self._cuda:
+            self._cuda.synchronize()
 
     def fetch(self, raw: torch.Tensor) -> Arrays:
         """The loss on the host."""
-        return {self._output: raw.cpu().numpy()}
+        return {self._output: self._cuda.to_host([raw])[0] if self._cuda else raw.numpy()}
 
     def reset(self) -> None:
         """Write the stored weights over the trained ones, and zeros over the momenta: what was compiled stays valid."""
@@ -82,7 +83,7 @@ class TorchTrainingSession:
 
     def close(self) -> None:
         """Drop what holds the weights."""
-        for name in ("_student", "_step", "_account"):
+        for name in ("_student", "_step", "_account", "_cuda", "allocator", "evict", "event_ns"):
             self.__dict__.pop(name, None)
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends.common import check_options, trial
+from shootout.backends import torch_gpu
+from shootout.backends.common import trial
 from shootout.backends.torch_session import (
     TARGETS,
     Account,
@@ -47,9 +48,9 @@ class TorchScriptAdapter:
         """The frozen module as a file; the facts say whether it was scripted or traced.
 
         Raises:
-            ValueError: the arm has options; TorchScript takes none.
+            ValueError: an option that TorchScript doesn't have here.
         """
-        check_options(arm.options, ())
+        torch_gpu.check(arm)
         import torch
 
         configure(arm)
@@ -58,7 +59,7 @@ class TorchScriptAdapter:
         torch.jit.save(torch.jit.freeze(scripted), str(folder / FILE))
         return Built(arm=arm, bundle=bundle, folder=folder, facts=how)
 
-    def load(self, built: Built) -> TorchSession:
+    def load(self, built: Built) -> TorchSession | torch_gpu.TorchGpuSession:
         """The saved module, optimised for inference and run until its executor has specialised."""
         import torch
 
@@ -76,7 +77,7 @@ class TorchScriptAdapter:
             facts = count_operations(module, staged, arm.target.device).facts()
             return Account(**facts, artifact_bytes=path.stat().st_size)
 
-        return TorchSession(module, arm, built.bundle, account)
+        return torch_gpu.session_on(module, arm, built.bundle, account)
 
 
 def _scripted(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple[Any, dict[str, str]]:

@@ -27,7 +27,19 @@ from shootout.measure import Stopwatch
 from shootout.placement import place
 from shootout.process import on_cpus
 
-from . import generations, grid, handoff, known, live_drills, onnx_cases, order, parity, simulate, verdicts
+from . import (
+    generations,
+    grid,
+    handoff,
+    known,
+    live_drills,
+    onnx_cases,
+    order,
+    parity,
+    simulate,
+    tensorrt_builds,
+    verdicts,
+)
 from .common import Bench, Table, Tables, say
 from .onnx_models import node_cases
 
@@ -60,8 +72,13 @@ SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx": _onnx,
     "simulate": _simulated,
 }
-ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {"onnx-all": _all_onnx}
-"""Sections that take an hour: only where `--only` names them."""
+ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
+    "onnx-all": _all_onnx,
+    "tensorrt": tensorrt_builds.figures,
+    "handoff-gpu": handoff.gpu_figures,
+}
+"""Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
+part of `handoff` for machines that are lent by the minute."""
 WHOLE_RUNS = ("verdicts", "grid")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = ("onnx", "onnx-all", "simulate")

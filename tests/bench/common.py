@@ -28,7 +28,7 @@ from shootout.placement import Placement
 from shootout.player import LiveStage, LiveWatch
 from shootout.prepare import BuiltArm, Workshop
 from shootout.race import block_medians
-from shootout.stage import Generation, Notes, Performance, Player, Setback, Stage
+from shootout.stage import Canaries, Generation, Gpus, Notes, Performance, Player, Setback, Stage
 from shootout.target import parse_targets
 
 T = TypeVar("T")
@@ -133,8 +133,8 @@ class Disturbances:
     def begin(self) -> None:
         self.inner.begin()
 
-    def reasons(self, canaries: dict[str, tuple[float, float]]) -> tuple[str, ...]:
-        found = self.inner.reasons(canaries)
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
+        found = self.inner.reasons(canaries, gpus, own_processes)
         self.rounds += 1
         self.disturbed += bool(found)
         return ()

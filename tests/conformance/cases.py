@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from shootout import backends
+from shootout.backends import onnxruntime_providers
 from shootout.backends.common import require_device
 from shootout.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target, Value
@@ -88,6 +91,8 @@ def targets(names: Iterable[str]) -> list[Target]:
     for name in names:
         can = backends.get(name).capabilities
         for mode, (device, precision) in itertools.product(sorted(can.modes), sorted(can.targets)):
+            if mode in can.cuda_modes and device is not Device.CUDA:
+                continue
             plain = Target(backend=name, device=device, precision=precision, mode=mode)
             found.append(plain)
             if "shared" in can.schemes.get(precision, ()):
@@ -98,6 +103,9 @@ def targets(names: Iterable[str]) -> list[Target]:
 ALWAYS_SKIPPED = {("jax-jit", Device.CPU, Precision.FP16), ("jax-jit", Device.CPU, Precision.INT4)}
 """Targets that the library has on no CPU: a skip that explains itself."""
 
+INT8_ON_CUDA = {("tensorrt", "", "shared"), ("onnxruntime", "tensorrt", "shared")}
+"""Static INT8 runs on a GPU in TensorRT only, and from the shared model only: anything else is a skip as well."""
+
 
 def is_slow(target: Target) -> bool:
     """Whether CI leaves this target to `make test-full`."""
@@ -105,11 +113,26 @@ def is_slow(target: Target) -> bool:
 
 
 def lacks(target: Target) -> bool:
-    """Whether the target has to be a skip here: no CPU can do it, or this one has none of the flags that it needs."""
+    """Whether the target has to be a skip here: no CPU can do it, or what it needs of this machine isn't there."""
     if (target.backend, target.device, target.precision) in ALWAYS_SKIPPED:
         return True
+    if (target.backend, target.mode) == ("onnxruntime", "tensorrt") and not _onnxruntime_has_tensorrt():
+        return True
+    if target.device is Device.CUDA and target.precision is Precision.INT8:
+        return (target.backend, target.mode, target.scheme) not in INT8_ON_CUDA
+    if (target.backend, target.mode, target.device) == ("torch-compile", "aoti", Device.CUDA):
+        return not (os.environ.get("CUDA_HOME") or shutil.which("nvcc") or Path("/usr/local/cuda").exists())
     wanted = CPU_NEEDS.get((target.backend, target.precision), set())
     return bool(wanted) and not wanted & set(Path("/proc/cpuinfo").read_text().split())
+
+
+def _onnxruntime_has_tensorrt() -> bool:
+    """Whether ONNX Runtime is built with that provider, and TensorRT itself is there."""
+    try:
+        onnxruntime_providers.require(onnxruntime_providers.TENSORRT)
+    except SkippedArm:
+        return False
+    return True
 
 
 def has_gpu() -> bool:

@@ -1,7 +1,8 @@
 """A GPU made of host memory: a stream that does nothing until it is waited for, and a TensorRT that doubles its input.
 
-Since every copy and run is put off until then, a fetch that doesn't wait, or an input buffer that is reused too early,
-gives wrong numbers here and not only on a bad day.
+Since every copy and run is put off until then, from pageable memory too, a fetch that doesn't wait, or an input buffer
+that is reused too early, gives wrong numbers here and not only on a bad day. Its clock steps by one millisecond with
+each piece of work.
 """
 
 from __future__ import annotations
@@ -14,16 +15,34 @@ from typing import Any
 import numpy as np
 
 SIZE = 4
-OK, FAILED = 0, 700
+OK, OUT_OF_MEMORY, NOT_READY, FAILED = 0, 2, 600, 700
+L2_BYTES = 64
+WEIGHT_BYTES, ACTIVATION_BYTES = 1_000, 100
+DESTROYED = {
+    "cudaStreamDestroy": "stream",
+    "cudaFree": "device",
+    "cudaFreeHost": "host",
+    "cudaGraphDestroy": "graph",
+    "cudaGraphExecDestroy": "executable",
+    "cudaEventDestroy": "event",
+}
 
 
 class FakeCuda:
-    """The part of `cuda.bindings.runtime` that is used. `calls` are the names of functions, in order."""
+    """The part of `cuda.bindings.runtime` that is used.
+
+    Attributes:
+        calls: the names of functions, in order.
+        opened, freed: kinds of what was taken and given back, in order; `open` what is left.
+        full: no device memory can be had any more.
+    """
 
     cudaError_t = SimpleNamespace(cudaSuccess=OK)  # noqa: N815 - CUDA's own names, here and below
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2)  # noqa: N815
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)  # noqa: N815
-    cudaDeviceAttr = SimpleNamespace(cudaDevAttrComputeCapabilityMajor=8, cudaDevAttrComputeCapabilityMinor=9)  # noqa: N815
+    cudaDeviceAttr = SimpleNamespace(  # noqa: N815
+        cudaDevAttrComputeCapabilityMajor=8, cudaDevAttrComputeCapabilityMinor=9, cudaDevAttrL2CacheSize=L2_BYTES
+    )
     cudaStreamNonBlocking, cudaHostAllocDefault = 1, 0  # noqa: N815
 
     def __init__(self) -> None:
@@ -33,7 +52,12 @@ class FakeCuda:
         self.queue: list[Callable[[], None]] = []
         self.recording: list[Callable[[], None]] | None = None
         self.open: list[str] = []
+        self.opened: list[str] = []
+        self.freed: list[str] = []
         self.fails_with = OK
+        self.full = False
+        self.now_ms = 0
+        self.events: list[int | None] = []
 
     def put(self, work: Callable[[], None]) -> None:
         (self.queue if self.recording is None else self.recording).append(work)
@@ -48,7 +72,7 @@ class FakeCuda:
         return OK, SimpleNamespace(name=b"Fake RTX\0\0")
 
     def cudaGetErrorString(self, error: int) -> tuple[int, bytes]:  # noqa: N802
-        return OK, b"an illegal memory access"
+        return OK, {FAILED: b"an illegal memory access", OUT_OF_MEMORY: b"out of memory"}[error]
 
     def cudaStreamCreateWithFlags(self, flags: int) -> tuple[int, int]:  # noqa: N802
         assert flags == self.cudaStreamNonBlocking, "a stream that doesn't wait for the default one"
@@ -56,15 +80,22 @@ class FakeCuda:
         return self._opened("stream", self.stream)
 
     def cudaMalloc(self, size: int) -> tuple[int, int]:  # noqa: N802
-        return self._opened("device", self._allocated(size))
+        return (OUT_OF_MEMORY, 0) if self.full else self._opened("device", self._allocated(size))
 
     def cudaHostAlloc(self, size: int, flags: int) -> tuple[int, int]:  # noqa: N802
         return self._opened("host", self._allocated(size))
 
     def cudaMemcpyAsync(self, target: int, source: int, size: int, kind: int, stream: int) -> tuple[int]:  # noqa: N802
         assert stream == self.stream
+        assert (target if kind == 1 else source) in self.memory, "the device's end of the copy"
         self.calls.append("upload" if kind == 1 else "download")
         self.put(lambda: ctypes.memmove(target, source, size))  # type: ignore[arg-type, return-value]
+        return (OK,)
+
+    def cudaMemsetAsync(self, target: int, value: int, size: int, stream: int) -> tuple[int]:  # noqa: N802
+        assert stream == self.stream
+        self.calls.append("memset")
+        self.put(lambda: ctypes.memset(target, value, size))  # type: ignore[arg-type, return-value]
         return (OK,)
 
     def cudaStreamSynchronize(self, stream: int) -> tuple[int]:  # noqa: N802
@@ -72,7 +103,28 @@ class FakeCuda:
         self.calls.append("synchronize")
         while self.queue:
             self.queue.pop(0)()
+            self.now_ms += 1
         return (self.fails_with,)
+
+    def cudaEventCreate(self) -> tuple[int, int]:  # noqa: N802
+        self.events.append(None)
+        return self._opened("event", len(self.events) - 1)
+
+    def cudaEventRecord(self, event: int, stream: int) -> tuple[int]:  # noqa: N802
+        assert stream == self.stream
+        self.calls.append("record")
+        self.events[event] = None
+
+        def reached() -> None:
+            self.events[event] = self.now_ms
+            self.now_ms -= 1  # an event takes no time
+
+        self.put(reached)
+        return (OK,)
+
+    def cudaEventElapsedTime(self, began: int, ended: int) -> tuple[int, float]:  # noqa: N802
+        start, end = self.events[began], self.events[ended]
+        return (NOT_READY, 0.0) if start is None or end is None else (OK, float(end - start))
 
     def cudaStreamBeginCapture(self, stream: int, mode: int) -> tuple[int]:  # noqa: N802
         assert not self.queue, "something is still on the stream"
@@ -94,21 +146,24 @@ class FakeCuda:
         return (OK,)
 
     def __getattr__(self, name: str) -> Callable[[Any], tuple[int]]:
-        kinds = {
-            "cudaStreamDestroy": "stream",
-            "cudaFree": "device",
-            "cudaFreeHost": "host",
-            "cudaGraphDestroy": "graph",
-            "cudaGraphExecDestroy": "executable",
-        }
-        return lambda handle: (self.open.remove(kinds[name]) or OK,)  # type: ignore[func-returns-value]
+        if name not in DESTROYED:
+            raise AttributeError(name)
+        kind = DESTROYED[name]
+
+        def destroy(handle: Any) -> tuple[int]:
+            self.open.remove(kind)
+            self.freed.append(kind)
+            return (OK,)
+
+        return destroy
 
     def _opened(self, kind: str, handle: Any) -> tuple[int, Any]:
         self.open.append(kind)
+        self.opened.append(kind)
         return OK, handle
 
     def _allocated(self, size: int) -> int:
-        block = ctypes.create_string_buffer(size)
+        block = ctypes.create_string_buffer(b"\x01" * size, size)
         self.memory[ctypes.addressof(block)] = block
         return ctypes.addressof(block)
 
@@ -147,6 +202,7 @@ class FakeTensorRt:
     ComputeCapability = SimpleNamespace(__members__={"CURRENT": 1, "SM89": 89})
     DynamicShapesKernelSpecializationStrategy = SimpleNamespace(EAGER="eager")
     LayerInformationFormat = SimpleNamespace(JSON="json")
+    EngineStat = SimpleNamespace(TOTAL_WEIGHTS_SIZE=WEIGHT_BYTES)
 
     def __init__(self, gpu: FakeCuda, told: str, dtype: type = np.float32) -> None:
         self.gpu, self.told, self.dtype = gpu, told, dtype
@@ -162,6 +218,8 @@ class FakeTensorRt:
     def _engine(self) -> Any:
         return SimpleNamespace(
             num_io_tensors=2,
+            device_memory_size_v2=ACTIVATION_BYTES,
+            get_engine_stat=lambda stat: stat,
             get_tensor_name="xy".__getitem__,
             get_tensor_dtype=lambda name: self.dtype,
             create_runtime_config=lambda: SimpleNamespace(

@@ -37,6 +37,23 @@ def test_load_takes_the_kernels_from_the_cache_and_says_when_it_cannot(tmp_path:
     assert "while loading" in told[0]
 
 
+def compiled_by_a_call_after_another_load(built: Built) -> dict[str, int]:
+    """What Inductor does in a session's next call when its process has loaded a second one meanwhile."""
+    from torch._dynamo.utils import counters
+
+    adapter, inputs = backends.get(built.arm.target.backend), built.bundle.input_buffers()[0]
+    first, second = adapter.load(built), adapter.load(built)
+    counters.clear()
+    for session in (first, second):
+        session.fetch(session.execute(session.stage(inputs, 0)))
+    return dict(counters["stats"])
+
+
+def test_a_second_session_in_a_process_takes_nothing_from_the_first(tmp_path: Path):
+    built = run_fresh(build_in, case_of(PLAIN), tmp_path)
+    assert run_fresh(compiled_by_a_call_after_another_load, built) == {}
+
+
 def recorded(dtype_name: str) -> tuple[dict[str, Any], dict[str, int]]:
     """What Inductor makes of two products on one narrow row: loops, not library calls."""
     import torch
@@ -72,12 +89,12 @@ def refusal(name: str) -> str:
         torch._dynamo.graph_break()
         return x + 1
 
-    from shootout.backends import torch_compile
+    from shootout.backends import torch_compiled
 
     case = case_of(PLAIN)
     module: Any = {"depends": depends, "breaks": breaks}[name]
     try:
-        torch_compile._compiled(module, case.bundle, case.arm)
+        torch_compiled.compiled(module, case.bundle, case.arm)
     except Exception as error:
         return str(error)
     return ""
