@@ -8,7 +8,14 @@ BIN := $(VENV)/bin
 FILES := $(sort $(wildcard harness/*.py harness/studies/*.toml backends/*.py models/*.py))
 STAMP := $(VENV)/.installed-$(shell echo $(FILES) | cksum | cut -d' ' -f1)
 
-.PHONY: run test test-full check bench selftest wheel clean
+# A GPU machine's campaign (docs/gpu.md) installs nothing and runs under PYTHON itself. OUT counts on the command line only:
+# in an environment it may be anybody's.
+GPU_MINUTES ?= 20
+GPU_PYTHON ?= 3.12
+GPU_OUT = $(if $(findstring command,$(origin OUT)),$(OUT))
+NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shootout needs Python 3.11 or newer; run: make PYTHON=python3.11")'
+
+.PHONY: run test test-full check bench selftest gpu gpu-wheels wheel clean
 
 run: $(STAMP)
 	$(BIN)/shootout run
@@ -30,11 +37,19 @@ bench: $(STAMP)
 selftest: $(STAMP)
 	$(BIN)/shootout selftest
 
+gpu:
+	@$(NEW_ENOUGH)
+	@cd tests && $(PYTHON) -m gpu --minutes '$(GPU_MINUTES)' --wheels '$(WHEELS)' --out '$(GPU_OUT)' $(if $(DRY),--dry-run)
+
+gpu-wheels:
+	@$(NEW_ENOUGH)
+	@cd tests && $(PYTHON) -m gpu.wheels --into '$(or $(WHEELS),build/gpu/wheels)' --python '$(GPU_PYTHON)' $(if $(CUT),--cut '$(CUT)')
+
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shootout needs Python 3.11 or newer; run: make PYTHON=python3.11")'
+	@$(NEW_ENOUGH)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' --config-settings editable_mode=strict
 	@rm -f $(VENV)/.installed-*
