@@ -13,6 +13,8 @@ STAMP := $(VENV)/.installed-$(shell echo $(FILES) | cksum | cut -d' ' -f1)
 GPU_MINUTES ?= 20
 GPU_PYTHON ?= 3.12
 GPU_OUT = $(if $(findstring command,$(origin OUT)),$(OUT))
+# The campaign starts in tests/, where a relative path would mean another file.
+HERE_PYTHON = $(if $(findstring /,$(PYTHON)),$(abspath $(PYTHON)),$(PYTHON))
 NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shootout needs Python 3.11 or newer; run: make PYTHON=python3.11")'
 
 .PHONY: run test test-full check bench selftest gpu gpu-wheels wheel clean
@@ -39,11 +41,11 @@ selftest: $(STAMP)
 
 gpu:
 	@$(NEW_ENOUGH)
-	@cd tests && $(PYTHON) -m gpu --minutes '$(GPU_MINUTES)' --wheels '$(WHEELS)' --out '$(GPU_OUT)' $(if $(DRY),--dry-run)
+	@cd tests && $(HERE_PYTHON) -m gpu --minutes '$(GPU_MINUTES)' --wheels '$(WHEELS)' --out '$(GPU_OUT)' $(if $(DRY),--dry-run)
 
 gpu-wheels:
 	@$(NEW_ENOUGH)
-	@cd tests && $(PYTHON) -m gpu.wheels --into '$(or $(WHEELS),build/gpu/wheels)' --python '$(GPU_PYTHON)' $(if $(CUT),--cut '$(CUT)')
+	@cd tests && $(HERE_PYTHON) -m gpu.wheels --into '$(or $(WHEELS),build/gpu/wheels)' --python '$(GPU_PYTHON)' $(if $(CUT),--cut '$(CUT)')
 
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
