@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from shootout.contract import Array, TensorSpec
+from shootout.cuda_driver import DEVICE
 
-DEVICE = 0
-"""The GPU that is used: the first that CUDA_VISIBLE_DEVICES leaves."""
 EVICTING = 2
 """So many times its size is written to empty an L2 cache, whichever line it gives up for a new one."""
 PINNED, PAGEABLE = "pinned", "pageable"

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from shootout.backends.common import check_inputs, widen
-from shootout.backends.cuda_memory import DEVICE, PINNED, Buffer, Cuda, device_name
+from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
 from shootout.backends.tensorrt_layers import account
 from shootout.backends.tensorrt_library import Library
 from shootout.backends.tensorrt_network import Network
 from shootout.backends.tensorrt_runtime import Engine
 from shootout.contract import Arrays, Executed, TensorSpec
+from shootout.cuda_driver import DEVICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.backends import torch_profile
 from shootout.backends.common import check_inputs, check_options
+from shootout.backends.cuda_memory import EVICTING, PAGEABLE, PINNED
 from shootout.backends.torch_session import Account, Raw, TorchSession, dtype_of, executed_of
 from shootout.chrome import Event
 from shootout.contract import Arm, Array, Arrays, Device, Executed
@@ -24,13 +25,10 @@ if TYPE_CHECKING:
 DEVICE = str(Device.CUDA)
 """The GPU that torch calls its current one: the first that CUDA_VISIBLE_DEVICES leaves."""
 COPIES = "copies"
-PAGEABLE, PINNED = "pageable", "pinned"
 OPTIONS = (COPIES,)
 """What every adapter on PyTorch takes on a GPU. `copies=pageable` (the default) copies from and to NumPy's own memory;
 `copies=pinned` goes by page-locked memory, which is one more copy on the host, and a faster one to the device.
 """
-EVICT_FACTOR = 2
-"""Writing so many times the L2 cache leaves nothing of a model in it."""
 
 
 def check(arm: Arm, known: Iterable[str] = OPTIONS) -> None:
@@ -123,7 +121,7 @@ class OnCuda:
     def evict(self) -> None:
         """Queue zeros over a buffer of twice the L2 cache, as Triton's own benchmark does (`triton.testing`)."""
         if self._evicting is None:
-            size = EVICT_FACTOR * self._torch.cuda.get_device_properties().L2_cache_size
+            size = EVICTING * self._torch.cuda.get_device_properties().L2_cache_size
             self._peak = self._torch.cuda.max_memory_allocated()
             self._evicting = self._torch.empty(size, dtype=self._torch.uint8, device=DEVICE)
             self._torch.cuda.reset_peak_memory_stats()  # the buffer came after that peak, and is not a part of it

@@ -9,7 +9,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models import splits, training
+from shootout.models import splits
 from shootout.models.base import SEED, Model, Parameters, Whole
 from shootout.models.splits import CLASSES, PIXELS
 
@@ -65,9 +65,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 def trained(parameters: Parameters) -> nn.Module:
     """The module after EPOCHS of Adam on the training split."""
-    images, labels = splits.splits(parameters, SHAPE)["train"]
-    with training.seeded(parameters):
-        return training.fit(module(parameters), images, labels, EPOCHS)
+    return splits.trained(module, parameters, SHAPE, EPOCHS)
 
 
 def _widths(parameters: Parameters) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shootout.contract import Artifact, TensorSpec
-from shootout.models import splits, training, vision
+from shootout.models import splits, vision
 from shootout.models.base import SEED, Model, Parameters, Whole
 from shootout.models.splits import CLASSES, SIDE
 
@@ -44,9 +44,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 def trained(parameters: Parameters) -> nn.Module:
     """The module after EPOCHS of Adam on the training split."""
-    images, labels = splits.splits(parameters, SHAPE)["train"]
-    with training.seeded(parameters):
-        return training.fit(module(parameters), images, labels, EPOCHS)
+    return splits.trained(module, parameters, SHAPE, EPOCHS)
 
 
 def _widths(channels: int, blocks: int) -> list[int]:

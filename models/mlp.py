@@ -39,8 +39,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 def trained(parameters: Parameters) -> nn.Module:
     """Seeded normal weights that keep the variance; biases are torch's own init."""
-    with training.seeded(parameters):
-        return training.variance_kept(module(parameters))
+    return training.variance_kept(module, parameters)
 
 
 MODEL = Model(

@@ -5,10 +5,17 @@ Nothing is downloaded. A seed gives the same splits to every model, in every pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from shootout.contract import Array, TensorSpec
+from shootout.models import training
 from shootout.models.base import Parameters, Task, buffer_count
+
+if TYPE_CHECKING:
+    from torch import nn
 
 SIDE, CLASSES, BRIGHTEST = 8, 10, 16.0
 PIXELS = SIDE * SIDE
@@ -35,6 +42,15 @@ def splits(parameters: Parameters, shape: tuple[int, ...]) -> dict[str, tuple[Ar
     names = ("train", "calibration", "report")
     chosen = {name: rng.permutation(order[edges == index]) for index, name in enumerate(names)}
     return {name: (scaled[rows], labels[rows].astype(np.int64)) for name, rows in chosen.items()}
+
+
+def trained(
+    module: Callable[[Parameters], nn.Module], parameters: Parameters, shape: tuple[int, ...], epochs: int
+) -> nn.Module:
+    """What `module` makes, after so many epochs on the training split; `shape` is of one image as it takes it."""
+    images, labels = splits(parameters, shape)["train"]
+    with training.seeded(parameters):
+        return training.fit(module(parameters), images, labels, epochs)
 
 
 def task(parameters: Parameters, shape: tuple[int, ...]) -> Task:

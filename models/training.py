@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,16 +30,17 @@ def seeded(parameters: Parameters) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def variance_kept(model: nn.Module) -> nn.Module:
-    """The module, frozen, with normal weights of variance 1 / inputs in its Linear layers: as large out as in.
-
-    To be called inside `seeded`.
+def variance_kept(module: Callable[[Parameters], nn.Module], parameters: Parameters) -> nn.Module:
+    """What `module` makes, frozen, with seeded normal weights of variance 1 / inputs in its Linear layers: as large out
+    as in. All else keeps torch's own init, seeded too.
     """
     import torch
 
-    for layer in model.modules():
-        if isinstance(layer, torch.nn.Linear):
-            torch.nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+    with seeded(parameters):
+        model = module(parameters)
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.Linear):
+                torch.nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
     return model.requires_grad_(False)
 
 
