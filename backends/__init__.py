@@ -19,7 +19,7 @@ from shootout.contract import Adapter, Arm, Artifact, Availability, Built, Capab
 from shootout.errors import SkippedArm, UsageError, install, unknown
 
 if TYPE_CHECKING:
-    from shootout.bundle import ModelBundle
+    from shootout.bundle.bundle import ModelBundle
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
@@ -52,44 +52,44 @@ class Entry:
 
 
 SHIPPED = {
-    "numpy": Entry(path="shootout.backends.numpy_backend:NumpyAdapter"),
+    "numpy": Entry(path="shootout.backends._numpy.backend:NumpyAdapter"),
     "torch-eager": Entry(
-        path="shootout.backends.torch_eager:TorchEagerAdapter",
+        path="shootout.backends._torch.eager:TorchEagerAdapter",
         extra="torch",
         needs="torch",
     ),
     "torch-compile": Entry(
-        path="shootout.backends.torch_compile:TorchCompileAdapter",
+        path="shootout.backends._torch.compile:TorchCompileAdapter",
         extra="torch",
         needs="torch, a C++ compiler, Python's headers",
     ),
     "torchscript": Entry(
-        path="shootout.backends.torchscript:TorchScriptAdapter",
+        path="shootout.backends._torch.script:TorchScriptAdapter",
         extra="torch",
         needs="torch",
     ),
     "jax-jit": Entry(
-        path="shootout.backends.jax_jit:JaxJitAdapter",
+        path="shootout.backends._jax.backend:JaxJitAdapter",
         extra="jax",
         needs="jax; torchax for models without array code",
     ),
     "onnxruntime": Entry(
-        path="shootout.backends.onnxruntime_backend:OnnxRuntimeAdapter",
+        path="shootout.backends._onnxruntime.backend:OnnxRuntimeAdapter",
         extra="onnxruntime",
         needs="onnxruntime; onnxruntime-gpu for cuda",
     ),
     "openvino": Entry(
-        path="shootout.backends.openvino_backend:OpenVinoAdapter",
+        path="shootout.backends._openvino.backend:OpenVinoAdapter",
         extra="openvino",
         needs="openvino; nncf for int8",
     ),
     "tensorrt": Entry(
-        path="shootout.backends.tensorrt_backend:TensorRtAdapter",
+        path="shootout.backends._tensorrt.backend:TensorRtAdapter",
         extra="tensorrt-rtx",
         needs="tensorrt, or tensorrt-rtx (also builds without a GPU)",
         default=(Device.CUDA, Precision.FP16),
     ),
-    "spin": Entry(path="shootout.backends.spin:SpinAdapter", hidden=True),
+    "spin": Entry(path="shootout.backends._spin.backend:SpinAdapter", hidden=True),
 }
 
 

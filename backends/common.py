@@ -17,7 +17,7 @@ from shootout.errors import SkippedArm, install
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.bundle import ModelBundle
+    from shootout.bundle.bundle import ModelBundle
 
 DTYPES = {Precision.FP32: "float32", Precision.TF32: "float32", Precision.BF16: "bfloat16", Precision.FP16: "float16"}
 """The dtype in which an arm of a float precision holds its weights; TF32 is a way to multiply, not to store."""
@@ -112,7 +112,7 @@ def trial(extra: str, run: Callable[[], str]) -> Availability:
     except ModuleNotFoundError as error:
         return Availability(ok=False, reason=f"{error.name} is not installed", fix=fix)
     except Exception as error:
-        from shootout import gpu
+        from shootout.host import gpu
 
         if old := gpu.old_driver(error):
             return Availability(ok=False, reason=old.reason, fix=old.fix)
@@ -130,6 +130,6 @@ def require_device(device: Device, known: Iterable[Device]) -> None:
         names = ", ".join(sorted(known))
         raise SkippedArm(f"this backend has no code for {device}", f"choose {names}, or another backend for {device}")
     if device is Device.CUDA:
-        from shootout import gpu
+        from shootout.host import gpu
 
         gpu.require()

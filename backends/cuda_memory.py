@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from shootout.contract import Array, TensorSpec
-from shootout.cuda_driver import DEVICE
+from shootout.host.cuda_driver import DEVICE
 
 EVICTING = 2
 """So many times its size is written to empty an L2 cache, whichever line it gives up for a new one."""

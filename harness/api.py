@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from shootout import analysis, runner, study
+from shootout.commands import run as runner
 from shootout.contract import Value
-from shootout.document import Document, Ratio, Row
 from shootout.errors import UsageError
-from shootout.progress import Progress
+from shootout.report.progress import Progress
+from shootout.results import analysis
+from shootout.results.document import Document, Ratio, Row
+from shootout.study import schema
 
 if TYPE_CHECKING:
     import pandas
@@ -82,7 +84,7 @@ def run(
     """
     if isinstance(backends, str):
         raise UsageError(f"backends takes a list of targets, got the text {backends!r}")
-    chosen = study.load(name).changed(
+    chosen = schema.load(name).changed(
         parameters={key: _axis(values) for key, values in (parameters or {}).items()},
         options={backend: dict(knobs) for backend, knobs in (options or {}).items()},
         model=model,

@@ -85,7 +85,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Race the study's backends and say which to ship."""
-    from shootout import commands
+    from shootout.commands import commands
 
     asked = commands.Asked(
         study=study,
@@ -137,7 +137,7 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Find each backend's best own settings by racing them, and what they gain over its defaults."""
-    from shootout import commands
+    from shootout.commands import commands
 
     asked = commands.Asked(
         model=model,
@@ -165,7 +165,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a run again; measures nothing."""
-    from shootout import commands
+    from shootout.commands import commands
 
     raise typer.Exit(commands.show(folder, full=full, as_json=as_json))
 
@@ -180,7 +180,7 @@ def sensitivity(
     as_json: Json = False,
 ) -> None:
     """What INT8 does to a model, layer by layer: the error with that layer alone quantized, the worst first."""
-    from shootout import commands
+    from shootout.commands import commands
 
     asked = commands.Asked(
         model=model, sets=tuple(sets or ()), batch=str(batch), inputs=inputs, calibration=calibration
@@ -191,7 +191,7 @@ def sensitivity(
 @app.command()
 def doctor(gpu: Gpu = None, as_json: Json = False) -> None:
     """What works here, what is missing and how to get it, and how quiet this machine is."""
-    from shootout import commands
+    from shootout.commands import commands
 
     raise typer.Exit(commands.examine(gpu=gpu, as_json=as_json))
 
@@ -199,7 +199,7 @@ def doctor(gpu: Gpu = None, as_json: Json = False) -> None:
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """The studies, models and backends there are."""
-    from shootout import commands
+    from shootout.commands import commands
 
     raise typer.Exit(commands.catalogue(as_json=as_json))
 
@@ -211,7 +211,7 @@ def ceilings(
     as_json: Json = False,
 ) -> None:
     """This machine's peak rate by precision and bandwidth by memory level; measured once, in a minute or more."""
-    from shootout import commands
+    from shootout.commands import commands
 
     raise typer.Exit(commands.ceilings(threads=threads, fresh=fresh, as_json=as_json))
 
@@ -225,7 +225,7 @@ def selftest(
     as_json: Json = False,
 ) -> None:
     """Test the harness on this machine: known times, A/A, injected differences. Stores the bias floor."""
-    from shootout import commands
+    from shootout.commands import commands
 
     raise typer.Exit(commands.selftest(quick=quick, device=device, gpu=gpu, out=out, as_json=as_json))
 

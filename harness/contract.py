@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from shootout.bundle import ModelBundle
+    from shootout.bundle.bundle import ModelBundle
 
 Value = int | float | str | bool
 """What a model parameter may be."""

@@ -8,9 +8,9 @@ from enum import StrEnum
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
-from shootout.chrome import Event
+from shootout.bundle.fidelity import Fidelity
 from shootout.contract import Array, Executed
-from shootout.fidelity import Fidelity
+from shootout.trace_events import Event
 
 
 def path_of(text: str) -> Path:

@@ -4,7 +4,7 @@ The first rows carry evenly spaced numbers from -1 to 1, which the first outputs
 out, so many levels do activations have. Each of the last rows is a single 1, so that the last outputs read
 weights, evenly spaced as well. Every row, and every group of 32 numbers of a ramp, holds a 1 (and a ramp's a -1): then
 whatever a quantizer scales by (a tensor, a row, a channel, a group), all scales are the same, and 8 bits leave at most
-256 levels, 4 bits 16, while bfloat16 leaves about 1,000. `shootout.probes.read_grid` reads the answer.
+256 levels, 4 bits 16, while bfloat16 leaves about 1,000. `shootout.worker.precision_probe.read_grid` reads the answer.
 """
 
 from __future__ import annotations

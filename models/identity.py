@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.bundle import WEIGHTS
+from shootout.bundle.bundle import WEIGHTS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.models.base import Model, Parameters
 

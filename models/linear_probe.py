@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.bundle import FILES, WEIGHTS
+from shootout.bundle.bundle import FILES, WEIGHTS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import UsageError
 from shootout.models.base import Model, Parameters

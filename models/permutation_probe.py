@@ -2,7 +2,7 @@
 
 One row holds 1+2^-k for each k, so the rows that survive tell how many mantissa bits the backend's matmul kept; the
 last row holds 2^17, which is beyond FP16's range. Every second column is 1.0, so a constant output can't pass.
-`shootout.probes.read_permutation` reads the answer.
+`shootout.worker.precision_probe.read_permutation` reads the answer.
 """
 
 from __future__ import annotations

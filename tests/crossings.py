@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from made import EXACT, EXECUTED
 
-from shootout import crossover, sweeps
 from shootout.contract import Arm, Array, Target
-from shootout.crossover import At, Kind, Outcome
-from shootout.evidence import min_generations
+from shootout.crossover import brackets, sweeps
+from shootout.crossover.brackets import At, Kind, Outcome
+from shootout.journal.group import Group
+from shootout.journal.records import GroupRecord, Played, Rounds
 from shootout.messages import Scope
-from shootout.records import GroupRecord, Played, Rounds
-from shootout.referee import Rules
-from shootout.standing import Group
+from shootout.race.stopping import Rules
+from shootout.stats.evidence import min_generations
 
 A, B, COPY = (
     Arm(target=Target(backend="a"), model="m"),
@@ -114,14 +114,14 @@ class World:
         """As a campaign does: what a crossover waits for, nearest first; then sizes it asks for; then the answer."""
         while True:
             points = [self.known[size] for size in sorted(self.known)]
-            if waiting := crossover.wanted(points):
+            if waiting := brackets.wanted(points):
                 nearest = min(waiting, key=lambda one: (one.needed or 1_000) - one.generations)
                 self.generation(nearest.size)
                 self.look(nearest.size)
-            elif asked := crossover.next_sizes(points):
+            elif asked := brackets.next_sizes(points):
                 self.add(asked[0][0])
             else:
-                return crossover.outcomes(points)
+                return brackets.outcomes(points)
 
 
 def crossing(at: float, steep: float, *, sd: float, seed: int) -> World:

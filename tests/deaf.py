@@ -1,7 +1,8 @@
 """The `shootout` command for tests: it hears no noise, waits for no other run, and plays few rounds.
 
 Test machines are never quiet, so real evidence would void every round, and what a test asks for would never be
-measured. Run as `python deaf.py '{"shootout.player.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed first.
+measured. Run as `python deaf.py '{"shootout.race.live.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed
+first.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from shootout import cache, campaign, cli, locks
+from shootout import cli
+from shootout.export import cache
+from shootout.host import locks
+from shootout.race import campaign
 
 FEW = {
-    "shootout.conductor.ROUNDS": 2,
-    "shootout.conductor.MIN_ROUNDS": 2,
-    "shootout.conductor.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
+    "shootout.race.generation.ROUNDS": 2,
+    "shootout.race.generation.MIN_ROUNDS": 2,
+    "shootout.race.generation.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
 }
 
 
@@ -43,8 +47,8 @@ def main() -> None:
     """Change what is asked for, then be the command line."""
     changes = {
         **FEW,
-        "shootout.campaign.LiveWatch": Deaf,
-        "shootout.locks.machine_lock_path": own_lock,
+        "shootout.race.campaign.LiveWatch": Deaf,
+        "shootout.host.locks.machine_lock_path": own_lock,
         **json.loads(sys.argv.pop(1)),
     }
     for place, value in changes.items():

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shootout.bundle.fidelity import NOTHING
 from shootout.contract import Arm, Device, Executed, Target
 from shootout.errors import ArmFailed
-from shootout.fidelity import NOTHING
-from shootout.holding import Hold, on_cuda
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
-from shootout.race import Race
-from shootout.referee import Rules
-from shootout.stage import Canaries, Gpus, Notes
+from shootout.race.pausing import Hold, on_cuda
+from shootout.race.protocols import Canaries, Gpus, Notes
+from shootout.race.race import Race
+from shootout.race.stopping import Rules
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8

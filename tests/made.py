@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shootout.bundle.fidelity import Fidelity
 from shootout.contract import Arm, Executed, Target
-from shootout.fidelity import Fidelity
-from shootout.journal import Journal
-from shootout.records import Ended, GroupRecord, Header, Line, Played, Prepared, Rounds
+from shootout.journal.journal import Journal
+from shootout.journal.records import Ended, GroupRecord, Header, Line, Played, Prepared, Rounds
 
 GROUP = "identity, batch 1"
 EXECUTED = Executed(library="spin", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from conformance.third_party import install
 
-from shootout.backends.numpy_backend import NumpyAdapter, NumpySession
-from shootout.bundle import ModelBundle
+from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import (
     Arm,
     Array,

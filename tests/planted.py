@@ -9,17 +9,18 @@ import pytest
 from fakes import FakeWatch, World
 from rich.console import Console
 
-from shootout import campaign, journal
-from shootout.campaign import Campaign
+from shootout.clock import Deadline
 from shootout.contract import Availability, Device
-from shootout.journal import Journal
-from shootout.measure import Deadline
-from shootout.obstacles import Here
-from shootout.placement import place
-from shootout.plan import plan
-from shootout.progress import Progress
-from shootout.records import Ended, Header
-from shootout.study import Study, checked
+from shootout.host.placement import place
+from shootout.journal import journal
+from shootout.journal.journal import Journal
+from shootout.journal.records import Ended, Header
+from shootout.race import campaign
+from shootout.race.campaign import Campaign
+from shootout.report.progress import Progress
+from shootout.study.feasibility import Here
+from shootout.study.plan import plan
+from shootout.study.schema import Study, checked
 
 LINES = {"numpy": (2e4, 100.0), "onnxruntime": (8e4, 20.0)}
 """ns of a call: a + b·batch; they cross at batch 750."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import measure
+from shootout import clock
 from shootout.contract import Arrays, Executed
 from shootout.messages import GpuState
 
@@ -132,11 +132,11 @@ class Nvml:
 
 def plugged_in(patch: pytest.MonkeyPatch, device: Device, nvml: Nvml | None) -> None:
     """From now on the harness's clock is this device's, and its driver and contexts are these."""
-    patch.setattr(measure, "now_ns", lambda: device.now_ns)
-    patch.setattr(measure, "sleep", device.sleep)
-    patch.setattr(measure, "quiet_collector", lambda: None)  # which is for a process that only measures
-    patch.setattr("shootout.on_gpu.Gpu.open", lambda: nvml)
-    patch.setattr("shootout.on_gpu.make_context", device.make_context)
+    patch.setattr(clock, "now_ns", lambda: device.now_ns)
+    patch.setattr(clock, "sleep", device.sleep)
+    patch.setattr(clock, "quiet_collector", lambda: None)  # which is for a process that only measures
+    patch.setattr("shootout.worker.gpu_readings.Gpu.open", lambda: nvml)
+    patch.setattr("shootout.worker.gpu_readings.make_context", device.make_context)
 
 
 def inputs(count: int) -> list[dict[str, np.ndarray]]:

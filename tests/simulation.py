@@ -14,9 +14,9 @@ import numpy as np
 
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, ROUNDS
 from shootout.contract import Array
-from shootout.evidence import bonferroni, interval, min_generations
-from shootout.referee import Rules, comparison, next_players
-from shootout.verdicts import Verdict, judge
+from shootout.race.stopping import Rules, comparison, next_players
+from shootout.stats.evidence import bonferroni, interval, min_generations
+from shootout.stats.verdicts import Verdict, judge
 
 SD = 0.003
 """The generation SD to which the power targets refer."""

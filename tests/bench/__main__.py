@@ -20,12 +20,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Printed
 
-from shootout import environment
+from shootout.clock import Stopwatch
 from shootout.errors import UsageError, unknown
-from shootout.locks import machine_lock
-from shootout.measure import Stopwatch
-from shootout.placement import place
-from shootout.process import on_cpus
+from shootout.host import environment
+from shootout.host.locks import machine_lock
+from shootout.host.placement import place
+from shootout.worker.process import on_cpus
 
 from . import (
     generations,

@@ -15,21 +15,24 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from shootout import cache, environment, models, referee
-from shootout.cells import describe
-from shootout.conductor import play
+from shootout import models
+from shootout.build.builder import BuiltArm, Workshop
+from shootout.clock import Stopwatch
 from shootout.contract import Arm, Array, Built, Value
 from shootout.errors import ArmFailed, SkippedArm
-from shootout.export import obtain
-from shootout.measure import Stopwatch
+from shootout.export import cache
+from shootout.export.client import obtain
+from shootout.host import environment
+from shootout.host.noise import NoiseMeter
+from shootout.host.placement import Placement
 from shootout.messages import Scope
-from shootout.noise import NoiseMeter
-from shootout.placement import Placement
-from shootout.player import LiveStage, LiveWatch
-from shootout.prepare import BuiltArm, Workshop
-from shootout.race import block_medians
-from shootout.stage import Canaries, Generation, Gpus, Notes, Performance, Player, Setback, Stage
-from shootout.target import parse_targets
+from shootout.race import stopping
+from shootout.race.generation import play
+from shootout.race.live import LiveStage, LiveWatch
+from shootout.race.protocols import Canaries, Generation, Gpus, Notes, Performance, Player, Setback, Stage
+from shootout.race.race import block_medians
+from shootout.study.points import describe
+from shootout.study.target import parse_targets
 
 T = TypeVar("T")
 Table = list[dict[str, Any]]
@@ -221,7 +224,7 @@ def medians(performances: Sequence[Performance], scope: Scope) -> dict[str, Arra
 
 def log_ratio(ours: Sequence[float] | Array, theirs: Sequence[float] | Array) -> float:
     """A generation's x: the median over rounds of log(ours / theirs)."""
-    return float(referee.log_ratios({0: np.asarray(ours)}, {0: np.asarray(theirs)})[0])
+    return float(stopping.log_ratios({0: np.asarray(ours)}, {0: np.asarray(theirs)})[0])
 
 
 def timed_s(performances: Sequence[Performance]) -> float:

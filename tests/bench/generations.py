@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from shootout.clock import Stopwatch
 from shootout.constants import ALPHA
-from shootout.floor import bias_floor
-from shootout.measure import Stopwatch
+from shootout.host.bias_floor import bias_floor
 from shootout.messages import Scope
-from shootout.stage import Performance
-from shootout.verdicts import compare
+from shootout.race.protocols import Performance
+from shootout.stats.verdicts import compare
 
 from .common import (
     TARGETS,

@@ -15,10 +15,13 @@ from typing import Any
 
 from rich.console import Console
 
-from shootout import estimate, journal, plan, runner, study
-from shootout.analysis import analyse
-from shootout.measure import Stopwatch
-from shootout.progress import Progress
+from shootout.clock import Stopwatch
+from shootout.commands import run as runner
+from shootout.journal import journal
+from shootout.report import dry_run
+from shootout.report.progress import Progress
+from shootout.results.analysis import analyse
+from shootout.study import plan, schema
 
 from .common import TARGETS, TOY, Bench, Tables
 
@@ -36,13 +39,13 @@ def _planned(cells: int) -> dict[str, Any]:
     """Seconds from a study to its groups, with and without the probes of the backends, which any plan begins with."""
     widths = tuple(range(1, cells // len(TARGETS) + 1))
     fields = {"name": "grid", "model": TOY, "targets": TARGETS, "parameters": {"d_model": widths}}
-    asked = study.checked(fields, "the bench")
+    asked = schema.checked(fields, "the bench")
     with Stopwatch() as whole:
         planned = runner.configure(asked)
     with Stopwatch() as alone:
         plan.plan(asked, planned.here)
     with Stopwatch() as telling:
-        told = estimate.as_data(planned)
+        told = dry_run.as_data(planned)
     return {
         "cells": told["cells"],
         "groups": len(planned.groups),
@@ -63,7 +66,7 @@ def _apart(out: Path, cells: int) -> dict[str, Any]:
 
 
 def _ran(out: Path, cells: int) -> dict[str, Any]:
-    asked = study.checked(
+    asked = schema.checked(
         {
             "name": out.name,
             "model": "identity",

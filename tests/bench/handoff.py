@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from shootout import gpu
+from shootout.clock import Stopwatch, now_ns
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.contract import Built
-from shootout.holding import on_cuda
-from shootout.measure import Stopwatch, now_ns
-from shootout.placement import child_environment
-from shootout.process import WorkerProcess
+from shootout.host import gpu
+from shootout.host.placement import child_environment
+from shootout.race.pausing import on_cuda
+from shootout.worker.process import WorkerProcess
 
 from .common import Bench, Ledger, Table, Tables, TimedStage, attempt, copies, generation, say, timed_s, watch
 from .generations import split

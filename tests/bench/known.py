@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from shootout.measure import Stopwatch, quiet_collector, read_block
+from shootout.clock import Stopwatch, quiet_collector, read_block
 from shootout.messages import Scope
-from shootout.process import on_cpus
+from shootout.worker.process import on_cpus
 
 from .common import Bench, Table, Tables, generation, medians, say, watch
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from shootout.constants import ALPHA
 from shootout.contract import Arm, Built
-from shootout.floor import bias_floor
+from shootout.host.bias_floor import bias_floor
 from shootout.messages import Scope
-from shootout.player import LivePlayer, LiveStage
-from shootout.verdicts import compare
+from shootout.race.live import LivePlayer, LiveStage
+from shootout.stats.verdicts import compare
 
 from .common import Bench, Table, Tables, copies, generation, log_ratio, medians, pooled, say, watch
 

@@ -17,16 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from shootout import cache, environment, fidelity
-from shootout.bundle import ORACLE, ModelBundle
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ORACLE, ModelBundle
+from shootout.bundle.npz import save_sets
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Array, Arrays, Built, Device, Precision, Target
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
-from shootout.export import Request, obtain_all
+from shootout.export import cache
+from shootout.export.client import Request, obtain_all
+from shootout.host import environment
+from shootout.host.placement import Placement, child_environment
 from shootout.messages import Verified
-from shootout.placement import Placement, child_environment
-from shootout.process import WorkerProcess
-from shootout.tensorsets import save_sets
+from shootout.worker.process import WorkerProcess
 
 from .onnx_models import Case, stored_cases
 

@@ -18,12 +18,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from shootout.clock import Stopwatch
 from shootout.constants import LEAD_IN_CALLS
 from shootout.contract import Arm, Built
-from shootout.measure import Stopwatch
 from shootout.messages import Scope, Turn
-from shootout.player import LivePlayer, LiveStage
-from shootout.stage import Performance, Player, Setback
+from shootout.race.live import LivePlayer, LiveStage
+from shootout.race.protocols import Performance, Player, Setback
 
 from .common import TARGETS, TOY, Bench, Tables, attempt, generation, medians, say, watch
 

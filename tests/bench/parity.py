@@ -20,9 +20,9 @@ import numpy as np
 
 from shootout.constants import ALPHA, ROUNDS
 from shootout.contract import Built
-from shootout.floor import bias_floor
-from shootout.process import log_name
-from shootout.verdicts import Comparison, compare
+from shootout.host.bias_floor import bias_floor
+from shootout.stats.verdicts import Comparison, compare
+from shootout.worker.process import log_name
 
 from .common import TARGETS, Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
 from .sides import Medians, Ours, Plain, Side

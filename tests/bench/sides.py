@@ -15,11 +15,11 @@ from typing import Protocol
 
 import numpy as np
 
-from shootout.conductor import warm_up
 from shootout.contract import Built
+from shootout.host.placement import child_environment
 from shootout.messages import Scope
-from shootout.placement import child_environment
-from shootout.process import on_cpus
+from shootout.race.generation import warm_up
+from shootout.worker.process import on_cpus
 
 from . import plain
 from .common import Bench

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from shootout.warmup import steady_from
+from shootout.stats.warmup import steady_from
 from tests.simulation import (
     CLOSE_RIVAL_MS,
     NOISES,

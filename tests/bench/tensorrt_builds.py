@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout import cache, models
-from shootout.backends.tensorrt_network import TYPED_AS
-from shootout.bundle import ModelBundle
+from shootout import models
+from shootout.backends._tensorrt.network import TYPED_AS
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Built, Precision, Value
 from shootout.errors import ShootoutError, SkippedArm
-from shootout.export import Request, obtain_all
-from shootout.placement import child_environment
-from shootout.process import worker
+from shootout.export import cache
+from shootout.export.client import Request, obtain_all
+from shootout.host.placement import child_environment
+from shootout.worker.process import worker
 
 from .common import Bench, Table, Tables, say
 

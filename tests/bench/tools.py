@@ -14,9 +14,9 @@ import numpy as np
 
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.contract import Built
+from shootout.host.placement import child_environment
 from shootout.messages import Scope
-from shootout.placement import child_environment
-from shootout.process import on_cpus
+from shootout.worker.process import on_cpus
 
 from . import plain
 from .common import Bench

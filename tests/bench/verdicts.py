@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from shootout import journal, runner, study
+from shootout.build.exports import probe_request
+from shootout.clock import Stopwatch
+from shootout.commands import run as runner
 from shootout.constants import MAX_GENERATIONS
 from shootout.contract import Arm, Target
-from shootout.document import Document
-from shootout.export import Request, obtain_all
-from shootout.exports import probe_request
-from shootout.measure import Stopwatch
+from shootout.export.client import Request, obtain_all
+from shootout.journal import journal
+from shootout.journal.records import GroupRecord, Played
 from shootout.messages import Scope
-from shootout.plan import PlannedGroup
-from shootout.progress import Progress
-from shootout.records import GroupRecord, Played
-from shootout.verdicts import Verdict
+from shootout.report.progress import Progress
+from shootout.results.document import Document
+from shootout.stats.verdicts import Verdict
+from shootout.study import schema
+from shootout.study.plan import PlannedGroup
 from tests.simulation import CLOSE_RIVAL_MS, race_share
 
 from .common import Bench, Table, Tables, generation, medians, say, watch
@@ -55,7 +57,7 @@ def _steps_per_ms(bench: Bench) -> int:
 def race(bench: Bench, name: str, steps: Sequence[int], generations: int) -> tuple[Document, float]:
     """Run spin arms with so many steps each, the first one as the baseline; returns the wall seconds too."""
     target, model = Target(backend="spin"), "identity"
-    asked = study.Study(name=name, model=model, targets=("spin",), max_generations=generations, seed=bench.seed)
+    asked = schema.Study(name=name, model=model, targets=("spin",), max_generations=generations, seed=bench.seed)
     arms = [
         Arm(target=target, model=model, threads=bench.placement.threads, options={"work": str(count)}, ordinal=number)
         for number, count in enumerate(steps, start=1)

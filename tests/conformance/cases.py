@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 
 from shootout import backends
-from shootout.backends import onnxruntime_providers
+from shootout.backends._onnxruntime import providers
 from shootout.backends.common import require_device
-from shootout.bundle import ModelBundle
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target, Value
 from shootout.errors import ShootoutError, SkippedArm
-from shootout.export import Request, obtain_all
+from shootout.export.client import Request, obtain_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ def lacks(target: Target) -> bool:
 def _onnxruntime_has_tensorrt() -> bool:
     """Whether ONNX Runtime is built with that provider, and TensorRT itself is there."""
     try:
-        onnxruntime_providers.require(onnxruntime_providers.TENSORRT)
+        providers.require(providers.TENSORRT)
     except SkippedArm:
         return False
     return True
@@ -158,8 +158,11 @@ def fixture_of(backend: str) -> Fixture:
 @cache
 def case_of(target: Target) -> Case:
     """Everything that the checks need for one target; exports on first use."""
-    from shootout.exports import probe_key, probe_request  # here, so that a fresh process of a test imports no more
-    from shootout.plan import scheme_of  # than it asks for
+    from shootout.build.exports import (  # here, so that a fresh process of a test imports no more
+        probe_key,
+        probe_request,
+    )
+    from shootout.study.plan import scheme_of  # than it asks for
 
     row = ELSEWHERE.get((target.backend, target.precision)) or fixture_of(target.backend)
     arm = Arm(target=target, model=row.model, batch=row.batch, threads=1, options=row.options)

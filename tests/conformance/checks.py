@@ -19,11 +19,13 @@ import numpy as np
 import pytest
 
 from conformance.cases import Case
-from shootout import backends, fidelity, probes
-from shootout.bundle import ModelBundle
+from shootout import backends
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Adapter, Array, Availability, Built, Session
 from shootout.errors import SkippedArm
-from shootout.proof import PROBED
+from shootout.worker import precision_probe
+from shootout.worker.precision_checks import PROBED
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def probe_agrees(bench: Bench) -> None:
         return
     session = bench.adapter.load(bench.build(bench.case.probe_bundle, "probe"))
     outputs = call(session, bench.case.probe_bundle.input_buffers()[0])
-    found = probes.READERS[bench.case.probe_bundle.model](outputs)
+    found = precision_probe.READERS[bench.case.probe_bundle.model](outputs)
     session.close()
     assert found == PROBED[bench.case.precision], f"asked for {bench.case.precision}, the probe shows {found}"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout.backends.onnxruntime_providers import CPU, CUDA, TENSORRT
+from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT
 
 
 class Value:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from shootout import models
-from shootout.backends.torch_eager import TorchEagerAdapter, TorchSession
-from shootout.bundle import ModelBundle
+from shootout.backends._torch.eager import TorchEagerAdapter, TorchSession
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Arrays, Artifact, Availability, Built, Capabilities, Device, Executed, Precision
 
 CPU_FP32 = frozenset({(Device.CPU, Precision.FP32)})

@@ -13,12 +13,14 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 from conformance.cases import Case, case_of
 from conformance.checks import call
 from conformance.fresh import run_fresh
-from shootout import backends, probes
-from shootout.backends import onnxruntime_graph, onnxruntime_profile
+from shootout import backends
+from shootout.backends._numpy.account import blas_threads, counts, nodes_of, products_of
+from shootout.backends._onnxruntime import account as onnxruntime_graph
+from shootout.backends._onnxruntime import profile
 from shootout.backends.common import COMPUTE_OPS
-from shootout.backends.numpy_trace import blas_threads, counts, nodes_of, products_of
-from shootout.bundle import ModelBundle
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Arrays, Device, Target
+from shootout.worker import precision_probe
 
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")
 MATRIX = np.eye(4, dtype=np.float32)
@@ -90,7 +92,7 @@ def test_blas_threads_are_the_library_s_own():
 def test_onnxruntime_counts_what_each_kernel_was_given(tmp_path: Path):
     save(slipping_model(), tmp_path / "source.onnx")
     path = onnxruntime_graph.optimise(tmp_path / "source.onnx", ORT, tmp_path)
-    assert onnxruntime_profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"fp32": 1, "fp64": 1}
+    assert profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"fp32": 1, "fp64": 1}
 
 
 def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
@@ -100,7 +102,7 @@ def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
     ]
     save(onnx_model(nodes, TensorProto.INT32, w=np.eye(4, dtype=np.int8)), tmp_path / "source.onnx")
     path = onnxruntime_graph.optimise(tmp_path / "source.onnx", ORT, tmp_path)
-    assert onnxruntime_profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"int8": 1}
+    assert profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"int8": 1}
 
 
 def test_onnxruntime_lists_the_nodes_that_another_provider_runs():
@@ -120,7 +122,7 @@ def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypa
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
     assert session.executed.artifact_bytes > 4 * 256 * 256
     inputs = bundle.input_buffers()[0]
-    assert probes.read_permutation(call(session, inputs)) == "fp32"
+    assert precision_probe.read_permutation(call(session, inputs)) == "fp32"
 
 
 def threads_with(options: dict[str, str], bundle: ModelBundle, folder: Path) -> int | None:
@@ -136,7 +138,7 @@ def torch_counts(settings: list[tuple[str, bool]]) -> list[dict[str, int]]:
     """Counts of a convolution and a linear layer under each of torch's own settings (flag, autocast)."""
     import torch
 
-    from shootout.backends.torch_trace import count_operations, float32_flags
+    from shootout.backends._torch.trace import count_operations, float32_flags
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:
@@ -166,7 +168,7 @@ def flags_after_load(case: Case) -> list[str]:
     """What torch's flags say after loading a session in a process that had them at bf16."""
     import torch
 
-    from shootout.backends.torch_trace import float32_flags
+    from shootout.backends._torch.trace import float32_flags
 
     torch.backends.fp32_precision = "bf16"
     adapter = backends.get("torch-eager")

@@ -16,8 +16,8 @@ from conformance.cases import Case, case_of
 from conformance.checks import call
 from conformance.fresh import run_fresh
 from shootout import backends, models
-from shootout.backends import jax_program
-from shootout.backends.jax_graph import count_conversions, count_flops, count_nodes
+from shootout.backends._jax import session as jax_program
+from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
 from shootout.contract import Built, Device, Executed, Precision, Target
 
 PLAIN, TORCHAX = Target(backend="jax-jit"), Target(backend="jax-jit", mode="torchax")

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from conformance.fresh import run_fresh
-from shootout.backends import jax_gpu
-from shootout.backends.jax_graph import count_conversions, count_flops, count_nodes
-from shootout.backends.jax_jit import JaxGpuSession, JaxSession
-from shootout.backends.jax_program import PRODUCTS
-from shootout.backends.jax_training import JaxTrainingSession
+from shootout.backends._jax import gpu
+from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
+from shootout.backends._jax.backend import JaxGpuSession, JaxSession
+from shootout.backends._jax.session import PRODUCTS
+from shootout.backends._jax.training import JaxTrainingSession
 from shootout.contract import Device, Precision, TensorSpec
 
 GEMM = """
@@ -214,8 +214,8 @@ def written(l2_bytes: int | None) -> tuple[int, bool]:
     """Bytes that one eviction writes, on the CPU, and whether they are given back."""
     import jax
 
-    jax_gpu.cuda_driver.l2_bytes = lambda: l2_bytes
-    jax_gpu.LARGEST_L2_BYTES = 500
+    gpu.cuda_driver.l2_bytes = lambda: l2_bytes
+    gpu.LARGEST_L2_BYTES = 500
     session = object.__new__(JaxGpuSession)
     session.jax_device = jax.devices("cpu")[0]
     made = session._blank()

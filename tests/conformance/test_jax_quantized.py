@@ -13,14 +13,15 @@ import pytest
 from conformance.cases import Case, bundles, case_of
 from conformance.checks import call
 from conformance.fresh import run_fresh
-from shootout import backends, fidelity, models
-from shootout.backends import jax_jit
-from shootout.backends.jax_graph import count_nodes
+from shootout import backends, models
+from shootout.backends._jax import backend as jax_jit
+from shootout.backends._jax.account import count_nodes
+from shootout.bundle import fidelity
 from shootout.contract import Array, Arrays, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
-from shootout.export import Request
+from shootout.export.client import Request
 from shootout.models.base import Model
-from shootout.proof import executed_fault
+from shootout.worker.precision_checks import executed_fault
 
 LAYERS, WIDTH = 4, 64
 """Of the fixture's residual MLP."""

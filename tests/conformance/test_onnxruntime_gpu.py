@@ -20,21 +20,18 @@ from conformance.checks import call
 from conformance.fake_gpu import FakeCuda
 from conformance.fake_onnxruntime import Machine, Value
 from shootout import backends
-from shootout.backends import (
-    onnx_half,
-    onnxruntime_backend,
-    onnxruntime_graph,
-    onnxruntime_providers,
-    onnxruntime_session,
-    onnxruntime_tensorrt,
-)
-from shootout.backends.onnxruntime_graph import ENGINES, MODEL, open_session
-from shootout.backends.onnxruntime_providers import CPU, CUDA, TENSORRT, TF32
-from shootout.backends.onnxruntime_session import OnnxRuntimeSession
-from shootout.bundle import ModelBundle
+from shootout.backends import common_onnx
+from shootout.backends._onnxruntime import account as onnxruntime_graph
+from shootout.backends._onnxruntime import backend as onnxruntime_backend
+from shootout.backends._onnxruntime import providers, tensorrt
+from shootout.backends._onnxruntime import session as onnxruntime_session
+from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
+from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
+from shootout.backends._onnxruntime.session import OnnxRuntimeSession
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Built, Device, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
-from shootout.export import Request
+from shootout.export.client import Request
 
 SIZE = 4
 X, Y = (TensorSpec(name=name, shape=(SIZE, SIZE), dtype="float32") for name in "xy")
@@ -59,8 +56,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(onnxruntime, "InferenceSession", opened)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(made.available))
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
-    monkeypatch.setattr(onnxruntime_providers, "load_fault", lambda provider: "")
-    monkeypatch.setattr(onnxruntime_providers, "_require_tensorrt", lambda: None)
+    monkeypatch.setattr(providers, "load_fault", lambda provider: "")
+    monkeypatch.setattr(providers, "_require_tensorrt", lambda: None)
     monkeypatch.setattr(onnxruntime_session, "_has_bindings", lambda: False)
     return made
 
@@ -164,7 +161,7 @@ def test_a_missing_provider_is_a_skip_with_what_there_is_and_how_to_get_it(machi
 def test_an_onnxruntime_that_hides_where_nodes_run_is_a_skip(machine: Machine, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnxruntime, "InferenceSession", object)
     with pytest.raises(SkippedArm, match=r"doesn't tell which provider runs a node") as caught:
-        onnxruntime_providers.require(CUDA)
+        providers.require(CUDA)
     assert "onnxruntime-gpu>=1.24" in str(caught.value.fix)
 
 
@@ -173,26 +170,26 @@ def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for the providers' libraries; what is in it can't be loaded."""
     (tmp_path / "capi").mkdir()
     monkeypatch.setattr(onnxruntime, "__file__", str(tmp_path / "__init__.py"))
-    for name in onnxruntime_providers.LIBRARIES.values():
+    for name in providers.LIBRARIES.values():
         (tmp_path / "capi" / name).write_bytes(b"no library; it needs libnvinfer.so.987 and libnvinfer_plugin.so.987")
     return tmp_path
 
 
 def test_the_loader_s_words_say_why_a_provider_is_not_there(libraries: Path):
-    assert "libonnxruntime_providers_cuda.so" in onnxruntime_providers.load_fault(CUDA)
-    assert onnxruntime_providers.load_fault(CPU) == ""
+    assert "libonnxruntime_providers_cuda.so" in providers.load_fault(CUDA)
+    assert providers.load_fault(CPU) == ""
 
 
 def test_tensorrt_itself_is_looked_for_by_the_name_that_the_provider_needs(libraries: Path):
     with pytest.raises(SkippedArm, match=r"needs TensorRT 987: libnvinfer\.so\.987") as caught:
-        onnxruntime_providers._require_tensorrt()
+        providers._require_tensorrt()
     assert "tensorrt-cu13==987.*" in str(caught.value.fix)
 
 
 def test_a_session_that_fails_says_why_its_provider_is_missing(machine: Machine, monkeypatch: pytest.MonkeyPatch):
     machine.fails_with = RuntimeError("nodes are assigned to the default CPU EP")
     words = "libcublasLt.so.13: no such file"
-    monkeypatch.setattr(onnxruntime_providers, "load_fault", lambda provider: f"{words}, {provider}")
+    monkeypatch.setattr(providers, "load_fault", lambda provider: f"{words}, {provider}")
     with pytest.raises(RuntimeError, match=f"^{CUDA} can't be loaded: {words}, {CUDA}$"):
         open_session(b"model", arm_of())
 
@@ -208,7 +205,7 @@ def test_a_session_without_its_provider_is_refused_with_the_reason(machine: Mach
     machine.loads = [CPU]
     with pytest.raises(RuntimeError, match=f"runs on {CPU} instead of {CUDA}: ONNX Runtime gives no reason"):
         open_session(b"model", arm_of())
-    monkeypatch.setattr(onnxruntime_providers, "load_fault", lambda provider: "libcudnn.so.9: no such file")
+    monkeypatch.setattr(providers, "load_fault", lambda provider: "libcudnn.so.9: no such file")
     with pytest.raises(RuntimeError, match=r"instead of .*: libcudnn\.so\.9: no such file"):
         open_session(b"model", arm_of())
 
@@ -253,9 +250,9 @@ def test_the_build_keeps_the_engine_and_a_load_takes_it(machine: Machine, tmp_pa
     assert [path.name for path in sorted(made.folder.iterdir())] == [ENGINES, MODEL]
     assert made.facts["compute_nodes_by_precision"] == {"fp32": 1}
     assert "the probe alone says what they compute in" in made.facts["notes"][0]
-    before = onnxruntime_tensorrt.engines(made.folder)
+    before = tensorrt.engines(made.folder)
     session = backends.get("onnxruntime").load(made)
-    assert onnxruntime_tensorrt.engines(made.folder) == before
+    assert tensorrt.engines(made.folder) == before
     sizes = [path.stat().st_size for path in made.folder.rglob("*") if path.is_file()]
     assert session.executed.artifact_bytes == sum(sizes)
     assert len(sizes) == 2
@@ -272,7 +269,7 @@ def test_an_engine_that_load_would_build_anew_is_an_error(machine: Machine, tmp_
 def test_a_model_of_which_tensorrt_takes_nothing_is_no_tensorrt_arm(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(onnxruntime_tensorrt, "engines", lambda folder: {})
+    monkeypatch.setattr(tensorrt, "engines", lambda folder: {})
     with pytest.raises(RuntimeError, match="TensorRT took no node of this model"):
         built(tmp_path, arm_of(mode="tensorrt"))
 
@@ -335,15 +332,15 @@ def test_the_account_of_a_half_graph_is_half(tmp_path: Path):
     for precision in (Precision.FP16, Precision.BF16):
         folder = tmp_path / precision
         folder.mkdir()
-        half = onnx_half.write_half(bundle.path(Artifact.ONNX), precision, folder)
-        found = onnxruntime_tensorrt.account(half, (), tf32=False)
+        half = common_onnx.write_half(bundle.path(Artifact.ONNX), precision, folder)
+        found = tensorrt.account(half, (), tf32=False)
         assert found["compute_nodes_by_precision"] == {precision: 4}
         assert found["flops_by_precision"] == {precision: 4 * 2 * 2 * 64 * 64}  # layers, multiply and add, batch, width
         assert set(found["other_nodes_by_precision"]) == {precision}
 
 
 def test_the_account_of_the_shared_model_is_int8_where_both_operands_are(tmp_path: Path):
-    found = onnxruntime_tensorrt.account(shared().path(Artifact.ONNX), (), tf32=False)
+    found = tensorrt.account(shared().path(Artifact.ONNX), (), tf32=False)
     assert found["compute_nodes_by_precision"] == {"int8": 4}
     assert found["flops_by_precision"] == {"int8": 4 * 2 * 2 * 64 * 64}
     assert set(found["other_nodes_by_precision"]) == {"fp32"}
@@ -351,8 +348,8 @@ def test_the_account_of_the_shared_model_is_int8_where_both_operands_are(tmp_pat
 
 def test_float32_products_are_tf32_where_that_is_allowed_and_nodes_elsewhere_don_t_count(tmp_path: Path):
     path = product_file(tmp_path / MODEL)
-    assert onnxruntime_tensorrt.account(path, (), tf32=True)["compute_nodes_by_precision"] == {"tf32": 1}
-    found = onnxruntime_tensorrt.account(path, {"product"}, tf32=False)
+    assert tensorrt.account(path, (), tf32=True)["compute_nodes_by_precision"] == {"tf32": 1}
+    found = tensorrt.account(path, {"product"}, tf32=False)
     assert found["compute_nodes_by_precision"] == found["flops_by_precision"] == {}
     assert found["other_nodes_by_precision"] == {"fp32": 1}
 
@@ -370,13 +367,13 @@ def test_a_weight_alone_that_is_dequantized_makes_no_int8_product(tmp_path: Path
     ]
     graph = helper.make_graph(nodes, "made", [x], [y], weights)
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / MODEL)
-    found = onnxruntime_tensorrt.account(tmp_path / MODEL, (), tf32=False)
+    found = tensorrt.account(tmp_path / MODEL, (), tf32=False)
     assert found["compute_nodes_by_precision"] == {"fp32": 1}
 
 
 def test_big_weights_are_kept_beside_tensorrt_s_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnxruntime_graph, "SINGLE_FILE_BYTES", 0)
     (bundle,) = bundles(RESIDUAL)
-    stored = onnxruntime_tensorrt._store(bundle.path(Artifact.ONNX), tmp_path / MODEL)
+    stored = tensorrt._store(bundle.path(Artifact.ONNX), tmp_path / MODEL)
     assert {path.name for path in tmp_path.iterdir()} == {MODEL, f"{MODEL}.data"}
-    assert onnxruntime_tensorrt.account(stored, (), tf32=False)["compute_nodes_by_precision"] == {"fp32": 4}
+    assert tensorrt.account(stored, (), tf32=False)["compute_nodes_by_precision"] == {"fp32": 4}

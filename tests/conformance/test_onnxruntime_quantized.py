@@ -14,14 +14,15 @@ from onnx import TensorProto, helper, numpy_helper, save
 from conformance.cases import bundles
 from conformance.checks import call
 from conformance.fresh import run_fresh
-from shootout import backends, fidelity
-from shootout.backends.onnxruntime_graph import open_session, optimise
-from shootout.backends.onnxruntime_profile import account
-from shootout.backends.onnxruntime_shared import HARMFUL, recode
-from shootout.bundle import ModelBundle
+from shootout import backends
+from shootout.backends._onnxruntime.account import open_session, optimise
+from shootout.backends._onnxruntime.profile import account
+from shootout.backends._onnxruntime.shared import HARMFUL, recode
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Executed, Precision, Target
-from shootout.export import Request
-from shootout.proof import executed_fault
+from shootout.export.client import Request
+from shootout.worker.precision_checks import executed_fault
 
 DIGITS = Request(model="digits", batch=2)
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)

@@ -14,13 +14,15 @@ from onnx import TensorProto, helper, numpy_helper, save
 from conformance.cases import bundles, lacks
 from conformance.checks import call
 from conformance.fresh import run_fresh
-from shootout import backends, fidelity, probes
-from shootout.bundle import ModelBundle
+from shootout import backends
+from shootout.build.exports import probe_request
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
-from shootout.export import Request
-from shootout.exports import probe_request
-from shootout.proof import executed_fault, probe_fault
+from shootout.export.client import Request
+from shootout.worker import precision_probe
+from shootout.worker.precision_checks import executed_fault, probe_fault
 
 PROBE = probe_request("permutation_probe", "")
 DIGITS = Request(model="digits", batch=1)
@@ -82,7 +84,7 @@ def test_bf16_under_an_fp32_label_is_caught_twice(hint: str, tmp_path: Path):
     found = ran(PROBE, tmp_path, INFERENCE_PRECISION_HINT=hint)
     assert set(found.executed.compute_nodes_by_precision) == {"bf16"}
     assert "elsewhere: 1 in bf16" in str(executed_fault(found.executed, found.arm))
-    answer = probes.read_permutation(found.outputs[0])
+    answer = precision_probe.read_permutation(found.outputs[0])
     assert "finds bf16" in str(probe_fault(answer, Precision.FP32))
 
 

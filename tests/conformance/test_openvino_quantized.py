@@ -15,14 +15,15 @@ import pytest
 from conformance.cases import bundles
 from conformance.checks import call
 from conformance.fresh import run_fresh
-from shootout import backends, fidelity
-from shootout.backends.openvino_profile import node_ns
-from shootout.bundle import ModelBundle
+from shootout import backends
+from shootout.backends._openvino.profile import node_ns
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
-from shootout.export import Request
-from shootout.proof import executed_fault
+from shootout.export.client import Request
 from shootout.schemes import parse, unoffered
+from shootout.worker.precision_checks import executed_fault
 
 DIGITS = Request(model="digits", parameters={"hidden": 512, "n_layers": 3}, batch=1)
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)

@@ -8,9 +8,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from shootout.backends import spin
+from shootout.backends._spin import backend as spin
+from shootout.clock import now_ns
 from shootout.contract import Arm, Target
-from shootout.measure import now_ns
 
 
 def arm(**options: str) -> Arm:

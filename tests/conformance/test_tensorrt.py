@@ -13,15 +13,18 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
 from conformance.cases import case_of, has_gpu
 from conformance.fresh import run_fresh
-from shootout import backends, fidelity
-from shootout.backends import cuda_memory, onnx_half, tensorrt_backend, tensorrt_library
-from shootout.backends.tensorrt_engine import Plan, compile_engine
-from shootout.backends.tensorrt_layers import account
-from shootout.backends.tensorrt_network import Network, Product
-from shootout.bundle import ModelBundle
+from shootout import backends
+from shootout.backends import common_onnx, cuda_memory
+from shootout.backends._tensorrt import backend as tensorrt_backend
+from shootout.backends._tensorrt import library
+from shootout.backends._tensorrt.account import account
+from shootout.backends._tensorrt.engine import Plan, compile_engine
+from shootout.backends._tensorrt.network import Network, Product
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target, TensorSpec
 
-LIBRARIES = (*tensorrt_library.FULL, *tensorrt_library.RTX)
+LIBRARIES = (*library.FULL, *library.RTX)
 FP16, FP32, TF32, BF16 = Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16
 X = TensorSpec(name="x", shape=(4, 4), dtype="float32")
 WEIGHTS = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
@@ -51,8 +54,8 @@ def product(path: Path, shape: tuple[Any, ...] = (4, 4)) -> Path:
     return onnx_file(path, [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], shape, w=WEIGHTS)
 
 
-def rtx() -> tensorrt_library.Library:
-    return tensorrt_library.reopen("tensorrt_rtx_bindings")
+def rtx() -> library.Library:
+    return library.reopen("tensorrt_rtx_bindings")
 
 
 def compiled(source: Path, precision: Precision, folder: Path, inputs: tuple[TensorSpec, ...] = (X,)) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def probe_broken(folder: Path) -> Availability:
 def probe_on_hopper() -> Availability:
     cuda_memory.capability = lambda: "SM90"
     tensorrt_backend.require_device = lambda device, known: None
-    for name in tensorrt_library.FULL:
+    for name in library.FULL:
         sys.modules[name] = None  # type: ignore[assignment]
     return probe()
 
@@ -158,9 +161,9 @@ def test_the_half_graph_computes_the_model_and_keeps_its_tensors(tmp_path: Path)
 
     bundle = toy()
     source = load(bundle.path(Artifact.ONNX))
-    for precision in onnx_half.NARROWED:
+    for precision in common_onnx.NARROWED:
         (tmp_path / precision).mkdir()
-        half = load(onnx_half.write_half(bundle.path(Artifact.ONNX), precision, tmp_path / precision))
+        half = load(common_onnx.write_half(bundle.path(Artifact.ONNX), precision, tmp_path / precision))
         assert [one.name for one in half.graph.input] == [one.name for one in source.graph.input]
         kinds = {one.type.tensor_type.elem_type for one in (*half.graph.input, *half.graph.output)}
         assert kinds == {TensorProto.FLOAT}
@@ -181,9 +184,9 @@ def test_constants_and_branches_are_narrowed_too(tmp_path: Path):
     )
     choice = helper.make_node("If", ["yes"], ["y"], then_branch=inner, else_branch=inner)
     source = onnx_file(tmp_path / "if.onnx", [constant, choice], yes=np.array(True))
-    for precision in onnx_half.NARROWED:
+    for precision in common_onnx.NARROWED:
         (tmp_path / precision).mkdir()
-        half = onnx_half.write_half(source, precision, tmp_path / precision)
+        half = common_onnx.write_half(source, precision, tmp_path / precision)
         assert compiled(half, precision, tmp_path)["compute_nodes_by_precision"] == {precision.value: 1}
 
 
@@ -195,7 +198,7 @@ def test_bfloat16_weights_are_rounded_once_and_from_float32(tmp_path: Path):
     nodes = [scale, helper.make_node("Mul", ["x", "scale"], ["a"]), helper.make_node("Mul", ["a", "w"], ["y"])]
     source = onnx_file(tmp_path / "big.onnx", nodes, w=np.full((4, 4), big))
     (tmp_path / "half").mkdir()
-    half = load(onnx_half.write_half(source, BF16, tmp_path / "half"))
+    half = load(common_onnx.write_half(source, BF16, tmp_path / "half"))
     found = {tensor.name: numpy_helper.to_array(tensor) for tensor in half.graph.initializer}
     for name in ("scale", "w"):
         assert np.unique(found[name].astype(np.float32)) == [big.astype(bfloat16).astype(np.float32)], name
@@ -203,7 +206,7 @@ def test_bfloat16_weights_are_rounded_once_and_from_float32(tmp_path: Path):
 
 def test_a_float32_network_is_refused_under_a_half_label(tmp_path: Path):
     source = product(tmp_path / "wide.onnx")
-    for precision in onnx_half.NARROWED:
+    for precision in common_onnx.NARROWED:
         with pytest.raises(RuntimeError, match=f"labelled {precision}.*'product' is fp32"):
             compiled(source, precision, tmp_path)
     assert not (tmp_path / "engine.plan").exists()
@@ -235,7 +238,7 @@ def test_convolutions_count(tmp_path: Path):
 def test_the_adapter_refuses_what_a_converter_that_does_nothing_gives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(onnx_half, "write_half", lambda source, precision, folder: source)
+    monkeypatch.setattr(common_onnx, "write_half", lambda source, precision, folder: source)
     with pytest.raises(RuntimeError, match="labelled fp16, but the parsed network is not"):
         backends.get("tensorrt").build(toy(), arm_of(FP16), tmp_path)
     assert list(tmp_path.iterdir()) == []

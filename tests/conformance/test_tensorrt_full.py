@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.backends.tensorrt_engine import Plan, compile_engine
-from shootout.backends.tensorrt_library import Library
-from shootout.backends.tensorrt_runtime import Engine
+from shootout.backends._tensorrt.engine import Plan, compile_engine
+from shootout.backends._tensorrt.library import Library
+from shootout.backends._tensorrt.runtime import Engine
 from shootout.contract import Precision, TensorSpec
 
 X = TensorSpec(name="x", shape=(2, 4), dtype="float32")

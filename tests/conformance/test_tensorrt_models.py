@@ -15,10 +15,10 @@ import pytest
 
 from conformance.test_tensorrt import without_gpu
 from shootout import backends, models
-from shootout.bundle import ModelBundle
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Device, Precision, Target, Value
 from shootout.errors import ShootoutError
-from shootout.export import Request, obtain_all
+from shootout.export.client import Request, obtain_all
 
 FP16, INT8 = Precision.FP16, Precision.INT8
 

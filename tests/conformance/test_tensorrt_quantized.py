@@ -13,12 +13,14 @@ from onnx import TensorProto, helper, load, numpy_helper
 from conformance.cases import bundles
 from conformance.fresh import run_fresh
 from conformance.test_tensorrt import arm_of, compiled, onnx_file, product, toy, without_gpu
-from shootout import backends, fidelity, qdq
-from shootout.backends.tensorrt_int4 import write_int4
-from shootout.bundle import ModelBundle
+from shootout import backends
+from shootout.backends._tensorrt.int4 import write_int4
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Device, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
-from shootout.export import Request
+from shootout.export.client import Request
+from shootout.quantize import qdq
 
 INT8, INT4, FP32 = Precision.INT8, Precision.INT4, Precision.FP32
 TOY_FLOPS = 4 * 2 * 2 * 64 * 64
@@ -136,7 +138,7 @@ def test_an_int8_graph_is_refused_under_a_float_label(tmp_path: Path):
 def test_an_engine_that_widens_before_it_multiplies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """TensorRT was asked for INT8, and its own list of layers says that it multiplied floats."""
     wide = {"Name": "first_myl0_1", "LayerType": "gemm", "Inputs": [{"Datatype": "Float"}]}
-    monkeypatch.setattr("shootout.backends.tensorrt_library.read_log", lambda message: [wide])
+    monkeypatch.setattr("shootout.backends._tensorrt.library.read_log", lambda message: [wide])
     with pytest.raises(RuntimeError, match=r"labelled int8, but tensorrt_rtx_bindings built .* otherwise: 1 in fp32"):
         compiled(sandwich(tmp_path / "whole.onnx"), INT8, tmp_path)
     assert not (tmp_path / "engine.plan").exists()

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from conformance.fake_gpu import ACTIVATION_BYTES, FAILED, L2_BYTES, SIZE, WEIGHT_BYTES, FakeCuda, FakeTensorRt
-from shootout.backends import cuda_memory, tensorrt_backend
-from shootout.backends.tensorrt_library import Library
-from shootout.backends.tensorrt_network import Network, Product
-from shootout.backends.tensorrt_session import Setup, TensorRtSession
+from shootout.backends import cuda_memory
+from shootout.backends._tensorrt import backend as tensorrt_backend
+from shootout.backends._tensorrt.library import Library
+from shootout.backends._tensorrt.network import Network, Product
+from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.contract import Arm, Arrays, Built, Device, Precision, Target, TensorSpec
 
 X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")

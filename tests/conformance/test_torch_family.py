@@ -59,7 +59,7 @@ def recorded(dtype_name: str) -> tuple[dict[str, Any], dict[str, int]]:
     import torch
     import torch._inductor.config as inductor
 
-    from shootout.backends.torch_nodes import kernel_recorder
+    from shootout.backends._torch.account import kernel_recorder
 
     dtype = getattr(torch, dtype_name)
     layers = OrderedDict(wide=torch.nn.Linear(16, 16), act=torch.nn.ReLU(), dot=torch.nn.Linear(16, 1))
@@ -89,12 +89,12 @@ def refusal(name: str) -> str:
         torch._dynamo.graph_break()
         return x + 1
 
-    from shootout.backends import torch_compiled
+    from shootout.backends._torch import compiled
 
     case = case_of(PLAIN)
     module: Any = {"depends": depends, "breaks": breaks}[name]
     try:
-        torch_compiled.compiled(module, case.bundle, case.arm)
+        compiled.compiled(module, case.bundle, case.arm)
     except Exception as error:
         return str(error)
     return ""
@@ -145,7 +145,7 @@ def test_an_option_s_value_and_mode_are_checked(mode: str, options: dict[str, st
 def captured_by(case: Case, folder: Path, scriptable: bool) -> tuple[Any, dict[str, int]]:
     import torch
 
-    from shootout.backends import torchscript
+    from shootout.backends._torch import script
 
     if not scriptable:
 
@@ -155,7 +155,7 @@ def captured_by(case: Case, folder: Path, scriptable: bool) -> tuple[Any, dict[s
         torch.jit.script = refuse
     adapter = backends.get("torchscript")
     built = adapter.build(case.bundle, case.arm, folder)
-    assert torchscript.FILE in {path.name for path in folder.iterdir()}
+    assert script.FILE in {path.name for path in folder.iterdir()}
     return built.facts["captured_by"], dict(adapter.load(built).executed.compute_nodes_by_precision)
 
 
@@ -175,7 +175,7 @@ FLOPS = {
 
 @pytest.mark.parametrize("case", FLOPS)
 def test_operations_are_counted_from_shapes(case: str):
-    from shootout.backends.torch_trace import flops_of
+    from shootout.backends._torch.trace import flops_of
 
     name, operands, output, expected = FLOPS[case]
     assert flops_of(name, operands, output) == expected

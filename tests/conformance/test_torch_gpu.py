@@ -17,13 +17,17 @@ import pytest
 from conformance.cases import targets
 from conformance.fake_torch import KERNEL_MS, L2_BYTES, FakeTorch
 from conformance.fresh import run_fresh
-from shootout import backends, knobs, obstacles
-from shootout.backends import spin, torch_compiled, torch_gpu, torch_inductor, torch_training
-from shootout.backends.spin_gpu import STEP_CYCLES
-from shootout.backends.torch_session import Account
+from shootout import backends
+from shootout.backends._spin import backend as spin
+from shootout.backends._spin.gpu import STEP_CYCLES
+from shootout.backends._torch import compiled, gpu, training
+from shootout.backends._torch import inductor as torch_inductor
+from shootout.backends._torch.session import Account
+from shootout.bundle.training import RATE
 from shootout.contract import Arm, Arrays, Availability, Built, Device, Precision, Scenario, Target, TensorSpec
 from shootout.errors import SkippedArm
-from shootout.training_step import RATE
+from shootout.study import feasibility
+from shootout.tune import knobs
 
 SIZE = 4
 X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")
@@ -49,12 +53,12 @@ def inputs(value: float) -> dict[str, np.ndarray]:
 BUNDLE: Any = SimpleNamespace(inputs=(X,), outputs=(Y,), input_buffers=lambda: [inputs(1)])
 
 
-def session_on(torch: FakeTorch, copies: str, precision: Precision = Precision.FP32) -> torch_gpu.TorchGpuSession:
+def session_on(torch: FakeTorch, copies: str, precision: Precision = Precision.FP32) -> gpu.TorchGpuSession:
     def account(staged: Any) -> Account:
         return Account(compute_nodes_by_precision={str(precision): len(staged)}, artifact_bytes=1)
 
-    session = torch_gpu.session_on(torch.double, arm_of(precision, copies=copies), BUNDLE, account)
-    assert isinstance(session, torch_gpu.TorchGpuSession)
+    session = gpu.session_on(torch.double, arm_of(precision, copies=copies), BUNDLE, account)
+    assert isinstance(session, gpu.TorchGpuSession)
     return session
 
 
@@ -197,7 +201,7 @@ def test_a_training_step_uses_the_slot_s_tensors_too(torch: FakeTorch):
     arm = Arm(target=arm_of().target, model="made", scenario=Scenario.TRAIN_STEP, options={"copies": "pinned"})
     built = Built(arm=arm, bundle=bundle, folder=Path())
     student: Any = SimpleNamespace(step=step)
-    session: Any = torch_training.TorchTrainingSession(student, built, Mock())
+    session: Any = training.TorchTrainingSession(student, built, Mock())
     first = session.stage(given, 0)
     assert [one is other for one, other in zip(first, session.stage(given, 0), strict=True)] == [True, True, False]
     np.testing.assert_array_equal(session.fetch(session.execute(first))["loss"], 2)
@@ -261,11 +265,11 @@ def test_what_isn_t_one_replayed_graph_is_told(captured: int, since: int, parts:
 def uncaptured(folder: Path) -> str:
     """What loading says under the mode's own configuration on torch's CPU build, where nothing is captured."""
     target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
-    config = torch_compiled.config(Arm(target=target, model="made", options={"max_autotune": "1", "copies": "pinned"}))
+    config = compiled.config(Arm(target=target, model="made", options={"max_autotune": "1", "copies": "pinned"}))
     assert config == {"max_autotune": True, "triton.cudagraphs": True}
     with torch_inductor.inductor_with(folder, config):
         try:
-            torch_compiled._captured_since(0)
+            compiled._captured_since(0)
         except RuntimeError as error:
             return str(error)
     return ""
@@ -279,7 +283,7 @@ def test_graphs_of_several_sessions_in_a_process_are_refused(tmp_path: Path):
     target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
     arm = Arm(target=target, model="made", scenario=Scenario.THROUGHPUT, instances=2)
     with pytest.raises(SkippedArm, match="one pool"):
-        torch_compiled.load_cache(Built(arm=arm, bundle=BUNDLE, folder=tmp_path))
+        compiled.load_cache(Built(arm=arm, bundle=BUNDLE, folder=tmp_path))
 
 
 def test_graphs_are_no_target_and_no_knob_of_a_cpu():
@@ -294,7 +298,7 @@ def test_graphs_are_no_target_and_no_knob_of_a_cpu():
 
 def test_a_mode_for_cuda_is_skipped_on_a_cpu_with_the_target_to_ask_for():
     arm = Arm(target=Target(backend="torch-compile", mode="cudagraphs", precision=Precision.BF16), model="residual_mlp")
-    why = obstacles._skip(arm, {("torch-compile", Device.CPU): Availability(ok=True, version="1")})
+    why = feasibility._skip(arm, {("torch-compile", Device.CPU): Availability(ok=True, version="1")})
     assert why is not None
     assert why.reason == "torch-compile+cudagraphs is for cuda, not for cpu"
     assert "torch-compile+cudagraphs:cuda:bf16" in why.fix
@@ -304,12 +308,13 @@ def rounding(precision: str) -> tuple[Any, ...]:
     """Torch's flags of a CUDA arm, the older ones too: reading those fails where they disagree with the newer."""
     import torch
 
-    from shootout.backends import torch_session, torch_trace
+    from shootout.backends._torch import session as torch_session
+    from shootout.backends._torch import trace
 
     target = Target(backend="torch-eager", device=Device.CUDA, precision=Precision(precision))
     torch_session.configure(Arm(target=target, model="made"))
     older = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    return dict(torch_trace.float32_policy(Device.CUDA)), older, torch.get_float32_matmul_precision()
+    return dict(trace.float32_policy(Device.CUDA)), older, torch.get_float32_matmul_precision()
 
 
 @pytest.mark.parametrize(
@@ -329,7 +334,7 @@ def kernels_seen(twice: bool, older: bool) -> dict[str, int]:
     import torch._inductor.config as inductor
     from torch._inductor import custom_graph_pass
 
-    from shootout.backends.torch_nodes import kernel_recorder
+    from shootout.backends._torch.account import kernel_recorder
 
     newer = getattr(custom_graph_pass, "CustomSchedulerPass", None)
     if older and newer:

@@ -12,11 +12,13 @@ import pytest
 from conformance.cases import bundles
 from conformance.checks import call
 from conformance.fresh import run_fresh
-from shootout import backends, fidelity, probes
-from shootout.bundle import ModelBundle
+from shootout import backends
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Built, Executed, Precision, Target
-from shootout.export import Request
+from shootout.export.client import Request
 from shootout.models.grid_probe import GRID_BATCH
+from shootout.worker import precision_probe
 
 DIGITS = Request(model="digits", parameters={"hidden": 64, "n_layers": 1}, batch=2)
 PROBE = Request(model="grid_probe", batch=GRID_BATCH)
@@ -47,7 +49,7 @@ def ran(built: Built) -> tuple[Executed, str | None]:
 
 def probed(bundle: ModelBundle, target: Target, folder: Path) -> str:
     session = backends.get(target.backend).load(built_in(bundle, target, folder))
-    return probes.READERS[bundle.model](call(session, bundle.input_buffers()[0]))
+    return precision_probe.READERS[bundle.model](call(session, bundle.input_buffers()[0]))
 
 
 def run_on_digits(target: Target, folder: Path) -> tuple[Executed, str | None, Built]:
@@ -94,14 +96,14 @@ def refusal(bundle: ModelBundle, target: Target, layer: str, folder: Path) -> st
     """The words for a model with another body: its adapter gets it in place of the bundle's."""
     import torch
 
-    from shootout.backends import torch_quantize, torch_static
+    from shootout.backends._torch import quantize, static
 
     bodies: dict[str, Any] = {
         "relu": torch.nn.ReLU(),
         "narrow": torch.nn.Linear(64, 10),
         "bare": torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()),
     }
-    torch_quantize.float32_module = torch_static.float32_module = lambda _: bodies[layer]  # type: ignore[assignment]
+    quantize.float32_module = static.float32_module = lambda _: bodies[layer]  # type: ignore[assignment]
     try:
         built_in(bundle, target, folder)
     except ValueError as error:

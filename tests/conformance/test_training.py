@@ -13,13 +13,13 @@ import pytest
 
 from conformance.fresh import run_fresh
 from shootout import backends
-from shootout.bundle import ModelBundle
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.training import RATE, TARGET
 from shootout.contract import Adapter, Arm, Arrays, Built, Capabilities, Executed, Scenario, Target
 from shootout.errors import ShootoutError, SkippedArm
-from shootout.export import Request, obtain_all
+from shootout.export.client import Request, obtain_all
 from shootout.messages import Verified
-from shootout.training_step import RATE, TARGET
-from shootout.worker import Worker
+from shootout.worker.__main__ import Worker
 
 REQUESTS = {
     "residual_mlp": Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2, training=True),

@@ -13,11 +13,12 @@ from onnx import TensorProto, helper, numpy_helper, save
 from conformance.cases import bundles
 from conformance.checks import call
 from conformance.fresh import run_fresh
-from shootout import backends, fidelity
-from shootout.bundle import ModelBundle
+from shootout import backends
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Device, Precision, Target
 from shootout.errors import SkippedArm
-from shootout.export import Request
+from shootout.export.client import Request
 
 TAKERS = [
     name

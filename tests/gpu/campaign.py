@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout import journal
+from shootout.clock import Deadline, Stopwatch
 from shootout.errors import ShootoutError
-from shootout.measure import Deadline, Stopwatch
-from shootout.process import last_words
+from shootout.journal import journal
+from shootout.worker.process import last_words
 
 from . import conformance, summary, work
 from .state import State, Status

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from shootout.crossover_table import says
-from shootout.document import Crossover
-from shootout.figures import duration
+from shootout.report.crossover_notes import says
+from shootout.results.document import Crossover
+from shootout.units import duration
 
 from .conformance import ENDED
 

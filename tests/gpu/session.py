@@ -8,9 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shootout import gpu, runner, study
+from shootout.clock import Deadline
+from shootout.commands import run as runner
 from shootout.errors import SkippedArm
-from shootout.measure import Deadline
+from shootout.host import gpu
+from shootout.study import schema
 
 from . import archive, campaign, page, state, summary, work
 from .ground import Ground
@@ -111,4 +113,4 @@ def _means(step: Step, out: Path, without: dict[str, str]) -> str:
         return f"skipped: {why}"
     if not step.study:
         return " ".join(word.format(out=out, here="tests/gpu") for word in step.command)
-    return ", ".join(work.raced(study.load(step.study), step))
+    return ", ".join(work.raced(schema.load(step.study), step))

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shootout import analysis, environment, journal
+from shootout.clock import utc_now
 from shootout.errors import ShootoutError
-from shootout.measure import utc_now
+from shootout.host import environment
+from shootout.journal import journal
+from shootout.results import analysis
 
 from . import conformance
 from .state import State, Status

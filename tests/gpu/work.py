@@ -8,14 +8,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout import environment, estimate, plan, study
-from shootout.cells import describe
+from shootout.commands.run import Plan
 from shootout.contract import Availability, Device
-from shootout.obstacles import Here
-from shootout.placement import allowed_cpus, place
-from shootout.runner import Plan
-from shootout.study import Study
-from shootout.target import parse_targets, provider
+from shootout.host import environment
+from shootout.host.placement import allowed_cpus, place
+from shootout.report import dry_run
+from shootout.study import plan, schema
+from shootout.study.feasibility import Here
+from shootout.study.points import describe
+from shootout.study.schema import Study
+from shootout.study.target import parse_targets, provider
 
 from .steps import Step
 
@@ -37,7 +39,7 @@ def command(step: Step, out: Path, share_s: float) -> list[str]:
         return _other(*(word.format(out=out, here=HERE) for word in step.command))
     file = out / STUDIES / f"{step.name}.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(toml(changed(study.load(step.study), step)))
+    file.write_text(toml(changed(schema.load(step.study), step)))
     return [*SHOOTOUT, "run", str(file), "--out", str(out / step.name), "--max-time", f"{measuring_s(share_s):.0f}s"]
 
 
@@ -57,7 +59,7 @@ def least_s(step: Step) -> tuple[float, float]:
 
     By rule of thumb from CPUs; nothing is asked or measured, so that it can be told without a GPU.
     """
-    chosen = Study(**changed(study.load(step.study), step), name=step.name)
+    chosen = Study(**changed(schema.load(step.study), step), name=step.name)
     targets = [parse_targets(text, describe)[0] for text in chosen.targets]
     here = Here(
         available={provider(target): Availability(ok=True) for target in targets},
@@ -67,7 +69,7 @@ def least_s(step: Step) -> tuple[float, float]:
     )
     groups, placement = plan.plan(chosen, here), place(None)
     planned = Plan(study=chosen, groups=groups, available=here.available, placement=placement, here=here, identity="")
-    return estimate.seconds(planned), estimate.preparing_s(planned)
+    return dry_run.seconds(planned), dry_run.preparing_s(planned)
 
 
 def changed(whole: Study, step: Step) -> dict[str, Any]:

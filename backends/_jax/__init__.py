@@ -1,0 +1,1 @@
+"""JAX: one adapter, `jax-jit`."""

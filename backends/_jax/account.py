@@ -1,0 +1,186 @@
+"""XLA's own account: the instructions of the compiled module by the types they compute in, and the CPU pool's threads.
+
+What is read is the HLO after every pass, so a product that XLA widened shows as what it became: its CPU compiler
+turns bfloat16 and float16 products into float32 ones.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from shootout.backends.common import precision_of
+from shootout.bundle.flops import product_flops
+from shootout.contract import Device, Precision
+
+INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)
+"""Name, type, operation, and the rest of the line: operands and attributes."""
+COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.-]+) \(.*?\) -> .*? \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
+"""Name and body."""
+CALLEE = re.compile(r"calls=%([\w.-]+)")
+TYPE = re.compile(r"([a-z]+)(\d+)\w*\[([\d,]*)\]")
+SUMMED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[=:][{\[]([^}\]]*)[}\]]')
+"""A product's summed axes, of its left operand: an attribute, or part of a library call's configuration."""
+LABELS = re.compile(r"dim_labels=\w+_(\w+)->")
+"""The axes of a convolution's weight: `o` is the output channels."""
+ALGORITHM = re.compile(r'\balgorithm"?\s*[=:]\s*"?(?:ALG_)?dot_(\w+)', re.IGNORECASE)
+"""How a product is to be computed, as `dot_tf32_tf32_f32_x3`: the operands' types, the sum's, and how many products
+stand for one.
+"""
+IEEE = re.compile(r"operand_precision[^}\]]*highest", re.IGNORECASE)
+"""One operand that asks for it is enough, for cuBLAS and cuDNN alike."""
+PRODUCTS = frozenset({"dot", "ragged-dot", "scaled-dot", "convolution"})
+LIBRARY_PRODUCT = re.compile(r'custom_call_target="[^"]*(?:gemm|matmul|dot|conv(?!ert)|fmha|attention)', re.IGNORECASE)
+"""A custom call into cuBLAS, cuDNN, oneDNN or the like that multiplies matrices or convolves."""
+RUNS = frozenset({"fusion", "call", "async", "while", "conditional"})
+"""What only runs a computation of its own."""
+STRUCTURE = RUNS | {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
+"""What computes nothing itself; a fusion's instructions are listed, and counted, in a computation of their own."""
+MOVES = frozenset({"parameter", "constant", "bitcast", "convert", "copy", "transpose", "reshape"})
+SCALES = frozenset({"broadcast", "multiply", "divide", "round-nearest-even", "clamp", "pad", "slice"})
+"""What a cast has beside it where it is a quantize or a dequantize."""
+ALGORITHMS = {"f64": "fp64", "f32": "fp32", "tf32": "tf32", "bf16": "bf16", "f16": "fp16"}
+"""Our names of the operands' types in an algorithm's name; any other leaves them as they are stored."""
+START, DONE = "-start", "-done"
+"""Ends of the two halves of an instruction that runs beside others."""
+KINDS = {"f": "float", "bf": "bfloat", "s": "int", "u": "uint"}
+POOL = "tf_XLAEigen"
+"""The name of every thread in the pool that XLA's CPU client computes with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One line of an HLO module: its operation, the type of its result, its operands' names and the whole rest."""
+
+    operation: str
+    type: str
+    operands: tuple[str, ...]
+    rest: str
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it multiplies matrices or convolves, by itself or in a library."""
+        library = self.operation == "custom-call" and LIBRARY_PRODUCT.search(self.rest)
+        return self.operation in PRODUCTS or bool(library)
+
+    @property
+    def fused(self) -> str:
+        """The name of the computation that a fusion runs; "" for anything else."""
+        found = CALLEE.search(self.rest) if self.operation == "fusion" else None
+        return found[1] if found else ""
+
+
+def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Products, and all other instructions that compute, by precision; a loop's body counts once.
+
+    Args:
+        hlo: `Compiled.as_text()`, the module as optimised for the device.
+        device: on CUDA a float32 product is IEEE only where it asks for the highest precision.
+    """
+    instructions = dict(_instructions(hlo))
+    products, others = Counter[str](), Counter[str]()
+    for one in instructions.values():
+        if one.is_product:
+            products[_product_precision(one, instructions, device)] += 1
+        elif one.operation not in STRUCTURE and not one.operation.endswith(DONE):
+            others[precision_of(_dtype(one.type))] += 1
+    return dict(products), dict(others)
+
+
+def count_flops(hlo: str, device: Device) -> Mapping[str, float]:
+    """Operations of the products in one call, by precision; empty where one can't be told, as in a loop's body."""
+    instructions = dict(_instructions(hlo))
+    found: dict[str, float] = {}
+    for one in instructions.values():
+        if one.operation == "while":
+            return {}
+        if one.is_product:
+            if (flops := _flops(one, instructions)) is None:
+                return {}
+            precision = _product_precision(one, instructions, device)
+            found[precision] = found.get(precision, 0.0) + flops
+    return found
+
+
+def count_conversions(hlo: str) -> int:
+    """Executed nodes that only change a tensor's type or layout: casts, transposing copies, quantize and dequantize.
+
+    Those that XLA fused with anything else are no nodes.
+    """
+    computations = {name: [one for _, one in _instructions(body)] for name, body in COMPUTATION.findall(hlo)}
+    fused = {one.fused for body in computations.values() for one in body}
+    nodes = [one for name, body in computations.items() if name not in fused for one in body]
+    return sum(_only_converts({one.operation for one in computations.get(node.fused, [node])}) for node in nodes)
+
+
+def pool_threads() -> int | None:
+    """Threads in XLA's CPU pool, counted by name in /proc; None where there is no /proc."""
+    try:
+        names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    except OSError:
+        return None
+    return names.count(POOL)
+
+
+def _instructions(hlo: str) -> Iterator[tuple[str, Instruction]]:
+    for name, kind, operation, rest in INSTRUCTION.findall(hlo):
+        operands = re.findall(r"%([\w.-]+)", rest.split(")", 1)[0])
+        yield name, Instruction(operation.removesuffix(START), kind, tuple(operands), rest)
+
+
+def _product_precision(product: Instruction, instructions: Mapping[str, Instruction], device: Device) -> str:
+    """The wider one of the operands' types: XLA multiplies mixed operands in it. On CUDA, what it makes of float32."""
+    types = [instructions[name].type for name in product.operands[:2]]
+    precision = precision_of(_dtype(max(types, key=_bits)))
+    if device is Device.CPU:
+        return precision
+    if algorithm := _algorithm(product):
+        return algorithm
+    return Precision.TF32.value if precision == Precision.FP32 and not IEEE.search(product.rest) else precision
+
+
+def _algorithm(product: Instruction) -> str:
+    """What a product's algorithm makes of its operands, `bf16x9` for nine bfloat16 products in place of one; or ""."""
+    found = ALGORITHM.search(product.rest)
+    if found is None:
+        return ""
+    first, *_, last = found[1].lower().split("_")
+    return ALGORITHMS[first] + (last if last.startswith("x") else "") if first in ALGORITHMS else ""
+
+
+def _flops(product: Instruction, instructions: Mapping[str, Instruction]) -> float | None:
+    """The result's shape and an operand's say it; None for a library call that doesn't tell its axes."""
+    if len(product.operands) < 2:
+        return None
+    left, right = (_shape(instructions[name].type) for name in product.operands[:2])
+    if summed := SUMMED.search(product.rest):
+        return product_flops(_shape(product.type), math.prod(left[int(axis)] for axis in re.findall(r"\d+", summed[1])))
+    if labels := LABELS.search(product.rest):
+        channels = right[labels[1].index("o")]
+        return product_flops(_shape(product.type), math.prod(right) // channels)
+    return None
+
+
+def _shape(kind: str) -> list[int]:
+    found = TYPE.search(kind)
+    return [int(size) for size in found[3].split(",") if size] if found else []
+
+
+def _only_converts(operations: Set[str]) -> bool:
+    cast = "convert" in operations and operations <= MOVES | SCALES
+    return cast or (operations <= MOVES and not operations.isdisjoint({"copy", "transpose"}))
+
+
+def _bits(kind: str) -> int:
+    found = TYPE.search(kind)
+    return int(found[2]) if found else 0
+
+
+def _dtype(kind: str) -> str:
+    """NumPy's name for an HLO type such as `f32[2,128]{1,0}`; a tuple's first; HLO's own name where NumPy has none."""
+    found = TYPE.search(kind)
+    return f"{KINDS.get(found[1], found[1])}{found[2]}" if found else kind.split("[")[0].lstrip("(")

@@ -1,0 +1,213 @@
+"""JAX: one function, compiled ahead of time by XLA with its weights as arguments.
+
+Models that have a `forward` run in jax.numpy, without torch; any other torch module goes through torchax, as do all
+in the mode `torchax`. On the CPU, XLA has kernels for bfloat16 and int8 matrix products if they are asked for in the
+one way it knows; float16 and int4 it turns into float32, which is a skip that says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.backends._jax import gpu, quantize, training
+from shootout.backends._jax import profile as jax_profile
+from shootout.backends._jax import session as jax_program
+from shootout.backends._jax.account import count_conversions, count_flops, count_nodes, pool_threads
+from shootout.backends._jax.rewrite import with_wide_sums
+from shootout.backends.common import DTYPES, check_inputs, require_device, trial
+from shootout.contract import (
+    INFERENCE,
+    INTEGERS,
+    Arm,
+    Arrays,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Executed,
+    Precision,
+    Scenario,
+)
+from shootout.errors import SkippedArm
+from shootout.trace_events import Event
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+REDUCED = (Precision.BF16, Precision.FP16)
+WEIGHTS = frozenset({"per-channel", "per-tensor", "symmetric"})
+NO_INT4 = (
+    "XLA's CPU compiler has no product that reads 4-bit weights: it unpacks each whole weight into a float32 array in "
+    "memory, at every call, and multiplies that"
+)
+
+
+class JaxJitAdapter:
+    """`jax.jit` on CPU and CUDA."""
+
+    name = "jax-jit"
+    capabilities = Capabilities(
+        consumes=(Artifact.FORWARD, Artifact.MODULE),
+        targets=frozenset(
+            [(Device.CPU, precision) for precision in (Precision.FP32, *REDUCED, *INTEGERS)]
+            + [(Device.CUDA, precision) for precision in DTYPES]
+        ),
+        needs_calibration=True,
+        scenarios=INFERENCE | {Scenario.TRAIN_STEP},
+        modes=frozenset({"", "torchax"}),
+        schemes={Precision.INT8: WEIGHTS | {"minmax", "samples-*"}, Precision.INT8_DYNAMIC: WEIGHTS},
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Compile and run a small product."""
+        return trial("jax", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """Trace and compile; the executable goes into the folder.
+
+        Raises:
+            ValueError: an option that is neither XLA's nor JAX's dispatch switch; nothing to quantize, or no data to.
+            SkippedArm: XLA widens every product of this precision.
+        """
+        jax_program.check_options(arm.options)
+        if arm.target.precision is Precision.INT4:
+            raise SkippedArm(NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend")
+        device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
+        program = _program(bundle, arm)
+        state = training.momenta_of(bundle, device)
+        hlo = jax_program.compile_program(program, bundle, arm, device, folder, state=state)
+        _refuse_widened(hlo, arm)
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={"weights": program.names})
+
+    def load(self, built: Built) -> JaxSession | training.JaxTrainingSession:
+        """The stored executable and the weights on the device."""
+        on_cpu = built.arm.target.device is Device.CPU
+        if built.bundle.trained:
+            return training.JaxTrainingSession(built) if on_cpu else training.JaxGpuTrainingSession(built)
+        return JaxSession(built) if on_cpu else JaxGpuSession(built)
+
+
+class JaxSession:
+    """A compiled function with its weights. Results are new arrays at each call, and immutable."""
+
+    def __init__(self, built: Built) -> None:
+        arm, self._bundle, self._folder = built.arm, built.bundle, built.folder
+        self._device = arm.target.device
+        self.jax_device = device = jax_program.open_device(self._device, arm.threads, arm.options)
+        self._run, self._stage = jax_program.read_program(built.folder, device)
+        # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
+        self._weights = jax_program.read_weights(built.bundle, arm, built.facts["weights"], device, built.folder)
+        self._names = tuple(spec.name for spec in built.bundle.inputs)
+        self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.bundle.outputs)
+        self._pending: tuple[Any, ...] = ()
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The loaded executable's own HLO, the device its result lies on, and the pool's threads (CUDA has none)."""
+        import jax
+
+        result = self.execute(self.stage(self._bundle.input_buffers()[0], 0))[0]
+        hlo = self._run.as_text()
+        products, others = count_nodes(hlo, self._device)
+        stored = (self._folder / jax_program.EXECUTABLE).stat().st_size
+        return Executed(
+            library="jax",
+            version=jax.__version__,
+            device=" ".join(map(str, result.devices())),
+            threads=pool_threads() if self._device is Device.CPU else None,
+            compute_nodes_by_precision=products,
+            other_nodes_by_precision=others,
+            artifact_bytes=stored + sum(array.nbytes for array in self._weights),
+            flops_by_precision=count_flops(hlo, self._device),
+            conversion_nodes=count_conversions(hlo),
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
+        """Copies on the device, floats in the arm's dtype, made by a compiled program of their own.
+
+        `jax.device_put` takes six times as long for a small input, and on the CPU it keeps using an aligned array of
+        the caller's.
+        """
+        check_inputs(self._bundle.inputs, inputs)
+        staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
+        self._pending = staged
+        return staged
+
+    def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Call the executable; on CUDA, JAX returns before the result is there."""
+        result: tuple[Any, ...] = self._run(self._weights, staged)
+        self._pending = result
+        return result
+
+    def synchronize(self) -> None:
+        """Wait for what was last staged or computed, and so for all: the device does one thing after the other."""
+        for array in self._pending:
+            array.block_until_ready()
+
+    def fetch(self, raw: tuple[Any, ...]) -> Arrays:
+        """The outputs on the host: on the CPU, read-only views that keep their own memory alive."""
+        pairs = zip(self._outputs, raw, strict=True)
+        return {name: np.asarray(array).astype(dtype, copy=False) for (name, dtype), array in pairs}
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
+        """What JAX's own profiler sees of some calls."""
+        return jax_profile.profile(call, calls)
+
+    def close(self) -> None:
+        """Drop the executable and its arrays."""
+        self._pending = ()
+        for name in ("_run", "_stage", "_weights"):
+            self.__dict__.pop(name, None)
+
+
+class JaxGpuSession(gpu.OnGpu, JaxSession):
+    """The same on a GPU."""
+
+
+def _program(bundle: ModelBundle, arm: Arm) -> jax_program.Program:
+    if bundle.trained:
+        return training.step_of(bundle, arm.target.mode)
+    program, target = jax_program.program_of(bundle, arm.target.mode), arm.target
+    if target.precision in INTEGERS:
+        return quantize.quantized(program, bundle, arm)
+    if target.precision in REDUCED and target.device is Device.CPU:
+        return replace(program, run=with_wide_sums(program.run))
+    return program
+
+
+def _refuse_widened(hlo: str, arm: Arm) -> None:
+    """On the CPU: a GPU multiplies both reduced precisions, so there a missing one is a fault."""
+    precision, (counts, _) = arm.target.precision, count_nodes(hlo, arm.target.device)
+    if arm.target.device is Device.CPU and precision in REDUCED and counts and precision not in counts:
+        became = " and ".join(f"{count} {name}" for name, count in counts.items())
+        reason = f"XLA's CPU compiler turned all {precision} products of this model into {became} ones"
+        raise SkippedArm(reason, "ask for fp32, or for this precision on cuda or from another backend")
+
+
+def _host_dtype(dtype: str) -> np.dtype[Any]:
+    """What a fetched output has: float32 for floats; JAX's own integers are 32 bits wide, the model's may be 64."""
+    kind = np.dtype(dtype)
+    return np.dtype(np.float32) if kind.kind == "f" else kind
+
+
+def _try(device: Device) -> str:
+    require_device(device, Device)
+    import jax
+
+    if device is Device.CUDA and not any(map(importlib.util.find_spec, CUDA_PLUGINS)):
+        raise SkippedArm(f"jax {jax.__version__} is installed without its CUDA plugin", "pip install 'jax[cuda13]'")
+    chosen = jax_program.open_device(device, 1, {})
+    square = jax.device_put(np.eye(2, dtype=np.float32), chosen)
+    result = jax.jit(lambda x: x @ x)(square)
+    if not np.array_equal(np.asarray(result), np.eye(2)):
+        raise ArithmeticError("a 2x2 matrix product came out wrong")
+    return str(jax.__version__)

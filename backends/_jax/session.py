@@ -1,0 +1,197 @@
+"""What `jax-jit` compiles, and how the result gets to disk and back.
+
+The executable itself is stored (`serialize_executable`): reading it back needs no tracing, no compiling and no torch,
+where XLA's compilation cache traces anew to find its key, and `jax.export` compiles anew.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.backends import common
+from shootout.backends._torch.session import float32_module
+from shootout.backends.common import DTYPES
+from shootout.contract import Arm, Array, Arrays, Artifact, Device, Precision
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+PRODUCTS = {Precision.FP32: "highest", Precision.TF32: "tensorfloat32"}
+"""`jax_default_matmul_precision` by target; it says nothing about products of reduced-precision operands."""
+PLATFORMS = {Device.CPU: "cpu", Device.CUDA: "cuda,cpu"}
+"""CUDA keeps the host's CPU, where torchax reads a module's weights; asking for a device is always by name."""
+ASYNC_DISPATCH = "jax_cpu_enable_async_dispatch"
+XLA_OPTION = "xla_"
+EXECUTABLE, BUFFERS = "executable.pickle", "buffers.safetensors"
+SWITCHES = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A model as a function of JAX arrays.
+
+    Attributes:
+        run: (weights in the order of `names`, inputs in the model's order) → the outputs in the model's order.
+        buffers: what the function needs beside the bundle's weights; all that it needs, where it was quantized.
+    """
+
+    run: Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
+    names: tuple[str, ...]
+    buffers: Arrays = field(default_factory=dict)
+
+
+def from_forward(bundle: ModelBundle) -> Program:
+    """The model's own `forward` in jax.numpy."""
+    import jax.numpy as jnp
+
+    from shootout import models
+
+    forward, names = models.get(bundle.model).forward, tuple(bundle.weights())
+    assert forward is not None, f"{bundle.model} has a FORWARD artifact but no forward"
+
+    def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
+        named = {spec.name: array for spec, array in zip(bundle.inputs, inputs, strict=True)}
+        outputs = forward(jnp, dict(zip(names, weights, strict=True)), named, bundle.parameters)
+        return tuple(outputs[spec.name] for spec in bundle.outputs)
+
+    return Program(run=run, names=names)
+
+
+def from_module(bundle: ModelBundle) -> Program:
+    """The torch module, translated by torchax; buffers that a state dict leaves out are taken along."""
+    import torchax
+
+    states, call = torchax.extract_jax(float32_module(bundle))
+    names, stored = tuple(states), bundle.weights()
+
+    def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
+        raw = call(dict(zip(names, weights, strict=True)), tuple(inputs))
+        return tuple(raw) if isinstance(raw, tuple | list) else (raw,)
+
+    buffers = {name: np.asarray(array) for name, array in states.items() if name not in stored}
+    return Program(run=run, names=names, buffers=buffers)
+
+
+def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any:
+    """The arm's JAX device, and no other: a CPU arm never opens the GPU.
+
+    XLA's CPU client reads its thread count from PJRT_NPROC when it starts, so the first call in a process settles it.
+    """
+    os.environ["PJRT_NPROC"] = str(threads)
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+    from jax.extend.backend import clear_backends
+
+    config: Any = jax.config  # its flags are attributes that no type checker knows
+    config.update("jax_enable_compilation_cache", False)  # a user's own one would warm the build, and be written to
+    # JAX's default hands each call to another thread. An arm of one thread has one CPU, where the two take turns: a
+    # context switch per call, more scatter, no gain, and pressure that looks as if it came from outside.
+    config.update(ASYNC_DISPATCH, SWITCHES[options.get(ASYNC_DISPATCH, "false").lower()])
+    if config.jax_platforms != PLATFORMS[device]:
+        config.update("jax_platforms", PLATFORMS[device])
+        config.update("jax_cuda_visible_devices", "0")  # or JAX takes a context on each GPU that it sees
+        clear_backends()  # type: ignore[no-untyped-call]
+    return jax.devices(device.value)[0]
+
+
+def compile_program(
+    program: Program, bundle: ModelBundle, arm: Arm, device: Any, folder: Path, *, state: Sequence[Any] = ()
+) -> str:
+    """Compile the model and what stages its inputs, and write both into `folder`.
+
+    Args:
+        program: what to compile.
+        bundle, arm, device: what it is compiled for.
+        folder: where it goes.
+        state: of a training step, arrays behind the weights; each call is given all of them for good, and returns all.
+
+    Returns:
+        The HLO of the compiled model.
+
+    Raises:
+        ValueError: an option that XLA doesn't know.
+    """
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental.serialize_executable import serialize
+    from safetensors.numpy import save_file
+
+    def staging(inputs: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(jnp.array(array, _dtype(array, arm), copy=True) for array in inputs)
+
+    save_file(dict(program.buffers), folder / BUFFERS)
+    host = tuple(bundle.input_buffers()[0][spec.name] for spec in bundle.inputs)
+    with jax.default_device(device), jax.default_matmul_precision(PRODUCTS.get(arm.target.precision, "default")):
+        stage = jax.jit(staging).lower(host).compile()
+        weights = (*read_weights(bundle, arm, program.names, device, folder), *state)
+        lowered = jax.jit(program.run, donate_argnums=(0,) if state else ()).lower(weights, stage(host))
+        compiled = _compile(lowered, arm)
+    (folder / EXECUTABLE).write_bytes(pickle.dumps([serialize(compiled), serialize(stage)]))
+    return str(compiled.as_text())
+
+
+def read_program(folder: Path, device: Any) -> tuple[Any, Any]:
+    """The compiled model and its staging program, from the harness's own hash-checked folder."""
+    from jax.experimental.serialize_executable import deserialize_and_load
+
+    stored = pickle.loads((folder / EXECUTABLE).read_bytes())  # noqa: S301
+    where = {"backend": device.client, "execution_devices": [device]}
+    compiled, stage = (deserialize_and_load(code, ins, outs, **where) for code, ins, outs in stored)
+    return compiled, stage
+
+
+def read_weights(bundle: ModelBundle, arm: Arm, names: Sequence[str], device: Any, folder: Path) -> tuple[Any, ...]:
+    """The weights on the device, floats in the arm's dtype, in the order of `names`."""
+    import jax
+    from safetensors.numpy import load_file
+
+    stored: dict[str, Array] = load_file(folder / BUFFERS)
+    if not stored.keys() >= set(names):  # a quantized program brings all of its own
+        stored = {**bundle.weights(), **stored}
+    host = tuple(stored[name].astype(_dtype(stored[name], arm), copy=False) for name in names)
+    weights: tuple[Any, ...] = jax.device_put(host, device)
+    return weights
+
+
+def program_of(bundle: ModelBundle, mode: str) -> Program:
+    """The bundle's model as a function, by the road that the target's mode names."""
+    plain = not mode and Artifact.FORWARD in bundle.artifacts
+    return from_forward(bundle) if plain else from_module(bundle)
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Refuse what is neither JAX's dispatch switch nor an XLA compile option.
+
+    Raises:
+        ValueError: names the option and what is known.
+    """
+    common.check_options(options, (ASYNC_DISPATCH, f"{XLA_OPTION}*"))
+    if (value := options.get(ASYNC_DISPATCH, "false")).lower() not in SWITCHES:
+        raise ValueError(f"option {ASYNC_DISPATCH!r} is true or false, got {value!r}")
+
+
+def _compile(lowered: Any, arm: Arm) -> Any:
+    from jax.errors import JaxRuntimeError
+
+    chosen = {name: value for name, value in arm.options.items() if name.startswith(XLA_OPTION)}
+    try:
+        return lowered.compile({name: SWITCHES.get(value.lower(), value) for name, value in chosen.items()})
+    except JaxRuntimeError as error:
+        if any(name in str(error) for name in chosen):
+            raise ValueError(f"XLA refuses an option: {error}") from error
+        raise
+
+
+def _dtype(array: Any, arm: Arm) -> Any:
+    """The arm's dtype for floats; other dtypes stay."""
+    import jax.numpy as jnp
+
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    return jnp.dtype(DTYPES.get(arm.target.precision, "float32")) if floating else array.dtype

@@ -1,0 +1,154 @@
+"""A training step on JAX: one function of (weights and momenta, inputs), differentiated and compiled as a whole.
+
+The arrays that a step changes are given up to it (donated), so that XLA writes the new ones over the old; SGD is
+written out in a line, as there is no optimiser in JAX itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.backends._jax import account as jax_graph
+from shootout.backends._jax import gpu
+from shootout.backends._jax import profile as jax_profile
+from shootout.backends._jax import session as jax_program
+from shootout.backends.common import check_inputs
+from shootout.bundle.training import MOMENTUM
+from shootout.contract import Array, Arrays, Built, Device, Executed
+from shootout.trace_events import Event
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+
+def step_of(bundle: ModelBundle, mode: str) -> jax_program.Program:
+    """The training step of a model: (trained weights, what else it needs, momenta; inputs) → (loss, all of these anew).
+
+    Args:
+        bundle: of the training step; the target and the learning rate are its last two inputs.
+        mode: the road to the model (see `jax_program.program_of`).
+    """
+    *own, target, _ = bundle.inputs
+    model = replace(bundle, inputs=tuple(own), outputs=(replace(target, name="y"),), trained=())
+    program, trained, count = jax_program.program_of(model, mode), bundle.trained, len(bundle.trained)
+    names = (*trained, *(name for name in program.names if name not in trained))
+
+    def run(state: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
+        import jax
+        import jax.numpy as jnp
+
+        *given, target, rate = inputs
+        weights, fixed, momenta = state[:count], state[count : len(names)], state[len(names) :]
+
+        def loss_of(weights: Sequence[Any]) -> Any:
+            named = dict(zip(names, (*weights, *fixed), strict=True))
+            raw = program.run(tuple(named[name] for name in program.names), given)
+            return jnp.mean((raw[0] - target) ** 2)
+
+        loss, gradients = jax.value_and_grad(loss_of)(weights)
+        momenta = [MOMENTUM * momentum + gradient for momentum, gradient in zip(momenta, gradients, strict=True)]
+        moved = [weight - rate * momentum for weight, momentum in zip(weights, momenta, strict=True)]
+        return (loss, *moved, *fixed, *momenta)
+
+    return jax_program.Program(run=run, names=names, buffers=program.buffers)
+
+
+def momenta_of(bundle: ModelBundle, device: Any) -> tuple[Any, ...]:
+    """A momentum of zero for each trained weight; none for a model that isn't trained, whose weights aren't read."""
+    if not bundle.trained:
+        return ()
+    import jax
+
+    stored = bundle.weights()
+    zeros: tuple[Any, ...] = jax.device_put(tuple(np.zeros_like(stored[name]) for name in bundle.trained), device)
+    return zeros
+
+
+class JaxTrainingSession:
+    """A compiled step and the arrays it goes on from; a `TrainingSession`."""
+
+    def __init__(self, built: Built) -> None:
+        arm, self._built, self._bundle = built.arm, built, built.bundle
+        self.jax_device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
+        self._run, self._stage = jax_program.read_program(built.folder, self.jax_device)
+        self._names = tuple(spec.name for spec in built.bundle.inputs)
+        self._output = built.bundle.outputs[0].name
+        self._state: tuple[Any, ...] = ()
+        self._pending: Any = None
+        self.reset()
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The loaded executable's own HLO, the device its loss lies on, and the pool's threads (CUDA has none)."""
+        import jax
+
+        loss = self.execute(self.stage(self._bundle.input_buffers()[0], 0))
+        hlo, device = self._run.as_text(), self._built.arm.target.device
+        products, others = jax_graph.count_nodes(hlo, device)
+        weights = self._state[: -len(self._bundle.trained)]
+        stored = (self._built.folder / jax_program.EXECUTABLE).stat().st_size
+        return Executed(
+            library="jax",
+            version=jax.__version__,
+            device=" ".join(map(str, loss.devices())),
+            threads=jax_graph.pool_threads() if device is Device.CPU else None,
+            compute_nodes_by_precision=products,
+            other_nodes_by_precision=others,
+            artifact_bytes=stored + sum(array.nbytes for array in weights),
+            flops_by_precision=jax_graph.count_flops(hlo, device),
+            conversion_nodes=jax_graph.count_conversions(hlo),
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
+        """Copies on the device, made by a compiled program of their own."""
+        check_inputs(self._bundle.inputs, inputs)
+        staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
+        self._pending = staged[-1]
+        return staged
+
+    def execute(self, staged: tuple[Any, ...]) -> Any:
+        """One step; on CUDA, JAX returns before it is done."""
+        loss, *state = self._run(self._state, staged)
+        self._state, self._pending = tuple(state), loss
+        return loss
+
+    def synchronize(self) -> None:
+        """Wait for what was last staged or computed: a program's arrays become ready together."""
+        self._pending.block_until_ready()
+
+    def fetch(self, raw: Any) -> Arrays:
+        """The loss on the host."""
+        return {self._output: np.asarray(raw)}
+
+    def reset(self) -> None:
+        """New arrays: the old ones may have been given up."""
+        names, device = self._built.facts["weights"], self.jax_device
+        weights = jax_program.read_weights(self._bundle, self._built.arm, names, device, self._built.folder)
+        self._state = (*weights, *momenta_of(self._bundle, device))
+        self._pending = self._state[-1]
+
+    def state(self) -> tuple[Arrays, Arrays]:
+        """Copies of weights and momenta."""
+        count = len(self._bundle.trained)
+        return self._copies(self._state[:count]), self._copies(self._state[-count:])
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
+        """What JAX's own profiler sees of some calls."""
+        return jax_profile.profile(call, calls)
+
+    def close(self) -> None:
+        """Drop the executable and its arrays."""
+        for name in ("_run", "_stage", "_state", "_pending"):
+            self.__dict__.pop(name, None)
+
+    def _copies(self, arrays: Sequence[Any]) -> dict[str, Array]:
+        return {name: np.array(array) for name, array in zip(self._bundle.trained, arrays, strict=True)}
+
+
+class JaxGpuTrainingSession(gpu.OnGpu, JaxTrainingSession):
+    """The same on a GPU."""

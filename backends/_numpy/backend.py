@@ -1,0 +1,150 @@
+"""NumPy, the reference that people can read: the model's own `forward`, or an ONNX file through `onnx.reference`.
+
+The BLAS takes its thread count from the environment, which the harness sets before the process starts; here it is only
+read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shootout.backends._numpy import profile as numpy_profile
+from shootout.backends._numpy.account import Product, blas_threads, counts, flops, nodes_of, products_of
+from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
+from shootout.contract import (
+    Arm,
+    Array,
+    Arrays,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Executed,
+    Precision,
+)
+from shootout.errors import SkippedArm, install
+from shootout.trace_events import Event
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+Run = Callable[[Arrays], Mapping[str, Array]]
+Observe = Callable[[Arrays], list[Product]]
+
+
+class NumpyAdapter:
+    """NumPy on the CPU in float32."""
+
+    name = "numpy"
+    capabilities = Capabilities(
+        consumes=(Artifact.FORWARD, Artifact.ONNX), targets=frozenset({(Device.CPU, Precision.FP32)})
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Multiply two small matrices."""
+        return trial("", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """Nothing to build: the weights are used as they are.
+
+        Raises:
+            ValueError: the arm has options; NumPy takes none.
+        """
+        check_options(arm.options, ())
+        return Built(arm=arm, bundle=bundle, folder=folder)
+
+    def load(self, built: Built) -> NumpySession:
+        """The weights in memory.
+
+        Raises:
+            SkippedArm: the bundle is an ONNX file and the `onnx` package is missing.
+        """
+        bundle = built.bundle
+        run, observe, size = _from_forward(bundle) if Artifact.FORWARD in bundle.artifacts else _from_onnx(bundle)
+        return NumpySession(bundle, run, observe, size)
+
+
+class NumpySession:
+    """The model on the caller's own arrays: staging copies nothing, since there is no other memory."""
+
+    def __init__(self, bundle: ModelBundle, run: Run, observe: Observe, artifact_bytes: int) -> None:
+        self._bundle, self._run, self._observe, self._artifact_bytes = bundle, run, observe, artifact_bytes
+
+    @cached_property
+    def executed(self) -> Executed:
+        """Counts from one run on the first input buffer."""
+        products = self._observe(self._bundle.input_buffers()[0])
+        return Executed(
+            library="numpy",
+            version=np.__version__,
+            device="cpu",
+            threads=blas_threads(),
+            compute_nodes_by_precision=counts(products),
+            artifact_bytes=self._artifact_bytes,
+            flops_by_precision=flops(products),
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
+        """Check the inputs and hand them on."""
+        check_inputs(self._bundle.inputs, inputs)
+        return inputs
+
+    def execute(self, staged: Arrays) -> Mapping[str, Array]:
+        """Run the model."""
+        return self._run(staged)
+
+    def synchronize(self) -> None:
+        """NumPy is done when it returns."""
+
+    def fetch(self, raw: Mapping[str, Array]) -> Arrays:
+        """Each call made new arrays, so they are the caller's."""
+        return {name: widen(array) for name, array in raw.items()}
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - it watches operations
+        """The operations of some calls."""
+        return numpy_profile.profile(self._run, self._bundle.input_buffers()[0], calls)
+
+    def close(self) -> None:
+        """Drop the weights."""
+        self.__dict__.pop("_run", None)
+        self.__dict__.pop("_observe", None)
+
+
+def _from_forward(bundle: ModelBundle) -> tuple[Run, Observe, int]:
+    from shootout import models
+
+    forward, weights = models.get(bundle.model).forward, bundle.weights()
+    assert forward is not None, f"{bundle.model} has a FORWARD artifact but no forward"
+
+    def run(inputs: Arrays) -> Mapping[str, Array]:
+        return forward(np, weights, inputs, bundle.parameters)
+
+    return run, lambda inputs: products_of(run, inputs), sum(array.nbytes for array in weights.values())
+
+
+def _from_onnx(bundle: ModelBundle) -> tuple[Run, Observe, int]:
+    try:
+        from onnx.reference import ReferenceEvaluator
+    except ImportError:
+        fix = install("onnxruntime")
+        raise SkippedArm("NumPy runs an ONNX file through the onnx package, which is not installed", fix) from None
+    path, names = bundle.path(Artifact.ONNX), [spec.name for spec in bundle.outputs]
+    evaluator = ReferenceEvaluator(str(path))
+
+    def run(inputs: Arrays) -> Mapping[str, Array]:
+        return dict(zip(names, evaluator.run(names, dict(inputs)), strict=True))
+
+    return run, lambda inputs: nodes_of(evaluator, inputs), path.stat().st_size
+
+
+def _try(device: Device) -> str:
+    require_device(device, (Device.CPU,))
+    if not np.array_equal(np.eye(2, dtype=np.float32) @ np.ones((2, 2), np.float32), np.ones((2, 2))):
+        raise ArithmeticError("a 2x2 matrix product came out wrong")
+    return np.__version__

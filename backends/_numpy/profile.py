@@ -1,0 +1,55 @@
+"""NumPy has no profiler; arrays that time the operations they take part in stand in for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shootout.clock import now_ns
+from shootout.contract import Arrays
+from shootout.trace_events import Event
+
+
+class TimedArray(np.ndarray[Any, Any]):
+    """An array that notes each operation it takes part in; so do the arrays made from it."""
+
+    events: ClassVar[list[Event]] = []
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is not None:
+            kwargs["out"] = tuple(_plain(array) for array in out)
+        plain = [_plain(value) for value in inputs]
+        return self._noted(ufunc.__name__, lambda: getattr(ufunc, method)(*plain, **kwargs))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        plain = [[_plain(one) for one in value] if isinstance(value, list | tuple) else _plain(value) for value in args]
+        return self._noted(func.__name__, lambda: func(*plain, **kwargs))
+
+    def _noted(self, name: str, operation: Callable[[], Any]) -> Any:
+        began = now_ns()
+        result = operation()
+        spent = {"ts": began / 1e3, "dur": (now_ns() - began) / 1e3}
+        self.events.append({"name": name, "ph": "X", "pid": 0, "tid": 0, **spent})
+        return _timed(result)
+
+
+def profile(run: Callable[[Arrays], Any], inputs: Arrays, calls: int) -> list[Event]:
+    """The operations of `calls` calls of `run`, a function written with NumPy calls."""
+    timed = {name: array.view(TimedArray) for name, array in inputs.items()}
+    run(timed)
+    TimedArray.events.clear()
+    for _ in range(calls):
+        run(timed)
+    return list(TimedArray.events)
+
+
+def _timed(value: Any) -> Any:
+    if type(value) in (list, tuple):  # as np.split gives them
+        return type(value)(map(_timed, value))
+    return value.view(TimedArray) if isinstance(value, np.ndarray) else value
+
+
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, TimedArray) else value

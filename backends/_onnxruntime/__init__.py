@@ -1,0 +1,1 @@
+"""ONNX Runtime and its execution providers: one adapter, `onnxruntime`."""

@@ -1,0 +1,110 @@
+"""ONNX Runtime's sessions and graphs: how they are opened, optimised once, and where their nodes run.
+
+Kept apart from the session protocol, because "which provider" has a trap of its own: silent fall-back to the CPU.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shootout.backends._onnxruntime import providers as providers
+from shootout.contract import Arm, Device
+
+THREAD_OPTIONS = ("intra_op_num_threads", "inter_op_num_threads")
+OPTIONS = (*THREAD_OPTIONS, "session.*", "optimization.*", "ep.*", "mlas.*")
+"""What an arm may set: threads, and ONNX Runtime's own configuration entries."""
+MODEL, ENGINES = "model.onnx", "engines"
+"""In a build's folder: the graph that sessions run, and what TensorRT built of it."""
+SINGLE_FILE_BYTES = 1_500_000_000
+"""Bigger models keep their weights beside the graph: one protobuf message ends at 2 GB."""
+QUIET = 3
+"""Errors only."""
+
+
+def optimise(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
+    """Write the graph that ONNX Runtime makes of `source`, every optimisation on but `without`; returns its path."""
+    options, path = _options(arm), folder / MODEL
+    if without:
+        options.add_session_config_entry("optimization.disable_specified_optimizers", without)
+    options.optimized_model_filepath = str(path)
+    if is_big(source):
+        prefix = "session.optimized_model_external_initializers"
+        options.add_session_config_entry(f"{prefix}_file_name", f"{path.name}.data")
+        options.add_session_config_entry(f"{prefix}_min_size_in_bytes", "1024")
+    _open(source, arm, options, providers.given(arm, folder / ENGINES, graph=False))
+    return path
+
+
+def is_big(source: Path) -> bool:
+    """Whether a model, with all that lies beside it, is too big for one file."""
+    return sum(file.stat().st_size for file in source.parent.iterdir() if file.is_file()) > SINGLE_FILE_BYTES
+
+
+def open_session(model: Path | bytes, arm: Arm, profile: Path | None = None, *, graph: bool = False) -> Any:
+    """A session on a graph as it is, which records the provider of every node.
+
+    Args:
+        model: its path, or all of it.
+        arm: whose provider and options it gets.
+        profile: write a profile, of this name and a time.
+        graph: capture a CUDA graph for each binding that runs.
+
+    Raises:
+        RuntimeError: the arm's provider couldn't be loaded, can't take the graph, or has no memory for it.
+    """
+    options = _options(arm, optimised=True)
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if profile:
+        options.enable_profiling, options.profile_file_prefix = True, str(profile)
+    engines = Path() if isinstance(model, bytes) else model.parent / ENGINES
+    return _open(model, arm, options, providers.given(arm, engines, graph=graph))
+
+
+def fallbacks(session: Any, provider: str) -> tuple[str, ...]:
+    """Nodes that this session gave to another provider than the one that was asked for."""
+    subgraphs = [part for part in session.get_provider_graph_assignment_info() if part.ep_name != provider]
+    return tuple(f"{node.op_type} {node.name!r} on {part.ep_name}" for part in subgraphs for node in part.get_nodes())
+
+
+def _options(arm: Arm, *, optimised: bool = False) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = QUIET
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_DISABLE_ALL if optimised else levels.ORT_ENABLE_ALL
+    options.intra_op_num_threads, options.inter_op_num_threads = arm.threads, 1
+    if arm.target.device is Device.CUDA:
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    for name, value in arm.options.items():
+        if not providers.is_provider_option(name):
+            _set(options, name, value)
+    return options
+
+
+def _set(options: Any, name: str, value: str) -> None:
+    if name in THREAD_OPTIONS:
+        setattr(options, name, int(value))
+    else:
+        options.add_session_config_entry(name, value)
+
+
+def _open(model: Path | bytes, arm: Arm, options: Any, given: list[tuple[str, dict[str, str]]]) -> Any:
+    """A session that has the arm's provider; by itself, ONNX Runtime would print an error and take the CPU."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(QUIET)
+    providers.prepare(arm.target)
+    wanted, source = given[0][0], model if isinstance(model, bytes) else str(model)
+    try:
+        session = onnxruntime.InferenceSession(source, options, providers=given, enable_fallback=0)
+    except Exception as error:
+        if why := providers.load_fault(wanted):
+            raise RuntimeError(f"{wanted} can't be loaded: {why}") from error
+        raise
+    if session.get_providers()[0] != wanted:
+        why = providers.load_fault(wanted) or "ONNX Runtime gives no reason"
+        raise RuntimeError(f"ONNX Runtime runs on {session.get_providers()[0]} instead of {wanted}: {why}")
+    return session

@@ -1,0 +1,128 @@
+"""ONNX Runtime: one optimised graph on disk, which is then what every session runs.
+
+`build` optimises once and writes the result; `load` opens that file with optimisations off, so the graph that is
+counted is the graph that is timed (on the toy model no slower than optimising inside the session). The counts come from
+the runtime's own profile of one run: kernels, operand types and providers, as executed.
+
+On CUDA, whose kernels take a graph's types as they are, FP16 and BF16 are graphs in half precision with float32 inputs
+and outputs. INT8 runs there in TensorRT alone (the mode `tensorrt`), from the shared Q/DQ model.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout import schemes
+from shootout.backends import common_onnx
+from shootout.backends._onnxruntime import providers as providers
+from shootout.backends._onnxruntime import tensorrt
+from shootout.backends._onnxruntime.account import OPTIONS, open_session, optimise
+from shootout.backends._onnxruntime.profile import account
+from shootout.backends._onnxruntime.quantize import S8S8, SCHEMES, quantize
+from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
+from shootout.backends._onnxruntime.shared import HARMFUL, recode
+from shootout.backends.common import require_device, trial
+from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device, Precision, Target
+from shootout.errors import SkippedArm
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+ON_CUDA = (Precision.FP32, Precision.TF32, *common_onnx.NARROWED, Precision.INT8)
+
+
+class OnnxRuntimeAdapter:
+    """ONNX Runtime's CPU, CUDA and TensorRT providers."""
+
+    name = "onnxruntime"
+    capabilities = Capabilities(
+        consumes=(Artifact.ONNX,),
+        targets=frozenset(
+            {(Device.CPU, precision) for precision in (Precision.FP32, *SCHEMES)}
+            | {(Device.CUDA, precision) for precision in ON_CUDA}
+        ),
+        needs_calibration=True,
+        modes=frozenset({"", providers.MODE}),
+        cuda_modes=frozenset({providers.MODE}),
+        schemes=SCHEMES,
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Run a product and a sum."""
+        return trial("onnxruntime", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """The graph that sessions run, and what it executes; with the mode `tensorrt` also TensorRT's engine.
+
+        Raises:
+            ValueError: an option that the arm's provider doesn't have; nothing can be quantized; or the calibration
+                data can't be used.
+            SkippedArm: the provider isn't in this ONNX Runtime, or can't have this precision.
+            RuntimeError: the provider couldn't be loaded, or can't take the graph; in ONNX Runtime's words.
+        """
+        providers.check(arm, OPTIONS)
+        _refuse(arm.target)
+        providers.require(providers.of(arm.target))
+        with tempfile.TemporaryDirectory() as place:
+            facts = _made(bundle, arm, folder, Path(place))
+        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+
+    def load(self, built: Built) -> OnnxRuntimeSession:
+        """A session on the graph."""
+        on_cpu = built.arm.target.device is Device.CPU
+        return OnnxRuntimeSession(built) if on_cpu else OnnxRuntimeGpuSession(built)
+
+
+def _made(bundle: ModelBundle, arm: Arm, folder: Path, place: Path) -> dict[str, Any]:
+    """Write the graph into `folder`; returns what `Executed` says of it."""
+    if arm.target.mode == providers.MODE:
+        return tensorrt.build(_narrowed(bundle, arm, place), arm, folder)
+    source, precision = _narrowed(bundle, arm, place), arm.target.precision
+    scheme = schemes.parse(arm.target.scheme, own=[S8S8])
+    if scheme.is_quantized:
+        path = optimise(recode(source, place), arm, folder, without=HARMFUL)
+    elif precision in SCHEMES:
+        path = optimise(quantize(source, bundle, precision, scheme, place), arm, folder)
+    else:
+        path = optimise(source, arm, folder)
+    return account(path, arm, bundle.input_buffers()[0])
+
+
+def _narrowed(bundle: ModelBundle, arm: Arm, place: Path) -> Path:
+    """The model in half precision where that is the arm's."""
+    source, precision = bundle.path(Artifact.ONNX), arm.target.precision
+    return common_onnx.write_half(source, precision, place) if precision in common_onnx.NARROWED else source
+
+
+def _refuse(target: Target) -> None:
+    """Skip what no machine can do; each with the target that can."""
+    in_tensorrt = target.mode == providers.MODE
+    if target.device is Device.CUDA and target.precision is Precision.INT8:
+        shared = replace(target, mode=providers.MODE, scheme="shared")
+        if not in_tensorrt:
+            raise SkippedArm("ONNX Runtime's CUDA provider multiplies a Q/DQ model in float", f"ask for {shared}")
+        if not schemes.parse(target.scheme, own=[S8S8]).is_quantized:
+            reason = "what ONNX Runtime's quantizer writes is for its CPU kernels: TensorRT takes symmetric Q/DQ only"
+            raise SkippedArm(reason, f"ask for {shared}")
+
+
+def _try(device: Device) -> str:
+    target = Target(backend="onnxruntime", device=device)
+    require_device(device, Device)
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    providers.require(providers.of(target))
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2]) for name in "xy")
+    nodes = [helper.make_node("MatMul", ["x", "x"], ["z"]), helper.make_node("Add", ["z", "x"], ["y"])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "tiny", [x], [y]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    session = open_session(model.SerializeToString(), Arm(target=target, model=""))
+    session.run(None, {"x": np.eye(2, dtype=np.float32)})
+    return str(onnxruntime.__version__)

@@ -1,0 +1,170 @@
+"""TensorRT inside ONNX Runtime: its engine is built once, kept beside the graph, and counted by what was handed to it.
+
+The provider tells no layer's type. So its nodes are counted as the graph that it was given asks for them, which a note
+on the row says; what it computes in, the probes find out from outside. The graph is not optimised before: TensorRT does
+that itself, and ONNX Runtime can't store a graph that holds an engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shootout.backends._onnxruntime import providers as providers
+from shootout.backends._onnxruntime.account import ENGINES, MODEL, is_big, open_session
+from shootout.backends.common import COMPUTE_OPS, precision_of
+from shootout.contract import Arm, Precision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+NOTE = (
+    "TensorRT inside ONNX Runtime doesn't tell its layers' types: nodes are counted as the graph asks for them, and "
+    "the probe alone says what they compute in"
+)
+DEQUANTIZE = "DequantizeLinear"
+CONVERSIONS = ("QuantizeLinear", DEQUANTIZE, "Cast")
+MOVES = ("Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten")
+"""Operators that pass every value on as it is."""
+UNKNOWN = "unknown"
+
+
+def build(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
+    """Have the engine of the model at `source` built into the folder.
+
+    Returns:
+        What `Executed` says of it, and the row's notes.
+
+    Raises:
+        RuntimeError: TensorRT took no node, can't build the engine, or isn't there; in ONNX Runtime's words.
+    """
+    path = _store(source, folder / MODEL)
+    (folder / ENGINES).mkdir()
+    session = open_session(path, arm)
+    parts = session.get_provider_graph_assignment_info()
+    if not engines(folder):
+        where = ", ".join(sorted({part.ep_name for part in parts})) or "no provider"
+        raise RuntimeError(f"TensorRT took no node of this model: ONNX Runtime gave all to {where}")
+    elsewhere = {node.name for part in parts if part.ep_name != providers.TENSORRT for node in part.get_nodes()}
+    tf32 = arm.target.precision is Precision.TF32
+    return {**account(path, elsewhere - {""}, tf32=tf32), "notes": [NOTE]}
+
+
+def engines(folder: Path) -> dict[str, int]:
+    """What TensorRT keeps in a build's folder, and when each file was written."""
+    return {path.name: path.stat().st_mtime_ns for path in (folder / ENGINES).glob("*")}
+
+
+def account(path: Path, elsewhere: Collection[str], *, tf32: bool) -> dict[str, Any]:
+    """The graph's nodes by the precision that they ask for.
+
+    Args:
+        path: the graph as it was handed over.
+        elsewhere: names of nodes that another provider runs.
+        tf32: whether float32 products may be rounded to TF32.
+    """
+    import onnx
+
+    graph = Graph(onnx.load(path, load_external_data=False))
+    nodes = [node for node in graph.nodes if node.name not in elsewhere and node.op_type != "Constant"]
+    products = [node for node in nodes if re.search(COMPUTE_OPS, node.op_type)]
+    rest = [node for node in nodes if not re.search(COMPUTE_OPS, node.op_type)]
+    others = [node for node in rest if node.op_type not in CONVERSIONS]
+    labels = [_rounded(graph.product_precision(node), tf32=tf32) for node in products]
+    return {
+        "compute_nodes_by_precision": dict(Counter(labels)),
+        "other_nodes_by_precision": dict(Counter(graph.precision(node.output[0]) for node in others)),
+        "flops_by_precision": _summed(labels, [graph.flops(node) for node in products]),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor's NumPy dtype, and its shape where all of it is known."""
+
+    dtype: str
+    shape: tuple[int, ...] | None
+
+
+class Graph:
+    """A model's main graph, with the types and shapes that ONNX's own inference finds."""
+
+    def __init__(self, model: ModelProto) -> None:
+        from onnx import shape_inference
+
+        graph = shape_inference.infer_shapes(model).graph
+        self.nodes = list(graph.node)
+        self._makers = {name: node for node in self.nodes for name in node.output}
+        stored = graph.initializer
+        self._values = {tensor.name: Value(_dtype(tensor.data_type), tuple(tensor.dims)) for tensor in stored}
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            self._values[info.name] = _value(info.type.tensor_type)
+
+    def precision(self, name: str) -> str:
+        """Of a value; UNKNOWN where its type is."""
+        value = self._values.get(name)
+        return precision_of(value.dtype) if value else UNKNOWN
+
+    def product_precision(self, node: NodeProto) -> str:
+        """int8 where both operands are dequantized for it, else the first one's."""
+        if all(self._origin(name) == DEQUANTIZE for name in node.input[:2]):
+            return Precision.INT8.value
+        return self.precision(node.input[0])
+
+    def flops(self, node: NodeProto) -> float | None:
+        """Of one call; None where they can't be told."""
+        from shootout.bundle.onnx_products import PRODUCTS
+
+        names = (*node.input, node.output[0])
+        values = [self._values.get(name, Value(UNKNOWN, None if name else ())) for name in names]
+        shapes = [value.shape for value in values if value.shape is not None]
+        if node.op_type not in PRODUCTS or len(shapes) < len(values):
+            return None
+        try:
+            return PRODUCTS[node.op_type](node, shapes[:-1], shapes[-1])
+        except LookupError:
+            return None
+
+    def _origin(self, name: str) -> str:
+        """The operator that made a value, before anything only moved it."""
+        maker = self._makers.get(name)
+        if maker is None:
+            return ""
+        return self._origin(maker.input[0]) if maker.op_type in MOVES else maker.op_type
+
+
+def _store(source: Path, target: Path) -> Path:
+    """Copy a model, with the weights that lie beside it."""
+    import onnx
+
+    onnx.save(onnx.load(source), target, save_as_external_data=is_big(source), location=f"{target.name}.data")
+    return target
+
+
+def _value(kind: Any) -> Value:
+    known = kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim)
+    return Value(_dtype(kind.elem_type), tuple(dim.dim_value for dim in kind.shape.dim) if known else None)
+
+
+def _dtype(element: int) -> str:
+    from onnx import helper
+
+    return str(helper.tensor_dtype_to_np_dtype(element).name) if element else UNKNOWN
+
+
+def _rounded(precision: str, *, tf32: bool) -> str:
+    return Precision.TF32.value if tf32 and precision == Precision.FP32 else precision
+
+
+def _summed(labels: list[str], flops: list[float | None]) -> Mapping[str, float]:
+    """By precision; empty where one isn't known."""
+    found: dict[str, float] = {}
+    for label, count in zip(labels, flops, strict=True):
+        if count is None:
+            return {}
+        found[label] = found.get(label, 0.0) + count
+    return found

@@ -1,0 +1,1 @@
+"""OpenVINO and NNCF: one adapter, `openvino`."""

@@ -1,0 +1,112 @@
+"""OpenVINO on the CPU: the model as IR on disk, compiled anew in each session, one request per input buffer.
+
+IR is what people ship, and what `load` reads: an exported blob opens faster (0.16 s against 0.3 on the toy model), but
+only on the same kind of CPU with the same version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.backends._openvino.account import survey
+from shootout.backends._openvino.graph import (
+    DEFAULT,
+    DEVICE,
+    IR,
+    PROPERTIES,
+    import_openvino,
+    require_precision,
+    scheme_of,
+    version,
+)
+from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, quantize
+from shootout.backends._openvino.session import OpenVinoSession
+from shootout.backends.common import check_options, require_device, trial
+from shootout.contract import INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Precision
+from shootout.errors import SkippedArm
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, *INTEGERS)
+
+
+class OpenVinoAdapter:
+    """OpenVINO's CPU plugin; integer precisions by NNCF."""
+
+    name = "openvino"
+    capabilities = Capabilities(
+        consumes=(Artifact.ONNX,),
+        targets=frozenset((Device.CPU, precision) for precision in PRECISIONS),
+        needs_calibration=True,
+        schemes={
+            **SCHEMES,
+            Precision.FP32: frozenset({DEFAULT}),
+            Precision.INT8: SCHEMES[Precision.INT8] | {"shared", "mixed-*"},
+        },
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Run a product and a sum."""
+        return trial("openvino", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """The model as IR, quantized for an integer precision, and what its compiled form computes.
+
+        Raises:
+            SkippedArm: this CPU lacks the precision or doesn't honour it, NNCF is missing, or there are no labels.
+            ValueError: an unknown option, one of NNCF's where it isn't asked, nothing to quantize, or unusable
+                calibration data.
+        """
+        precision, scheme = arm.target.precision, scheme_of(arm)
+        _check_options(arm, is_static=precision is Precision.INT8 and not scheme.is_quantized)
+        require_precision(precision)
+        openvino = import_openvino()
+        model = openvino.Core().read_model(bundle.path(Artifact.ONNX))
+        model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in bundle.inputs})
+        if precision in INTEGERS and not scheme.is_quantized:
+            model = quantize(model, bundle, arm, scheme)
+        # Its default would store the weights in FP16: half the file, and no longer the model under test.
+        openvino.save_model(model, folder / IR, compress_to_fp16=False)
+        facts = survey(folder / IR, arm, bundle.input_buffers()[0])
+        if precision is Precision.INT8_DYNAMIC:
+            _require_dynamic(facts)
+        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+
+    def load(self, built: Built) -> OpenVinoSession:
+        """Read the IR and compile it."""
+        return OpenVinoSession(built)
+
+
+def _check_options(arm: Arm, *, is_static: bool) -> None:
+    check_options(arm.options, (*PROPERTIES, *OPTIONS))
+    if (misplaced := sorted(set(OPTIONS) & set(arm.options))) and not is_static:
+        what = f"{arm.target.precision}/{arm.target.scheme}" if arm.target.scheme else arm.target.precision
+        raise ValueError(f"option {misplaced[0]!r} is NNCF's for static int8, not for {what}")
+
+
+def _require_dynamic(facts: Mapping[str, Any]) -> None:
+    """Refuse a model of which no product rounds its activations: it would be weights-only under this label."""
+    labels = [label for products in facts["products"].values() for label, _ in products]
+    if labels and Precision.INT8.value not in labels:
+        reason = (
+            f"OpenVINO keeps activations float here: oneDNN's log of this model names none of its {len(labels)} "
+            "products as dynamically quantized"
+        )
+        fix = "a model with matrix products of at least 32 inputs (convolutions don't count), a CPU with VNNI"
+        raise SkippedArm(reason, fix)
+
+
+def _try(device: Device) -> str:
+    require_device(device, [Device.CPU])
+    openvino = import_openvino()
+    from openvino import opset13 as op
+
+    x = op.parameter([2, 2], np.float32)
+    model = openvino.Model([op.add(op.matmul(x, x, False, False), x)], [x], "tiny")
+    openvino.Core().compile_model(model, DEVICE)([np.eye(2, dtype=np.float32)])
+    return version()

@@ -1,0 +1,56 @@
+"""Which products round their activations while they run: nothing but oneDNN's own log tells.
+
+OpenVINO's graph shows a layer with compressed weights the same way whether its activations stay float or are rounded
+to 8 bits on the fly, so a second process compiles the same file with the log on. Only its creation part: with the
+whole log some kernels fail ("could not execute a primitive", OpenVINO 2026.4).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from shootout.backends._openvino.graph import DEVICE, import_openvino
+from shootout.worker.lifeline import leave_with
+
+LOG = {"ONEDNN_VERBOSE": "profile_create"}
+ROUNDED = re.compile(r"inner_product,.*src_dyn_quant_group_size:[1-9].*ic(\d+)oc(\d+)")
+TIMEOUT_S = 600
+
+
+def rounding_products(path: Path, properties: Mapping[str, str]) -> set[tuple[int, int]]:
+    """The sizes (inputs, outputs) of products whose activations are rounded to 8 bits at run time.
+
+    OpenVINO decides by size, and creates layers of one size once, so a size stands for all layers that have it.
+
+    Raises:
+        RuntimeError: the model can't be compiled; with the process's last words.
+    """
+    command = [sys.executable, "-m", "shootout.backends._openvino.dynamic", str(path), json.dumps(dict(properties))]
+    done = subprocess.run(  # noqa: S603 - this very program
+        [*command, str(os.getpid())],
+        env={**os.environ, **LOG},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"OpenVINO could not compile the model a second time: {done.stderr[-2000:]}")
+    return {(int(inputs), int(outputs)) for inputs, outputs in ROUNDED.findall(done.stdout)}
+
+
+def main() -> None:
+    """Compile the file in the first argument with the properties in the second; the third is the parent."""
+    leave_with(int(sys.argv[3]))
+    core = import_openvino().Core()
+    core.compile_model(core.read_model(sys.argv[1]), DEVICE, json.loads(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Quantized models for OpenVINO by NNCF, its vendor's own quantizer: static INT8, and compressed weights.
+
+Only `build` needs NNCF (which imports torch where that is installed); a session reads the finished file.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from shootout.backends._openvino.account import PRODUCTS
+from shootout.backends._openvino.accuracy import with_accuracy_control
+from shootout.backends._openvino.graph import import_openvino
+from shootout.backends.common import calibration_of
+from shootout.contract import Arm, Precision
+from shootout.errors import SkippedArm, install
+from shootout.schemes import Scheme
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+OPTIONS = ("model_type",)
+"""NNCF's own knobs that an INT8 arm may set."""
+COMPRESSED = (Precision.INT8_DYNAMIC, Precision.INT4)
+"""Precisions that store weights in few bits and see activations only at run time."""
+SCHEMES = {
+    Precision.INT8: frozenset(
+        (
+            "per-channel",
+            "per-tensor",
+            "symmetric",
+            "asymmetric",
+            "minmax",
+            "percentile",
+            "samples-*",
+            "accuracy-control",
+        )
+    ),
+    Precision.INT4: frozenset(("symmetric", "asymmetric")),  # of the weights: nothing else is quantized
+}
+"""The words that NNCF has something for; its third kind of ranges minimizes an error on a histogram, not an entropy."""
+PRESETS = {"symmetric": "performance", "asymmetric": "mixed"}
+RANGES = {"minmax": "MINMAX", "percentile": "MEAN_QUANTILE"}
+GROUP = 128
+"""Weights of INT4 that share a scale (NNCF's default). Layers that don't divide into it get the largest power of two
+from 32 on that they do divide into, or else 8 bits.
+"""
+
+
+def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
+    """`model` in the arm's integer precision.
+
+    Args:
+        model: an OpenVINO model with float weights.
+        bundle: gives the calibration split, and for `accuracy-control` its labels.
+
+    Raises:
+        SkippedArm: NNCF is not installed, or accuracy can't be controlled without labels.
+        ValueError: nothing can be quantized, the calibration data can't be used, or an option's value is wrong.
+    """
+    if not any(re.search(PRODUCTS, op.get_type_name()) for op in model.get_ops()):
+        raise ValueError("nothing to quantize: the model has no matrix product and no convolution")
+    if arm.target.precision in COMPRESSED:
+        return _compressed(model, arm.target.precision, scheme)
+    return _static(model, bundle, scheme, arm.options)
+
+
+def _static(model: Any, bundle: ModelBundle, scheme: Scheme, options: Mapping[str, str]) -> Any:
+    samples = calibration_of(bundle, scheme)
+    nncf = _import_nncf()
+    settings = {
+        "subset_size": len(samples),
+        "preset": nncf.QuantizationPreset(PRESETS[scheme.symmetry]) if scheme.symmetry else None,
+        "model_type": _model_type(nncf, model, options),
+        "target_device": nncf.TargetDevice.CPU,
+    }
+    dataset, advanced = nncf.Dataset([dict(one) for one in samples]), _advanced(scheme)
+    # It draws its progress bars on stdout; what it has to say about a failure is in its exceptions.
+    with redirect_stdout(io.StringIO()):
+        if scheme.search:
+            settings["advanced_quantization_parameters"] = advanced
+            return with_accuracy_control(nncf, model, bundle, dataset, settings)
+        return nncf.quantize(model, dataset, advanced_parameters=advanced, **settings)
+
+
+def _compressed(model: Any, precision: Precision, scheme: Scheme) -> Any:
+    nncf = _import_nncf()
+    from nncf.quantization.advanced_parameters import AdvancedCompressionParameters, GroupSizeFallbackMode
+
+    settings: dict[str, Any] = {"mode": nncf.CompressWeightsMode.INT8_ASYM}
+    if precision is Precision.INT4:
+        symmetric = scheme.symmetry == "symmetric"
+        settings = {
+            "mode": nncf.CompressWeightsMode.INT4_SYM if symmetric else nncf.CompressWeightsMode.INT4_ASYM,
+            "group_size": GROUP,
+            "all_layers": True,  # by default the last one keeps 8 bits
+            "advanced_parameters": AdvancedCompressionParameters(group_size_fallback_mode=GroupSizeFallbackMode.ADJUST),
+        }
+    with redirect_stdout(io.StringIO()):
+        return nncf.compress_weights(model, **settings)
+
+
+def _import_nncf() -> Any:
+    import_openvino()
+    try:
+        import nncf
+    except ModuleNotFoundError as error:
+        reason = f"{error.name} is not installed, and NNCF quantizes for OpenVINO"
+        raise SkippedArm(reason, install("openvino")) from None
+    nncf.set_log_level(logging.ERROR)
+    return nncf
+
+
+def _advanced(scheme: Scheme) -> Any:
+    """NNCF's settings beyond its defaults: there weights are per channel, and ranges means of the sets' extremes."""
+    from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, QuantizationParameters
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
+
+    settings: dict[str, Any] = {}
+    if scheme.granularity:
+        per_channel = scheme.granularity == "per-channel"
+        settings["weights_quantization_params"] = QuantizationParameters(per_channel=per_channel)
+    if scheme.ranges:
+        ranges = getattr(RangeEstimatorParametersSet, RANGES[scheme.ranges])
+        settings["activations_range_estimator_params"] = ranges
+    return AdvancedQuantizationParameters(**settings)
+
+
+def _model_type(nncf: Any, model: Any, options: Mapping[str, str]) -> Any:
+    """Transformers have a mode of their own, which NNCF neither finds out nor can do without.
+
+    Attention gives them away. Without the mode NNCF 3.4 ends on a BERT encoder with a KeyError.
+    """
+    if (asked := options.get("model_type", "transformer")) != "transformer":
+        raise ValueError(f"model_type must be transformer, got {asked!r}")
+    is_transformer = "model_type" in options or any(_is_attention(op) for op in model.get_ops())
+    return nncf.ModelType.TRANSFORMER if is_transformer else None
+
+
+def _is_attention(op: Any) -> bool:
+    kind = op.get_type_name()
+    return bool(kind == "ScaledDotProductAttention" or (kind == "Softmax" and _feeds_product(op)))
+
+
+def _feeds_product(op: Any) -> bool:
+    """Directly, or past the Select by which torch keeps wholly masked rows from becoming NaN."""
+    readers = [one.get_node() for one in op.output(0).get_target_inputs()]
+    kinds = {one.get_type_name() for one in readers}
+    return "MatMul" in kinds or any(_feeds_product(one) for one in readers if one.get_type_name() == "Select")

@@ -1,0 +1,1 @@
+"""The harness's own instrument: calls of a known length."""

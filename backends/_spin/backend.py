@@ -1,0 +1,153 @@
+"""A backend whose true cost is known: the harness measures it to prove that its own verdicts are right.
+
+It ignores the model and hands the input back. Either it busy-waits for a set time, or it does a set number of equal
+steps of work, so that 2 % more steps are a true ratio of 1.02 on any machine. On a GPU there are steps only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.backends._spin.gpu import STEP_CYCLES, SpinGpuSession
+from shootout.backends.common import check_inputs, check_options, trial
+from shootout.contract import Arm, Arrays, Artifact, Availability, Built, Capabilities, Device, Executed, Precision
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+STEP_WIDTH = 64
+"""A step is a product of a 64x64 matrix and a vector in float32: about 1 us, no BLAS threads, no allocation."""
+
+
+class SpinAdapter:
+    """Exactly one option: `duration_us` (busy-wait that long, on the CPU only) or `work` (that many steps)."""
+
+    name = "spin"
+    capabilities = Capabilities(
+        consumes=(Artifact.NONE,), targets=frozenset((device, Precision.FP32) for device in Device)
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Do one step."""
+        return trial("torch" if device is Device.CUDA else "", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """Nothing to build.
+
+        Raises:
+            ValueError: not exactly one of the two options, one that the device hasn't, or a value that isn't a number
+                of at least 0.
+        """
+        _amount(arm)
+        return Built(arm=arm, bundle=bundle, folder=folder)
+
+    def load(self, built: Built) -> SpinSession | SpinGpuSession:
+        """A session that spins as the arm's option says."""
+        if built.arm.target.device is Device.CUDA:
+            return SpinGpuSession(built.bundle, int(_amount(built.arm)[1]))
+        return SpinSession(built.bundle, _burden(built.arm))
+
+
+class SpinSession:
+    """Spins, then returns the inputs under the outputs' names."""
+
+    def __init__(self, bundle: ModelBundle, burden: Callable[[], None]) -> None:
+        self._specs, self._names, self._burden = bundle.inputs, [spec.name for spec in bundle.outputs], burden
+
+    @property
+    def executed(self) -> Executed:
+        """No node of any model; its one thread is no thread pool's."""
+        return Executed(
+            library="shootout", version=version("shootout"), device="cpu", threads=None, compute_nodes_by_precision={}
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
+        """Check the inputs and hand them on."""
+        check_inputs(self._specs, inputs)
+        return inputs
+
+    def execute(self, staged: Arrays) -> Arrays:
+        """Spin."""
+        self._burden()
+        return staged
+
+    def synchronize(self) -> None:
+        """Nothing is pending."""
+
+    def fetch(self, raw: Arrays) -> Arrays:
+        """Copies of the inputs."""
+        return {name: array.copy() for name, array in zip(self._names, raw.values(), strict=True)}
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _amount(arm: Arm) -> tuple[str, float]:
+    """The one option and its value."""
+    check_options(arm.options, ("duration_us", "work"))
+    if len(arm.options) != 1:
+        raise ValueError(f"spin takes exactly one of duration_us=… and work=…, got {dict(arm.options)}")
+    ((name, text),) = arm.options.items()
+    try:
+        amount = float(text) if name == "duration_us" else int(text)
+    except ValueError:
+        raise ValueError(f"spin: {name} must be a number, got {text!r}") from None
+    if not 0 <= amount < float("inf"):
+        raise ValueError(f"spin: {name} must be at least 0, got {text!r}")
+    if name == "duration_us" and arm.target.device is Device.CUDA:
+        raise ValueError(f"spin: duration_us={text} is for the CPU: a GPU is given steps, work=...")
+    return name, amount
+
+
+def _burden(arm: Arm) -> Callable[[], None]:
+    name, amount = _amount(arm)
+    return _waiting(amount) if name == "duration_us" else _working(int(amount))
+
+
+def _waiting(duration_us: float) -> Callable[[], None]:
+    from shootout.clock import now_ns
+
+    duration_ns = round(duration_us * 1_000)
+
+    def wait() -> None:
+        end_ns = now_ns() + duration_ns
+        while now_ns() < end_ns:
+            pass
+
+    return wait
+
+
+def _working(steps: int) -> Callable[[], None]:
+    matrix = np.full((STEP_WIDTH, STEP_WIDTH), 0.5 / STEP_WIDTH, dtype=np.float32)
+    vector, result = np.ones(STEP_WIDTH, dtype=np.float32), np.empty(STEP_WIDTH, dtype=np.float32)
+    dot = np.dot
+
+    def work() -> None:
+        for _ in range(steps):
+            dot(matrix, vector, result)
+
+    return work
+
+
+def _try(device: Device) -> str:
+    if device is Device.CUDA:
+        _try_gpu()
+    _working(1)()
+    return version("shootout")
+
+
+def _try_gpu() -> None:
+    """One step. It is torch that has a kernel which does nothing but spin."""
+    from shootout.backends._torch.session import require_torch
+
+    require_torch(Device.CUDA)
+    import torch
+
+    cuda: Any = torch.cuda
+    cuda._sleep(STEP_CYCLES)
+    cuda.synchronize()

@@ -1,0 +1,159 @@
+"""TensorRT: an engine built from the ONNX file, run on an NVIDIA GPU.
+
+TensorRT takes a graph's types as they are, so the FP16 arm builds from a half graph, INT8 from the shared Q/DQ one, and
+INT4 from a half graph with 4-bit weights. With TensorRT-RTX, a machine without a GPU still builds: what would ship, its
+size and its layers' types are then known, only not its speed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shootout import schemes
+from shootout.backends import common_onnx, cuda_memory
+from shootout.backends._tensorrt import network as tensorrt_network
+from shootout.backends._tensorrt.engine import Plan, check, compile_engine
+from shootout.backends._tensorrt.int4 import write_int4
+from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
+from shootout.backends._tensorrt.session import Setup, TensorRtSession
+from shootout.backends.common import require_device, trial
+from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device, Precision, TensorSpec
+from shootout.errors import SkippedArm
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+PRECISIONS = (Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16, Precision.INT8, Precision.INT4)
+ENGINE, KERNELS = "engine.plan", "runtime.cache"
+TINY = TensorSpec(name="x", shape=(2, 2), dtype="float32")
+
+
+class TensorRtAdapter:
+    """TensorRT and TensorRT-RTX on CUDA."""
+
+    name = "tensorrt"
+    capabilities = Capabilities(
+        consumes=(Artifact.ONNX,),
+        targets=frozenset((Device.CUDA, precision) for precision in PRECISIONS),
+        schemes={Precision.INT8: frozenset(schemes.QUANTIZED)},
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Run a tiny engine; where that can't be, say whether one can at least be built."""
+        found = trial("tensorrt-rtx", lambda: _try(device))
+        if found.ok or device is not Device.CUDA:
+            return found
+        version = trial("", _build_tiny).version
+        return replace(found, version=version, builds=bool(version))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """The engine; on a GPU that TensorRT-RTX knows, also its kernels for that GPU.
+
+        Raises:
+            ValueError: an unknown option, or a value it can't have; or there is nothing to quantize.
+            RuntimeError: TensorRT can't parse or build the model, or a product isn't in the arm's precision.
+            SkippedArm: TensorRT is not installed, or can't quantize by itself.
+        """
+        check(arm.options)
+        capability = cuda_memory.capability()
+        library = open_library(gpu=capability is not None)
+        here = capability is not None and library.runs_on(capability)
+        precision = arm.target.precision
+        plan = Plan(precision=precision, inputs=bundle.inputs, current=here, options=arm.options)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            source = _narrowed(bundle.path(Artifact.ONNX), arm, Path(scratch))
+            facts = compile_engine(library, source, plan, folder)
+        if capability is not None:
+            facts["gpu"] = f"{cuda_memory.device_name()} ({capability})"
+        built = Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+        if here and library.is_rtx:
+            (folder / KERNELS).write_bytes(_warm(self.load(built), bundle))
+        return built
+
+    def load(self, built: Built) -> TensorRtSession:
+        """The engine on this machine's GPU.
+
+        Raises:
+            RuntimeError: there is no GPU, or the engine was built for another; in TensorRT's words.
+        """
+        kernels = built.folder / KERNELS
+        setup = Setup(
+            plan=(built.folder / ENGINE).read_bytes(),
+            inputs=built.bundle.inputs,
+            outputs=built.bundle.outputs,
+            network=tensorrt_network.load(built.folder),
+            kernels=kernels.read_bytes() if kernels.exists() else b"",
+            graph=built.arm.options.get("cuda_graph") == "1",
+            copies=built.arm.options.get("copies", cuda_memory.PINNED),
+        )
+        return TensorRtSession(reopen(str(built.facts["library"])), setup)
+
+
+def _narrowed(source: Path, arm: Arm, folder: Path) -> Path:
+    """The graph in the arm's precision."""
+    precision = arm.target.precision
+    if precision in common_onnx.NARROWED:
+        return common_onnx.write_half(source, precision, folder)
+    if precision is Precision.INT4:
+        return write_int4(source, folder)
+    if precision is Precision.INT8 and not schemes.parse(arm.target.scheme).is_quantized:
+        fix = f"{replace(arm.target, scheme='shared')} runs the one Q/DQ model that is made for all backends"
+        raise SkippedArm("TensorRT has no quantizer of its own: it takes INT8 only as Q/DQ in the graph", fix)
+    return source
+
+
+def _warm(session: TensorRtSession, bundle: ModelBundle) -> bytes:
+    """Run once, so that what TensorRT-RTX compiles for this GPU is compiled in the build and not in each load."""
+    session.execute(session.stage(bundle.input_buffers()[0], 0))
+    session.synchronize()
+    kernels = session.kernels()
+    session.close()
+    return kernels
+
+
+def _try(device: Device) -> str:
+    if device is not Device.CUDA:
+        require_device(device, (Device.CUDA,))
+    capability = cuda_memory.capability()
+    library = open_library(gpu=capability is not None)
+    require_device(device, (Device.CUDA,))
+    if capability is None:
+        raise SkippedArm("cuda-bindings is not installed, or doesn't fit the NVIDIA driver", INSTALL_RTX)
+    if not library.runs_on(capability):
+        known = ", ".join(name for name in library.module.ComputeCapability.__members__ if name.startswith("SM"))
+        reason = f"TensorRT-RTX {library.version} has no code for this GPU ({capability}; it knows {known})"
+        raise SkippedArm(reason, INSTALL_FULL)
+    with tempfile.TemporaryDirectory() as folder:
+        session = TensorRtSession(library, _tiny(library, Path(folder), current=True))
+        raw = session.execute(session.stage({TINY.name: np.eye(2, dtype=np.float32)}, 0))
+        session.synchronize()
+        session.fetch(raw)
+        session.close()
+    return library.version
+
+
+def _build_tiny() -> str:
+    """The version of the TensorRT that builds an engine here, on no GPU or on one that it can't run on."""
+    library = open_library(gpu=cuda_memory.capability() is not None)
+    with tempfile.TemporaryDirectory() as folder:
+        _tiny(library, Path(folder), current=False)
+    return library.version
+
+
+def _tiny(library: Library, folder: Path, *, current: bool) -> Setup:
+    from onnx import TensorProto, helper, save
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, TINY.shape) for name in "xy")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "x"], ["y"])], "tiny", [x], [y])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "tiny.onnx")
+    plan = Plan(precision=Precision.FP32, inputs=(TINY,), current=current, options={})
+    compile_engine(library, folder / "tiny.onnx", plan, folder)
+    network = tensorrt_network.load(folder)
+    return Setup(
+        plan=(folder / ENGINE).read_bytes(), inputs=(TINY,), outputs=(replace(TINY, name="y"),), network=network
+    )

@@ -1,0 +1,194 @@
+"""From an ONNX file to a TensorRT engine on disk, and never one in another precision than its label's.
+
+Networks are strongly typed: the graph's own types are what runs, and a float32 graph gives a float32 engine without a
+word. So the parsed network's types are checked before anything is built from it, and for integers, which a network only
+asks for, also what TensorRT made of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from shootout.backends._tensorrt import network as tensorrt_network
+from shootout.backends._tensorrt.account import account
+from shootout.backends._tensorrt.library import Library, telling
+from shootout.backends.common import check_options
+from shootout.backends.cuda_memory import PAGEABLE, PINNED
+from shootout.contract import INTEGERS, Precision, TensorSpec
+
+OPTIONS = ("builder_optimization_level", "compute_capability", "copies", "cuda_graph", "timing_cache")
+ALLOWED = {
+    "builder_optimization_level": "[0-5]",
+    "compute_capability": r"SM\d+(,SM\d+)*",
+    "copies": f"{PINNED}|{PAGEABLE}",
+    "cuda_graph": "[01]",
+}
+"""What an option's value must match, where that can be said before anything is built. `cuda_graph` and `copies` are for
+the session: 1 replays a graph, and `pageable` copies from and to the caller's memory as it is.
+"""
+TIMINGS = "timing.cache"
+"""What the full TensorRT timed while it built: `timing_cache` gives it to a later build on the same GPU."""
+PORTABLE = "portable"
+"""TensorRT-RTX's own choice of targets: Ampere and later consumer GPUs (8.0, 8.6, 8.9, 12.0), not Turing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to make of an ONNX file.
+
+    Attributes:
+        inputs: the shapes that symbolic axes get.
+        current: build for the GPU of this machine; else for TensorRT-RTX's portable targets.
+        options: by name, of OPTIONS; `compute_capability` takes names such as SM86,SM120.
+    """
+
+    precision: Precision
+    inputs: tuple[TensorSpec, ...]
+    current: bool
+    options: Mapping[str, str]
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Refuse unknown options and values.
+
+    Raises:
+        ValueError: names the option, its value and what is allowed.
+    """
+    check_options(options, OPTIONS)
+    for name, pattern in ALLOWED.items():
+        if name in options and not re.fullmatch(pattern, options[name]):
+            raise ValueError(f"option {name!r} must match {pattern}, got {options[name]!r}")
+
+
+def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> dict[str, Any]:
+    """Write `engine.plan` and its network's facts into the folder, and the timing cache where the library keeps one.
+
+    Returns:
+        Facts for the record: what the engine's layers are and do (or, where the build doesn't list them, the
+        network's), targets, versions, warnings.
+
+    Raises:
+        RuntimeError: TensorRT can't parse or build it (in its words), or a product isn't in the plan's precision.
+    """
+    trt = library.module
+    builder = library.start("Builder")
+    parsed = builder.create_network(_strongly_typed(trt))
+    parser = trt.OnnxParser(parsed, library.log)
+    if not parser.parse_from_file(str(source)):
+        errors = [parser.get_error(index) for index in range(parser.num_errors)]
+        found = [
+            f"{error.node_operator()} {error.node_name()!r}: {telling(error.desc().splitlines())}" for error in errors
+        ]
+        raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(found) or library.words()}")
+    network = tensorrt_network.read(trt, parsed)
+    asked = tensorrt_network.require_precision(network, plan.precision)
+    config = _config(library, builder, parsed, plan)
+    engine = builder.build_serialized_network(parsed, config)
+    if engine is None:
+        raise RuntimeError(f"{library.name} built no engine: {library.words()}")
+    layers = library.log.layers()
+    told = account(layers, network) if layers else {"compute_nodes_by_precision": asked}
+    _require_integers(library, plan.precision, told["compute_nodes_by_precision"])
+    (folder / "engine.plan").write_bytes(engine)
+    network.save(folder)
+    if not library.is_rtx:  # where it does nothing
+        (folder / TIMINGS).write_bytes(config.get_timing_cache().serialize())
+    return {
+        "library": library.name,
+        "version": library.version,
+        **told,
+        "network_nodes_by_precision": asked,
+        "artifact_bytes": (folder / "engine.plan").stat().st_size,
+        "network_layers": parsed.num_layers,
+        "compute_capabilities": _targets(library, config),
+        "builder_optimization_level": config.builder_optimization_level,
+        "notes": _notes(library, plan.precision, engine.nbytes),
+        "warnings": list(dict.fromkeys(library.log.warnings)),
+    }
+
+
+def _notes(library: Library, precision: Precision, total: int) -> list[str]:
+    """Why an engine with 8-bit weights may be larger than the float one: a reader would take it for a mistake."""
+    weights = library.log.weight_bytes
+    if precision not in INTEGERS or weights is None or not library.is_rtx:
+        return []
+    return [f"{weights:,} of the engine's {total:,} bytes are weights; most of the rest is code TensorRT-RTX generated"]
+
+
+def _require_integers(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:
+    """An engine may well dequantize first and multiply floats: that is no INT8, nor INT4."""
+    promised = tensorrt_network.TYPED_AS[precision][0]
+    if precision in INTEGERS and promised not in counts:
+        ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "none at all"
+        raise RuntimeError(f"labelled {precision}, but {library.name} built its products otherwise: {ran}")
+
+
+def _config(library: Library, builder: Any, network: Any, plan: Plan) -> Any:
+    trt, options = library.module, plan.options
+    foreign = "timing_cache" if library.is_rtx else "compute_capability"
+    if foreign in options:
+        raise ValueError(f"option {foreign!r}: {library.name} has no such thing")
+    config = builder.create_builder_config()
+    tf32 = plan.precision is Precision.TF32
+    (config.set_flag if tf32 else config.clear_flag)(trt.BuilderFlag.TF32)
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # or the inspector shows no types
+    if "builder_optimization_level" in options:
+        config.builder_optimization_level = int(options["builder_optimization_level"])
+    if library.is_rtx:
+        _aim(library, config, plan)
+    else:
+        _start_timings(library, config, options.get("timing_cache"))
+    _add_profile(builder, network, config, plan.inputs)
+    return config
+
+
+def _start_timings(library: Library, config: Any, path: str | None) -> None:
+    """Begin with what an earlier build timed, or with nothing; only then TensorRT gives its timings back."""
+    stored = Path(path).read_bytes() if path else b""
+    if config.set_timing_cache(config.create_timing_cache(stored), ignore_mismatch=False):
+        return
+    if path:
+        raise ValueError(f"timing_cache {path!r} is another GPU's or version's")
+    raise RuntimeError(f"{library.name} takes no timing cache: {library.words()}")
+
+
+def _aim(library: Library, config: Any, plan: Plan) -> None:
+    """Set TensorRT-RTX's target GPUs."""
+    known = library.module.ComputeCapability.__members__
+    default = "CURRENT" if plan.current else ""
+    names = [name for name in plan.options.get("compute_capability", default).split(",") if name]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"compute_capability {name!r}: {library.name} knows {', '.join(known)}")
+    config.num_compute_capabilities = len(names)
+    for index, name in enumerate(names):
+        config.set_compute_capability(known[name], index)
+
+
+def _targets(library: Library, config: Any) -> list[str]:
+    if not library.is_rtx:
+        return ["CURRENT"]
+    count = config.num_compute_capabilities
+    return [config.get_compute_capability(index).name for index in range(count)] or [PORTABLE]
+
+
+def _add_profile(builder: Any, network: Any, config: Any, specs: tuple[TensorSpec, ...]) -> None:
+    """Give each symbolic axis the one size that is run; a static network needs no profile."""
+    shapes = {spec.name: spec.shape for spec in specs}
+    profile = builder.create_optimization_profile()
+    tensors = [network.get_input(index) for index in range(network.num_inputs)]
+    for name in (tensor.name for tensor in tensors if -1 in tuple(tensor.shape)):
+        profile.set_shape(name, shapes[name], shapes[name], shapes[name])
+    if any(-1 in tuple(tensor.shape) for tensor in tensors):
+        config.add_optimization_profile(profile)
+
+
+def _strongly_typed(trt: ModuleType) -> int:
+    """Flags of a strongly typed network; a version that knows no other kind may have no flag for it."""
+    flag = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+    return 0 if flag is None else 1 << int(flag)

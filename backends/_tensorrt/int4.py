@@ -1,0 +1,110 @@
+"""INT4 weights for TensorRT: the half graph with each matrix product's weights in 4 bits, dequantized block by block.
+
+Only the weights are quantized: TensorRT-RTX keeps them in 4 bits and widens them inside the product, as long as each
+channel has several blocks (with one scale for a whole channel it writes the wide weights to memory on each call).
+Convolutions and odd sizes stay half: TensorRT has no 4-bit convolution.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.backends import common_onnx
+from shootout.contract import Array, Precision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+BLOCKS = (128, 64, 32, 16)
+LEVELS = 7
+"""Symmetric: -7 to 7."""
+OPSET, IR = 21, 10
+"""The first in which ONNX has 4 bits and blocks."""
+
+
+def write_int4(source: Path, folder: Path) -> Path:
+    """Write `source` with INT4 weights and half activations; inputs and outputs keep their types.
+
+    Args:
+        source: a float32 ONNX file.
+        folder: where the new file and its weights go; must be empty.
+
+    Returns:
+        The new file.
+
+    Raises:
+        ValueError: there is nothing to quantize.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    whole = _newer(onnx.load(source))
+    wide = {one.name: numpy_helper.to_array(one) for one in whole.graph.initializer}
+    onnx.save(whole, folder / "newer.onnx", save_as_external_data=True, location="newer.data")
+    (folder / "half").mkdir()
+    model = onnx.load(common_onnx.write_half(folder / "newer.onnx", Precision.FP16, folder / "half"))
+    chosen = [(node, found) for node in model.graph.node if (found := _axis_and_block(node, wide))]
+    if not chosen:
+        raise ValueError(
+            f"nothing to quantize: no matrix product with stored weights whose inner size is several times {BLOCKS[-1]}"
+        )
+    replaced = {node.input[1] for node, _ in chosen}
+    for node, (axis, block) in chosen:
+        _replace(model, node, *_rounded(wide[node.input[1]], axis, block), axis=axis, block=block)
+    _drop_unused(model, replaced)
+    model.ir_version = max(model.ir_version, IR)
+    onnx.save(model, folder / "int4.onnx", save_as_external_data=True, location="int4.data")
+    return folder / "int4.onnx"
+
+
+def _newer(model: ModelProto) -> ModelProto:
+    from onnx import version_converter
+
+    opset = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    return version_converter.convert_version(model, OPSET) if opset < OPSET else model
+
+
+def _axis_and_block(node: NodeProto, wide: dict[str, Array]) -> tuple[int, int] | None:
+    """The axis that the product sums over and the size of a block on it; None for what stays half."""
+    weights = wide.get(node.input[1]) if node.op_type in ("Gemm", "MatMul") else None
+    if weights is None or weights.ndim != 2 or weights.dtype != np.float32:
+        return None
+    axis = int(any(part.name == "transB" and part.i for part in node.attribute))
+    inner = weights.shape[axis]
+    block = next((size for size in BLOCKS if inner % size == 0 and inner > size), None)
+    return None if block is None else (axis, block)
+
+
+def _rounded(weights: Array, axis: int, block: int) -> tuple[Array, Array]:
+    """The weights in 4 bits and their blocks' scales, in half."""
+    from ml_dtypes import int4
+
+    largest = np.maximum.reduceat(np.abs(weights), range(0, weights.shape[axis], block), axis)
+    scales = np.maximum(largest / LEVELS, np.finfo(np.float16).tiny).astype(np.float16)
+    steps = np.rint(weights / scales.astype(np.float32).repeat(block, axis))
+    return steps.clip(-LEVELS, LEVELS).astype(int4), scales
+
+
+def _replace(model: ModelProto, node: NodeProto, weights: Array, scales: Array, *, axis: int, block: int) -> None:
+    """Let a product read 4-bit weights of its own."""
+    from onnx import helper, numpy_helper
+
+    old = node.input[1]
+    names = (f"{old}_int4_{axis}", f"{old}_scales_{axis}", f"{old}_{node.output[0]}_wide")
+    stored = {one.name for one in model.graph.initializer}
+    new: list[Any] = [numpy_helper.from_array(one, name) for one, name in zip((weights, scales), names, strict=False)]
+    model.graph.initializer.extend(one for one in new if one.name not in stored)
+    widen = helper.make_node("DequantizeLinear", names[:2], names[2:], name=names[2], axis=axis, block_size=block)
+    model.graph.node.insert(0, widen)  # in front: it reads nothing that is computed
+    node.input[1] = names[2]
+
+
+def _drop_unused(model: ModelProto, replaced: set[str]) -> None:
+    """Remove the half weights that no other node reads, such as the embedding that an output layer shares."""
+    unused = replaced - {name for node in model.graph.node for name in node.input}
+    kept = [one for one in model.graph.initializer if one.name not in unused]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)

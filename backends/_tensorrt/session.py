@@ -1,0 +1,184 @@
+"""TensorRT's run path: its own stream, one context and one set of addresses per slot, an optional CUDA graph.
+
+A context keeps the addresses it was given, so each slot has one: a call then only enqueues. Contexts share the
+engine's weights; each has activation memory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shootout.backends._tensorrt.account import account
+from shootout.backends._tensorrt.library import Library
+from shootout.backends._tensorrt.network import Network
+from shootout.backends._tensorrt.runtime import Engine
+from shootout.backends.common import check_inputs, widen
+from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
+from shootout.contract import Arrays, Executed, TensorSpec
+from shootout.host.cuda_driver import DEVICE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a session is made from.
+
+    Attributes:
+        plan: the engine's bytes.
+        network: what it was built from.
+        kernels: TensorRT-RTX's compiled kernels, empty where there are none.
+        graph: replay a CUDA graph instead of enqueueing.
+        copies: `pinned` or `pageable`, the host memory that is copied from and to.
+    """
+
+    plan: bytes
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    network: Network
+    kernels: bytes = b""
+    graph: bool = False
+    copies: str = PINNED
+
+
+@dataclass(slots=True)
+class Slot:
+    """One context with buffers at fixed addresses; `launch` is set when it was first staged."""
+
+    context: Any
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    launch: Callable[[], Any] | None = None
+
+
+class TensorRtSession:
+    """An engine on the GPU.
+
+    Attributes:
+        copies: see `Setup`.
+    """
+
+    def __init__(self, library: Library, setup: Setup) -> None:
+        """Load the engine and open a stream.
+
+        Raises:
+            RuntimeError: TensorRT or CUDA refuses; or the engine's tensors aren't the model's.
+        """
+        self._library, self._setup, self.copies = library, setup, setup.copies
+        self._engine: Engine | None = Engine(library, setup.plan, setup.kernels)
+        _require_tensors(self._engine, (*setup.inputs, *setup.outputs))
+        self._cuda = Cuda()
+        self._slots: dict[int, Slot] = {}
+        self._pending = False
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The engine's layers from its own inspector, and the GPU as CUDA names it."""
+        assert self._engine, "read before close"
+        return Executed(
+            library=self._library.name,
+            version=self._library.version,
+            device=f"cuda:{DEVICE} ({device_name()})",
+            threads=None,
+            **account(self._engine.layers(), self._setup.network),
+            artifact_bytes=len(self._setup.plan),
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Slot:
+        """Queue the copies to the slot's buffers; the first time, also its context and CUDA graph."""
+        check_inputs(self._setup.inputs, inputs)
+        handle = self._slots.get(slot) or self._new_slot(slot)
+        if self._pending:  # an earlier copy may still read the page-locked buffers
+            self.synchronize()
+        for buffer in handle.inputs:
+            self._cuda.upload(buffer, inputs[buffer.name])
+        self._pending = self.copies == PINNED
+        if handle.launch is None:
+            handle.launch = self._launcher(handle.context)
+        return handle
+
+    def execute(self, staged: Slot) -> Slot:
+        """Queue the model on the stream."""
+        staged.launch()  # type: ignore[misc] # staged, so it is set
+        return staged
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self._cuda.synchronize()
+        self._pending = False
+
+    def fetch(self, raw: Slot) -> Arrays:
+        """Copies of the slot's outputs; the copy is queued behind the run and waited for."""
+        hosts = {buffer.name: self._cuda.download(buffer) for buffer in raw.outputs}
+        self.synchronize()
+        return {name: widen(np.copy(host) if self.copies == PINNED else host) for name, host in hosts.items()}
+
+    def event_ns(self, staged: Slot, calls: int) -> list[float]:
+        """Nanoseconds of so many calls of `execute`, by events on the session's stream; see `Cuda.event_ns`."""
+        self.synchronize()
+        return self._cuda.event_ns(lambda: self.execute(staged), calls)
+
+    def allocator(self) -> tuple[int, int]:
+        """Bytes of device memory that are told of: inputs and outputs, weights, and each context's activations.
+
+        CUDA graphs, code and what TensorRT keeps for itself are not: only NVML's figure has them. Nothing is given back
+        before `close`, so the most it held is what it holds.
+        """
+        assert self._engine, "read before close"
+        held = self._cuda.held_bytes + self._engine.weight_bytes() + len(self._slots) * self._engine.activation_bytes()
+        return held, held
+
+    def evict(self) -> None:
+        """Queue what overwrites the L2 cache."""
+        self._cuda.evict()
+
+    def kernels(self) -> bytes:
+        """What TensorRT-RTX compiled for this GPU so far; empty for the full TensorRT."""
+        assert self._engine, "read before close"
+        return self._engine.kernels()
+
+    def close(self) -> None:
+        """Free graphs, buffers and the stream, then the contexts and the engine."""
+        if self._engine is None:
+            return
+        self._cuda.synchronize()
+        self._cuda.close()
+        for slot in self._slots.values():
+            slot.context = slot.launch = None
+        self._slots.clear()
+        self._engine = None
+
+    def _new_slot(self, number: int) -> Slot:
+        assert self._engine, "staged after close"
+        context = self._engine.context()
+        inputs = tuple(self._cuda.buffer(spec, self.copies) for spec in self._setup.inputs)
+        outputs = tuple(self._cuda.buffer(spec, self.copies) for spec in self._setup.outputs)
+        done = [context.set_input_shape(spec.name, spec.shape) for spec in self._setup.inputs]
+        done += [context.set_tensor_address(one.name, one.device_address) for one in (*inputs, *outputs)]
+        if not all(done):
+            raise RuntimeError(f"{self._library.name} refuses a tensor's shape or address: {self._library.words()}")
+        self._slots[number] = Slot(context, inputs, outputs)
+        return self._slots[number]
+
+    def _launcher(self, context: Any) -> Callable[[], Any]:
+        """What `execute` calls. A graph is captured after one plain run, in which TensorRT settles its set-up."""
+        run, stream, library = context.execute_async_v3, self._cuda.stream, self._library
+
+        def enqueue() -> None:
+            if not run(stream):
+                raise RuntimeError(f"{library.name} could not run: {library.words()}")
+
+        if not self._setup.graph:
+            return enqueue
+        enqueue()
+        self.synchronize()
+        return self._cuda.capture(enqueue)
+
+
+def _require_tensors(engine: Engine, specs: tuple[TensorSpec, ...]) -> None:
+    found, wanted = engine.dtypes(), {spec.name: spec.dtype for spec in specs}
+    if found != wanted:
+        raise RuntimeError(f"the engine's inputs and outputs are {found}, the model's {wanted}")

@@ -1,0 +1,1 @@
+"""PyTorch: the adapters `torch-eager`, `torch-compile` and `torchscript`."""

@@ -1,0 +1,81 @@
+"""PyTorch as most people run it: the module, call by call, in inference mode; quantized by torchao where asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shootout.backends._torch import gpu, quantize, training
+from shootout.backends._torch.session import (
+    TARGETS,
+    Account,
+    TorchSession,
+    configure,
+    module_of,
+    require_torch,
+    weight_bytes,
+)
+from shootout.backends._torch.trace import count_operations
+from shootout.backends.common import trial
+from shootout.contract import INFERENCE, INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Scenario
+
+if TYPE_CHECKING:
+    import torch
+
+    from shootout.bundle.bundle import ModelBundle
+
+__all__ = ["TorchEagerAdapter", "TorchSession"]
+
+
+class TorchEagerAdapter:
+    """Eager PyTorch on CPU and CUDA."""
+
+    name = "torch-eager"
+    capabilities = Capabilities(
+        consumes=(Artifact.MODULE,),
+        targets=TARGETS | quantize.TARGETS,
+        schemes=quantize.SCHEMES,
+        scenarios=INFERENCE | {Scenario.TRAIN_STEP},
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Run one small linear layer."""
+        return trial("torch", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """The quantized weights; for float precisions nothing: eager mode has no artifact of its own.
+
+        Raises:
+            ValueError: an option that eager mode doesn't have here, or nothing can be quantized.
+        """
+        gpu.check(arm)
+        if arm.target.precision in INTEGERS:
+            quantize.save(quantize.quantized_module(bundle, arm), folder)
+        return Built(arm=arm, bundle=bundle, folder=folder)
+
+    def load(self, built: Built) -> TorchSession | gpu.TorchGpuSession | training.TorchTrainingSession:
+        """The module with its weights, on the arm's device and in its dtype; sets the process's threads and flags."""
+        arm, quantized = built.arm, built.arm.target.precision in INTEGERS
+        configure(arm)
+        if built.bundle.trained:
+            return training.eager_session(built)
+        module = quantize.stored_module(built.bundle, built.folder) if quantized else module_of(built.bundle, arm)
+
+        def account(staged: list[torch.Tensor]) -> Account:
+            """The ATen operations of one run by the dtype of their operands, and torch's own flags."""
+            facts = count_operations(module, staged, arm.target.device).facts()
+            stored = built.folder / quantize.WEIGHTS
+            artifact = stored.stat().st_size if quantized else weight_bytes(module.state_dict().values())
+            return Account(**facts, artifact_bytes=artifact)
+
+        return gpu.session_on(module, arm, built.bundle, account)
+
+
+def _try(device: Device) -> str:
+    version = require_torch(device)
+    import torch
+
+    with torch.inference_mode():
+        layer = torch.nn.Linear(4, 4).to(device)
+        layer(torch.ones(1, 4, device=str(device))).cpu()
+    return version

@@ -1,0 +1,209 @@
+"""PyTorch on a GPU: where inputs lie, how they are copied, and what only a device can tell.
+
+Each input slot has device tensors of its own, whose addresses never change, so compiled code and CUDA graphs always
+read from the same place. Everything runs on the default stream, as in most people's programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from shootout.backends._torch import profile as torch_profile
+from shootout.backends._torch.session import Account, Raw, TorchSession, dtype_of, executed_of
+from shootout.backends.common import check_inputs, check_options
+from shootout.backends.cuda_memory import EVICTING, PAGEABLE, PINNED
+from shootout.contract import Arm, Array, Arrays, Device, Executed
+from shootout.trace_events import Event
+
+if TYPE_CHECKING:
+    import torch
+
+    from shootout.bundle.bundle import ModelBundle
+
+DEVICE = str(Device.CUDA)
+"""The GPU that torch calls its current one: the first that CUDA_VISIBLE_DEVICES leaves."""
+COPIES = "copies"
+OPTIONS = (COPIES,)
+"""What every adapter on PyTorch takes on a GPU. `copies=pageable` (the default) copies from and to NumPy's own memory;
+`copies=pinned` goes by page-locked memory, which is one more copy on the host, and a faster one to the device.
+"""
+
+
+def check(arm: Arm, known: Iterable[str] = OPTIONS) -> None:
+    """Refuse options that the adapter doesn't have, or that mean nothing on the arm's device.
+
+    Raises:
+        ValueError: names the option, the value and what is known.
+    """
+    check_options(arm.options, known)
+    copies = arm.options.get(COPIES, PAGEABLE)
+    if copies not in (PAGEABLE, PINNED):
+        raise ValueError(f"option {COPIES!r}: expected {PAGEABLE} or {PINNED}, got {copies!r}")
+    if COPIES in arm.options and arm.target.device is not Device.CUDA:
+        raise ValueError(f"option {COPIES!r}={copies!r} is for cuda: on {arm.target.device} nothing is copied")
+
+
+class OnCuda:
+    """An arm's memory on both sides of the bus, and the device's own figures.
+
+    Args:
+        arm: whose option `copies` is read.
+        floats: the dtype of float inputs on the device; torch converts them on the host, before it copies.
+    """
+
+    def __init__(self, arm: Arm, floats: torch.dtype) -> None:
+        import torch
+
+        self._torch, self._floats = torch, floats
+        self._narrow = (torch.float16, torch.bfloat16)
+        self.copies = arm.options.get(COPIES, PAGEABLE)
+        self._pinned = self.copies == PINNED
+        self._placed: dict[int, list[torch.Tensor]] = {}
+        self._twins: dict[int, list[torch.Tensor]] = {}
+        self._results: dict[int, torch.Tensor] = {}
+        self._evicting: torch.Tensor | None = None
+        self._peak = 0
+        self._pending = False
+
+    def to_device(self, host: Sequence[torch.Tensor], slot: int) -> list[torch.Tensor]:
+        """The slot's device tensors, filled from these host tensors, which may change as soon as this returns."""
+        placed = self._placed.get(slot) or self._new_slot(host, slot)
+        if not self._pinned:
+            for target, source in zip(placed, host, strict=True):
+                target.copy_(source)  # waits: from pageable memory, torch only returns when it has been read
+            return placed
+        if self._pending:  # an earlier copy may still read the twins
+            self.synchronize()
+        for target, twin, source in zip(placed, self._twins[slot], host, strict=True):
+            twin.copy_(source)
+            target.copy_(twin, non_blocking=True)
+        self._pending = True
+        return placed
+
+    def to_host(self, results: Sequence[torch.Tensor]) -> list[Array]:
+        """Copies of device tensors, reduced floats as float32; waits for what computes them."""
+        wide = [one.float() if one.dtype in self._narrow else one for one in results]
+        if not self._pinned:
+            return [one.cpu().numpy() for one in wide]
+        twins = [self._result(index, one) for index, one in enumerate(wide)]
+        for twin, one in zip(twins, wide, strict=True):
+            twin.copy_(one, non_blocking=True)
+        self.synchronize()
+        return [twin.numpy().copy() for twin in twins]
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self._torch.cuda.synchronize()
+        self._pending = False
+
+    def event_ns(self, execute: Callable[[Any], Any], staged: Any, calls: int) -> list[float]:
+        """Nanoseconds of each call between two events on its stream; like a timed call, it starts on an idle device."""
+        kind: Any = self._torch.cuda.Event
+        found = []
+        self.synchronize()
+        for _ in range(calls):
+            begin, end = kind(enable_timing=True), kind(enable_timing=True)
+            begin.record()
+            execute(staged)
+            end.record()
+            self.synchronize()
+            found.append(begin.elapsed_time(end) * 1e6)
+        return found
+
+    def allocator(self) -> tuple[int, int]:
+        """Bytes that tensors hold now and at most held, by torch's allocator; what `evict` needs is left out."""
+        own = self._evicting.nbytes if self._evicting is not None else 0
+        cuda = self._torch.cuda
+        return cuda.memory_allocated() - own, max(self._peak, cuda.max_memory_allocated() - own)
+
+    def evict(self) -> None:
+        """Queue zeros over a buffer of twice the L2 cache, as Triton's own benchmark does (`triton.testing`)."""
+        if self._evicting is None:
+            size = EVICTING * self._torch.cuda.get_device_properties().L2_cache_size
+            self._peak = self._torch.cuda.max_memory_allocated()
+            self._evicting = self._torch.empty(size, dtype=self._torch.uint8, device=DEVICE)
+            self._torch.cuda.reset_peak_memory_stats()  # the buffer came after that peak, and is not a part of it
+        self._evicting.zero_()
+
+    def _new_slot(self, host: Sequence[torch.Tensor], slot: int) -> list[torch.Tensor]:
+        """Made outside inference mode: Dynamo's guards tell tensors of the two apart."""
+        empty = self._torch.empty
+        dtypes = [self._floats if one.is_floating_point() else one.dtype for one in host]
+        if self._pinned:
+            self._twins[slot] = [
+                empty(one.shape, dtype=dtype, pin_memory=True) for one, dtype in zip(host, dtypes, strict=True)
+            ]
+        self._placed[slot] = [
+            empty(one.shape, dtype=dtype, device=DEVICE) for one, dtype in zip(host, dtypes, strict=True)
+        ]
+        return self._placed[slot]
+
+    def _result(self, index: int, like: torch.Tensor) -> torch.Tensor:
+        """Page-locked memory for the output with this index; shapes are fixed, so it is made once."""
+        if index not in self._results:
+            self._results[index] = self._torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+        return self._results[index]
+
+
+class TorchGpuSession:
+    """A callable on the GPU; a `GpuSession`."""
+
+    def __init__(
+        self,
+        run: Callable[..., Raw],
+        arm: Arm,
+        bundle: ModelBundle,
+        account: Callable[[list[torch.Tensor]], Account],
+    ) -> None:
+        """`account` gets one staged input set, after a call on it, when `executed` is first read."""
+        import torch
+
+        self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
+        self._cuda = OnCuda(arm, dtype_of(arm))
+        self._inputs, self._outputs = bundle.inputs, tuple(spec.name for spec in bundle.outputs)
+        self.copies, self.allocator, self.evict = self._cuda.copies, self._cuda.allocator, self._cuda.evict
+        self.synchronize = self._cuda.synchronize
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The adapter's own account, beside the device of a real output."""
+        return executed_of(self, self._bundle, self._account)
+
+    def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:
+        """The slot's tensors on the device, in the model's input order; floats in the arm's dtype."""
+        check_inputs(self._inputs, inputs)
+        return self._cuda.to_device([self._torch.from_numpy(inputs[spec.name]) for spec in self._inputs], slot)
+
+    def execute(self, staged: list[torch.Tensor]) -> Raw:
+        """Queue its kernels. A CUDA graph's output is memory that the next call writes over."""
+        with self._torch.inference_mode():
+            return self._run(*staged)
+
+    def fetch(self, raw: Raw) -> Arrays:
+        """Copies of the outputs on the host."""
+        results = [raw] if isinstance(raw, self._torch.Tensor) else raw
+        return dict(zip(self._outputs, self._cuda.to_host(results), strict=True))
+
+    def event_ns(self, staged: list[torch.Tensor], calls: int) -> list[float]:
+        """Nanoseconds of each call by two events on the default stream."""
+        return self._cuda.event_ns(self.execute, staged, calls)
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
+        """What torch's own profiler sees of some calls."""
+        return torch_profile.profile(call, calls, Device.CUDA)
+
+    def close(self) -> None:
+        """Drop what holds device memory."""
+        for name in ("_run", "_account", "_cuda", "allocator", "evict", "synchronize"):
+            self.__dict__.pop(name, None)
+
+
+def session_on(
+    run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Callable[[list[torch.Tensor]], Account]
+) -> TorchSession | TorchGpuSession:
+    """A session on the arm's device; see `TorchSession`."""
+    if arm.target.device is Device.CUDA:
+        return TorchGpuSession(run, arm, bundle, account)
+    return TorchSession(run, arm, bundle, account)

@@ -1,0 +1,103 @@
+"""TorchScript: deprecated by PyTorch, and still what many deploy.
+
+`build` scripts (or traces), freezes and saves; `load` runs `optimize_for_inference`, because what that makes may hold
+oneDNN's packed tensors, which can't be saved. The profiling executor specialises the graph in its first runs; `load`
+makes those runs, so that what is timed afterwards no longer changes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shootout.backends._torch import gpu
+from shootout.backends._torch.session import (
+    TARGETS,
+    Account,
+    TorchSession,
+    configure,
+    example_of,
+    module_of,
+    require_torch,
+)
+from shootout.backends._torch.trace import count_operations
+from shootout.backends.common import trial
+from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device
+
+if TYPE_CHECKING:
+    import torch
+
+    from shootout.bundle.bundle import ModelBundle
+
+FILE = "model.pt"
+PROFILING_RUNS = 3
+"""Torch specialises after one profiled run; two more show that it has settled."""
+
+
+class TorchScriptAdapter:
+    """A frozen TorchScript module on CPU and CUDA."""
+
+    name = "torchscript"
+    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS)
+
+    def probe(self, device: Device) -> Availability:
+        """Script, optimise and run one small linear layer."""
+        return trial("torch", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """The frozen module as a file; the facts say whether it was scripted or traced.
+
+        Raises:
+            ValueError: an option that TorchScript doesn't have here.
+        """
+        gpu.check(arm)
+        import torch
+
+        configure(arm)
+        module = module_of(bundle, arm)
+        scripted, how = _scripted(module, example_of(bundle, arm))
+        torch.jit.save(torch.jit.freeze(scripted), str(folder / FILE))
+        return Built(arm=arm, bundle=bundle, folder=folder, facts=how)
+
+    def load(self, built: Built) -> TorchSession | gpu.TorchGpuSession:
+        """The saved module, optimised for inference and run until its executor has specialised."""
+        import torch
+
+        arm, path = built.arm, built.folder / FILE
+        configure(arm)
+        jit: Any = torch.jit
+        saved = jit.load(str(path), map_location=str(arm.target.device))
+        module, example = jit.optimize_for_inference(saved), example_of(built.bundle, arm)
+        with torch.inference_mode():
+            for _ in range(PROFILING_RUNS):
+                module(*example)
+
+        def account(staged: list[torch.Tensor]) -> Account:
+            """What the interpreter dispatches in one run of the specialised graph."""
+            facts = count_operations(module, staged, arm.target.device).facts()
+            return Account(**facts, artifact_bytes=path.stat().st_size)
+
+        return gpu.session_on(module, arm, built.bundle, account)
+
+
+def _scripted(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple[Any, dict[str, str]]:
+    """Scripted, or traced where the script compiler can't take the module, with its reason."""
+    import torch
+
+    jit: Any = torch.jit
+    try:
+        return jit.script(module), {"captured_by": "script"}
+    except Exception as error:  # of any kind, for a user's own module: the compiler's errors have no common root
+        with torch.no_grad():
+            traced = jit.trace(module, example)
+        return traced, {"captured_by": "trace", "script_error": str(error).strip()[:500]}
+
+
+def _try(device: Device) -> str:
+    version = require_torch(device)
+    import torch
+
+    layer = torch.jit.freeze(torch.jit.script(torch.nn.Linear(4, 4).eval().to(device)))
+    with torch.inference_mode():
+        torch.jit.optimize_for_inference(layer)(torch.ones(1, 4, device=str(device))).cpu()
+    return version

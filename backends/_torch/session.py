@@ -1,0 +1,236 @@
+"""What the adapters on PyTorch share: threads and flags, the module with its weights, a session on the CPU.
+
+One policy for float32 products on every device: IEEE unless the target says tf32. Torch's own default differs between
+products and convolutions on CUDA, and on some CPUs it may be told to round them to bfloat16. Reduced floats keep the
+default, by which cuBLAS may also add up partial sums in them: that is what people run, and the fidelity gate bounds it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.backends._torch import profile as torch_profile
+from shootout.backends._torch.trace import float32_flags
+from shootout.backends.common import DTYPES, check_inputs, require_device
+from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision, Session
+from shootout.errors import SkippedArm
+from shootout.trace_events import Event
+
+if TYPE_CHECKING:
+    import torch
+
+    from shootout.bundle.bundle import ModelBundle
+
+TARGETS = frozenset(
+    [(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)]
+    + [(Device.CUDA, precision) for precision in DTYPES]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The part of `Executed` that only the adapter knows."""
+
+    compute_nodes_by_precision: Mapping[str, int]
+    artifact_bytes: int
+    fallbacks: tuple[str, ...] = ()
+    other_nodes_by_precision: Mapping[str, int] = field(default_factory=dict)
+    flops_by_precision: Mapping[str, float] = field(default_factory=dict)
+    conversion_nodes: int | None = None
+
+
+Raw = Any
+"""What a call returns: a tensor, or a tuple of them where the model has several outputs."""
+
+
+class TorchSession:
+    """A callable on the CPU. Inputs of its dtype are used in place; the others are converted while staging."""
+
+    def __init__(
+        self,
+        run: Callable[..., Raw],
+        arm: Arm,
+        bundle: ModelBundle,
+        account: Callable[[list[torch.Tensor]], Account],
+    ) -> None:
+        """`account` gets one staged input set, after a call on it, when `executed` is first read."""
+        import torch
+
+        self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
+        self._dtype = dtype_of(arm)
+        self._inputs, self._output = bundle.inputs, bundle.outputs[0].name
+        self._outputs = tuple(spec.name for spec in bundle.outputs)
+        floats = {getattr(torch, spec.dtype) for spec in self._inputs if np.dtype(spec.dtype).kind == "f"}
+        # Settled once: each of these steps would cost as much in every call as wrapping the array does.
+        self._in_place = floats <= {self._dtype}
+        self._as_is = self._dtype not in (torch.float16, torch.bfloat16)
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The adapter's own account, beside the device of a real output."""
+        return executed_of(self, self._bundle, self._account)
+
+    def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
+        """Tensors in the model's input order; floats in the arm's dtype."""
+        check_inputs(self._inputs, inputs)
+        from_numpy = self._torch.from_numpy
+        if self._in_place:
+            return [from_numpy(inputs[spec.name]) for spec in self._inputs]
+        return [self._converted(from_numpy(inputs[spec.name])) for spec in self._inputs]
+
+    def execute(self, staged: list[torch.Tensor]) -> Raw:
+        """Call it."""
+        with self._torch.inference_mode():
+            return self._run(*staged)
+
+    def synchronize(self) -> None:
+        """Nothing is pending."""
+
+    def fetch(self, raw: Raw) -> Arrays:
+        """The outputs as arrays; every call made new tensors, so they are the caller's."""
+        if isinstance(raw, self._torch.Tensor):
+            return {self._output: raw.numpy() if self._as_is else self._widened(raw)}
+        return {name: self._widened(tensor) for name, tensor in zip(self._outputs, raw, strict=True)}
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
+        """What torch's own profiler sees of some calls."""
+        return torch_profile.profile(call, calls, Device.CPU)
+
+    def close(self) -> None:
+        """Drop what holds the weights."""
+        self.__dict__.pop("_run", None)
+        self.__dict__.pop("_account", None)
+
+    def _widened(self, tensor: torch.Tensor) -> Array:
+        wide = tensor.float() if tensor.dtype in (self._torch.float16, self._torch.bfloat16) else tensor
+        array: Array = wide.numpy()
+        return array
+
+    def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
+
+
+def executed_of(session: Session, bundle: ModelBundle, account: Callable[[list[torch.Tensor]], Account]) -> Executed:
+    """What a session runs: the adapter's own account, the device of a real output and torch's own thread count."""
+    import torch
+
+    staged = session.stage(bundle.input_buffers()[0], 0)
+    raw = session.execute(staged)
+    session.synchronize()
+    return Executed(
+        library="torch",
+        version=torch.__version__,
+        device=str((raw if isinstance(raw, torch.Tensor) else raw[0]).device),
+        threads=torch.get_num_threads(),
+        **asdict(account(staged)),
+    )
+
+
+def dtype_of(arm: Arm) -> torch.dtype:
+    """The dtype of the arm's float weights and inputs; integers live inside the model."""
+    import torch
+
+    dtype: torch.dtype = getattr(torch, DTYPES.get(arm.target.precision, "float32"))
+    return dtype
+
+
+def configure(arm: Arm) -> None:
+    """Set the process's threads and float32 flags to what the arm asks for."""
+    import torch
+
+    torch.set_num_threads(arm.threads)
+    if torch.get_num_interop_threads() != 1:
+        torch.set_num_interop_threads(1)
+    policy = "tf32" if arm.target.precision is Precision.TF32 else "ieee"
+    if arm.target.device is Device.CUDA:
+        _set_older_flags(rounds=policy == "tf32")
+    for flag in float32_flags(arm.target.device).values():
+        flag.fp32_precision = policy
+
+
+def _set_older_flags(*, rounds: bool) -> None:
+    """The switches that `fp32_precision` replaces: torch.compile still reads them, which fails where they disagree with
+    it (pytorch issue 166387). Torch warns that they are old.
+    """
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.backends.cuda.matmul.allow_tf32 = rounds
+        torch.backends.cudnn.allow_tf32 = rounds
+
+
+def float32_module(bundle: ModelBundle) -> torch.nn.Module:
+    """The module with its weights as they are stored, in eval mode."""
+    import torch
+
+    module = architecture(bundle)
+    state = {name: torch.from_numpy(array) for name, array in bundle.weights().items()}
+    if bundle.source_sha256 and (odd := _odd_weights(module.state_dict(), state)):
+        raise ValueError(f"{bundle.model} makes another architecture each time it is called: {odd} differs")
+    module.load_state_dict(state)
+    return module.eval()
+
+
+def architecture(bundle: ModelBundle) -> torch.nn.Module:
+    """The module without its weights. Of a user's own model, this runs the user's code.
+
+    Raises:
+        ValueError: that code isn't the one that the bundle was made from.
+    """
+    from shootout import models
+    from shootout.models import factory
+
+    if bundle.source_sha256 and factory.source_now(bundle.model) != bundle.source_sha256:
+        raise ValueError(f"{bundle.model} was changed after it was exported; run again")
+    return models.get(bundle.model).module(bundle.parameters)
+
+
+def _odd_weights(made: Mapping[str, torch.Tensor], stored: Mapping[str, torch.Tensor]) -> str:
+    """The first weight that only one of two modules has, or in another shape; "" where there is none."""
+    shapes = [{name: tensor.shape for name, tensor in one.items()} for one in (made, stored)]
+    return next((name for name in {**made, **stored} if shapes[0].get(name) != shapes[1].get(name)), "")
+
+
+def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
+    """The module with its weights, for inference, on the arm's device and in its dtype."""
+    return float32_module(bundle).requires_grad_(False).to(arm.target.device, dtype_of(arm))
+
+
+def example_of(bundle: ModelBundle, arm: Arm) -> tuple[torch.Tensor, ...]:
+    """One input set as the arm's sessions stage it, for a compiler to look at."""
+    tensors, floats = tensors_of(bundle, bundle.input_buffers()[0]), dtype_of(arm)
+    return tuple(one.to(arm.target.device, floats if one.is_floating_point() else one.dtype) for one in tensors)
+
+
+def tensors_of(bundle: ModelBundle, inputs: Arrays) -> tuple[torch.Tensor, ...]:
+    """One input set as it is, in the model's order."""
+    import torch
+
+    return tuple(torch.from_numpy(inputs[spec.name]) for spec in bundle.inputs)
+
+
+def weight_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of all these tensors."""
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def require_torch(device: Device) -> str:
+    """Torch's version, once it is sure that torch can use the device.
+
+    Raises:
+        SkippedArm: it can't; with the reason and the fix.
+    """
+    require_device(device, Device)
+    import torch
+
+    if device is Device.CUDA and not torch.cuda.is_available():
+        kind = f"built for CUDA {torch.version.cuda}, which this driver can't run" if torch.version.cuda else "CPU-only"
+        raise SkippedArm(f"torch {torch.__version__} is {kind}", "pip install --force-reinstall torch (a CUDA build)")
+    return torch.__version__

@@ -1,0 +1,193 @@
+"""Export and build, once per arm and cached by content: after this, a generation only has to load.
+
+Each build runs in a process of its own, placed and limited as the arm itself will be, since some runtimes choose code
+by the threads and CPUs they see. There a probe also settles what the arm really computes in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+
+from shootout import backends
+from shootout.build.exports import probe_key
+from shootout.bundle import bundle
+from shootout.bundle.bundle import ModelBundle
+from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
+from shootout.contract import Adapter, Arm, Artifact, Built, Device
+from shootout.errors import ArmFailed
+from shootout.export import cache
+from shootout.host import cuda_driver
+from shootout.host.placement import Placement, child_environment
+from shootout.study.plan import scheme_of
+from shootout.worker import precision_probe as probes
+from shootout.worker import process
+from shootout.worker.interpreters import Interpreter
+from shootout.worker.precision_checks import probe_fault
+
+_RECORD = "built.json"
+QUANTIZERS = ("nncf", "torchao", "onnx", "torchax")
+"""Packages beside a backend's own library that decide what is built."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltArm:
+    """An arm ready to be loaded, and what making it ready took.
+
+    Attributes:
+        probe: what the permutation probe, or for integers the grid probe, found; None where neither applies (spin).
+    """
+
+    built: Built
+    build_s: float
+    cached: bool
+    probe: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """Where builds happen: cache, machine, other interpreters, and the probes' own models by name and variant."""
+
+    cache: Path
+    placement: Placement
+    probes: Mapping[tuple[str, str], ModelBundle]
+    machine: str
+    logs: Path
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
+    _stopped: Event = field(default_factory=Event, init=False)
+    _locks: dict[str, Lock] = field(default_factory=dict, init=False)
+
+    def stop(self) -> None:
+        """End every build, running or about to; each raises `ArmFailed` in the thread that waits for it."""
+        self._stopped.set()
+        for worker in list(self._working):
+            worker.end()
+
+    def prepare(
+        self, arm: Arm, model: ModelBundle, version: str, *, runs: bool = True, cpus: frozenset[int] | None = None
+    ) -> BuiltArm:
+        """Build `arm` on `model`, or take it from the cache; a corrupted cache entry is rebuilt.
+
+        Args:
+            version: of the backend's library, part of the cache key.
+            runs: whether the arm can run here, so that a probe can be asked.
+            cpus: where the build may run; the arms' own CPUs when None.
+
+        Raises:
+            ArmFailed: the build broke, or the probe found another precision than the label's.
+            SkippedArm: the backend can't build this here.
+        """
+        key = self._key(arm, model, version, runs)
+        folder = self.cache / "built" / key
+        with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
+            found = _cached(folder, arm, model)
+            if found is None:
+                found = self._build(arm, model, folder, runs, self._lane(arm, cpus))
+        if runs and (fault := probe_fault(found.probe, arm.target.precision)):
+            raise ArmFailed(fault)
+        return found
+
+    def _lane(self, arm: Arm, cpus: frozenset[int] | None) -> frozenset[int]:
+        """As many of the CPUs as one instance has threads: a compiler must see what the arm will."""
+        lane = self.placement if cpus is None else replace(self.placement, arms=cpus, threads=len(cpus))
+        return lane.narrowed(arm.threads).arms
+
+    def _build(self, arm: Arm, model: ModelBundle, folder: Path, runs: bool, cpus: frozenset[int]) -> BuiltArm:
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
+        try:
+            with self._worker(arm, cpus) as worker:
+                built, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
+                probe = self._probe(worker, arm, fresh) if runs else None
+            record = {"facts": dict(built.facts), "build_s": build_s, "probe": probe}
+            record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
+            (fresh / _RECORD).write_text(json.dumps(record))
+            shutil.rmtree(folder, ignore_errors=True)
+            fresh.rename(folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        return _opened(folder, arm, model, record, cached=False)
+
+    def _probe(self, worker: process.WorkerProcess, arm: Arm, fresh: Path) -> str | None:
+        """A probe through the same adapter, in the same process, on a model of its own."""
+        probe = self._probe_bundle(arm)
+        if probe is None:
+            return None
+        asked = replace(arm, target=replace(arm.target, scheme="+".join(scheme_of(arm.target).for_probe().words)))
+        with tempfile.TemporaryDirectory(dir=fresh.parent, prefix=".probing-") as folder:
+            built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=probe, arm=asked, folder=Path(folder))
+            answer: str = worker.ask("probe", LOAD_TIMEOUT_S, built=built)
+        return answer
+
+    def _probe_bundle(self, arm: Arm) -> ModelBundle | None:
+        if Artifact.NONE in backends.get(arm.target.backend).capabilities.consumes:
+            return None
+        return self.probes.get(probe_key(arm))
+
+    @contextmanager
+    def _worker(self, arm: Arm, cpus: frozenset[int]) -> Iterator[process.WorkerProcess]:
+        environment = child_environment(arm.threads, 0)
+        log, other = self.logs / process.log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
+        with process.worker(environment, cpus, log, other) as worker:
+            self._working.add(worker)
+            try:
+                if self._stopped.is_set():
+                    raise ArmFailed("the run was stopped before it was built")
+                yield worker
+            finally:
+                self._working.discard(worker)
+
+    def _key(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> str:
+        """All that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU."""
+        adapter, probe = backends.get(arm.target.backend), self._probe_bundle(arm)
+        content = [
+            model.key,
+            str(arm.target),
+            arm.threads,
+            sorted(arm.options.items()),
+            version,
+            [bundle.sha256(file) for file in [*_code_of(adapter), Path(str(probes.__file__))]],
+            self.machine,
+            cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
+            probe.key if probe and runs else None,
+            [cache.version_of(package) for package in QUANTIZERS],
+        ]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _code_of(adapter: Adapter) -> list[Path]:
+    """The adapter's own file, those beside it in a package of its own, and what all shipped adapters share."""
+    module = sys.modules[type(adapter).__module__]
+    code = Path(str(module.__file__))
+    own = sorted(code.parent.glob("*.py")) if module.__package__ else [code]
+    return [*own, *sorted(Path(str(backends.__file__)).parent.glob("*.py"))]
+
+
+def _cached(folder: Path, arm: Arm, model: ModelBundle) -> BuiltArm | None:
+    """A whole entry of the cache; None when it isn't there or a file of it changed."""
+    try:
+        record = json.loads((folder / _RECORD).read_text())
+        if any(bundle.sha256(folder / name) != digest for name, digest in record["files"].items()):
+            return None
+        return _opened(folder, arm, model, record, cached=True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _opened(folder: Path, arm: Arm, model: ModelBundle, record: Mapping[str, Any], *, cached: bool) -> BuiltArm:
+    return BuiltArm(
+        built=Built(arm=arm, bundle=model, folder=folder, facts=record["facts"]),
+        build_s=record["build_s"],
+        cached=cached,
+        probe=record["probe"],
+    )

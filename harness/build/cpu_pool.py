@@ -1,0 +1,76 @@
+"""Builds side by side, each on CPUs of its own, as many as an arm will have.
+
+A compiler sees the machine that its arm will see, and no two builds share a CPU. They still share caches and memory, so
+`build_s` may be a little longer than alone; no latency is measured meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from shootout.host.placement import Placement, allowed_cpus
+
+MOST_LANES = 4
+"""Each build may hold several copies of the weights."""
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+def lanes(placement: Placement, allowed: Sequence[int] | None = None) -> list[frozenset[int]]:
+    """Disjoint sets of CPUs, the arms' own first.
+
+    Args:
+        allowed: the CPUs to share out, in the order of use; `allowed_cpus()` when None.
+    """
+    rest = [cpu for cpu in (allowed_cpus() if allowed is None else allowed) if cpu not in placement.arms]
+    size = len(placement.arms)
+    more = [frozenset(rest[first : first + size]) for first in range(0, len(rest) - size + 1, size)]
+    return [placement.arms, *more][:MOST_LANES]
+
+
+class Crew(Generic[K, T]):
+    """Runs jobs, one per lane at a time. On an exception inside the `with` block nothing is left running.
+
+    Args:
+        cpus: the lanes; a job is called with the one it gets.
+        stop: makes all running jobs end soon, with an exception of theirs.
+    """
+
+    def __init__(self, cpus: Sequence[frozenset[int]], stop: Callable[[], None]) -> None:
+        self._pool, self._stop = ThreadPoolExecutor(len(cpus)), stop
+        self._free: SimpleQueue[frozenset[int]] = SimpleQueue()
+        self._jobs: dict[Future[T], K] = {}
+        for lane in cpus:
+            self._free.put(lane)
+
+    def submit(self, key: K, job: Callable[[frozenset[int]], T]) -> None:
+        """Run `job` when a lane is free; first come, first served."""
+        self._jobs[self._pool.submit(self._run, job)] = key
+
+    def results(self) -> Iterator[tuple[K, Future[T]]]:
+        """Every job as it ends."""
+        for future in as_completed(self._jobs):
+            yield self._jobs[future], future
+
+    def __enter__(self) -> Crew[K, T]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._stop()
+        self._pool.shutdown()
+
+    def _run(self, job: Callable[[frozenset[int]], T]) -> T:
+        lane = self._free.get()
+        try:
+            return job(lane)
+        finally:
+            self._free.put(lane)

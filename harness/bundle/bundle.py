@@ -1,0 +1,228 @@
+"""A model in every form that backends load, in one folder whose content is hashed.
+
+Workers load this module, so it needs NumPy and the standard library; safetensors comes in where weights are read. The
+hashes also guard `model.pt2`: `torch.export.load` may unpickle, so only bytes that we wrote are ever handed to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.bundle.npz import load_sets
+from shootout.bundle.work import Work
+from shootout.contract import INTEGERS, Array, Arrays, Artifact, Precision, Target, TensorSpec, Value
+from shootout.errors import ModelError
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+WEIGHTS = "params.safetensors"
+FILES = {
+    Artifact.FORWARD: WEIGHTS,
+    Artifact.MODULE: WEIGHTS,
+    Artifact.ONNX: "model.onnx",
+    Artifact.PT2: "model.pt2",
+    Artifact.NONE: MANIFEST,
+}
+GRADIENTS = "gradients.npz"
+INPUTS, ORACLE, CALIBRATION, REFERENCE = "inputs.npz", "oracle.npz", "calibration.npz", "reference.npz"
+REPORT, SELECTION = "report.npz", "selection.npz"
+LABELS = "labels"
+ERROR = "error.json"
+"""What an export leaves in place of a manifest: why there is no bundle."""
+TELLING = 10.0
+"""Where an integer's band is so many times FP32's, an error inside FP32's shows that nothing was quantized."""
+INLINE_BYTES = 1 << 30
+"""Weights above this lie beside the ONNX file: a protobuf holds at most 2 GiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A labelled split of a data set.
+
+    Attributes:
+        inputs: by input name, rows along axis 0.
+        labels: (rows,), the right class of each.
+    """
+
+    inputs: Arrays
+    labels: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBundle:
+    """One model at one batch size, as files. Picklable: only paths and facts are in memory.
+
+    Attributes:
+        key: hash of all that the bundle was made from; the folder's name in the cache.
+        model: the registry's name, or the user's file name.
+        parameters: complete; for a user's file its symbolic axes.
+        bands: the fidelity gate, relative L2 by precision (or `precision/per-tensor`), margin included; None: the
+            model overflows in it; no key: nothing could be predicted.
+        parameter_count: number of weights.
+        versions: of the packages that made it.
+        export_s: seconds it took to make, imports included.
+        variant: what was done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
+        calibration_fault: why the calibration data can't be used, "" when it can.
+        notes: what a row should say of it, one line each: what a search chose, fewer input buffers than usual.
+        source_sha256: of the source of the user's factory, "" for other models.
+        trained: of a training step (see `training_step`), the weights that it trains, in the module's order; none where
+            calls are inference.
+        work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
+    """
+
+    folder: Path
+    key: str
+    model: str
+    parameters: Mapping[str, Value]
+    batch: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    artifacts: tuple[Artifact, ...]
+    bands: Mapping[str, float | None]
+    parameter_count: int
+    weights_sha256: str
+    versions: Mapping[str, str]
+    export_s: float
+    variant: str = ""
+    calibration_fault: str = ""
+    notes: tuple[str, ...] = ()
+    source_sha256: str = ""
+    work: Work | None = None
+    trained: tuple[str, ...] = ()
+
+    def band(self, target: Target) -> tuple[float | None, float]:
+        """The error that a target's precision explains: the most (None: nothing is known), and the least.
+
+        Integers can't be as exact as FP32, unless the model gives them nothing to round.
+        """
+        coarse = f"{target.precision}/per-tensor"
+        key = coarse if "per-tensor" in target.scheme.split("+") and coarse in self.bands else str(target.precision)
+        most, exact = self.bands.get(key), self.bands.get(Precision.FP32) or 0.0
+        return most, exact if target.precision in INTEGERS and (most or 0.0) > TELLING * exact else 0.0
+
+    def path(self, artifact: Artifact) -> Path:
+        """The file that holds `artifact`.
+
+        Raises:
+            ModelError: this bundle has no such artifact.
+        """
+        if artifact not in self.artifacts:
+            raise ModelError(f"{self.model} has no {artifact} artifact; it has {', '.join(self.artifacts)}")
+        return self.folder / FILES[artifact]
+
+    def weights(self) -> dict[str, Array]:
+        """The float32 weights by their names in the torch module; none where the model has none.
+
+        Raises:
+            ModelError: the weights are inside a user's ONNX file only.
+        """
+        if not (self.parameter_count or self.source_sha256):  # a user's module may have buffers and no parameter
+            return {}
+        from safetensors.numpy import load_file
+
+        held = Artifact.FORWARD if Artifact.FORWARD in self.artifacts else Artifact.MODULE
+        return dict(load_file(self.path(held)))
+
+    def input_buffers(self) -> list[dict[str, Array]]:
+        """The input sets that calls rotate through."""
+        return load_sets(self.folder / INPUTS, [spec.name for spec in self.inputs])
+
+    def oracle_outputs(self) -> list[dict[str, Array]]:
+        """The right outputs for each input buffer; float ones in float64."""
+        return load_sets(self.folder / ORACLE, [spec.name for spec in self.outputs])
+
+    def gradients(self) -> list[dict[str, Array]]:
+        """Of a training step, the right gradients for each input buffer, sketched (see `training_step.sketch`)."""
+        return load_sets(self.folder / GRADIENTS, self.trained)
+
+    def reference_outputs(self) -> list[dict[str, Array]] | None:
+        """What a quantized variant gives as it is written, for each input buffer; None for other bundles."""
+        path = self.folder / REFERENCE
+        return load_sets(path, [spec.name for spec in self.outputs]) if path.exists() else None
+
+    def calibration(self) -> list[dict[str, Array]]:
+        """Input sets for quantization; none of them is in the report split.
+
+        Raises:
+            ValueError: the user's calibration data can't be used; says why.
+        """
+        if self.calibration_fault:
+            raise ValueError(self.calibration_fault)
+        return load_sets(self.folder / CALIBRATION, [spec.name for spec in self.inputs])
+
+    def report(self) -> Report | None:
+        """The data set's report split, None for a model without a data set."""
+        return self._split(REPORT)
+
+    def selection(self) -> Report | None:
+        """The calibration split with its labels: what a search may look at; None for a model without a data set."""
+        return self._split(SELECTION)
+
+    def _split(self, name: str) -> Report | None:
+        path = self.folder / name
+        if not path.exists():
+            return None
+        names = [spec.name for spec in self.inputs]
+        with np.load(path, allow_pickle=False) as stored:
+            inputs = {name: stored[str(index)] for index, name in enumerate(names)}
+            return Report(inputs=inputs, labels=stored[LABELS])
+
+    def seal(self) -> None:
+        """Write the manifest, with the hash of every file in the folder."""
+        facts = dataclasses.asdict(self)
+        del facts["folder"]
+        files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
+        text = json.dumps({"schema": SCHEMA, **facts, "files": files}, indent=1)
+        (self.folder / MANIFEST).write_text(text)
+
+
+def open_bundle(folder: Path) -> ModelBundle:
+    """Open a bundle after checking every file's hash.
+
+    Raises:
+        ModelError: a file is missing, foreign or changed, or the manifest can't be read.
+    """
+    try:
+        stored = json.loads((folder / MANIFEST).read_text())
+        if stored.pop("schema") != SCHEMA:
+            raise ModelError(f"{folder} was made by another version; remove it")
+        _check_files(folder, stored.pop("files"))
+        return _from_facts(folder, stored)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{folder} is not a whole bundle ({type(error).__name__}: {error}); remove it") from error
+
+
+def sha256(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
+    found = {path.name for path in folder.iterdir()} - {MANIFEST}
+    if found != set(expected):
+        raise ModelError(f"{folder} should hold {sorted(expected)}, holds {sorted(found)}")
+    for name, digest in expected.items():
+        if sha256(folder / name) != digest:
+            raise ModelError(f"{folder / name} was changed after it was written")
+
+
+def _from_facts(folder: Path, facts: dict[str, Any]) -> ModelBundle:
+    facts["inputs"], facts["outputs"] = _specs(facts["inputs"]), _specs(facts["outputs"])
+    facts["artifacts"] = tuple(Artifact(name) for name in facts["artifacts"])
+    facts["notes"], facts["trained"] = tuple(facts["notes"]), tuple(facts["trained"])
+    if work := facts["work"]:
+        facts["work"] = Work(**{**work, "uncounted": tuple(work["uncounted"])})
+    return ModelBundle(folder=folder, **facts)
+
+
+def _specs(stored: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name=one["name"], shape=tuple(one["shape"]), dtype=one["dtype"]) for one in stored)

@@ -1,0 +1,189 @@
+"""How far outputs are from the FP64 oracle, and whether that fits the label. NumPy only (workers).
+
+The gate looks at the worst buffer and output by itself: pooled over all, a small output's error would drown in a large
+one's norm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shootout.bundle.bundle import Report
+from shootout.constants import BAND_CEILING, FIDELITY_MARGIN
+from shootout.contract import Array, Arrays, TensorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fidelity:
+    """Outputs against the oracle, over all input buffers; float outputs except where said otherwise.
+
+    Attributes:
+        max_abs: largest absolute error; None when an output has NaN or infinity, as are the next four.
+        relative_l2: largest norm(error) / norm(oracle) of any buffer and output.
+        sqnr_db: 10 log10(sum oracle² / sum error²); None also when there is no error at all.
+        cosine: of all outputs as one vector; None also when one side is zero.
+        top1_agreement: share of rows of the first output with the oracle's largest class, None unless (batch, classes).
+        accuracy: share of the report split that is classified rightly; None without labels.
+        right: of each row of that split in order, "1" where it was, so that rows can be compared in pairs; "" without.
+        reference_l2: as `relative_l2`, but against the shared quantized model as it is written: how far this runtime
+            is from the others that run it; None for other rows.
+        mismatches: integer or boolean output elements that differ from the oracle's.
+        gradient_l2: of a training step, the largest relative L2 error of any gradient, for the middle one of the input
+            buffers; None for inference. `relative_l2` is then the worse of this and the loss's.
+    """
+
+    max_abs: float | None
+    relative_l2: float | None
+    sqnr_db: float | None
+    cosine: float | None
+    top1_agreement: float | None
+    accuracy: float | None = None
+    right: str = ""
+    reference_l2: float | None = None
+    mismatches: int = 0
+    gradient_l2: float | None = None
+
+
+NOTHING = Fidelity(max_abs=None, relative_l2=None, sqnr_db=None, cosine=None, top1_agreement=None)
+"""Of outputs that can't even be compared."""
+
+
+def check_outputs(specs: Sequence[TensorSpec], outputs: Arrays) -> str | None:
+    """The reason why `outputs` don't have the model's names, shapes and dtypes, or None.
+
+    A float output may also come as float32, whatever the model's own float type.
+    """
+    if {spec.name for spec in specs} != set(outputs):
+        return f"outputs: expected {sorted(spec.name for spec in specs)}, got {sorted(outputs)}"
+    for spec in specs:
+        array, floating = outputs[spec.name], np.dtype(spec.dtype).kind == "f"
+        if array.shape != spec.shape or array.dtype not in {np.dtype(spec.dtype), *([np.dtype("f4")] * floating)}:
+            expected = f"{spec.dtype}{list(spec.shape)}"
+            return f"output {spec.name!r}: expected {expected}, got {array.dtype}{list(array.shape)}"
+    return None
+
+
+def compare(outputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> Fidelity:
+    """Compare the outputs of every buffer with the oracle's, in its order and with its names and shapes."""
+    pairs = [(got[name], right) for got, wanted in zip(outputs, oracle, strict=True) for name, right in wanted.items()]
+    floats = [(_flat(got), _flat(right)) for got, right in pairs if right.dtype.kind == "f"]
+    mismatches = sum(int(np.count_nonzero(got != right)) for got, right in pairs if right.dtype.kind != "f")
+    if not all(np.isfinite(got).all() for got, _ in floats):
+        return dataclasses.replace(NOTHING, mismatches=mismatches)
+    return Fidelity(
+        max_abs=max((float(np.max(np.abs(got - right), initial=0.0)) for got, right in floats), default=0.0),
+        relative_l2=max((_relative_l2(got, right) for got, right in floats), default=0.0),
+        sqnr_db=_sqnr_db(floats),
+        cosine=_cosine(floats),
+        top1_agreement=_top1_agreement(outputs, oracle),
+        mismatches=mismatches,
+    )
+
+
+def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: Report, batch: int) -> Fidelity:
+    """`found` with the accuracy on the report split; see `rightly`."""
+    right = rightly(run, report, batch)
+    return dataclasses.replace(found, accuracy=float(right.mean()), right="".join(map(str, right.astype(int))))
+
+
+def widened(error: float | None) -> float | None:
+    """The band for a predicted relative L2: FIDELITY_MARGIN times it, at most BAND_CEILING; None (overflow) stays."""
+    return None if error is None else min(error * FIDELITY_MARGIN, BAND_CEILING)
+
+
+def gate(found: Fidelity, band: float | None, least: float = 0.0) -> str | None:
+    """The reason why a row can't be true to its label, or None.
+
+    Args:
+        found: from `compare`.
+        band: the largest relative L2 that the precision explains; None: it explains nothing (the model overflows in
+            it, or the bundle has no prediction for it).
+        least: outputs that are no further off than this can't have been computed in the label's precision.
+    """
+    if found.mismatches:
+        return f"{found.mismatches} integer or boolean output elements differ from the oracle's"
+    if found.relative_l2 is None:
+        return "the output has NaN or infinity" + ("" if band else ": this model overflows in this precision")
+    if band is None:
+        return "no error band is known for this model in this precision, so the row can't be checked"
+    if found.relative_l2 > band:
+        return f"relative L2 error {found.relative_l2:.2g} is above the {band:.2g} that this precision explains"
+    if least and found.relative_l2 <= least:
+        return f"relative L2 error {found.relative_l2:.2g} is fp32's (up to {least:.2g}): nothing was rounded"
+    return None
+
+
+def with_reference(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:
+    """`found` with the distance to the shared model's own outputs."""
+    return dataclasses.replace(found, reference_l2=compare(outputs, reference).relative_l2)
+
+
+def disagreement(found: Fidelity, band: float | None) -> str | None:
+    """Why a row can't be the shared model, or None.
+
+    Two that round in different places, each as far off as quantization costs, differ by twice that at most.
+
+    Args:
+        band: as in `gate`; FIDELITY_MARGIN times the error that is predicted for the precision.
+    """
+    if found.reference_l2 is None or band is None:
+        return None
+    bound = band if band == BAND_CEILING else 2 * band / FIDELITY_MARGIN  # at the ceiling, the prediction is lost
+    if found.reference_l2 <= bound:
+        return None
+    return f"its outputs are {found.reference_l2:.2g} (relative L2) off the shared model's own, above {bound:.2g}"
+
+
+def rightly(run: Callable[[Arrays], Arrays], report: Report, batch: int) -> Array:
+    """For each row of the report split, whether its largest output is the right class.
+
+    Args:
+        run: one batch of inputs → outputs, the class scores first.
+        report: the split.
+        batch: rows the model takes at a time; the last batch is filled up with rows that aren't counted.
+    """
+    found = []
+    for first in range(0, len(report.labels), batch):
+        labels = report.labels[first : first + batch]
+        scores = next(iter(run({name: rows(array, first, batch) for name, array in report.inputs.items()}).values()))
+        found.append(scores[: len(labels)].argmax(axis=-1) == labels)
+    return np.concatenate(found)
+
+
+def rows(array: Array, first: int, batch: int) -> Array:
+    """`batch` rows from row `first` on; past the end it starts again from row 0."""
+    return np.take(array, range(first, first + batch), axis=0, mode="wrap")
+
+
+def _flat(array: Array) -> Array:
+    return np.asarray(array, dtype=np.float64).ravel()
+
+
+def _relative_l2(got: Array, right: Array) -> float:
+    error, size = float(np.linalg.norm(got - right)), float(np.linalg.norm(right))
+    return error / size if size else math.inf if error else 0.0
+
+
+def _sqnr_db(pairs: Sequence[tuple[Array, Array]]) -> float | None:
+    noise = math.fsum(float(np.sum((got - right) ** 2)) for got, right in pairs)
+    signal = math.fsum(float(np.sum(right**2)) for _, right in pairs)
+    return 10 * math.log10(signal / noise) if noise and signal else None
+
+
+def _cosine(pairs: Sequence[tuple[Array, Array]]) -> float | None:
+    dot = math.fsum(float(got @ right) for got, right in pairs)
+    sizes = [math.fsum(float(pair[side] @ pair[side]) for pair in pairs) for side in (0, 1)]
+    return dot / math.sqrt(sizes[0] * sizes[1]) if all(sizes) else None
+
+
+def _top1_agreement(outputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> float | None:
+    name, first = next(iter(oracle[0].items()))
+    if first.dtype.kind != "f" or first.ndim != 2 or first.shape[1] < 2 or not len(first):
+        return None
+    same = [got[name].argmax(axis=1) == right[name].argmax(axis=1) for got, right in zip(outputs, oracle, strict=True)]
+    return float(np.mean(same))

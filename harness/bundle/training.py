@@ -1,0 +1,159 @@
+"""A training step as something that can be proven: what goes in, what must come out, and how wrong a gradient may be.
+
+A step is forward, backward and optimiser (SGD with momentum). It gives the loss, and nothing else, in a timed call. Its
+learning rate is an input, and 0 in every input buffer: the optimiser reads and writes all weights and momenta, since no
+compiler knows the value, and yet the weights stay what they are, so that any call can be checked.
+
+The gradients are read where every optimiser leaves them: after one step from rest the momentum is the gradient. NumPy
+only (workers).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.bundle.fidelity import Fidelity
+from shootout.contract import Array, Arrays, Precision, Target, TrainingSession
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+TARGET, RATE, LOSS = "loss.target", "sgd.rate", "loss"
+"""The step's own inputs and its output; no Python argument, so no input of a model, can be called so."""
+MOMENTUM = 0.9
+PRECISIONS = (Precision.FP32, Precision.TF32)
+BUCKETS = 64
+"""Numbers that stand for one gradient; of a wrong gradient they show the relative error to within about a fifth."""
+SMALLEST = 1e-3
+"""A gradient this much smaller than the largest one is judged as if it were so large: zero is never exact."""
+MOVE = 0.1
+"""How far the one step that moves the weights moves them, as a share of their own norm: float32 shows it."""
+STEP_TOLERANCE = 1e-2
+"""An optimiser that leaves out a term is off by a third at least, float32 by 1e-3 at most."""
+
+
+def obstacle(target: Target) -> tuple[str, str] | None:
+    """Why this target has no training step, and what to do; None where its backend decides."""
+    if target.precision not in PRECISIONS or target.scheme:
+        wanted = f"{target.precision}{f'/{target.scheme}' if target.scheme else ''}"
+        return f"a training step keeps its weights in float32: there is none in {wanted}", "ask for fp32"
+    return None
+
+
+def sketch(tensors: Arrays) -> dict[str, Array]:
+    """BUCKETS float64 numbers for each tensor: sums of its elements with signs that its name seeds.
+
+    The sketch of a difference has the difference's own norm on average (Charikar, Chen and Farach-Colton, "Finding
+    frequent items in data streams", 2002), so sketches are compared as the tensors would be, and take no room.
+    """
+    return {name: _buckets(name, array) for name, array in tensors.items()}
+
+
+def _buckets(name: str, array: Array) -> Array:
+    flat = np.asarray(array, dtype=np.float64).ravel()
+    signs = np.unpackbits(
+        np.frombuffer(np.random.default_rng(zlib.crc32(name.encode())).bytes(flat.size // 8 + 1), "u1")
+    )
+    padded = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
+    np.copyto(padded[: flat.size], np.where(signs[: flat.size], flat, -flat))
+    return np.asarray(padded.reshape(-1, BUCKETS).sum(axis=0))
+
+
+def off(got: Arrays, wanted: Arrays) -> float | None:
+    """The largest relative L2 error of any tensor (see SMALLEST); None where one isn't finite."""
+    least = SMALLEST * max(float(np.linalg.norm(array)) for array in wanted.values())
+    found = [
+        float(np.linalg.norm(_wide(got[name]) - _wide(array))) / max(float(np.linalg.norm(array)), least)
+        for name, array in wanted.items()
+    ]
+    return max(found) if np.isfinite(found).all() else None
+
+
+def judged(
+    found: Fidelity, session: TrainingSession, bundle: ModelBundle, buffers: Sequence[Arrays]
+) -> tuple[Fidelity, str | None]:
+    """Losses that were compared already, with the gradients' error; and what is wrong with the step itself, or None.
+
+    A ReLU that float32 rounds to the other side of zero changes a gradient by percents, and both are right. It does so
+    for one input in many, a wrong gradient is wrong for all: the middle one of the buffers' errors is judged.
+
+    Args:
+        found: of the losses.
+        session: is left at rest: the weights as loaded, the momenta zero.
+        bundle: of the training step.
+        buffers: its input buffers.
+    """
+    at_rest = {name: array for name, array in bundle.weights().items() if name in bundle.trained}
+    errors = []
+    for slot, (inputs, wanted) in enumerate(zip(buffers, bundle.gradients(), strict=True)):
+        session.reset()
+        weights, gradients = _after(session, inputs, slot)
+        if fault := _shape_fault(weights, at_rest) or _shape_fault(gradients, at_rest) or _moved(weights, at_rest):
+            return found, fault
+        errors.append(off(sketch(gradients), wanted))
+    fault = _step_fault(session, buffers[-1], len(buffers), at_rest, gradients)
+    session.reset()
+    return _with_gradients(found, errors), fault
+
+
+def _with_gradients(found: Fidelity, errors: Iterable[float | None]) -> Fidelity:
+    known = [np.inf if error is None else error for error in errors]
+    middle = float(np.median(known))
+    if found.relative_l2 is None or not np.isfinite(middle):
+        return dataclasses.replace(found, relative_l2=None)
+    return dataclasses.replace(found, relative_l2=max(found.relative_l2, middle), gradient_l2=middle)
+
+
+def _after(session: TrainingSession, inputs: Arrays, slot: int) -> tuple[Arrays, Arrays]:
+    session.fetch(session.execute(session.stage(inputs, slot)))
+    session.synchronize()
+    return session.state()
+
+
+def _shape_fault(got: Arrays, wanted: Arrays) -> str | None:
+    if set(got) != set(wanted):
+        return f"the step trains {_few(got)}, the model's weights are {_few(wanted)}"
+    odd = next((name for name, array in wanted.items() if got[name].shape != array.shape), None)
+    return f"{odd} should be {list(wanted[odd].shape)}, the step has {list(got[odd].shape)}" if odd else None
+
+
+def _moved(weights: Arrays, at_rest: Arrays) -> str | None:
+    name = next((name for name, array in at_rest.items() if not np.array_equal(weights[name], array)), None)
+    return f"a step with a learning rate of 0 changed the weight {name}" if name else None
+
+
+def _step_fault(session: TrainingSession, inputs: Arrays, slot: int, weights: Arrays, gradients: Arrays) -> str | None:
+    """Take a second step, on the same inputs, which moves the weights: m is (1 + MOMENTUM) g, w moves by -rate m."""
+    wanted = {name: (1 + MOMENTUM) * _wide(gradient) for name, gradient in gradients.items()}
+    size, length = _norm(weights), _norm(wanted)
+    rate = np.float32(MOVE * (size or 1.0) / length) if length else np.float32(MOVE)
+    moved, momenta = _after(session, {**inputs, RATE: np.asarray(rate)}, slot)
+    if not _near(momenta, wanted):
+        return f"a second step on the same inputs should leave {1 + MOMENTUM} gradients in the momentum, it doesn't"
+    moves = {name: _wide(moved[name]) - _wide(array) for name, array in weights.items()}
+    if not _near(moves, {name: -float(rate) * array for name, array in wanted.items()}):
+        return f"a step with a learning rate of {rate:.3g} doesn't move the weights by that times the momentum"
+    return None
+
+
+def _near(got: Arrays, wanted: Arrays) -> bool:
+    error = off(got, wanted) if _norm(wanted) else 0.0
+    return error is not None and error <= STEP_TOLERANCE
+
+
+def _norm(tensors: Arrays) -> float:
+    return float(np.sqrt(sum(float(np.linalg.norm(array)) ** 2 for array in tensors.values())))
+
+
+def _wide(array: Any) -> Array:
+    return np.asarray(array, dtype=np.float64)
+
+
+def _few(tensors: Mapping[str, Any]) -> str:
+    names = sorted(tensors)
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,184 @@
+"""Measures this machine's ceilings: each library, and each memory level, in a fresh process on an arm's own CPUs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from shootout.ceilings import model as ceilings
+from shootout.ceilings.gemm import SOURCES
+from shootout.ceilings.model import Bandwidth, Ceilings, Peak
+from shootout.clock import utc_now
+from shootout.contract import Arm
+from shootout.errors import ArmFailed, ShootoutError
+from shootout.host import environment, hardware
+from shootout.host.placement import Placement, child_environment
+from shootout.study.schema import Study
+from shootout.worker import process
+
+TIMEOUT_S = 120.0
+BEYOND_CACHES = 3
+"""The working set for main memory is so many times the largest cache, and at most MEMORY_SHARE of what is free."""
+MEMORY_SHARE = 0.25
+UNKNOWN_CACHE_BYTES = 1 << 26
+"""Where the system tells of no cache, main memory is what lies beyond this."""
+FULL = (0.5, 0.75)
+"""Working sets as shares of a cache level; a third one is FROM_BELOW times the level below."""
+FROM_BELOW = 4
+BUSY_LOAD = 0.7
+"""A load average above this, before anything is measured, is somebody else's work."""
+CACHES = {"L1": "L1d", "L2": "L2", "L3": "L3"}
+"""Memory levels, by their names in `hardware.caches`; main memory is `DRAM`."""
+
+
+def obtain(
+    placement: Placement,
+    facts: Mapping[str, Any],
+    say: Callable[[str], None],
+    *,
+    fresh: bool = False,
+    load: float | None = None,
+) -> Ceilings:
+    """The ceilings at `placement`'s threads: remembered, or measured now, which takes a minute or more.
+
+    The caller holds the machine's lock.
+
+    Args:
+        facts: `environment.facts()`.
+        say: hears that it is measured.
+        fresh: measure, whatever is remembered.
+        load: the load average before anything was measured, so that our own work isn't somebody else's; None: it is
+            now.
+
+    Raises:
+        ShootoutError: nothing could be measured; says why.
+        UsageError: the cache can't be written.
+    """
+    if not fresh and (found := ceilings.known(facts).get(placement.threads)):
+        return found
+    say(f"measuring this machine's ceilings at {placement.threads} thread(s), a minute or more; they are remembered")
+    found = measured(placement, _load() if load is None else load)
+    ceilings.store(found, facts)
+    return found
+
+
+def facts_with_ceilings(
+    planned: Study, arms: Iterable[Arm], placement: Placement, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The environment as a run's header holds it: with what is remembered of this machine's ceilings.
+
+    A study that asks for them has them measured first; without them it goes on.
+    """
+    facts, load = environment.facts(), _load()
+    for threads in sorted({arm.threads for arm in arms}) if planned.ceilings else []:
+        try:
+            obtain(placement.narrowed(threads), facts, say, load=load)
+        except ShootoutError as error:
+            say(str(error))
+    return {**facts, "ceilings": ceilings.as_data(ceilings.known(facts).values())}
+
+
+def measured(placement: Placement, load: float) -> Ceilings:
+    """Measure the ceilings.
+
+    Args:
+        load: the load average before anything was measured.
+
+    Raises:
+        ShootoutError: no peak rate or no bandwidth could be measured; says why.
+    """
+    notes = _disturbances(load)
+    peaks: dict[str, Peak] = {}
+    for source in (name for name in SOURCES if find_spec(name)):
+        for precision, rate in _rates(placement, source, notes).items():
+            if precision not in peaks or rate > peaks[precision].giga_ops:
+                peaks[precision] = Peak(giga_ops=rate, source=source)
+    levels = [(name, held) for name, own in CACHES.items() if (held := hardware.cache_held(own, placement.arms))]
+    bandwidth = [*_caches(placement, levels, notes), *_main_memory(placement, levels, notes)]
+    if not peaks or not bandwidth:
+        raise ShootoutError(f"the ceilings can't be measured here: {'; '.join(notes)}")
+    return Ceilings(
+        threads=placement.threads,
+        cpus=tuple(sorted(placement.arms)),
+        measured=utc_now(),
+        peaks=peaks,
+        bandwidth=tuple(bandwidth),
+        notes=tuple(notes),
+    )
+
+
+def _load() -> float:
+    """Over the last minute."""
+    return os.getloadavg()[0]
+
+
+def _disturbances(load: float) -> list[str]:
+    if load <= BUSY_LOAD:
+        return []
+    return [f"the machine was busy (load average {load:.1f}), so these may be too low: measure again with --fresh"]
+
+
+def working_sets(held: int, below: int) -> list[float]:
+    """Bytes to walk over for a level that holds `held`, above one that holds `below` (0: none)."""
+    return [share * held for share in FULL] + [float(FROM_BELOW * below)] * (0 < FROM_BELOW * below < held)
+
+
+def _rates(placement: Placement, source: str, notes: list[str]) -> dict[str, float]:
+    rates: dict[str, float]
+    faults: list[str]
+    asked = {"source": source, "threads": placement.threads}
+    rates, faults = _asked(placement, placement.threads, "peak_rates", asked, source, notes) or ({}, [])
+    notes += [f"{source} {fault}" for fault in faults]
+    return rates
+
+
+def _caches(placement: Placement, levels: list[tuple[str, int]], notes: list[str]) -> list[Bandwidth]:
+    below = [0, *(held for _, held in levels)]
+    found = [
+        _bandwidth(placement, name, held, working_sets(held, low), notes)
+        for (name, held), low in zip(levels, below, strict=False)
+    ]
+    return [one for one in found if one]
+
+
+def _main_memory(placement: Placement, levels: list[tuple[str, int]], notes: list[str]) -> list[Bandwidth]:
+    wanted = BEYOND_CACHES * max((held for _, held in levels), default=UNKNOWN_CACHE_BYTES)
+    most = MEMORY_SHARE * environment.memory_available_bytes()
+    if wanted > most:
+        notes.append(f"DRAM: {wanted:,} bytes are needed to get beyond the caches, {most:,.0f} may be used")
+        return []
+    found = _bandwidth(placement, "DRAM", None, [wanted], notes)
+    return [found] if found else []
+
+
+def _bandwidth(
+    placement: Placement, level: str, held: int | None, sets: list[float], notes: list[str]
+) -> Bandwidth | None:
+    each = [max(int(size / placement.threads) // 16, 1) * 16 for size in sets]  # halves of whole 64-bit numbers
+    asked = {"bytes_each": each, "threads": placement.threads}
+    # The threads are ours, each with a BLAS of one thread, so that all levels are read alike.
+    found = _asked(placement, 1, "bandwidth", asked, level, notes)
+    return Bandwidth(level=level, holds_bytes=held, read_gbs=found[0], copy_gbs=found[1]) if found else None
+
+
+def _asked(
+    placement: Placement,
+    library_threads: int,
+    figure: str,
+    arguments: Mapping[str, Any],
+    what: str,
+    notes: list[str],
+) -> Any:
+    """What `ceilings_worker` finds in a fresh process; None, and a note, where it can't."""
+    with tempfile.TemporaryDirectory(prefix="shootout-ceilings-") as folder:
+        log = Path(folder) / "worker.log"
+        try:
+            with process.worker(child_environment(library_threads, 0), placement.arms, log) as worker:
+                return worker.ask("ceiling", TIMEOUT_S, figure=figure, arguments=dict(arguments))
+        except ArmFailed as error:
+            notes.append(f"{what}: {error}")
+            return None

@@ -1,0 +1,110 @@
+"""What this machine can do at most: peak rate by precision, bandwidth by memory level. Measured once, then remembered.
+
+They are kept for this machine, its versions and the number of threads, and go into the header of every run, so that a
+run's shares of them can be told anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shootout.host import environment
+from shootout.host import store as remembered
+
+SCHEMA: Literal[1] = 1
+_NAME = "ceilings.json"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Peak(_Part):
+    """The best rate in one precision: 10^9 operations a second (two for each multiply-add), and who reached it."""
+
+    giga_ops: float = Field(gt=0, allow_inf_nan=False)
+    source: str
+
+
+class Bandwidth(_Part):
+    """How fast a memory level is read and copied (10^9 bytes a second, all threads together).
+
+    Attributes:
+        holds_bytes: what fits in it, over all the threads' CPUs; None for main memory.
+        copy_gbs: bytes read plus bytes written.
+    """
+
+    level: str
+    holds_bytes: int | None = Field(gt=0)
+    read_gbs: float = Field(gt=0, allow_inf_nan=False)
+    copy_gbs: float = Field(gt=0, allow_inf_nan=False)
+
+    @property
+    def best_gbs(self) -> float:
+        """The most bytes that went to or from it."""
+        return max(self.read_gbs, self.copy_gbs)
+
+
+class Ceilings(_Part):
+    """This machine's ceilings at a number of threads.
+
+    Attributes:
+        peaks: by precision; one that no installed library has is missing.
+        bandwidth: the smallest level first; main memory is missing where there isn't the memory to measure it.
+        notes: what couldn't be measured, and why.
+    """
+
+    schema_version: Literal[1] = SCHEMA
+    threads: int = Field(ge=1)
+    cpus: tuple[int, ...]
+    measured: str
+    peaks: dict[str, Peak] = Field(min_length=1)
+    bandwidth: tuple[Bandwidth, ...] = Field(min_length=1)
+    notes: tuple[str, ...] = ()
+
+    def level_of(self, size: float) -> Bandwidth | None:
+        """The smallest level that holds so many bytes; None where that one wasn't measured."""
+        return next((one for one in self.bandwidth if one.holds_bytes is None or size <= one.holds_bytes), None)
+
+
+def parsed(facts: Any) -> Ceilings | None:
+    """Ceilings from JSON values, None unless they are whole and possible."""
+    try:
+        return Ceilings.model_validate(facts)
+    except ValidationError:
+        return None
+
+
+def known(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
+    """What was measured on this machine before, by thread count.
+
+    Args:
+        facts: the environment now (`environment.facts()`); other versions or another machine have ceilings of their
+            own.
+    """
+    return of_run({"ceilings": remembered.read(_NAME).get(environment.fingerprint(facts))})
+
+
+def store(found: Ceilings, facts: Mapping[str, Any]) -> None:
+    """Remember ceilings for this machine, beside those at other thread counts.
+
+    Raises:
+        UsageError: the cache can't be written.
+    """
+    everything = {**known(facts), found.threads: found}
+    remembered.store(_NAME, {environment.fingerprint(facts): as_data(everything.values())})
+
+
+def as_data(found: Iterable[Ceilings]) -> dict[str, Any]:
+    """Ceilings by thread count as JSON values, as the header of a run holds them."""
+    return {str(one.threads): one.model_dump(mode="json") for one in found}
+
+
+def of_run(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
+    """The ceilings in a run's environment, by thread count; empty for a run that knew none."""
+    stored = facts.get("ceilings")
+    found = [parsed(one) for one in stored.values()] if isinstance(stored, dict) else []
+    return {one.threads: one for one in found if one}

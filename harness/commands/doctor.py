@@ -1,0 +1,248 @@
+"""What works on this machine, what is missing and how to get it, and how quiet the machine is."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shootout import backends
+from shootout.contract import Availability, Device, Precision
+from shootout.errors import UsageError
+from shootout.host import checks as quiet
+from shootout.host import environment, locks, nvml, surroundings
+from shootout.host.checks import Quiet
+from shootout.host.gpu import Gpu
+from shootout.host.placement import allowed_cpus, place
+from shootout.host.surroundings import Folder
+from shootout.messages import GpuState
+from shootout.worker import interpreters
+from shootout.worker.availability import probing
+from shootout.worker.interpreters import Interpreter
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LEAST_AT_ONCE, MOST_AT_ONCE = 2, 8
+
+Pair = tuple[str, Device]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Whether one backend works on one device, in these precisions as far as it has code for them."""
+
+    backend: str
+    device: Device
+    availability: Availability
+    needs: str = ""
+    precisions: tuple[Precision, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What `shootout doctor` found.
+
+    Attributes:
+        threads: compute threads an arm gets by default.
+        limits: process limits in force, by their name in `getrlimit`.
+        lock_holder: the run that measures here now, "" when there is none.
+        advice: what would make runs possible, safer or quieter, what matters most first.
+    """
+
+    findings: tuple[Finding, ...]
+    quiet: Quiet
+    threads: int
+    folders: tuple[Folder, ...]
+    memory_available_bytes: int
+    limits: Mapping[str, int]
+    lock_holder: str
+    advice: tuple[str, ...]
+    environment: Mapping[str, Any]
+
+
+def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None) -> dict[Pair, Availability]:
+    """Whether each (backend, device) works here, each asked in a fresh process.
+
+    Args:
+        pairs: a backend may be `backend@python`: it is asked under that interpreter.
+        others: the other interpreters, by name.
+
+    A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
+    """
+    waiting = sorted(set(pairs))
+    found: dict[Pair, Availability] = {}
+    count = at_once()
+    while waiting:
+        batch, waiting = waiting[:count], waiting[count:]
+        with ExitStack() as running:
+            answers = {pair: running.enter_context(_probing(pair, others or {})) for pair in batch}
+            found |= {pair: answer() for pair, answer in answers.items()}
+    return found
+
+
+def at_once() -> int:
+    """How many probes run side by side: most of their time is imports, on one CPU each."""
+    return max(LEAST_AT_ONCE, min(MOST_AT_ONCE, len(allowed_cpus()) // 2))
+
+
+@contextmanager
+def _probing(pair: Pair, others: Mapping[str, Interpreter]) -> Iterator[Callable[[], Availability]]:
+    """A probe under the interpreter that the pair names; what to install is said for that one."""
+    backend, _, python = pair[0].partition("@")
+    other = others[python] if python else None
+    with probing(backend, pair[1], other) as answer:
+        yield (lambda: _advised(answer(), backend, other)) if other else answer
+
+
+def _advised(found: Availability, backend: str, other: Interpreter) -> Availability:
+    if found.ok or "pip install" not in found.fix:
+        return found
+    reason = f"under @{other.name}: {found.reason}"
+    return replace(found, reason=reason, fix=other.install(interpreters.packages_of(backend)))
+
+
+def examine() -> Report:
+    """Look at everything: first how quiet it is (about 2 s), then the backends, whose probes make noise themselves."""
+    placement = place(None)
+    heard = quiet.listen(placement.arms)
+    holder = locks.machine_lock_holder()
+    facts = environment.facts()
+    folders = (surroundings.cache_folder(), surroundings.look_at("temporary", Path(tempfile.gettempdir())))
+    memory, limits = environment.memory_available_bytes(), surroundings.process_limits()
+    busy = f"{holder} is measuring now: a run would wait for it, and what is heard here is mostly its noise"
+    return Report(
+        findings=_findings(),
+        quiet=heard,
+        threads=placement.threads,
+        folders=folders,
+        memory_available_bytes=memory,
+        limits=limits,
+        lock_holder=str(holder) if holder else "",
+        advice=(
+            *surroundings.room_advice(folders, memory),
+            *surroundings.limit_advice(limits),
+            *([busy] if holder else []),
+            *surroundings.cpu_advice(placement, facts["cpu"]),
+            *quiet.advice(heard),
+            *_gpu_advice(facts),
+        ),
+        environment=facts,
+    )
+
+
+def _gpu_advice(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    card = Gpu.open()
+    state, seen = card.state() if card else GpuState(), nvml.installed() is not None
+    return surroundings.gpu_advice(facts["gpus"], state, cuda=facts["cuda_driver"], nvml=seen)
+
+
+def _findings() -> tuple[Finding, ...]:
+    """Every backend on every device it has code for, in the registry's order."""
+    known = {(name, device): found for name in backends.names() for device, found in _targets(name).items()}
+    answers = available(list(known))
+    return tuple(
+        Finding(
+            backend=name,
+            device=device,
+            availability=answers[name, device],
+            needs=_needs(name),
+            precisions=found,
+        )
+        for (name, device), found in known.items()
+    )
+
+
+def _targets(name: str) -> dict[Device, tuple[Precision, ...]]:
+    """The devices that a backend has code for, and the precisions on each."""
+    try:
+        targets = backends.get(name).capabilities.targets
+    except UsageError:
+        return {Device.CPU: ()}  # a name claimed twice: its probe will say so
+    return {
+        device: tuple(one for one in Precision if (device, one) in targets)
+        for device in Device
+        if any(on == device for on, _ in targets)
+    }
+
+
+def _needs(name: str) -> str:
+    try:
+        return backends.entry(name).needs
+    except UsageError:
+        return ""  # a name claimed twice
+
+
+def state(found: Availability) -> str:
+    """One word or two for people: does it work here?"""
+    return "works" if found.ok else "builds only" if found.builds else "missing"
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """The report as JSON values."""
+    return asdict(report)
+
+
+def render(report: Report) -> RenderableType:
+    """The report for people: a table of backends, what to install, how quiet it is, what would help."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("backend", "device", "", "version", "needs", "why", box=None, pad_edge=False)
+    for finding in report.findings:
+        found = finding.availability
+        row = (finding.backend, finding.device, state(found), found.version, finding.needs, found.reason)
+        # Texts, because a library's own words may look like markup.
+        table.add_row(*map(Text, row))
+    lines = [*_fixes(report), "", *_summary(report), *(f"advice: {line}" for line in report.advice)]
+    return Group(table, *map(Text, lines))
+
+
+def _fixes(report: Report) -> list[str]:
+    """One line per fix, behind the backends that it helps."""
+    helped: dict[str, list[str]] = {}
+    for finding in report.findings:
+        if not finding.availability.ok:
+            helped.setdefault(finding.availability.fix, []).append(f"{finding.backend}:{finding.device}")
+    return [f"fix for {', '.join(names)}: {fix}" for fix, names in helped.items()] + _gpu(report)
+
+
+def _gpu(report: Report) -> list[str]:
+    """What an NVIDIA GPU would add, where none is used: each backend's targets, and what can be built without one."""
+    on_gpu = [finding for finding in report.findings if finding.device is Device.CUDA]
+    if not on_gpu or any(finding.availability.ok for finding in on_gpu):
+        return []
+    return ["", "a machine with an NVIDIA GPU would add:", *map(_addition, on_gpu)]
+
+
+def _addition(finding: Finding) -> str:
+    version = finding.availability.version
+    here = f"; builds here already, with {version}" if finding.availability.builds else ""
+    return f"  {finding.backend}:cuda in {', '.join(finding.precisions) or 'no known precision'}{here}"
+
+
+def _summary(report: Report) -> list[str]:
+    cpu, heard = report.environment["cpu"], report.quiet
+    shares = {"steal": heard.steal_share, "cpu pressure": heard.pressure_share}
+    told = [f"{name} {'not told' if share is None else f'{share:.1%}'}" for name, share in shares.items()]
+    throttled = "not told" if heard.throttled is None else f"{heard.throttled} times"
+    noise = [*told, f"throttled {throttled}", f"canary p95 {heard.canary_p95_ratio - 1:.1%} over its median"]
+    cpus = f"CPUs allowed: {len(cpu['allowed_cpus'])}, threads an arm: {report.threads}"
+    memory = f"memory free: {report.memory_available_bytes / 2**30:.1f} GiB"
+    return [
+        f"machine: {cpu['model']}, {cpus}, {memory}",
+        *_cards(report.environment),
+        f"noise: {', '.join(noise)}".replace("%", " %"),
+    ]
+
+
+def _cards(environment: Mapping[str, Any]) -> list[str]:
+    """The GPU in use."""
+    used = [gpu for gpu in environment.get("gpus", ()) if gpu.get("visible")]
+    return [
+        f"GPU {gpu['index']}: {gpu['name']}, driver {gpu['driver']}, CUDA {environment['cuda_driver']}" for gpu in used
+    ]

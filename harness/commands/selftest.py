@@ -1,0 +1,244 @@
+"""The harness tested live, on the user's machine: times it knows, an arm against itself, and differences it planted.
+
+The `spin` backend does a known amount of work, so a true ratio of 1.02 is 2 % more steps. What comes out is this
+machine's bias floor, which later verdicts use, and the smallest difference that this machine lets anyone see. On a GPU
+the same ratios are planted; there are no times to know there, and its bias floor is shown, not stored.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from shootout.commands import run as runner
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, MAX_VOID_SHARE, MIN_GENERATIONS
+from shootout.contract import Arm, Device, Target
+from shootout.errors import ShootoutError, Unavailable
+from shootout.export.client import Request
+from shootout.host import bias_floor as floor
+from shootout.journal.records import GroupRecord
+from shootout.report.progress import Progress
+from shootout.results.document import Document, Row
+from shootout.stats.verdicts import Verdict, smallest_visible
+from shootout.study.plan import PlannedGroup
+from shootout.study.schema import Study
+from shootout.study.target import provider
+from shootout.units import duration
+
+DURATIONS_US = (10, 100, 1_000, 10_000)
+STEPS = 200
+"""Of a call that lasts about 0.2 ms; 1 % of it is 2 steps."""
+GPU_STEPS = 2_000
+"""About 2 ms: starting a kernel and waiting for it takes some 10 us, which is not planted."""
+PLANTED = (0.01, -0.02, 0.05)
+"""Differences to find, on either side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A planted duration and what was measured: medians in ns, error as a share."""
+
+    planted_ns: float
+    measured_ns: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """A planted ratio (1: the arm itself) and the verdict it got."""
+
+    ratio: float
+    found: float
+    low: float | None
+    high: float | None
+    verdict: str
+    right: bool
+
+    @property
+    def wrong(self) -> bool:
+        """A verdict that contradicts the truth; that a difference isn't seen is not wrong."""
+        return not self.right and self.verdict != Verdict.CANT_TELL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the harness can tell on this machine.
+
+    Attributes:
+        bias_floor: the largest ratio that an arm showed against itself, as a share, and at least the default: one lucky
+            run must not lower the guard. `stored` says where it is kept.
+        sd: of the log ratio between generations, the largest one of an arm against itself; None if nothing was valid.
+        device: where the arms ran.
+        visible: generations → the difference that gets a verdict in about half of all runs with so many, at that SD.
+    """
+
+    known: tuple[Known, ...]
+    planted: tuple[Planted, ...]
+    bias_floor: float
+    sd: float | None
+    visible: Mapping[int, float | None]
+    generations: int
+    void_share: float
+    trustworthy: bool
+    stored: str | None
+    device: Device = Device.CPU
+
+
+def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> Report:
+    """Measure; store the CPU's bias floor unless `quick` or the machine was too noisy to know it.
+
+    Args:
+        out: a folder that keeps the races; what is unfinished there goes on, what is finished isn't measured again.
+            None: a temporary one.
+
+    Raises:
+        Unavailable: nothing runs on this device here.
+        UsageError: `out` can't be used, or holds a self-test with other options or of another machine.
+    """
+    target = Target(backend="spin", device=device)
+    generations = MIN_GENERATIONS if quick else MAX_GENERATIONS
+    with _folder(out) as folder:
+        known = None
+        if device is Device.CPU:
+            known = _race(folder / "known", target, _durations(), MIN_GENERATIONS, progress)
+        steps = GPU_STEPS if device is Device.CUDA else STEPS
+        raced = _race(folder / "raced", target, _loads(steps), generations, progress)
+    return _report(known, raced, device, store=device is Device.CPU and not quick)
+
+
+@contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="shootout-selftest-") as folder:
+        yield Path(folder)
+
+
+def _durations() -> list[dict[str, str]]:
+    return [{"duration_us": str(duration)} for duration in DURATIONS_US]
+
+
+def _loads(steps: int) -> list[dict[str, str]]:
+    """The baseline, two copies of it, and the planted differences."""
+    counts = [steps, steps, steps, *(round(steps * (1 + share)) for share in PLANTED)]
+    return [{"work": str(count)} for count in counts]
+
+
+def _race(
+    out: Path, target: Target, options: Sequence[Mapping[str, str]], generations: int, progress: Progress
+) -> Document:
+    """Race spin arms with these options, the first one as the baseline."""
+    study = Study(name="selftest", model=("identity",), targets=(str(target),), max_generations=generations)
+    planned = runner.configure(study)
+    found = planned.available[provider(target)]
+    if not found.ok:
+        raise Unavailable(f"selftest on {target.device}: {found.reason}; {found.fix}")
+    threads = planned.placement.threads
+    arms = [
+        Arm(target=target, model="identity", threads=threads, options=option, ordinal=number)
+        for number, option in enumerate(options, start=1)
+    ]
+    hidden = replace(arms[0], sentinel=True)
+    record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=(*arms, hidden))
+    group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
+    own = replace(planned, groups=[group], identity=f"{target}, {generations} generations, {options}")
+    return runner.run(own, out, fresh=False, max_time_s=None, progress=progress)
+
+
+def _report(known: Document | None, raced: Document, device: Device, *, store: bool) -> Report:
+    planted = [1.0, 1.0, *(1 + share for share in PLANTED)]
+    verdicts = [_planted(truth, row) for truth, row in zip(planted, raced.rows[1:], strict=True)]
+    against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
+    if raced.sentinel.ratio:
+        against_itself.append(raced.sentinel.ratio)
+    bias = max([BIAS_FLOOR, *(abs(ratio.value - 1) for ratio in against_itself)])
+    sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
+    trustworthy = raced.void_share <= MAX_VOID_SHARE and raced.sentinel.holds
+    return Report(
+        known=tuple(map(_known, DURATIONS_US, known.rows)) if known else (),
+        planted=tuple(verdicts),
+        bias_floor=bias,
+        sd=sd,
+        visible={} if sd is None else {n: smallest_visible(sd, n, alpha=ALPHA, bias_floor=bias) for n in (5, 10, 20)},
+        generations=raced.groups[0].generations,
+        void_share=raced.void_share,
+        trustworthy=trustworthy,
+        stored=str(floor.store(bias)) if store and trustworthy else None,
+        device=device,
+    )
+
+
+def _known(duration_us: int, row: Row) -> Known:
+    """In the compute scope: staging and fetching are not part of the planted time."""
+    if row.compute is None:
+        raise _unmeasured(row)
+    planted_ns = duration_us * 1_000.0
+    measured_ns = row.compute.median_ns
+    return Known(planted_ns=planted_ns, measured_ns=measured_ns, error=measured_ns / planted_ns - 1)
+
+
+def _planted(truth: float, row: Row) -> Planted:
+    timing = row.end_to_end
+    if timing is None or timing.ratio is None:
+        raise _unmeasured(row)
+    ratio = timing.ratio
+    expected = (Verdict.SAME, Verdict.CANT_TELL) if truth == 1 else (Verdict.SLOWER if truth > 1 else Verdict.FASTER,)
+    return Planted(
+        ratio=truth,
+        found=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
+        verdict=ratio.verdict,
+        right=ratio.verdict in expected,
+    )
+
+
+def _unmeasured(row: Row) -> ShootoutError:
+    return ShootoutError(f"{row.arm} was not measured: {row.reason}; run it again when the machine is quieter")
+
+
+def as_data(report: Report) -> dict[str, Any]:
+    """The report as JSON values."""
+    return asdict(report)
+
+
+def render(report: Report) -> RenderableType:
+    """The report for people."""
+    lines = ["Known times (spin backend, compute):"] if report.known else []
+    lines += [f"  {duration(one.planted_ns)}: {duration(one.measured_ns)}, {one.error:+.3%}" for one in report.known]
+    lines.append("An arm against itself, and planted differences:")
+    lines += [_planted_line(one) for one in report.planted]
+    sd = "unknown" if report.sd is None else f"{report.sd:.2%}"
+    lines.append(f"SD between generations {sd}, bias floor {report.bias_floor:.2%}.")
+    for count, share in report.visible.items():
+        lines.append(
+            f"  {count} generations see {f'{share:.1%}' if share else 'nothing below 100 %'} every second time."
+        )
+    lines.append(f"{report.generations} generations, {report.void_share:.0%} of the rounds voided.")
+    lines.append(_conclusion(report))
+    return Group(*(Text(line) for line in lines))
+
+
+def _planted_line(one: Planted) -> str:
+    low = "0" if one.low is None else f"{one.low:.4f}"
+    high = "inf" if one.high is None else f"{one.high:.4f}"
+    note = "" if one.right else "  WRONG" if one.wrong else "  (not seen)"
+    return f"  true {one.ratio:.2f}: {one.found:.4f} [{low}, {high}] {one.verdict}{note}"
+
+
+def _conclusion(report: Report) -> str:
+    if not report.trustworthy:
+        return "This machine is too noisy now: nothing is stored. Stop other work and run it again."
+    if report.device is not Device.CPU:
+        return f"Verdicts on {report.device} use the stored bias floor of the CPU: this one is only shown."
+    if report.stored is None:
+        return "A quick look: the bias floor isn't stored."
+    return f"The bias floor is stored in {report.stored}; later verdicts use it."

@@ -1,0 +1,103 @@
+"""`--trace`: one Chrome/Perfetto file for each arm and a short text, made after the race in workers of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from shootout import trace_events
+from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
+from shootout.contract import Built
+from shootout.errors import ArmFailed, SkippedArm
+from shootout.host.placement import Placement, child_environment
+from shootout.messages import Looked
+from shootout.units import duration
+from shootout.worker.interpreters import Interpreter
+from shootout.worker.process import log_name, worker
+
+FOLDER, SUMMARY = "traces", "summary.txt"
+CALLS = 50
+SHOWN = 3
+"""So many calls without a profiler are drawn; the text rests on all of them."""
+TELLING = 0.01
+MOST_LINES = 8
+"""The text names at most so many operations, each at least `TELLING` of the time under the profiler."""
+
+
+def trace_all(
+    groups: Mapping[str, Mapping[str, Built]], placement: Placement, out: Path, others: Mapping[str, Interpreter]
+) -> Iterator[str]:
+    """Trace every arm that was built, one after the other; sentinels and second copies are left out.
+
+    Args:
+        groups: by group name and label, as `Preparation.run` returns them.
+        out: the run folder.
+        others: the interpreters that targets name.
+
+    Yields:
+        What each trace says, a few lines each; all of it is in `traces/summary.txt` too.
+    """
+    folder = out / FOLDER
+    folder.mkdir(exist_ok=True)
+    told = []
+    for index, (group, arms) in enumerate(groups.items()):
+        for built in [one for one in arms.values() if not one.arm.sentinel and one.arm.ordinal == 1]:
+            path = folder / f"g{index}-{Path(log_name(built.arm.label)).stem}.json"
+            text = f"{group}, {_trace(built, placement, path, out / 'logs', others)}"
+            told.append(text)
+            (folder / SUMMARY).write_text("\n\n".join(told) + "\n")
+            yield text
+
+
+def _trace(built: Built, placement: Placement, path: Path, logs: Path, others: Mapping[str, Interpreter]) -> str:
+    place, log = placement.narrowed(built.arm.threads), logs / log_name(f"trace-{path.stem}")
+    other = others.get(built.arm.target.python)
+    try:
+        with worker(child_environment(place.threads, 0), place.arms, log, other) as process:
+            process.ask("load", LOAD_TIMEOUT_S, built=built)
+            looked: Looked = process.ask("look", BUILD_TIMEOUT_S, calls=CALLS)
+    except (ArmFailed, SkippedArm) as error:
+        return f"{built.arm.label}: no trace: {error}"
+    tracks = {"the harness's steps": _drawn(looked), "its own profiler": looked.events}
+    path.write_text(json.dumps(trace_events.document(built.arm.label, {k: v for k, v in tracks.items() if v})))
+    return "\n".join([f"{built.arm.label}: {_steps_text(looked)}", *_profile_text(looked), f"  {FOLDER}/{path.name}"])
+
+
+def _drawn(looked: Looked) -> list[trace_events.Event]:
+    """The last calls, each a span around its steps."""
+    events: list[trace_events.Event] = []
+    for steps in looked.steps[-SHOWN:]:
+        spans = [("call", steps[0][1], steps[-1][2]), *steps]
+        events += [_event(name, began, ended) for name, began, ended in spans]
+    return events
+
+
+def _event(name: str, began_ns: int, ended_ns: int) -> trace_events.Event:
+    return {"name": name, "ph": "X", "ts": began_ns / 1e3, "dur": (ended_ns - began_ns) / 1e3, "pid": 0, "tid": 0}
+
+
+def _steps_text(looked: Looked) -> str:
+    """`one call takes 190 us: stage 3 us (2%), execute …`: medians of all calls but the first."""
+    calls = looked.steps[1:] or looked.steps
+    took = np.array([[ended - began for _, began, ended in steps] for steps in calls], dtype=np.float64)
+    medians, whole = np.median(took, axis=0), float(np.median(took.sum(axis=1)))
+    names = [name for name, _, _ in calls[0]]
+    parts = [f"{name} {duration(ns)} ({ns / whole:.0%})" for name, ns in zip(names, medians, strict=True) if ns]
+    return f"a call takes {duration(whole)}: {', '.join(parts)}"
+
+
+def _profile_text(looked: Looked) -> list[str]:
+    """What the backend's own profiler adds, by name."""
+    if looked.fault:
+        return [f"  its profiler broke: {looked.fault}"]
+    found = trace_events.shares(looked.events)
+    if not (total := sum(share.us for share in found)):
+        return ["  it has no profiler of its own that tells more"]
+    worth = [share for share in found if share.us >= TELLING * total][:MOST_LINES]
+    rest = total - sum(share.us for share in worth)
+    lines = [f"    {share.us / total:4.0%} {share.name} ({share.count} times)" for share in worth]
+    other = [f"    {rest / total:4.0%} all else"] if rest > TELLING * total else []
+    return ["  by its own profiler, which slows it down:", *lines, *other]

@@ -1,0 +1,166 @@
+"""Where one arm stops winning and another begins: brackets between verdicts, never a number out of a fit. Pure.
+
+A verdict here is that of an arm `a` against an arm `b` at one size: `faster` means that `a` wins. The pair crosses
+between two neighbouring sizes with opposite verdicts; sizes in between without one (`same`, or undecided) stay inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+from shootout.crossover import proposal
+from shootout.stats.verdicts import Verdict
+
+OCTAVE = 2.0
+"""A bracket no wider than this is narrow enough."""
+EDGE = 2.0**0.5
+"""Nor is one divided further whose sides lie this near to a region where no verdict is to be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """What is known of a pair at one size.
+
+    Attributes:
+        verdict: of `a` against `b`.
+        ratio: a's time ÷ b's; None where they never met.
+        needed: for `can't tell`, generations in all that a verdict would take; None where nobody can say.
+        open: whether further generations may still be played.
+        generations: both have played.
+        a_ns: median time of `a`; None where it was never measured. `b_ns` likewise.
+        reason: why no verdict may be given, whatever the figures say.
+    """
+
+    size: int
+    verdict: Verdict
+    ratio: float | None = None
+    needed: int | None = None
+    open: bool = False
+    generations: int = 0
+    a_ns: float | None = None
+    b_ns: float | None = None
+    reason: str | None = None
+
+    @property
+    def wins(self) -> bool:
+        """Whether either of the two wins here."""
+        return self.verdict in (Verdict.FASTER, Verdict.SLOWER)
+
+
+class Kind(StrEnum):
+    """What a search for a crossover ends with."""
+
+    BRACKET = "bracket"
+    NONE = "no crossover in range"
+    CANT_TELL = "can't tell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One crossing of a pair, or why there is none.
+
+    Attributes:
+        low: the largest size with the verdict `below`; for "no crossover" the smallest size measured.
+        high: the smallest size above it with the verdict `above`; for "no crossover" the largest size measured.
+        reason: what lies inside the bracket, or why nobody can tell.
+        needed: by size without a verdict, the generations in all that it would take; None where nobody can say.
+    """
+
+    kind: Kind
+    low: int | None = None
+    high: int | None = None
+    below: Verdict | None = None
+    above: Verdict | None = None
+    reason: str | None = None
+    needed: dict[int, int | None] = field(default_factory=dict)
+
+
+def brackets(points: Sequence[At]) -> list[tuple[At, At]]:
+    """The neighbouring winners that differ, by rising size; `points` must be sorted by size."""
+    winners = [point for point in points if point.wins]
+    return [(low, high) for low, high in pairwise(winners) if low.verdict is not high.verdict]
+
+
+def outcomes(points: Sequence[At]) -> list[Outcome]:
+    """What may be said of the pair: every bracket, else that there is none, else what a verdict would take."""
+    if found := brackets(points):
+        return [_bracket(points, low, high) for low, high in found]
+    missing = [point for point in points if point.verdict is Verdict.CANT_TELL]
+    if missing or not points:
+        needed = {point.size: point.needed for point in missing}
+        return [Outcome(kind=Kind.CANT_TELL, reason=_why(missing), needed=needed)]
+    first, last = points[0], points[-1]
+    return [Outcome(kind=Kind.NONE, low=first.size, high=last.size, below=first.verdict, above=last.verdict)]
+
+
+def _bracket(points: Sequence[At], low: At, high: At) -> Outcome:
+    inside = [point for point in points if low.size < point.size < high.size]
+    missing = [point for point in inside if point.verdict is Verdict.CANT_TELL]
+    same = [str(point.size) for point in inside if point.verdict is Verdict.SAME]
+    parts = [f"the same at {', '.join(same)}"] if same else []
+    return Outcome(
+        kind=Kind.BRACKET,
+        low=low.size,
+        high=high.size,
+        below=low.verdict,
+        above=high.verdict,
+        reason="; ".join([*parts, *filter(None, [_why(missing)])]) or None,
+        needed={point.size: point.needed for point in missing},
+    )
+
+
+def _why(missing: Sequence[At]) -> str | None:
+    """`no verdict at 4, 8: the sentinel …`."""
+    if not missing:
+        return None
+    reasons = "; ".join(sorted({point.reason for point in missing if point.reason}))
+    return f"no verdict at {', '.join(str(point.size) for point in missing)}" + (f": {reasons}" if reasons else "")
+
+
+def wanted(points: Sequence[At]) -> list[At]:
+    """The sizes whose verdict still changes the answer.
+
+    All of them while there is no bracket; then only those inside one that is wider than an octave.
+    """
+    found = brackets(points)
+    wide = [(low.size, high.size) for low, high in found if not _narrow(low, high)]
+    return [one for one in points if one.open and (not found or any(low < one.size < high for low, high in wide))]
+
+
+def next_sizes(points: Sequence[At], taken: Collection[int] = ()) -> list[tuple[int, ...]]:
+    """For each bracket that must be narrowed by a size not raced yet: such sizes, the most promising first.
+
+    Empty where every bracket is narrow, can't be divided further, or still has a size at work inside.
+
+    Args:
+        taken: sizes that were raced without this pair; they are named only where there is no other.
+    """
+    found = [_divided(points, low, high) for low, high in brackets(points) if not _narrow(low, high)]
+    return [tuple(size for size in sizes if size not in taken) or sizes for sizes in found if sizes]
+
+
+def _narrow(low: At, high: At) -> bool:
+    return high.size <= OCTAVE * low.size
+
+
+def _divided(points: Sequence[At], low: At, high: At) -> tuple[int, ...]:
+    inside = [point for point in points if low.size < point.size < high.size]
+    if any(point.open for point in inside):
+        return ()
+    if not inside:
+        return proposal.sizes(low.size, high.size, proposal.aim(low.size, high.size, _times(points, low, high)))
+    gaps = [(low.size, inside[0].size), (inside[-1].size, high.size)]
+    for small, large in sorted(gaps, key=lambda gap: gap[0] / gap[1]):
+        if large > EDGE * small and (found := proposal.sizes(small, large, (small * large) ** 0.5)):
+            return found
+    return ()
+
+
+def _times(points: Sequence[At], low: At, high: At) -> list[proposal.Times]:
+    """The medians at the bracket's two sides and at one neighbour of each: far away, the line is another one."""
+    at = [index for index, point in enumerate(points) if point.size in (low.size, high.size)]
+    near = points[max(at[0] - 1, 0) : at[-1] + 2]
+    return [(one.size, one.a_ns, one.b_ns) for one in near if one.a_ns is not None and one.b_ns is not None]

@@ -1,0 +1,170 @@
+"""From a model's name, or a user's ONNX file, to its bundle: out of the cache, or made in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle
+from shootout.constants import BUILD_TIMEOUT_S, LAST_WORDS_LINES
+from shootout.contract import Value
+from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
+from shootout.export import cache
+from shootout.export.request import Request, Sources, checked, is_file
+
+__all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
+
+BYTES_PER_PARAMETER = 24
+"""Memory that an export needs at its peak for each weight (18 measured at 67 million weights), with some to spare."""
+
+
+def obtain(
+    model: str,
+    parameters: Mapping[str, Value],
+    batch: int,
+    *,
+    sets: Mapping[str, int] | None = None,
+    inputs_npz: Path | None = None,
+    variant: str = "",
+    calibration_npz: Path | None = None,
+    labels_npz: Path | None = None,
+) -> ModelBundle:
+    """One bundle; see `Request` and `obtain_all`.
+
+    Raises:
+        UsageError: the request is wrong, a package is missing, or the cache can't be written.
+        ModelError: the model can't be exported, or its oracle is degenerate.
+    """
+    request = Request(
+        model=model,
+        parameters=parameters,
+        batch=batch,
+        sets=sets or {},
+        inputs_npz=inputs_npz,
+        variant=variant,
+        calibration_npz=calibration_npz,
+        labels_npz=labels_npz,
+    )
+    found = obtain_all([request])[0]
+    if isinstance(found, ShootoutError):
+        raise found
+    return found
+
+
+def check(request: Request) -> tuple[int, list[str]]:
+    """Check a request as far as the parent can.
+
+    Returns:
+        Bytes of the user's own model, 0 for one that ships; and the hashes of all the user's files, data included.
+
+    Raises:
+        UsageError: an unknown name, a bad value, a file that can't be read.
+        ModelError: an ONNX file that is broken or reaches outside its folder.
+    """
+    job = checked(request)
+    if isinstance(job, ShootoutError):
+        raise job
+    contents: dict[str, str] = job.get("contents", {})
+    folder = Path(job["file"]).parent if contents else Path()
+    others = ("inputs_sha256", "calibration_sha256", "labels_sha256", "source_sha256")
+    hashes = [*contents.values(), *filter(None, map(job.get, others))]
+    return sum((folder / name).stat().st_size for name in contents), hashes
+
+
+def obtain_all(requests: Sequence[Request]) -> list[ModelBundle | ShootoutError]:
+    """The bundle of each request, or why there is none; what must be made shares one process, but for users' code.
+
+    Raises:
+        UsageError: the cache folder can't be used at all.
+    """
+    sources: Sources = {}
+    jobs = [checked(request, sources) for request in requests]
+    wanted = {job["key"]: job for job in jobs if not isinstance(job, ShootoutError)}
+    found = _cached(wanted)
+    bases = {job["base"]["key"]: job["base"] for key, job in wanted.items() if key not in found and job["base"]}
+    found |= _cached(bases)
+    missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
+    found |= _make(missing, found) if missing else {}
+    return [job if isinstance(job, ShootoutError) else found[job["key"]] for job in jobs]
+
+
+def _cached(keys: Iterable[str]) -> dict[str, ModelBundle | ShootoutError]:
+    return {key: bundle for key in keys if (bundle := cache.lookup(key))}
+
+
+def _make(
+    jobs: Sequence[dict[str, Any]], found: Mapping[str, ModelBundle | ShootoutError]
+) -> dict[str, ModelBundle | ShootoutError]:
+    with cache.workshop() as folder:
+        places = {key: bundle.folder for key, bundle in found.items() if isinstance(bundle, ModelBundle)}
+        places |= {job["key"]: folder / job["key"] for job in jobs}
+        placed = [{**job, "folder": str(places[job["key"]])} for job in jobs]
+        placed = [{**job, "base_folder": str(places[job["base"]["key"]])} if job["base"] else job for job in placed]
+        for job in placed:
+            Path(job["folder"]).mkdir(mode=0o700)
+        found = dict[str, ModelBundle | ShootoutError]()
+        for number, some in enumerate(_by_process(placed)):
+            (folder / f"jobs-{number}.json").write_text(json.dumps(some))
+            how = _export(folder / f"jobs-{number}.json", BUILD_TIMEOUT_S * len(some))
+            found |= {job["key"]: _collect(job, how) for job in some}
+        return found
+
+
+def _by_process(jobs: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Jobs that share a process: all of ours, and those of each user's own model, whose code may end its process."""
+    owners: dict[str, list[dict[str, Any]]] = {}
+    for job in jobs:
+        owners.setdefault(job["model"] if job.get("own") else "", []).append(job)
+    return list(owners.values())
+
+
+def _export(jobs: Path, timeout_s: float) -> str:
+    """Run the export process; returns how it ended, with its last words."""
+    return run_apart("shootout.export", [jobs], timeout_s)
+
+
+def run_apart(module: str, files: Sequence[Path], timeout_s: float) -> str:
+    """Run a module of ours in a process of its own, which gets the files' paths and this process's id.
+
+    Returns:
+        How it ended, with its last words.
+    """
+    command = [sys.executable, "-P", "-m", module, *map(str, files), str(os.getpid())]
+    # One thread: no slower for this work, and the same order of summation in every export.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    try:
+        ended = subprocess.run(  # noqa: S603
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"took longer than {timeout_s:.0f} s and was killed"
+    words = " | ".join([line.strip() for line in ended.stderr.splitlines() if line.strip()][-LAST_WORDS_LINES:])
+    if ended.returncode >= 0:
+        return f"exited with code {ended.returncode}: {words}"
+    memory = " (the kernel does this when memory runs out)" if -ended.returncode == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-ended.returncode).name}{memory}: {words}"
+
+
+def _collect(job: Mapping[str, Any], how: str) -> ModelBundle | ShootoutError:
+    folder = Path(job["folder"])
+    if (folder / MANIFEST).exists():
+        return cache.install(folder, job["key"])
+    try:
+        said = json.loads((folder / ERROR).read_text())
+    except (OSError, ValueError):
+        return ModelError(f"the export of {job['model']} {how}")
+    if said["kind"] == "SkippedArm":
+        return SkippedArm(said["message"], said["fix"])
+    return UsageError(said["message"]) if said["kind"] == "UsageError" else ModelError(said["message"])

@@ -1,0 +1,157 @@
+"""Rows with their right classes, of a user's own: an accuracy for a model that isn't one of ours.
+
+Quantization and timing use other rows than those that the accuracy is of, where there are enough for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shootout.bundle.bundle import LABELS, REPORT, SELECTION
+from shootout.bundle.fidelity import rows
+from shootout.contract import Array, Arrays, TensorSpec
+from shootout.errors import UsageError
+from shootout.export.real_inputs import read_npz
+from shootout.models.base import buffer_count
+
+HALF_ROWS = 16
+"""A half with fewer rows (or fewer than two batches) is no use: then the same rows serve both purposes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A labelled data set, shared out.
+
+    Attributes:
+        batch: rows that a call takes.
+        other: rows for timing and calibration, by input name; and their labels.
+        report: rows for the accuracy; and their labels.
+        notes: what a row of the table should say of it.
+    """
+
+    batch: int
+    other: Arrays
+    other_labels: Array
+    report: Arrays
+    report_labels: Array
+    notes: tuple[str, ...]
+
+    def buffers(self, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+        """Input sets that calls rotate through."""
+        return self.sets()[: buffer_count(specs)]
+
+    def sets(self) -> list[dict[str, Array]]:
+        """The other rows in batches; the last one is filled up from the first rows."""
+        firsts = range(0, len(self.other_labels), self.batch)
+        return [{name: rows(array, first, self.batch) for name, array in self.other.items()} for first in firsts]
+
+    def save(self, folder: Path) -> None:
+        """Write both parts as a bundle holds them."""
+        save_rows(folder / REPORT, self.report, self.report_labels)
+        save_rows(folder / SELECTION, self.other, self.other_labels)
+
+    def check(self, outputs: Sequence[TensorSpec]) -> None:
+        """Refuse labels that don't fit the model's first output, (rows, classes).
+
+        Raises:
+            UsageError: it has another shape, or a label is no class of it.
+        """
+        first = outputs[0]
+        if len(first.shape) != 2 or first.shape[0] != self.batch or first.shape[1] < 2:
+            expected = f"[{self.batch}, classes]"
+            raise UsageError(f"labels need class scores {expected}; output {first.name!r} is {list(first.shape)}")
+        found = np.concatenate([self.report_labels, self.other_labels])
+        if found.min() < 0 or found.max() >= first.shape[1]:
+            asked = f"labels must be from 0 to {first.shape[1] - 1}, the classes of output {first.name!r}"
+            raise UsageError(f"{asked}; got {found.min()} to {found.max()}")
+
+
+def save_rows(path: Path, inputs: Arrays, labels: Array) -> None:
+    """Store labelled rows as `ModelBundle.report` reads them."""
+    stacked = {str(index): array for index, array in enumerate(inputs.values())}
+    np.savez(path, **{**stacked, LABELS: labels})  # type: ignore[arg-type] # as in save_sets
+
+
+def shared_out(inputs: Arrays, labels: Array, specs: Sequence[TensorSpec]) -> Split:
+    """Every other row for the report, the rest for timing and calibration; all for both where they are few.
+
+    Raises:
+        UsageError: the labels aren't one class for each row.
+    """
+    count, batch = len(next(iter(inputs.values()))), batch_of(specs)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != count:
+        got = f"{labels.dtype}{list(labels.shape)}"
+        raise UsageError(f"labels: expected one whole number for each of the {count} rows of the inputs, got {got}")
+    report, other = (
+        (slice(0, None, 2), slice(1, None, 2)) if count // 2 >= max(HALF_ROWS, 2 * batch) else [slice(None)] * 2
+    )
+    reported = len(labels[report])
+    if reported < count:
+        note = f"accuracy on every other of the {count} labelled rows; calibration and timing use the rest"
+    else:
+        note = f"accuracy on all {count} labelled rows, which calibration and timing also use: too few to share out"
+    return Split(
+        batch=batch,
+        other={name: array[other] for name, array in inputs.items()},
+        other_labels=labels[other],
+        report={name: array[report] for name, array in inputs.items()},
+        report_labels=labels[report],
+        notes=(note,),
+    )
+
+
+def read(inputs: Path, labels: Path, specs: Sequence[TensorSpec]) -> Split:
+    """The user's labelled rows, shared out.
+
+    Args:
+        inputs: .npz with an array for each input: (rows, …), or sets of the model's own shape along a leading axis.
+        labels: .npz with an array `labels`.
+        specs: the model's inputs; axis 0 of each is the batch.
+
+    Raises:
+        UsageError: a file can't be read, or doesn't fit the model or the other one.
+    """
+    batch_of(specs)
+    arrays, given = read_npz(inputs), read_npz(labels)
+    if set(arrays) != {spec.name for spec in specs}:
+        raise UsageError(f"{inputs}: expected inputs {sorted(spec.name for spec in specs)}, got {sorted(arrays)}")
+    if set(given) != {LABELS}:
+        raise UsageError(f"{labels}: expected one array called {LABELS!r}, got {sorted(given)}")
+    stacked = {spec.name: _rows(inputs, spec, arrays[spec.name]) for spec in specs}
+    counts = {name: len(array) for name, array in stacked.items()}
+    if len(set(counts.values())) > 1 or 0 in counts.values():
+        raise UsageError(f"{inputs}: every input needs the same number of rows, at least one; got {counts}")
+    found = given[LABELS]
+    whole = found.reshape(-1) if found.ndim == 2 and found.size == min(counts.values()) else found
+    try:
+        return shared_out(stacked, whole, specs)
+    except UsageError as error:
+        raise UsageError(f"{labels}: {error}") from None
+
+
+def batch_of(specs: Sequence[TensorSpec]) -> int:
+    """Rows that a call takes: the common axis 0 of all inputs.
+
+    Raises:
+        UsageError: there is none.
+    """
+    sizes: Mapping[str, int | None] = {spec.name: spec.shape[0] if spec.shape else None for spec in specs}
+    found = set(sizes.values())
+    if len(found) != 1 or None in found:
+        raise UsageError(f"labels need inputs whose first axis is the batch; the model's are {dict(sizes)}")
+    return int(found.pop() or 0)
+
+
+def _rows(path: Path, spec: TensorSpec, array: Array) -> Array:
+    """All rows along axis 0, whether they came so or as sets of the model's own shape."""
+    flat = array.reshape(-1, *spec.shape[1:]) if array.shape[1:] == spec.shape else array
+    if flat.dtype != np.dtype(spec.dtype) or flat.shape[1:] != spec.shape[1:] or flat.ndim != len(spec.shape):
+        expected = f"{spec.dtype}{['rows', *spec.shape[1:]]}".replace("'", "")
+        raise UsageError(f"{path}: input {spec.name!r}: expected {expected}; got {array.dtype}{list(array.shape)}")
+    if flat.dtype.kind == "f" and np.isnan(flat).any():
+        raise UsageError(f"{path}: input {spec.name!r}: expected numbers, got NaN in {np.isnan(flat).sum()} places")
+    return flat

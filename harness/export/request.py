@@ -1,0 +1,182 @@
+"""What may be exported: a request is checked, and its content hashed, before any process is started for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shootout import errors, models, schemes
+from shootout.bundle.bundle import sha256
+from shootout.contract import Value
+from shootout.errors import ShootoutError, UsageError, install
+from shootout.export import cache
+from shootout.models import factory
+from shootout.models.base import Whole
+
+SUFFIX = ".onnx"
+Sources = dict[str, dict[str, Any]]
+"""What makes each of the users' own models what it is, as far as requests that are checked together asked for it."""
+SIZE = Whole(default=1, low=1, high=1 << 20)
+"""What a batch or a symbolic axis may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to export.
+
+    Attributes:
+        model: a name in the registry, the path of an `.onnx` file, or a user's own model (see `models.factory`).
+        parameters: of any other model than a file's; what is missing gets its default.
+        batch: rows per call; in a user's file, the axis called batch, batch_size or N.
+        sets: sizes of the symbolic axes of a user's file.
+        inputs_npz: real inputs for a user's own model, by input name.
+        labels_npz: the right class of each of their rows.
+        variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
+        calibration_npz: the user's own calibration sets, by input name, K of them along a leading axis.
+        training: a bundle for training steps: its oracle holds the loss and the gradients.
+    """
+
+    model: str
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    batch: int = 1
+    sets: Mapping[str, int] = field(default_factory=dict)
+    inputs_npz: Path | None = None
+    variant: str = ""
+    calibration_npz: Path | None = None
+    training: bool = False
+    labels_npz: Path | None = None
+
+
+def is_file(model: str) -> bool:
+    """Whether `model` is meant as a user's ONNX file rather than a registered name."""
+    return model.endswith(SUFFIX)
+
+
+def checked(request: Request, sources: Sources | None = None) -> dict[str, Any] | ShootoutError:
+    """The export job (JSON values, `key` among them) that answers the request, or why there is none.
+
+    A variant with quantized weights is made from the plain bundle, whose job is then its `base`.
+
+    Args:
+        sources: filled in here, for other requests for the same model.
+    """
+    try:
+        SIZE.check("batch", request.batch)
+        scheme = _variant(request)
+        if is_file(request.model):
+            job = _file_job(request)
+        else:
+            own = factory.is_meant(request.model)
+            job = _own_job(request, {} if sources is None else sources) if own else _model_job(request)
+        job |= _labels(request)
+        job |= {"training": True} if request.training else {}  # as for labels
+    except ShootoutError as error:
+        return error
+    given = request.calibration_npz
+    job["calibration_npz"] = str(given.absolute()) if given else None
+    job["calibration_sha256"] = _content(given) if given else None
+    if scheme.is_quantized:
+        return _keyed({**job, "variant": request.variant, "base": _keyed({**job, "variant": "", "base": None})})
+    return _keyed({**job, "variant": request.variant, "base": None})
+
+
+def _keyed(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {**job, "key": cache.key(job), "versions": cache.versions()}
+
+
+def _variant(request: Request) -> schemes.Scheme:
+    scheme = schemes.parse(request.variant)
+    if scheme.variant != request.variant:
+        raise UsageError(f"variant {request.variant!r}: expected one of shared, mixed-…, pruned-…")
+    return scheme
+
+
+def _labels(request: Request) -> dict[str, Any]:
+    """The labels' part of a job; a request without any has none, so that nobody's key depends on it."""
+    given = request.labels_npz
+    if given is None:
+        return {}
+    if request.inputs_npz is None:
+        raise UsageError("--labels are the classes of your own inputs' rows: give those too, with --inputs data.npz")
+    return {"labels_npz": str(given.absolute()), "labels_sha256": _digest(given)}
+
+
+def _digest(path: Path | None) -> str | None:
+    try:
+        return sha256(path) if path else None
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}") from error
+
+
+def _content(path: Path) -> str:
+    """Hash of calibration data; "" where they can't be read, which the bundle then says."""
+    try:
+        return sha256(path)
+    except OSError:
+        return ""
+
+
+def _model_job(request: Request) -> dict[str, Any]:
+    if request.sets or request.inputs_npz or request.labels_npz:
+        raise UsageError(
+            f"{request.model} draws its own inputs: axis sizes are for a {SUFFIX} file, --inputs and --labels for a "
+            "model of your own"
+        )
+    model = models.get(request.model)
+    parameters = model.check(request.parameters)
+    model.inputs(parameters, request.batch)  # a batch that this model can't have
+    return {"model": request.model, "parameters": parameters, "batch": request.batch, "file": None}
+
+
+def _own_job(request: Request, sources: Sources) -> dict[str, Any]:
+    """A user's factory or transformers config: none of its code is run here."""
+    model = models.get(request.model)
+    if model.name not in sources:
+        assert model.source, "a user's own model has a source"
+        assert model.imports, "and imports something"
+        libraries = cache.providing(model.imports())
+        sources[model.name] = {"source_sha256": model.source(), "libraries": libraries}
+    return {
+        "model": model.name,
+        "short": Path(model.name).name,
+        "file": None,
+        "own": True,
+        "parameters": model.check(request.parameters),
+        "batch": request.batch,
+        **sources[model.name],
+        "inputs_npz": str(request.inputs_npz.absolute()) if request.inputs_npz else None,
+        "inputs_sha256": _digest(request.inputs_npz),
+        "labels_npz": None,
+    }
+
+
+def _file_job(request: Request) -> dict[str, Any]:
+    path = Path(request.model).expanduser().absolute()
+    if request.parameters:
+        raise errors.unknown("parameter", next(iter(request.parameters)), ())
+    for axis, size in request.sets.items():
+        SIZE.check(f"the size of axis {axis!r}", size)
+    try:
+        from shootout.bundle.onnx_weights import external_files
+
+        files = {path.name: path, **external_files(path)}
+        contents = {name: sha256(file) for name, file in files.items()}
+        inputs = sha256(request.inputs_npz) if request.inputs_npz else None
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{path.name} needs {error.name}: {install('onnxruntime')}") from error
+    except OSError as error:
+        raise UsageError(f"can't read {error.filename}: {error.strerror}") from error
+    return {
+        "model": path.name,
+        "file": str(path),
+        "contents": contents,
+        "weights_sha256": hashlib.sha256(json.dumps(contents).encode()).hexdigest(),
+        "batch": request.batch,
+        "sets": dict(request.sets),
+        "inputs_npz": str(request.inputs_npz.absolute()) if request.inputs_npz else None,
+        "inputs_sha256": inputs,
+    }

@@ -1,0 +1,83 @@
+"""Our own models as files: weights, ONNX and .pt2 from one trace, and the oracle. Runs in the export process only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from shootout.bundle.bundle import FILES, INLINE_BYTES, WEIGHTS
+from shootout.contract import Arrays, Artifact
+from shootout.quantize import torch_bands
+
+
+def write_module(module: nn.Module, example: Arrays, folder: Path) -> None:
+    """Write the weights, `model.onnx` and `model.pt2` of a float32 module that returns one tensor.
+
+    Args:
+        module: in eval mode.
+        example: one input set, in call order.
+        folder: where the files go.
+    """
+    write_weights(module, folder)
+    write_onnx(module, write_program(module, example, folder), example, folder)
+
+
+def write_weights(module: nn.Module, folder: Path) -> None:
+    """Write the module's state; weights that share memory are written once for each name."""
+    state, seen = dict[str, torch.Tensor](), set[int]()
+    for name, tensor in module.state_dict().items():
+        place = tensor.untyped_storage().data_ptr()
+        state[name] = tensor.detach().clone() if place in seen else tensor.detach().contiguous()
+        seen.add(place)
+    save_file(state, folder / WEIGHTS)
+
+
+def write_program(module: nn.Module, example: Arrays, folder: Path) -> torch.export.ExportedProgram:
+    """Trace the module and write `model.pt2`; also returns the program."""
+    tensors = tuple(torch.from_numpy(array) for array in example.values())
+    program = torch.export.export(module, tensors)
+    torch.export.save(program, folder / FILES[Artifact.PT2])
+    return program
+
+
+def write_onnx(
+    module: nn.Module,
+    program: torch.export.ExportedProgram,
+    example: Arrays,
+    folder: Path,
+    names: Sequence[str] = ("y",),
+) -> None:
+    """Write the module's program as `model.onnx`, its outputs called `names`."""
+    onnx = torch.onnx.export(program, input_names=list(example), output_names=list(names), dynamo=True, verbose=False)
+    assert onnx is not None
+    weight_bytes = sum(tensor.nbytes for tensor in module.state_dict().values())
+    onnx.save(folder / FILES[Artifact.ONNX], external_data=weight_bytes > INLINE_BYTES)
+
+
+def oracle_and_bands(
+    module: nn.Module,
+    inputs: Sequence[Arrays],
+    calibration: Sequence[Arrays],
+    *,
+    by_rows: bool = True,
+    names: Sequence[str] = ("y",),
+) -> tuple[list[dict[str, np.ndarray]], dict[str, float | None]]:
+    """The float64 outputs for each input buffer, and the fidelity gate by precision.
+
+    The module itself becomes float64: at 8 bytes a weight, a second copy is the export's largest need of memory.
+
+    Args:
+        module: in float32.
+        inputs: the input buffers.
+        calibration: see `precision.bands`.
+        by_rows: the model's own word (see `Model`).
+        names: of the module's outputs in order; `by_rows` is for a single one called `y`.
+    """
+    wide = module.double()
+    oracle = list(torch_bands.outputs(wide, inputs, by_rows=by_rows, names=names))
+    return oracle, torch_bands.bands(wide, inputs, oracle, calibration, by_rows=by_rows)

@@ -1,0 +1,148 @@
+"""The right losses and gradients of a model's training step, in float64; runs in the export process only.
+
+The module stays in eval mode: no dropout, and batch norm by the statistics that it holds, so that every step of every
+backend is one and the same function. The loss is the mean squared error against a drawn target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from shootout import models
+from shootout.bundle.bundle import GRADIENTS, INPUTS, ORACLE, WEIGHTS, ModelBundle, sha256
+from shootout.bundle.fidelity import compare, widened
+from shootout.bundle.npz import save_sets
+from shootout.bundle.training import LOSS, RATE, TARGET, off, sketch
+from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
+from shootout.errors import UsageError
+from shootout.export import torch_files
+from shootout.export.oracle import require_telling
+from shootout.models.base import Model, Parameters, buffer_count, buffer_notes, draw
+from shootout.quantize.torch_bands import Rounded, to_dtype, to_tf32, with_floor
+
+INPUT_SEED, TARGET_SEED = 1, 3
+ARTIFACTS = (Artifact.FORWARD, Artifact.MODULE)
+Step = tuple[dict[str, Array], dict[str, Array]]
+"""The loss, and the sketches of the gradients, of one input buffer."""
+
+
+def take(job: Mapping[str, Any], folder: Path) -> ModelBundle:
+    """Make the bundle of a model's training step.
+
+    Raises:
+        UsageError: a model that has none: a user's own, a changed one, one without weights.
+        ModelError: a loss or gradients that prove nothing.
+    """
+    model, parameters, batch = models.get(job["model"]), job["parameters"], job["batch"]
+    if model.write or model.called or job["variant"]:
+        raise UsageError(f"{job['variant']} {model.name}: only a shipped model as it is has a training step".strip())
+    if not model.parameter_count(parameters):
+        raise UsageError(f"{model.name} has no weights to train: only a model with weights has a training step")
+    module = model.trained(parameters).eval().requires_grad_(True)
+    specs = model.inputs(parameters, batch)
+    buffers, output = _buffers(model, parameters, batch, module)
+    torch_files.write_weights(module, folder)
+    module.double()
+    trained = _trained(module, buffers[0])
+    oracle = [step(module, trained, one) for one in buffers]
+    losses, gradients = [loss for loss, _ in oracle], [found for _, found in oracle]
+    require_telling(f"{model.name}'s training step", _specs(losses[0]), losses)
+    require_telling(f"{model.name}'s training step", _specs(gradients[0]), gradients)
+    save_sets(folder / INPUTS, buffers)
+    save_sets(folder / ORACLE, losses)
+    save_sets(folder / GRADIENTS, gradients)
+    return ModelBundle(
+        folder=folder,
+        key=job["key"],
+        model=model.name,
+        parameters=parameters,
+        batch=batch,
+        inputs=(
+            *specs,
+            TensorSpec(name=TARGET, shape=output, dtype="float32"),
+            TensorSpec(name=RATE, shape=(), dtype="float32"),
+        ),
+        outputs=_specs(losses[0]),
+        artifacts=tuple(one for one in model.artifacts if one in ARTIFACTS),
+        bands=_bands(module, trained, buffers, oracle),
+        parameter_count=model.parameter_count(parameters),
+        weights_sha256=sha256(folder / WEIGHTS),
+        versions=job["versions"],
+        export_s=0.0,
+        notes=buffer_notes(specs),
+        trained=tuple(trained),
+    )
+
+
+def step(
+    module: nn.Module, trained: Mapping[str, nn.Parameter], inputs: Arrays, rounding: TorchDispatchMode | None = None
+) -> Step:
+    """The loss and the gradients' sketches on one input buffer, every operation rounded if `rounding` is given."""
+    with rounding or nullcontext():
+        loss = _loss(module, inputs)
+        found = torch.autograd.grad(loss, list(trained.values()))
+    gradients = {name: gradient.numpy() for name, gradient in zip(trained, found, strict=True)}
+    return {LOSS: loss.detach().numpy()}, sketch(gradients)
+
+
+def _loss(module: nn.Module, inputs: Arrays) -> Tensor:
+    """The module's (first) output against the target, which comes behind the model's own inputs."""
+    tensors = [torch.from_numpy(array) for name, array in inputs.items() if name != RATE]
+    *given, target = (one.double() if one.is_floating_point() else one for one in tensors)
+    raw = module(*given)
+    return nn.functional.mse_loss(raw[0] if isinstance(raw, tuple) else raw, target)
+
+
+def _trained(module: nn.Module, inputs: Arrays) -> dict[str, nn.Parameter]:
+    """The weights that the loss depends on, by name in the module's order."""
+    weights = dict(module.named_parameters())
+    found = torch.autograd.grad(_loss(module, inputs), list(weights.values()), allow_unused=True)
+    return {name: weight for (name, weight), one in zip(weights.items(), found, strict=True) if one is not None}
+
+
+def _buffers(
+    model: Model, parameters: Parameters, batch: int, module: nn.Module
+) -> tuple[list[dict[str, Array]], tuple[int, ...]]:
+    """The model's own input buffers, each with a drawn target and a learning rate of 0; and the target's shape."""
+    specs = model.inputs(parameters, batch)
+    own = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
+    with torch.no_grad():
+        raw = module(*(torch.from_numpy(array) for array in own[0].values()))
+    shape = tuple((raw[0] if isinstance(raw, tuple) else raw).shape)
+    targets = draw((TensorSpec(name=TARGET, shape=shape, dtype="float32"),), len(own), TARGET_SEED)
+    rate = {RATE: np.zeros((), np.float32)}
+    return [{**one, **target, **rate} for one, target in zip(own, targets, strict=True)], shape
+
+
+def _bands(
+    module: nn.Module, trained: Mapping[str, nn.Parameter], buffers: Sequence[Arrays], oracle: Sequence[Step]
+) -> dict[str, float | None]:
+    """As for outputs (see `precision.bands`): the largest error of any loss and gradient, widened.
+
+    TF32 rounds the inputs of products only; everything is rounded so here, which gives a little more.
+    """
+    single = Rounded(to_dtype(torch.float32))
+    modes = {Precision.FP32: single, Precision.TF32: Rounded(to_tf32)}
+    found = {}
+    for precision, mode in modes.items():
+        steps = [step(module, trained, one, mode) for one in buffers]
+        errors = [one for got, right in zip(steps, oracle, strict=True) for one in _errors(got, right)]
+        known = [error for error in errors if error is not None]
+        found[precision.value] = widened(max(known)) if len(known) == len(errors) else None
+    return with_floor(found, single.longest_sum)
+
+
+def _errors(got: Step, right: Step) -> tuple[float | None, float | None]:
+    return compare([got[0]], [right[0]]).relative_l2, off(got[1], right[1])
+
+
+def _specs(tensors: Arrays) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name=name, shape=array.shape, dtype="float32") for name, array in tensors.items())

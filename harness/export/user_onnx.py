@@ -1,0 +1,171 @@
+"""A user's ONNX file made measurable: static shapes, input buffers, an oracle and an error band.
+
+The oracle is ONNX Runtime with all optimisations off, on one thread. Its FP32 band is predicted by moving every input
+and weight by one unit in the last place and watching how far the output goes: no float32 rounding can be added to a
+runtime that computes in float32. Narrower precisions: see `onnxbands`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto, numpy_helper
+
+from shootout.bundle import onnx_files
+from shootout.bundle.bundle import FILES
+from shootout.bundle.fidelity import compare
+from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR
+from shootout.contract import Array, Arrays, Artifact, TensorSpec
+from shootout.errors import ModelError
+from shootout.export.labels import Split
+from shootout.export.labels import read as read_labelled
+from shootout.export.real_inputs import read_inputs
+from shootout.models.base import buffer_count, draw
+
+INPUT_SEED, NUDGE_SEED = 1, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a bundle needs to know of a user's file.
+
+    Attributes:
+        axes: the size of each symbolic axis.
+        oracle: the outputs for each input buffer, float ones in float64.
+        band: the FP32 fidelity gate, relative L2.
+        split: the user's labelled rows, None where there are no labels.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    axes: Mapping[str, int]
+    batch: int
+    buffers: list[dict[str, Array]]
+    oracle: list[dict[str, Array]]
+    band: float
+    parameter_count: int
+    split: Split | None = None
+
+
+def take(
+    path: Path,
+    folder: Path,
+    *,
+    batch: int,
+    sets: Mapping[str, int],
+    npz: Path | None,
+    labels_npz: Path | None = None,
+) -> Taken:
+    """Copy the file into `folder` with its axes fixed, and work out the rest.
+
+    Args:
+        path: the user's file.
+        folder: where `model.onnx` (and big weights) go.
+        batch: see `onnxfile.axis_sizes`, as for `sets`.
+        sets: sizes of symbolic axes.
+        npz: real inputs; None draws floats standard normal, integers 0 or 1, booleans at random.
+        labels_npz: the right class of each of their rows.
+
+    Raises:
+        UsageError: sizes or inputs don't fit the file.
+        ModelError: the file can't be run, or not the same way twice.
+    """
+    model = onnx_files.load(path)
+    onnx_files.require_tensor_outputs(model)
+    axes, batch = onnx_files.axis_sizes(model, batch, sets)
+    onnx_files.fix_axes(model, axes)
+    specs = onnx_files.input_specs(model)
+    split = read_labelled(Path(npz), Path(labels_npz), specs) if npz and labels_npz else None
+    if split:
+        buffers = split.buffers(specs)
+    else:
+        buffers = read_inputs(Path(npz), specs) if npz else draw(specs, buffer_count(specs), INPUT_SEED)
+    onnx_files.save(model, folder / FILES[Artifact.ONNX])
+    raw = run(folder / FILES[Artifact.ONNX], [*buffers, buffers[0]], path.name)
+    outputs = _output_specs(raw)
+    *oracle, again = [{name: _wide(array) for name, array in one.items()} for one in raw]
+    if any(not np.array_equal(array, again[name], equal_nan=True) for name, array in oracle[0].items()):
+        raise ModelError(f"{path.name} gives different outputs for the same inputs: it can't be compared")
+    return Taken(
+        inputs=specs,
+        outputs=outputs,
+        axes=axes,
+        batch=split.batch if split else batch,
+        buffers=buffers,
+        oracle=oracle,
+        band=_band(model, buffers, oracle, name=path.name, workshop=folder.parent),
+        parameter_count=sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer),
+        split=split,
+    )
+
+
+def nudged(array: Array, rng: np.random.Generator) -> Array:
+    """A float array with every element moved by one unit in the last place of float32, up or down."""
+    step = max(float(np.finfo(array.dtype).eps), float(np.finfo(np.float32).eps))
+    moved = array.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0], array.shape))
+    return np.asarray(moved, dtype=array.dtype)
+
+
+def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
+    """The outputs of the file at `path` as it is written: no optimisation, one thread.
+
+    Raises:
+        ModelError: it can't be loaded or run; calls it `name`.
+    """
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelError(f"ONNX Runtime can't load {name}: {_one_line(error)}") from error
+    names = [output.name for output in session.get_outputs()]
+    try:
+        return [dict(zip(names, session.run(names, dict(one)), strict=True)) for one in inputs]
+    except Exception as error:
+        hint = "drawn integers are 0 or 1: if that doesn't fit, give real inputs with --inputs data.npz"
+        raise ModelError(f"ONNX Runtime can't run {name}: {_one_line(error)}; {hint}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
+    for name in outputs[0]:
+        shapes = {one[name].shape for one in outputs}
+        if len(shapes) > 1:
+            raise ModelError(f"the shape of output {name!r} depends on the input values: {sorted(shapes)}")
+    return tuple(TensorSpec(name=name, shape=y.shape, dtype=y.dtype.name) for name, y in outputs[0].items())
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _nudge_weights(model: ModelProto, rng: np.random.Generator) -> None:
+    for tensor in model.graph.initializer:
+        weight = numpy_helper.to_array(tensor)
+        if weight.ndim > 1 and weight.dtype.kind == "f":  # shorter ones may be sizes or scales that must stay exact
+            tensor.CopyFrom(numpy_helper.from_array(nudged(weight, rng), tensor.name))
+
+
+def _band(
+    model: ModelProto, buffers: Sequence[Arrays], oracle: Sequence[Arrays], *, name: str, workshop: Path
+) -> float:
+    rng = np.random.default_rng(NUDGE_SEED)
+    _nudge_weights(model, rng)
+    moved = [{key: nudged(x, rng) if x.dtype.kind == "f" else x for key, x in one.items()} for one in buffers]
+    with tempfile.TemporaryDirectory(dir=workshop) as folder:
+        onnx_files.save(model, Path(folder) / "nudged.onnx")
+        outputs = run(Path(folder) / "nudged.onnx", moved, name)
+    error = compare(outputs, oracle).relative_l2 or 0.0  # None (NaN where the oracle has none) predicts nothing
+    if error * FIDELITY_MARGIN >= 1:
+        raise ModelError(f"{name}: one unit in the last place moves the output by {error:.2g}: nothing can be compared")
+    return max(error * FIDELITY_MARGIN, FP32_BAND_FLOOR)

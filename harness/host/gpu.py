@@ -1,0 +1,216 @@
+"""The one GPU that is used, the first that CUDA_VISIBLE_DEVICES leaves: is there one, and what does it say of itself?
+
+The driver says which GPU that is, since only it knows how CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are meant; NVML
+then tells about that one. What NVML doesn't tell is None, never a guess.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from typing import Any
+
+from shootout.errors import SkippedArm, Unavailable
+from shootout.host import cuda_driver, gpu_errors, nvml
+from shootout.messages import GpuState
+
+HARMFUL = {
+    0x08: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+"""NVML's bits for what holds a clock down from outside. Left out: idle, clocks that somebody set, and the power cap,
+which a heavy arm meets by its own work at any time.
+"""
+POWER_CAP = 0x04
+"""NVML's bit for the power limit."""
+
+
+def require() -> None:
+    """Ask the NVIDIA driver itself, so that every backend gives the same reason.
+
+    Raises:
+        SkippedArm: there is no driver or no GPU, or the driver is too old or broken; with the fix.
+    """
+    cuda_driver.start()
+
+
+def choose(index: int) -> None:
+    """Use this GPU, here and in every process that is started from here; must come before anything else asks for one.
+
+    Args:
+        index: among the GPUs that CUDA_VISIBLE_DEVICES names, or, where it names none, among all by PCI bus, as
+            nvidia-smi counts.
+
+    Raises:
+        Unavailable: there is no such GPU, or no GPU that can be used.
+    """
+    named = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    if named and not 0 <= index < len(named):
+        raise Unavailable(f"gpu {index}: CUDA_VISIBLE_DEVICES names {_some(len(named))}: choose one, or unset it")
+    everything = _machine_count()
+    if not named:
+        if everything and not 0 <= index < everything:
+            raise Unavailable(f"gpu {index}: this machine has {_some(everything)}: choose one that nvidia-smi lists")
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    os.environ["CUDA_VISIBLE_DEVICES"] = named[index] if named else str(index)
+    try:
+        require()
+    except SkippedArm as skipped:
+        if index and not named and everything is None and cuda_driver.library() is not None:
+            raise Unavailable(f"gpu {index}: the driver finds no such GPU: choose one that nvidia-smi lists") from None
+        raise Unavailable(f"gpu {index}: {skipped.reason}; {skipped.fix}") from None
+
+
+def make_context() -> None:
+    """Make the primary CUDA context of the GPU, the one that every library in this process then shares.
+
+    Raises:
+        SkippedArm: there is no GPU that can be used.
+        RuntimeError: the driver refuses, for example for want of memory; in its words.
+    """
+    driver = cuda_driver.start()
+    context = ctypes.c_void_p()
+    cuda_driver.ask(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), cuda_driver.device(driver))
+    cuda_driver.ask(driver, "cuCtxSetCurrent", context)
+
+
+def words(error: BaseException) -> str | None:
+    """What an error of a CUDA arm means, in one line; None where it is about something else.
+
+    Either the device's memory is full ("needs 16.0 GiB of device memory, has 5.1 GiB free", as far as the message or
+    NVML tell), or the driver is older than the library (both versions and the fix).
+    """
+    text = f"{type(error).__name__}: {error}"
+    if gpu_errors.is_out_of_memory(text):
+        free, card = gpu_errors.free_bytes(text), Gpu.open()
+        return gpu_errors.needs_and_has(
+            gpu_errors.needs_bytes(text), card.free_bytes() if free is None and card is not None else free
+        )
+    old = old_driver(error)
+    return f"{old.reason}: {old.fix}" if old else None
+
+
+def old_driver(error: BaseException) -> SkippedArm | None:
+    """Reason and fix, if what a library says is that the driver is too old for it."""
+    if not gpu_errors.is_old_driver(text := str(error)):
+        return None
+    found = gpu_errors.found_version(text)
+    has, needs = cuda_driver.dotted(found) if found else cuda_driver.version(), gpu_errors.built_for()
+    known = f"knows CUDA {has} at most" if has else "is too old"
+    wanted = f"CUDA {needs}" if needs else "a newer one"
+    build = f"install the library's build for CUDA {has.partition('.')[0]}" if has else "install an older build"
+    return SkippedArm(f"the NVIDIA driver {known}, the library needs {wanted}", f"{cuda_driver.UPDATE}, or {build}")
+
+
+def harmful(mask: int) -> tuple[str, ...]:
+    """The names of what holds the clock down, from NVML's bits."""
+    return tuple(name for bit, name in HARMFUL.items() if mask & bit)
+
+
+class Gpu:
+    """The GPU that is used, as NVML sees it. Every answer is None, or empty, where NVML doesn't give it.
+
+    A MIG instance has memory and processes of its own; clock, heat and power are its whole chip's, and the energy that
+    its neighbours took can't be told from its own.
+
+    Args:
+        api: the started NVML.
+        handle: of the GPU, or of the MIG instance.
+        chip: of the GPU that the instance is a part of; the same handle without MIG.
+    """
+
+    def __init__(self, api: Any, handle: Any, chip: Any) -> None:
+        self._api, self._handle, self._chip = api, handle, chip
+
+    @classmethod
+    def open(cls) -> Gpu | None:
+        """The one of this process, looked up once; None without a GPU, or without NVML."""
+        return _opened()
+
+    def state(self) -> GpuState:
+        """Clock, what holds it down, and temperature now; the clock first, since it falls when nothing runs."""
+        clock_mhz = self._told(self._chip, "nvmlDeviceGetClockInfo", nvml.SM)
+        held_down = self._held_down() or 0
+        return GpuState(
+            sm_clock_mhz=clock_mhz,
+            throttled=harmful(held_down),
+            power_capped=bool(held_down & POWER_CAP),
+            temperature_c=self._told(self._chip, "nvmlDeviceGetTemperature", nvml.CHIP),
+        )
+
+    def index(self) -> int | None:
+        """Its number as nvidia-smi counts."""
+        found: int | None = self._told(self._chip, "nvmlDeviceGetIndex")
+        return found
+
+    def used_bytes(self) -> int | None:
+        """Device memory that all processes together hold."""
+        memory = self._told(self._handle, "nvmlDeviceGetMemoryInfo")
+        return None if memory is None else int(memory.used)
+
+    def free_bytes(self) -> int | None:
+        """Device memory that nobody holds."""
+        memory = self._told(self._handle, "nvmlDeviceGetMemoryInfo")
+        return None if memory is None else int(memory.free)
+
+    def processes(self) -> int | None:
+        """How many processes beside this one have a CUDA context on it. Only their number counts: in a container their
+        ids are of another namespace, and some of them aren't shown at all.
+        """
+        found = self._told(self._handle, "nvmlDeviceGetComputeRunningProcesses")
+        return None if found is None else max(0, len(found) - cuda_driver.has_context())
+
+    def energy_mj(self) -> int | None:
+        """Millijoules that it took since the driver was loaded."""
+        if self._handle is not self._chip:
+            return None
+        found: int | None = self._told(self._chip, "nvmlDeviceGetTotalEnergyConsumption")
+        return found
+
+    def power_w(self) -> float | None:
+        """Watts now, by the driver's own averaging."""
+        milliwatts = None if self._handle is not self._chip else self._told(self._chip, "nvmlDeviceGetPowerUsage")
+        return None if milliwatts is None else milliwatts / 1_000
+
+    def evidence(self) -> tuple[str, ...]:
+        """The kinds of evidence of a disturbance that it gives."""
+        named = {
+            "GPU clock": self.state().sm_clock_mhz,
+            "GPU throttling": self._held_down(),
+            "GPU processes": self.processes(),
+        }
+        return tuple(name for name, found in named.items() if found is not None)
+
+    def _held_down(self) -> int | None:
+        """NVML's bits; the function has had two names."""
+        names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        return next((mask for name in names if (mask := self._told(self._chip, name)) is not None), None)
+
+    def _told(self, handle: Any, name: str, *arguments: Any) -> Any:
+        return nvml.told(self._api, name, handle, *arguments)
+
+
+@cache
+def _opened() -> Gpu | None:
+    api = nvml.api()
+    name = cuda_driver.uuid() if api is not None else None
+    if name is None:
+        return None
+    if (part := nvml.told(api, "nvmlDeviceGetHandleByUUID", f"MIG-{name}")) is not None:
+        return Gpu(api, part, nvml.told(api, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part))
+    whole = nvml.told(api, "nvmlDeviceGetHandleByUUID", f"GPU-{name}")
+    return None if whole is None else Gpu(api, whole, whole)
+
+
+def _machine_count() -> int | None:
+    api = nvml.api()
+    count: int | None = nvml.told(api, "nvmlDeviceGetCount") if api is not None else None
+    return count
+
+
+def _some(count: int) -> str:
+    """ "1 (index 0)", "4 (index 0 to 3)"."""
+    return f"{count} (index 0{f' to {count - 1}' if count > 1 else ''})" if count else "none"

@@ -1,0 +1,136 @@
+"""Which CPUs the parent and the arms get, and the environment the arms start with.
+
+The parent keeps off the arms' CPUs, and an arm gets as many CPUs as it has threads: where it may wander, the same code
+differs far more from one process to the next. CPUs are taken one per physical core before any core's second thread is,
+and low numbers first, which stays on one NUMA node as long as it can.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from shootout.errors import UsageError
+from shootout.host import cgroup
+
+CPU_FOLDER = Path("/sys/devices/system/cpu")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "PJRT_NPROC",
+)
+
+Threads = int | Literal["all"] | None
+"""What the user asked for: a number, every CPU, or (None) the default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where everyone runs.
+
+    Attributes:
+        parent: the CPUs of the conductor.
+        arms: the CPUs of every arm; as many as `threads`.
+        threads: compute threads per arm.
+        note: what to know about it, "" when parent and arms are apart.
+    """
+
+    parent: frozenset[int]
+    arms: frozenset[int]
+    threads: int
+    note: str = ""
+
+    def narrowed(self, threads: int) -> Placement:
+        """The same for an arm of fewer threads: as few of the arms' CPUs, the parent's last."""
+        if threads >= self.threads:
+            return self
+        cpus = sorted(self.arms, key=lambda cpu: (cpu in self.parent, cpu))
+        return replace(self, arms=frozenset(cpus[:threads]), threads=threads)
+
+
+def allowed_cpus() -> tuple[int, ...]:
+    """The CPUs we may use, in the order to use them: the affinity mask, cut to the control group's quota."""
+    mask = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    ordered = one_per_core_first(mask, core_of)
+    quota = cgroup.cpu_quota(cgroup.folders("cpu"))
+    return ordered if quota is None else ordered[: max(1, int(quota))]
+
+
+def core_of(cpu: int) -> str:
+    """A name for the physical core that holds `cpu`; the CPU's own number where that isn't told."""
+    text = cgroup.read(CPU_FOLDER / f"cpu{cpu}" / "topology" / "thread_siblings_list")
+    return text.strip() if text and text.strip() else str(cpu)
+
+
+def one_per_core_first(cpus: Iterable[int], core: Callable[[int], str]) -> tuple[int, ...]:
+    """`cpus` in ascending order, but the second thread of a core only after the first thread of every core."""
+    seen: dict[str, int] = {}
+    ranked = []
+    for cpu in sorted(cpus):
+        rank = seen.get(core(cpu), 0)
+        seen[core(cpu)] = rank + 1
+        ranked.append((rank, cpu))
+    return tuple(cpu for _, cpu in sorted(ranked))
+
+
+def place(threads: Threads, allowed: Sequence[int] | None = None) -> Placement:
+    """Share the CPUs out: the first one to the parent, and to the arms one per thread from the rest.
+
+    Args:
+        threads: per arm; None means all CPUs but one (at least 1), "all" every CPU, the parent's too.
+        allowed: the CPUs to share, in the order of use; `allowed_cpus()` when None.
+
+    Raises:
+        UsageError: `threads` is below 1 or above the number of CPUs.
+    """
+    cpus = tuple(allowed if allowed is not None else allowed_cpus())
+    count = max(1, len(cpus) - 1) if threads is None else len(cpus) if threads == "all" else threads
+    if not 1 <= count <= len(cpus):
+        raise UsageError(f"threads {threads} can't be: this process may use {len(cpus)} CPUs; give 1 to {len(cpus)}")
+    rest = cpus[1:]
+    if count <= len(rest):
+        return Placement(parent=frozenset(cpus[:1]), arms=frozenset(rest[:count]), threads=count)
+    note = "only one CPU is allowed" if not rest else f"{count} threads use every allowed CPU"
+    return Placement(
+        parent=frozenset(cpus[:1]),
+        arms=frozenset(cpus),
+        threads=count,
+        note=f"{note}: the harness shares it with the arms, so expect more noise",
+    )
+
+
+def widest(asked: Sequence[Threads], allowed: Sequence[int] | None = None) -> Placement:
+    """The placement of the most threads that can be, which `narrowed` gives to arms of fewer.
+
+    Args:
+        asked: thread counts; those above the number of CPUs are left out, unless all are.
+        allowed: as in `place`.
+
+    Raises:
+        UsageError: a count is below 1, or all of them are above the number of CPUs.
+    """
+    cpus = tuple(allowed if allowed is not None else allowed_cpus())
+    fitting = [count for count in asked if not isinstance(count, int) or count <= len(cpus)]
+    return max((place(count, cpus) for count in fitting or asked), key=lambda found: found.threads)
+
+
+def child_environment(threads: int, padding: int) -> dict[str, str]:
+    """The environment of an arm's process: ours, with the thread counts set before any library is imported.
+
+    Everything else the user set stays (XLA_FLAGS, wait policies, the vendor's own knobs): the arms run as they would
+    for the user.
+
+    Args:
+        threads: compute threads, for every threading library that reads a variable.
+        padding: bytes added to the environment. They shift the stack, whose alignment alone can decide a comparison
+            (Mytkowicz et al., "Producing wrong data without doing anything obviously wrong!", 2009); so does a
+            hash seed, hence a new one in each process.
+    """
+    counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return {**os.environ, **counts, "PYTHONHASHSEED": "random", "SHOOTOUT_PADDING": "x" * padding}

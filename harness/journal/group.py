@@ -1,0 +1,157 @@
+"""How a group stands, from its part of the journal alone: comparisons, the sentinel, what stands against a verdict."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shootout.constants import MAX_VOID_SHARE
+from shootout.contract import Array
+from shootout.journal.journal import History
+from shootout.journal.records import Failure, GroupRecord, Header, Played, Prepared, Rounds, Skip
+from shootout.messages import Scope
+from shootout.race import stopping
+from shootout.results.document import Ratio, Sentinel
+from shootout.stats.verdicts import Comparison, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group's part of the journal, ready to be asked."""
+
+    record: GroupRecord
+    rules: stopping.Rules
+    played: dict[str, list[Played]]
+    rounds: list[Rounds]
+    prepared: dict[str, Prepared]
+    setbacks: dict[str, Skip | Failure]
+
+    def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
+        """Block medians in ns by label and generation; generations without a valid round are left out."""
+        return {label: self.blocks_of(scope, label) for label in self.played}
+
+    def blocks_of(self, scope: Scope, label: str) -> dict[int, Array]:
+        """Likewise of one arm, by generation."""
+        lines = self.played.get(label, ())
+        return {p.generation: np.array(p.block_median_ns[scope]) for p in lines if p.block_median_ns[scope]}
+
+    def add(self, played: Sequence[Played], rounds: Rounds) -> None:
+        """Take in one more generation."""
+        for line in played:
+            self.played.setdefault(line.arm, []).append(line)
+        self.rounds.append(rounds)
+
+    @property
+    def next_generation(self) -> int:
+        """One more than the last generation that left any line, so that no number is used twice."""
+        seen = [line.generation for line in self.rounds]
+        seen += [line.generation for lines in self.played.values() for line in lines]
+        return max(seen, default=-1) + 1
+
+    @property
+    def void_share(self) -> float:
+        """Voided rounds ÷ all rounds tried."""
+        tried = sum(line.tried for line in self.rounds)
+        return sum(len(line.voided) for line in self.rounds) / tried if tried else 0.0
+
+
+def group_of(history: History, record: GroupRecord) -> Group:
+    """All that the journal says of one group."""
+    mine = history.of_group(record.name)
+    played: dict[str, list[Played]] = defaultdict(list)
+    for line in mine:
+        if isinstance(line, Played):
+            played[line.arm].append(line)
+    return Group(
+        record=record,
+        rules=rules_of(record, history.header),
+        played=dict(played),
+        rounds=[line for line in mine if isinstance(line, Rounds)],
+        prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
+        setbacks={line.arm.label: line for line in mine if isinstance(line, Skip | Failure)},
+    )
+
+
+def rules_of(record: GroupRecord, header: Header) -> stopping.Rules:
+    """What the group's race is judged by: a verdict for each arm but the baseline, and on its own FP32 where asked."""
+    return stopping.Rules(
+        baseline=record.baseline,
+        sentinel=next((arm.label for arm in record.arms if arm.sentinel), None),
+        comparisons=record.comparisons,
+        max_generations=header.max_generations,
+        bias_floor=header.bias_floor,
+        references=record.references,
+        pairs=frozenset(record.pairs),
+        selects=record.selects_for is not None,
+        narrows=record.narrows,
+    )
+
+
+def sentinel(group: Group) -> Sentinel:
+    """Whether the hidden copy of the baseline came out like the baseline."""
+    found = compare(group, Scope.END_TO_END, group.rules.sentinel)
+    return Sentinel(ratio=ratio_of(found, None) if found else None, holds=_holds(group, found))
+
+
+def _holds(group: Group, found: Comparison | None) -> bool:
+    if found is None:
+        return not group.played.get(group.rules.baseline or "")
+    return found.verdict not in (Verdict.FASTER, Verdict.SLOWER)
+
+
+def compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
+    """An arm against the baseline, or None where there is nothing to compare."""
+    return against(group, scope, label, group.rules.baseline)
+
+
+def compare_own(group: Group, scope: Scope, label: str) -> Comparison | None:
+    """An arm against the plain FP32 arm of its own backend, or None where there is none."""
+    return against(group, scope, label, group.record.references.get(label))
+
+
+def against(
+    group: Group, scope: Scope, label: str | None, other: str | None, *, estimate: bool = True
+) -> Comparison | None:
+    """An arm against another, or None where they have no generation in common; `estimate`: see `verdicts.compare`."""
+    if label is None or other is None or label == other:
+        return None
+    blocks = {name: group.blocks_of(scope, name) for name in (label, other)}
+    if not set(blocks[label]) & set(blocks[other]):
+        return None
+    return stopping.comparison(blocks, label, other, group.rules, estimate=estimate)
+
+
+def ratio_of(found: Comparison, withheld: str | None) -> Ratio:
+    """A comparison as the document shows it; `withheld` says why its verdict may not be given."""
+    return Ratio(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        verdict=Verdict.CANT_TELL if withheld else found.verdict,
+        generations_needed=found.generations_needed,
+        sd=found.sd,
+        reason=withheld,
+    )
+
+
+def withheld(group: Group, label: str, other: str | None) -> str | None:
+    """Why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
+    crashed = group.setbacks.get(group.rules.sentinel or "")
+    if crashed:
+        return f"the sentinel (a copy of the baseline) failed: {crashed.reason}"
+    if group.rules.sentinel and group.rules.baseline in group.setbacks:
+        return "the baseline failed, so no copy of it vouches for this group"
+    copy = against(group, Scope.END_TO_END, group.rules.sentinel, group.rules.baseline, estimate=False)
+    if not _holds(group, copy):
+        return "the sentinel (a copy of the baseline) came out different from the baseline"
+    if group.void_share > MAX_VOID_SHARE:
+        return f"{group.void_share:.0%} of the rounds were disturbed from outside"
+    for name in (label, other):
+        lines = group.played.get(name or "", [])
+        unsteady = sum(line.steady_from is None for line in lines)
+        if unsteady > len(lines) / 2:
+            return f"{name} found no steady state in {unsteady} of {len(lines)} generations"
+    return None

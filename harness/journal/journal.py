@@ -1,0 +1,179 @@
+"""The run folder's memory: one JSON line per fact, on disk before anything else happens, so that no crash loses it.
+
+A generation's lines go out in one write that ends with its `rounds` line; without that line they don't count. A torn
+tail (the process was killed inside a write) is cut off when the run is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from shootout.errors import ShootoutError, UsageError
+from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, GroupRecord, Header, Line, Played, Rounds
+
+NAME = "journal.jsonl"
+_BEGINNING = b'{"kind":"header"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """A journal as read: complete facts only.
+
+    Attributes:
+        damaged: lines in the middle that couldn't be read, by number and why; they are left out.
+        sound_bytes: length of the part that ends with a complete fact; a resumed run goes on from there.
+    """
+
+    header: Header
+    lines: tuple[Line, ...]
+    damaged: tuple[str, ...]
+    sound_bytes: int
+    _by_group: dict[str, list[Line]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for line in self.lines:
+            if isinstance(name := getattr(line, "group", None), str):
+                self._by_group.setdefault(name, []).append(line)
+
+    def of_group(self, name: str) -> Sequence[Line]:
+        """The lines of one group, in order, without a search: a grid has thousands."""
+        return self._by_group.get(name, ())
+
+    @property
+    def groups(self) -> tuple[GroupRecord, ...]:
+        """The groups planned at the start, then those that were added on the way, in the order of the journal."""
+        return (*self.header.groups, *(line.group for line in self.lines if isinstance(line, Added | Confirming)))
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its end; only an unfinished one resumes."""
+        return any(isinstance(line, Ended) and line.complete for line in self.lines)
+
+
+def begun(folder: Path) -> bool:
+    """Whether there is a journal; one whose very first line is torn holds nothing yet and counts as none."""
+    try:
+        with (folder / NAME).open("rb") as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UsageError(f"can't read {str(folder / NAME)!r}: {error.strerror}; choose another --out") from None
+    return line.endswith(b"\n") or line[: len(_BEGINNING)] != _BEGINNING[: len(line)]
+
+
+def read(folder: Path) -> History:
+    """Read a run folder's journal.
+
+    Raises:
+        UsageError: no journal there, one of a newer version, or one whose header can't be read.
+    """
+    path = folder / NAME
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"no run in {str(folder)!r}: {error.strerror}; name a folder made by `shootout run`") from None
+    header = _header(path, data.split(b"\n", 1)[0])
+    lines, damaged, sound, pending = [], [], 0, []
+    position = 0
+    for number, text in enumerate(data.splitlines(keepends=True), start=1):
+        position += len(text)
+        line = _parse(text)
+        if line is None:
+            if position < len(data):
+                damaged.append(f"line {number} of {path} is not a record of this program; it is left out")
+            continue
+        pending.append(line)
+        if not isinstance(line, Played):
+            sound = position
+            lines += _complete(pending)
+            pending = []
+    return History(header=header, lines=tuple(lines), damaged=tuple(damaged), sound_bytes=sound)
+
+
+def _complete(pending: list[Line]) -> list[Line]:
+    """Drop `played` lines that are not closed by their own generation's `rounds` line."""
+    *played, last = pending
+    if not isinstance(last, Rounds):
+        return [last]
+    mine = (last.group, last.generation)
+    return [*(line for line in played if isinstance(line, Played) and (line.group, line.generation) == mine), last]
+
+
+def _header(path: Path, text: bytes) -> Header:
+    try:
+        raw = json.loads(text)
+        version = int(raw["schema_version"])
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{path} does not begin with a shootout header; it is not a run of this program") from None
+    if version > SCHEMA:
+        raise UsageError(f"{path} was written by a newer shootout (schema {version}, this one reads {SCHEMA}): upgrade")
+    line = _parse(text + b"\n")
+    if not isinstance(line, Header):
+        raise UsageError(f"{path} has a damaged header; start over with --fresh or another --out")
+    return line
+
+
+def _parse(text: bytes) -> Line | None:
+    if not text.endswith(b"\n"):
+        return None
+    try:
+        return LINE.validate_json(text)
+    except ValidationError:
+        return None
+
+
+class Journal:
+    """Appends lines to a run folder's journal; each call is on disk when it returns."""
+
+    def __init__(self, folder: Path, sound_bytes: int = 0) -> None:
+        self._path = folder / NAME
+        try:
+            self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UsageError(f"can't write to {str(folder)!r}: {error.strerror}; choose another --out") from None
+        os.ftruncate(self._file, sound_bytes)
+        self._size = os.lseek(self._file, 0, os.SEEK_END)
+
+    def append(self, *lines: Line) -> None:
+        """Write the lines in one go and wait for the disk.
+
+        Raises:
+            ShootoutError: the disk is full or gone; what was written before is intact.
+        """
+        data = b"".join(LINE.dump_json(line) + b"\n" for line in lines)
+        try:
+            _write_all(self._file, data, self._size)
+            os.fsync(self._file)
+            self._size += len(data)
+        except OSError as error:
+            self._cut()
+            raise ShootoutError(
+                f"can't write {str(self._path)!r}: {error.strerror}. Everything measured so far is kept; "
+                "make room and run the same command again to resume"
+            ) from None
+        except BaseException:  # Ctrl-C: half a line must not stand before the next one
+            self._cut()
+            raise
+
+    def _cut(self) -> None:
+        """Take back what was written of the last lines; if even that fails, reading leaves it out."""
+        with suppress(OSError):
+            os.ftruncate(self._file, self._size)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def _write_all(file: int, data: bytes, position: int) -> None:
+    while data:
+        written = os.pwrite(file, data, position)
+        data, position = data[written:], position + written

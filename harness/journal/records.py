@@ -1,0 +1,249 @@
+"""The journal's lines: frozen, raw, unit-bearing, versioned. What they mean is in docs/file-formats.md."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from shootout.bundle.fidelity import Fidelity
+from shootout.bundle.work import Work
+from shootout.contract import Arm, Executed
+from shootout.messages import GpuCost, OnGpu
+
+SCHEMA = 1
+CONFIRMED = ", confirmed"
+"""What the name of a group that measures settings anew has more than that of the one that selected them."""
+
+
+class Record(BaseModel):
+    """One line. Unknown keys are refused: a newer version says so in its header instead."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class GroupRecord(Record):
+    """The arms that race each other.
+
+    Attributes:
+        baseline: the label of the arm that ratios refer to; None where no arm can run.
+        comparisons: how many verdicts are asked for: each arm's against the baseline, against its reference where
+            that is another arm, and those of `pairs`; each counts once.
+        arms: the baseline first, its sentinel last; arms that are skipped are among them.
+        references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
+            measured against it.
+        pairs: of labels, for crossovers; named pairs are among them even where an arm can't run.
+        selects_for: the arms are settings of which each target's best is to be found, and measured anew in a group with
+            this baseline; null in a group of which verdicts are asked.
+        narrows: it was added for the verdicts of `pairs` alone; none is owed on the others.
+    """
+
+    name: str
+    baseline: str | None
+    comparisons: int
+    arms: tuple[Arm, ...]
+    references: dict[str, str] = {}
+    pairs: tuple[tuple[str, str], ...] = ()
+    selects_for: str | None = None
+    narrows: bool = False
+
+
+class Header(Record):
+    """The first line: what is to be measured, where, and with which seed; `axis` is that of the crossovers, if any.
+
+    Attributes:
+        given: options that no arm tells, the user's files and interpreters (see `shootout.study.reproduce`).
+    """
+
+    kind: Literal["header"] = "header"
+    schema_version: int = SCHEMA
+    created: str
+    study: str
+    identity: str
+    seed: int
+    max_generations: int
+    bias_floor: float
+    named: tuple[str, ...]
+    groups: tuple[GroupRecord, ...]
+    environment: dict[str, Any]
+    axis: str | None = None
+    given: tuple[str, ...] = ()
+
+
+class Added(Record):
+    """A group that was added during the run, to narrow crossovers down.
+
+    Attributes:
+        size: its place on the run's axis.
+        asked: `scope a b` for each pair whose crossover it is to narrow.
+    """
+
+    kind: Literal["added"] = "added"
+    group: GroupRecord
+    size: int
+    asked: tuple[str, ...]
+
+
+class Confirming(Record):
+    """A group that was added when another one had selected settings, to measure them anew."""
+
+    kind: Literal["confirming"] = "confirming"
+    group: GroupRecord
+
+
+class Prepared(Record):
+    """An arm was exported and built: seconds, and what the permutation probe found.
+
+    Attributes:
+        artifact_bytes: of an arm that can't run here, what was built for it; a measured arm's session tells its own.
+        built_nodes_by_precision: of such an arm, the compute nodes of what was built.
+        notes: what a search chose, one line each.
+        work: what one call of the model takes.
+    """
+
+    kind: Literal["prepared"] = "prepared"
+    group: str
+    arm: str
+    export_s: float
+    build_s: float
+    build_cached: bool
+    probe: str | None
+    artifact_bytes: int | None = None
+    built_nodes_by_precision: dict[str, int] | None = None
+    notes: tuple[str, ...] = ()
+    work: Work | None = None
+
+
+class Step(Record):
+    """One rate that an arm was offered; `bound_ns` is p99's 99 % upper bound, null where it was given up early."""
+
+    rate_per_s: float
+    requests: int
+    bound_ns: float | None
+    held: bool
+
+
+class Served(Record):
+    """What an arm did under requests that arrived by themselves.
+
+    Attributes:
+        given_per_s: the rate that was given; null where the highest that holds the limit was searched.
+        unloaded_ns: the median of its calls without load.
+        start_late_ns: how much later than it arrived the harness began a request that found a free instance.
+    """
+
+    given_per_s: float | None = None
+    limit_ns: float
+    unloaded_ns: float
+    start_late_ns: float
+    steps: tuple[Step, ...]
+
+
+class PlayedOnGpu(Record):
+    """What one generation tells of the GPU, of an arm on it.
+
+    Attributes:
+        cost: what loading took of the device.
+        sm_clock_mhz: the median right after the blocks of valid rounds; null where the driver doesn't tell.
+        reference_mhz: the highest clock of the generation, which the voids go by.
+        on_gpu: steps, events, memory and energy, after the last round.
+    """
+
+    cost: GpuCost | None = None
+    sm_clock_mhz: int | None = None
+    reference_mhz: int | None = None
+    on_gpu: OnGpu | None = None
+
+
+class Played(Record):
+    """What one arm did in one generation.
+
+    Attributes:
+        block_median_ns: by scope, the median of each valid round's block, in order.
+        canary_ns: the canary's pace before each valid round, and at the start (`canary_reference_ns`).
+        samples: the Parquet file of this generation's raw readings, relative to the run folder.
+        gpu: null for an arm on the CPU.
+    """
+
+    kind: Literal["played"] = "played"
+    group: str
+    arm: str
+    generation: int
+    load_s: float
+    first_call_s: float
+    warm_up_calls: int
+    steady_from: int | None
+    executed: Executed
+    fidelity: Fidelity
+    per_reading: dict[str, int]
+    block_median_ns: dict[str, tuple[float, ...]]
+    canary_reference_ns: float
+    canary_ns: tuple[float, ...]
+    rss_before_bytes: int
+    rss_after_bytes: int
+    peak_rss_bytes: int
+    samples: str
+    cpus: tuple[int, ...] = ()
+    os_threads: int = 0
+    served: Served | None = None
+    gpu: PlayedOnGpu | None = None
+
+
+class Holding(Record):
+    """How arms on the GPU are held while another one plays: stopped, or waiting on their pipes (`race.pausing`).
+
+    Attributes:
+        ratio: a CUDA arm's time while the others were stopped ÷ while they waited, the median over `pairs` of blocks.
+    """
+
+    kind: Literal["holding"] = "holding"
+    mode: Literal["stop", "pipe"]
+    ratio: float
+    pairs: int
+
+
+class Rounds(Record):
+    """A generation is complete: how many rounds it tried and which were voided, with the reasons."""
+
+    kind: Literal["rounds"] = "rounds"
+    group: str
+    generation: int
+    tried: int
+    voided: tuple[tuple[int, tuple[str, ...]], ...]
+    wall_s: float
+
+
+class Skip(Record):
+    """A cell that couldn't be asked here."""
+
+    kind: Literal["skip"] = "skip"
+    group: str
+    arm: Arm
+    reason: str
+    fix: str
+
+
+class Failure(Record):
+    """A cell that was asked and broke or lied."""
+
+    kind: Literal["failure"] = "failure"
+    group: str
+    arm: Arm
+    during: str
+    reason: str
+
+
+class Ended(Record):
+    """A process stopped writing here: `complete` when nothing is left to measure."""
+
+    kind: Literal["ended"] = "ended"
+    complete: bool
+    why: str
+    wall_s: float
+
+
+Line = Annotated[
+    Header | Added | Confirming | Prepared | Played | Holding | Rounds | Skip | Failure | Ended,
+    Field(discriminator="kind"),
+]
+LINE: TypeAdapter[Line] = TypeAdapter(Line)

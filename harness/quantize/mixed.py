@@ -1,0 +1,153 @@
+"""Mixed precision: the layers that hurt most stay float, as many as a limit asks for or leaves room for.
+
+The order comes from each layer's sensitivity by itself, after which the count is found by bisection; every candidate is
+written and run: that layers' errors add up is an assumption, so what counts is what was measured.
+Where the file's size is limited, the order is by noise for each byte that a float layer costs.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from shootout.bundle.bundle import ModelBundle, Report, open_bundle
+from shootout.bundle.fidelity import rows
+from shootout.contract import Artifact
+from shootout.errors import ModelError, UsageError
+from shootout.export import user_onnx
+from shootout.quantize.layers import LayerSensitivity
+from shootout.quantize.qdq import PRODUCTS, Quantizer
+from shootout.quantize.ranking import ranked, sqnr_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A model that was written and run with its first `kept` layers in float.
+
+    Attributes:
+        sqnr_db: of the outputs on the input buffers.
+        size: percent of the float file's bytes.
+        drop: points of accuracy lost on the selection split; None where the model has no labels.
+    """
+
+    kept: int
+    sqnr_db: float
+    size: float
+    drop: float | None
+
+    def __str__(self) -> str:
+        lost = "" if self.drop is None else f", accuracy {0.0 - self.drop:+.2f} points on the selection split"
+        return f"SQNR {self.sqnr_db:.1f} dB, {self.size:.1f} % of the float file's size{lost}"
+
+
+def search(base: ModelBundle, variant: str, target: Path) -> tuple[str, ...]:
+    """Write the best model within a limit.
+
+    Args:
+        base: the float model's bundle.
+        variant: `mixed-sqnr-N`: fewest float layers with at least N dB; `mixed-drop-N`: fewest that lose at most N
+            points of accuracy; `mixed-size-N`: the least noise in at most N percent of the float file's size.
+        target: the file to write.
+
+    Returns:
+        What was chosen and what it reaches, one line each.
+
+    Raises:
+        UsageError: the limit is on accuracy and the model has no labels.
+        ModelError: nothing to quantize, or no mix keeps the limit; names the best reached.
+    """
+    _, kind, number = variant.split("-")
+    if kind == "drop" and base.selection() is None:
+        raise UsageError(
+            f"{variant}: {base.model} has no labelled data to lose accuracy on; use mixed-sqnr or mixed-size"
+        )
+    quantizer, order = _studied(base.folder)
+    order = sorted(order, key=_noise_by_byte, reverse=True) if kind == "size" else order
+    best = _bisect(kind, float(number), _measurer(quantizer, order, base), _most(order), variant)
+    quantizer.write(target, [layer.name for layer in order[best.kept :]])
+    names = ", ".join(layer.weight or layer.name for layer in order[: best.kept])
+    return (f"{best.kept} of {len(order)} layers float{': ' * bool(names)}{names}", str(best))
+
+
+def _bisect(kind: str, limit: float, measure: Callable[[int], Candidate], most: int, variant: str) -> Candidate:
+    tried: list[Candidate] = []
+
+    def fits(kept: int) -> bool:
+        tried.append(measure(kept))
+        return _fits(kind, limit, tried[-1])
+
+    counts = range(most + 1)
+    if kind == "size":
+        bisect_left(counts, True, key=lambda kept: not fits(kept))
+    else:
+        bisect_left(counts, True, key=fits)
+    if not (fitting := [one for one in tried if _fits(kind, limit, one)]):
+        best = max(tried, key=lambda one: _merit(kind, one))
+        tried_all = f"none of the {len(tried)} mixes of INT8 and float layers that were tried keeps it"
+        raise ModelError(f"{variant}: {tried_all}; the best reaches {best}")
+    return max(fitting, key=lambda one: one.sqnr_db) if kind == "size" else min(fitting, key=lambda one: one.kept)
+
+
+def _merit(kind: str, one: Candidate) -> float:
+    """What the limit is on, the larger the better."""
+    return {"sqnr": one.sqnr_db, "size": -one.size, "drop": -(one.drop or 0.0)}[kind]
+
+
+def _fits(kind: str, limit: float, one: Candidate) -> bool:
+    return _merit(kind, one) >= (limit if kind == "sqnr" else -limit)
+
+
+@lru_cache(maxsize=1)  # several limits on one model follow each other in an export
+def _studied(folder: Path) -> tuple[Quantizer, list[LayerSensitivity]]:
+    base = open_bundle(folder)
+    quantizer = Quantizer(base.path(Artifact.ONNX), base.calibration())
+    return quantizer, ranked(quantizer, base)
+
+
+def _noise_by_byte(layer: LayerSensitivity) -> float:
+    noise = 0.0 if math.isinf(layer.sqnr_db) else 10 ** (-layer.sqnr_db / 10)
+    return noise / max(layer.weight_bytes, 1)  # without a weight it costs next to nothing
+
+
+def _most(order: Sequence[LayerSensitivity]) -> int:
+    """How many layers can stay float so that one product at least is quantized."""
+    return max(index for index, layer in enumerate(order) if layer.operator in PRODUCTS)
+
+
+def _measurer(quantizer: Quantizer, order: Sequence[LayerSensitivity], base: ModelBundle) -> Callable[[int], Candidate]:
+    source, split = base.path(Artifact.ONNX), base.selection()
+    right = _accuracy(source, base, split) if split else 0.0
+
+    @cache
+    def measure(kept: int) -> Candidate:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / source.name
+            quantizer.write(path, [layer.name for layer in order[kept:]])
+            return Candidate(
+                kept=kept,
+                sqnr_db=sqnr_of(path, base),
+                size=100 * _bytes(path) / _bytes(source),
+                drop=100 * (right - _accuracy(path, base, split)) if split else None,
+            )
+
+    return measure
+
+
+def _accuracy(path: Path, base: ModelBundle, split: Report) -> float:
+    firsts = range(0, len(split.labels), base.batch)
+    batches = [{name: rows(array, first, base.batch) for name, array in split.inputs.items()} for first in firsts]
+    outputs = user_onnx.run(path, batches, base.model)
+    scores = np.concatenate([one[base.outputs[0].name] for one in outputs])[: len(split.labels)]
+    return float(np.mean(scores.argmax(axis=-1) == split.labels))
+
+
+def _bytes(path: Path) -> int:
+    """Of the file and of the weights beside it."""
+    return sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))

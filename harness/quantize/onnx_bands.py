@@ -1,0 +1,199 @@
+"""The error bands of a user's ONNX file beyond FP32's: its graph runs again, rounded, on the oracle's own runtime.
+
+FP16 and BF16 round every value wherever it is read, TF32 the operands of matrix products; INT8 is `eightbit`'s scheme.
+Stored tensors of one axis stay exact (they may be sizes), and so does what happens inside If, Loop and Scan. What can't
+be predicted (an old opset that can't be converted, say) has no band: that must not cost the user the export.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, numpy_helper
+
+from shootout.bundle import onnx_files
+from shootout.bundle.fidelity import compare, widened
+from shootout.constants import INT4_GROUP, INT4_LEVELS, INT8_LEVELS, RANGE_SETS
+from shootout.contract import Array, Arrays, Precision
+from shootout.export.user_onnx import run
+from shootout.quantize import onnx_rounding
+from shootout.quantize.onnx_rounding import FLOATS, Spot, Steps, Values
+
+Rounding = Callable[[Array], Array]
+Errors = Mapping[str, float | None]
+"""Predicted relative L2; None where the model overflows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """What a prediction is made from and held against.
+
+    Attributes:
+        path: the file, its axes fixed.
+        outputs: the right ones for each of `buffers`.
+        calibration: input sets that give INT8 its ranges, together with the buffers.
+        workshop: where rewritten files may lie for a moment.
+    """
+
+    path: Path
+    buffers: Sequence[Arrays]
+    outputs: Sequence[Arrays]
+    calibration: Sequence[Arrays]
+    workshop: Path
+
+
+def bands(oracle: Oracle, fp32: float) -> dict[str, float | None]:
+    """Predict the fidelity gate of each precision.
+
+    Args:
+        oracle: the file with its inputs and outputs.
+        fp32: that precision's band, below which no other one goes.
+
+    Returns:
+        As `precision.bands`; a precision for which nothing can be predicted is missing, as are INT8 and TF32 where the
+        main graph has no matrix products.
+    """
+    found: dict[str, float | None] = {Precision.FP32: fp32}
+    for predict in _PREDICTIONS:
+        try:
+            errors = predict(oracle)
+        except Exception:  # noqa: S112 # a stranger's graph may break anything, and FP32 works without this
+            continue
+        for precision, error in errors.items():
+            band = widened(error)
+            found[precision] = None if band is None else max(band, fp32)
+    return found
+
+
+def significant(bits: int) -> Rounding:
+    """Rounding to so many significant bits, as `onnxgraph.to_bits`."""
+
+    def rounding(array: Array) -> Array:
+        x = np.clip(array.astype(np.float32), -(2.0**100), 2.0**100)
+        large = x * np.float32(2.0 ** (24 - bits) + 1)
+        return np.asarray(large + (x - large), dtype=array.dtype)
+
+    return rounding
+
+
+def half(array: Array) -> Array:
+    """Rounding to FP16; what is too large becomes infinity."""
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16).astype(array.dtype)
+
+
+def by_channel(weight: Array, axis: int) -> Array:
+    """Rounding to symmetric INT8, one scale for each index along `axis`."""
+    others = tuple(index for index in range(weight.ndim) if index != axis % weight.ndim)
+    return _symmetric(weight, np.abs(weight).max(axis=others, keepdims=True))
+
+
+def by_tensor(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
+    """Rounding to symmetric INT8, one scale."""
+    return _symmetric(weight, np.abs(weight).max(keepdims=True))
+
+
+def by_group(weight: Array, axis: int) -> Array:
+    """Rounding to symmetric INT4, one scale for each index along `axis` and INT4_GROUP inputs."""
+    moved = np.moveaxis(weight, axis, 0)
+    flat = moved.reshape(len(moved), -1)
+    parts = np.split(flat, range(INT4_GROUP, flat.shape[1], INT4_GROUP), axis=1)
+    rounded = [_symmetric(part, np.abs(part).max(axis=1, keepdims=True), INT4_LEVELS) for part in parts]
+    return np.moveaxis(np.concatenate(rounded, axis=1).reshape(moved.shape), 0, axis)
+
+
+def _symmetric(weight: Array, largest: Array, levels: int = INT8_LEVELS) -> Array:
+    scale = np.where(largest > 0, largest / levels, 1)
+    return np.asarray(np.round(weight / scale) * scale, dtype=weight.dtype)
+
+
+def _half_floats(oracle: Oracle) -> Errors:
+    kinds = {
+        Precision.FP16: (onnx_rounding.to_float16, half),
+        Precision.BF16: (onnx_rounding.to_bits(8), significant(8)),
+    }
+    return {name: _everywhere(oracle, *kind) for name, kind in kinds.items()}
+
+
+def _everywhere(oracle: Oracle, steps: Steps, rounding: Rounding) -> float | None:
+    model = _loaded(oracle)
+    values = onnx_rounding.values_of(model)
+    for tensor in model.graph.initializer:
+        if len(tensor.dims) > 1 and tensor.data_type in FLOATS:
+            tensor.CopyFrom(numpy_helper.from_array(rounding(numpy_helper.to_array(tensor)), tensor.name))
+    onnx_rounding.rewrite(model, values, onnx_rounding.read_anywhere(model, values), steps)
+    outputs = _run(oracle, model, oracle.buffers)
+    rounded = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
+    return compare(rounded, oracle.outputs).relative_l2
+
+
+def _tensor_float(oracle: Oracle) -> Errors:
+    model = _loaded(oracle)
+    values = onnx_rounding.values_of(model)
+    spots = onnx_rounding.read_by_products(model, values)
+    rounding = significant(11)
+    _round_weights(model, lambda weight, _: rounding(weight))
+    onnx_rounding.rewrite(model, values, spots, onnx_rounding.to_bits(11))
+    return {Precision.TF32: compare(_run(oracle, model, oracle.buffers), oracle.outputs).relative_l2} if spots else {}
+
+
+def _eight_bit(oracle: Oracle) -> Errors:
+    model = _loaded(oracle)
+    values = onnx_rounding.values_of(model)
+    products = onnx_rounding.read_by_products(model, values)
+    if not products:
+        return {}
+    everything = products | onnx_rounding.read_by_sums(model, values)
+    extremes = _extremes(oracle, model, everything)
+    widest = onnx_rounding.to_grid({value: float(np.max(seen)) for value, seen in extremes.items()})
+    mean = onnx_rounding.to_grid({value: float(np.mean(seen)) for value, seen in extremes.items()})
+    found: dict[str, float | None] = {Precision.INT4: _on_grids(oracle, values, set(), widest, by_group)}
+    for suffix, rounding in (("", by_channel), ("/per-tensor", by_tensor)):
+        static = [_on_grids(oracle, values, everything, steps, rounding) for steps in (widest, mean)]
+        found[f"{Precision.INT8}{suffix}"] = None if None in static else max(filter(None, static), default=0.0)
+        found[f"{Precision.INT8_DYNAMIC}{suffix}"] = _on_grids(oracle, values, products, widest, rounding)
+    return found
+
+
+def _extremes(oracle: Oracle, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
+    """The largest magnitude in each input set, of every value that is read at `spots`."""
+    names = onnx_rounding.observe(model, spots)
+    seen = _run(oracle, model, [*oracle.calibration[:RANGE_SETS], *oracle.buffers])
+    return {value: [float(one[output]) for one in seen] for value, output in names.items()}
+
+
+def _on_grids(
+    oracle: Oracle, values: Values, spots: set[Spot], steps: Steps, rounding: Callable[[Array, int], Array]
+) -> float | None:
+    model = _loaded(oracle)
+    _round_weights(model, rounding)
+    onnx_rounding.rewrite(model, values, spots, steps)
+    return compare(_run(oracle, model, oracle.buffers), oracle.outputs).relative_l2
+
+
+def _round_weights(model: ModelProto, rounding: Callable[[Array, int], Array]) -> None:
+    axes = onnx_rounding.weights(model)
+    for tensor in model.graph.initializer:
+        if tensor.name in axes and tensor.data_type in FLOATS:
+            weight = numpy_helper.to_array(tensor)
+            tensor.CopyFrom(numpy_helper.from_array(rounding(weight, axes[tensor.name]), tensor.name))
+
+
+def _loaded(oracle: Oracle) -> ModelProto:
+    return onnx_rounding.prepared(
+        onnx_files.load(oracle.path)
+    )  # anew each time, so that one rounded copy is held at most
+
+
+def _run(oracle: Oracle, model: ModelProto, inputs: Sequence[Arrays]) -> list[dict[str, Array]]:
+    with tempfile.TemporaryDirectory(dir=oracle.workshop) as folder:
+        path = Path(folder) / "rounded.onnx"
+        onnx_files.save(model, path)
+        return run(path, inputs, oracle.path.name)
+
+
+_PREDICTIONS: tuple[Callable[[Oracle], Errors], ...] = (_half_floats, _tensor_float, _eight_bit)

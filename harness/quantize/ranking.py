@@ -1,0 +1,81 @@
+"""What quantizing a layer alone does to the model's outputs. Runs in a process with ONNX Runtime only.
+
+Ranges are calibrated once; then each layer in turn is quantized by itself and the model runs on its input buffers, with
+all optimisations off, so that the figures are the model's and not some runtime's.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import NodeProto
+
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.fidelity import compare
+from shootout.bundle.flops import convolution_flops, product_flops
+from shootout.export import user_onnx
+from shootout.quantize.layers import LayerSensitivity
+from shootout.quantize.qdq import Quantizer
+
+
+def ranked(quantizer: Quantizer, base: ModelBundle) -> list[LayerSensitivity]:
+    """Every layer that can be quantized, the one that hurts most first."""
+    flops = {name: flops_of(quantizer, node) for name, node in quantizer.layers.items()}
+    whole = math.fsum(flops.values())
+    found = [
+        LayerSensitivity(
+            name=name,
+            operator=node.op_type,
+            weight=_weight(quantizer, node),
+            sqnr_db=sqnr_db(quantizer, [name], base),
+            weight_bytes=weight_bytes(quantizer, node),
+            flops_share=flops[name] / whole if whole else 0.0,
+        )
+        for name, node in quantizer.layers.items()
+    ]
+    return sorted(found, key=lambda layer: layer.sqnr_db)
+
+
+def sqnr_db(quantizer: Quantizer, layers: Sequence[str], base: ModelBundle) -> float:
+    """The outputs' signal to quantization noise on the input buffers with these layers quantized; inf: no error."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        quantizer.write(path, layers)
+        return sqnr_of(path, base)
+
+
+def sqnr_of(path: Path, base: ModelBundle) -> float:
+    """The same of a file; -inf where an output has NaN or infinity."""
+    found = compare(user_onnx.run(path, base.input_buffers(), base.model), base.oracle_outputs())
+    if found.max_abs is None:
+        return -math.inf
+    return math.inf if found.sqnr_db is None else found.sqnr_db
+
+
+def weight_bytes(quantizer: Quantizer, node: NodeProto) -> int:
+    """Bytes of the layer's stored float32 weight; 0 where it has none."""
+    name = _weight(quantizer, node)
+    return 4 * math.prod(quantizer.weights[name].dims) if name else 0
+
+
+def flops_of(quantizer: Quantizer, node: NodeProto) -> float:
+    """Operations in one call; 0 for sums and where a shape isn't known."""
+    shapes = {**quantizer.shapes, **{name: tuple(one.dims) for name, one in quantizer.weights.items()}}
+    left, right, output = (shapes.get(name, ()) for name in (*node.input[:2], node.output[0]))
+    if not left or not right or not output:
+        return 0.0
+    if node.op_type == "Conv":
+        return convolution_flops(output, right)
+    if node.op_type == "ConvTranspose":  # each input element is spread over the window
+        return convolution_flops(left, right)
+    if node.op_type not in {"Gemm", "MatMul"}:
+        return 0.0
+    return product_flops(output, int(np.prod(left)) // max(math.prod(output[:-1]), 1))
+
+
+def _weight(quantizer: Quantizer, node: NodeProto) -> str:
+    return next((name for name in node.input[1:2] if name in quantizer.weights), "")

@@ -1,0 +1,249 @@
+"""How much error a precision explains, predicted for each model: fixed bands would fail true rows and pass false ones.
+
+The float64 module runs again with every operation's inputs and results rounded to the precision (integers: see
+`eightbit`; those in float32, which is fine enough).
+Weights are rounded where they are used, one layer at a time, so that no second copy of them is ever held.
+
+A band is an upper bound. An FP32 network under an INT8 label lies well inside it: for integers there is a lower limit
+too (`ModelBundle.band`), and the compute nodes and the grid probe have to show them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from shootout.bundle.fidelity import compare, widened
+from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS, RANGE_SETS
+from shootout.contract import Array, Arrays, Precision
+from shootout.quantize import torch_rounding
+
+Rounding = Callable[[Tensor], Tensor]
+Modes = Mapping[str, Sequence[TorchDispatchMode]]
+"""By precision (or `precision/per-tensor`) the ways in which it may round; the largest error gives the band."""
+PRODUCTS = frozenset(torch_rounding.OPERANDS)
+"""The operations whose inputs tensor cores round to TF32."""
+FP32_ROUND_OFF = 2.0**-24
+"""The largest relative error of one rounding to float32."""
+RUN_BYTES = 64 << 20
+"""One run takes so many bytes of inputs: several buffers at once where they are small, since each run rounds every
+weight anew, and a few rows at a time where they are large, since all that a row needs is a multiple of it.
+"""
+
+
+def bands(
+    module: nn.Module,
+    inputs: Sequence[Arrays],
+    oracle: Sequence[Arrays],
+    calibration: Sequence[Arrays] = (),
+    *,
+    by_rows: bool = True,
+) -> dict[str, float | None]:
+    """Predict the fidelity gate of each precision.
+
+    Args:
+        module: in float64; it may be in float32 afterwards.
+        inputs: the input buffers.
+        oracle: the module's float64 outputs for them.
+        calibration: input sets that give INT8 its ranges, together with the buffers.
+        by_rows: see `outputs`.
+
+    Returns:
+        Relative L2 by precision, `int8/per-tensor` and its like apart, times FIDELITY_MARGIN; None where the model
+        overflows. A model without matrix products has no integer ones.
+    """
+    band = partial(_band, module=module, inputs=inputs, oracle=oracle, by_rows=by_rows)
+    single = Rounded(to_dtype(torch.float32))
+    found = {name: _widest(map(band, ways)) for name, ways in _modes(single).items()}
+    if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
+        module.float()  # integers are coarser by far, and float64 convolutions take three times as long
+    sets = [*inputs, *calibration[:RANGE_SETS]]
+    integers = _integer_modes(module, sets, by_rows, tuple(oracle[0]))
+    found |= {name: _widest(map(band, ways)) for name, ways in integers.items()}
+    return with_floor(found, single.longest_sum)
+
+
+def with_floor(found: Mapping[str, float | None], longest_sum: int) -> dict[str, float | None]:
+    """Predicted bands, none of them below what float32 explains.
+
+    Args:
+        found: by precision, FP32 among them.
+        longest_sum: terms of the longest sum in any matrix product.
+    """
+    floor = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR, widened(summation_error(longest_sum)) or 0.0)
+    return {**{name: None if band is None else max(band, floor) for name, band in found.items()}, Precision.FP32: floor}
+
+
+def summation_error(terms: int) -> float:
+    """Relative error of a float32 sum of so many terms of random sign, one after the other.
+
+    Rounding operands and results, as the prediction does, leaves out what a library rounds while it sums. The j-th
+    partial sum is about sqrt(j) terms large, and rounding it errs by up to u times that, evenly spread: a variance of
+    u^2 j / 3. Over n terms the error is u n / sqrt(6), against a sum of sqrt(n). That errors are independent is the
+    assumption of Higham and Mary, "A new approach to probabilistic rounding error analysis" (2019).
+    """
+    return FP32_ROUND_OFF * float(np.sqrt(terms / 6))
+
+
+def outputs(
+    module: nn.Module,
+    sets: Sequence[Arrays],
+    rounding: TorchDispatchMode | None = None,
+    *,
+    by_rows: bool,
+    names: Sequence[str] = ("y",),
+) -> Iterator[dict[str, Array]]:
+    """The module's outputs for each input set in order, in runs of about RUN_BYTES.
+
+    Args:
+        module: see `run`.
+        sets: all of the same shapes.
+        rounding: see `run`.
+        by_rows: axis 0 of every input and of the only output is the batch, so that sets may be put together and split.
+        names: of the outputs in order.
+    """
+    if not by_rows:
+        yield from (run(module, one, rounding, names) for one in sets)
+        return
+    size = sum(array.nbytes for array in sets[0].values())
+    at_once = min(max(RUN_BYTES // max(size, 1), 1), INPUT_BUFFERS)
+    for first in range(0, len(sets), at_once):
+        some = sets[first : first + at_once]
+        y = _in_parts(module, _as_one(some), -(-size * len(some) // RUN_BYTES), rounding)
+        yield from ({"y": part} for part in np.split(y, len(some)))
+
+
+def _in_parts(module: nn.Module, inputs: Arrays, parts: int, rounding: TorchDispatchMode | None) -> Array:
+    """The output for a whole batch, `parts` parts of its rows after each other."""
+    rows = len(next(iter(inputs.values())))
+    edges = np.linspace(0, rows, min(max(parts, 1), rows) + 1).astype(int)
+    found = [
+        run(module, {name: array[first:last] for name, array in inputs.items()}, rounding)["y"]
+        for first, last in itertools.pairwise(edges)
+    ]
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def run(
+    module: nn.Module, inputs: Arrays, rounding: TorchDispatchMode | None = None, names: Sequence[str] = ("y",)
+) -> dict[str, Array]:
+    """The module's outputs, called `names`, on one input buffer; every operation rounded if `rounding` is given."""
+    tensors = [torch.from_numpy(array) for array in inputs.values()]
+    dtype = next((weight.dtype for weight in module.parameters()), torch.float64)
+    wide = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
+    with torch.no_grad():
+        if rounding is None:
+            return _named(_unrounded(module, wide), names)
+        with rounding:
+            raw = module(*wide)
+        return _named(raw, names)
+
+
+def _unrounded(module: nn.Module, inputs: Sequence[Tensor]) -> Any:
+    try:
+        return module(*inputs)
+    except RuntimeError:  # a user's module may make float32 tensors itself: float64 weights take none of them
+        with Rounded(Tensor.double):
+            return module(*inputs)
+
+
+def _named(raw: Any, names: Sequence[str]) -> dict[str, Array]:
+    tensors = raw if isinstance(raw, tuple) else (raw,)
+    return {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
+
+
+def to_dtype(dtype: torch.dtype) -> Rounding:
+    """Rounding to the nearest number of `dtype`."""
+    return lambda x: x.to(dtype).double()
+
+
+def to_tf32(x: Tensor) -> Tensor:
+    """Rounding to TF32: FP32's exponent, 10 mantissa bits, ties to even."""
+    bits = x.float().contiguous().view(torch.int32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32).double()
+
+
+class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't annotate it
+    """Rounds every operation's float inputs and results; those of matrix products by `products`, where it differs."""
+
+    def __init__(self, everywhere: Rounding, products: Rounding | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._everywhere, self._products = everywhere, products or everywhere
+        self.longest_sum = 1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = func.overloadpacket.__name__, kwargs or {}
+        if torch.Tag.inplace_view in func.tags:  # only a shape changes, and it is that of the tensor itself
+            return func(*args, **kwargs)
+        incoming = self._products if name in PRODUCTS else self._everywhere
+        if name in PRODUCTS:
+            self.longest_sum = max(self.longest_sum, _terms(name, args))
+        result = _each(self._everywhere, func(*_each(incoming, args), **_each(incoming, kwargs)))
+        # What works in place worked on a rounded copy; callers in C++ go on with the tensor they gave.
+        return args[0].copy_(result) if name.endswith("_") else result
+
+
+def _terms(name: str, operands: Sequence[Any]) -> int:
+    """How many products each element of a matrix product's result sums up."""
+    if name == "convolution":
+        return int(operands[1][0].numel())
+    return int(operands[torch_rounding.OPERANDS[name][0][0]].shape[-1])
+
+
+def _each(rounding: Rounding, values: Any) -> Any:
+    return tree_map_only(Tensor, lambda x: rounding(x) if x.is_floating_point() else x, values)
+
+
+def _modes(single: Rounded) -> Modes:
+    return {
+        Precision.FP32: [single],
+        Precision.TF32: [Rounded(to_dtype(torch.float32), to_tf32)],
+        Precision.FP16: [Rounded(to_dtype(torch.float16))],
+        Precision.BF16: [Rounded(to_dtype(torch.bfloat16))],
+    }
+
+
+def _integer_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, names: Sequence[str]) -> Modes:
+    seen: dict[int, torch_rounding.Extremes] = {}
+    observing = torch_rounding.Grids(module, torch_rounding.observer(seen))
+    for _ in outputs(module, sets, observing, by_rows=by_rows, names=names):
+        pass  # the observer sees what passes
+    if not seen:
+        return {}
+    widest = {which: extremes.widest for which, extremes in seen.items()}
+    mean = {which: extremes.mean for which, extremes in seen.items()}
+    static = [torch_rounding.static(ranges) for ranges in (widest, mean)]
+    dynamic = torch_rounding.dynamic(widest)
+    return {
+        Precision.INT8: [torch_rounding.Grids(module, activation) for activation in static],
+        Precision.INT8_DYNAMIC: [torch_rounding.Grids(module, dynamic)],
+        Precision.INT4: [torch_rounding.Grids(module, torch_rounding.untouched, torch_rounding.by_group)],
+        f"{Precision.INT8}/per-tensor": [torch_rounding.Grids(module, one, torch_rounding.by_tensor) for one in static],
+        f"{Precision.INT8_DYNAMIC}/per-tensor": [torch_rounding.Grids(module, dynamic, torch_rounding.by_tensor)],
+    }
+
+
+def _widest(bands: Iterable[float | None]) -> float | None:
+    """The largest; None as soon as one of them is."""
+    known = list(bands)
+    return None if None in known else max(band for band in known if band is not None)
+
+
+def _band(
+    mode: TorchDispatchMode, module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays], by_rows: bool
+) -> float | None:
+    found = outputs(module, inputs, mode, by_rows=by_rows, names=tuple(oracle[0]))
+    errors = [compare([got], [right]).relative_l2 for got, right in zip(found, oracle, strict=True)]
+    return None if None in errors else widened(max(error for error in errors if error is not None))
+
+
+def _as_one(sets: Sequence[Arrays]) -> dict[str, Array]:
+    return dict(sets[0]) if len(sets) == 1 else {name: np.concatenate([one[name] for one in sets]) for name in sets[0]}

@@ -1,0 +1,220 @@
+"""Everything that a run measures and writes down: each group's race, generation by generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from shootout.build.groups import Preparation
+from shootout.clock import Deadline, Stopwatch
+from shootout.commands import trace as tracing
+from shootout.contract import Availability, Built, Device
+from shootout.crossover import extra_groups
+from shootout.crossover.search import Ask, Search
+from shootout.errors import ModelError
+from shootout.host import gpu
+from shootout.host.noise import NoiseMeter
+from shootout.host.placement import Placement
+from shootout.journal import group as standing
+from shootout.journal.journal import History, Journal
+from shootout.journal.records import Confirming
+from shootout.race import pausing, queue, recording
+from shootout.race.call_cap import Caps
+from shootout.race.live import LiveStage, LiveWatch
+from shootout.race.pausing import Hold
+from shootout.race.protocols import Notes
+from shootout.race.queue import Entrant
+from shootout.race.setbacks import Setbacks
+from shootout.report.progress import Progress
+from shootout.results import rates
+from shootout.study import settings
+from shootout.study.feasibility import Here
+from shootout.study.plan import PlannedGroup
+from shootout.study.schema import Study
+from shootout.worker.interpreters import Interpreter
+from shootout.worker.process import on_cpus
+
+
+@dataclass(kw_only=True)
+class Campaign:
+    """One run in progress. `history` is what the journal held when this process took over."""
+
+    study: Study
+    groups: Sequence[PlannedGroup]
+    available: Mapping[tuple[str, Device], Availability]
+    placement: Placement
+    out: Path
+    file: Journal
+    history: History
+    deadline: Deadline
+    progress: Progress
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    here: Here
+    built: dict[str, dict[str, Built]] = field(default_factory=dict)
+    entrants: list[Entrant] = field(default_factory=list)
+    setbacks: Setbacks = field(init=False)
+    caps: Caps = field(init=False)
+    search: Search = field(init=False)
+    hold: Hold = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.setbacks = Setbacks(file=self.file, progress=self.progress)
+        self.setbacks.recall(self.history.lines)
+        self.caps = Caps(self.study.max_call_s)
+        self.caps.recall(self.history.groups, self.history.lines)
+        self.search = Search(axis=self.history.header.axis)
+        self.hold = Hold(found=pausing.recalled(self.history.lines), note=self.file.append)
+
+    def prepare(self) -> None:
+        """Export every group's model and build every arm; groups that an earlier process added are among them."""
+        later = self.history.groups[len(self.history.header.groups) :]
+        self.groups = [*self.groups, *(extra_groups.recalled(self.study, one) for one in later)]
+        self.built = self._prepared(self.groups)
+
+    def _prepared(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
+        return Preparation(
+            groups=groups,
+            available=self.available,
+            memory_bytes=self.here.memory_bytes,
+            placement=self.placement,
+            file=self.file,
+            history=self.history,
+            setbacks=self.setbacks,
+            progress=self.progress,
+            interpreters=self.interpreters,
+        ).run(self.out / "logs")
+
+    def race(self) -> bool:
+        """Race all groups, and those that crossovers ask for, in the agenda's order; False when time ran out first."""
+        self._enter(self.groups)
+        while True:
+            with on_cpus(self.placement.parent):  # off the arms' CPUs
+                if not self._play():
+                    return False
+            asks = self.search.asks()
+            if asks and not self.deadline.allows(0.0):
+                return False
+            if not self._add(asks) and not self._confirm():
+                return True
+
+    def trace(self) -> None:
+        """See, arm by arm, where the time of a call goes."""
+        self.progress.stage("tracing")
+        with on_cpus(self.placement.parent):
+            for text in tracing.trace_all(self.built, self.placement, self.out, self.interpreters):
+                self.progress.say(text)
+
+    def _enter(self, groups: Sequence[PlannedGroup]) -> None:
+        """Let groups into the race, each with what the journal says of it."""
+        places = queue.places([group.record for group in groups], self.search.axis)
+        entered = [self._entrant(group, place) for group, place in zip(groups, places, strict=True)]
+        self.search.add(one.group.record for one in entered)
+        for one in entered:
+            self._learn(one)
+        self._look(entered)
+
+    def _entrant(self, group: PlannedGroup, place: float) -> Entrant:
+        name, known = group.record.name, standing.group_of(self.history, group.record)
+        built = self.built.get(name, {})
+        arms = [arm for arm in group.playing if arm.label in built and not self.setbacks.has(name, arm)]
+        terms = rates.terms_of(self.study, group.playing, known.played)
+        race = queue.race_of(known, arms, seed=f"{self.study.seed} {name}", terms=terms)
+        last_s = known.rounds[-1].wall_s if known.rounds else 0.0
+        one = Entrant(index=len(self.entrants), place=place, group=group, race=race, known=known, last_s=last_s)
+        self.entrants.append(one)
+        return one
+
+    def _play(self) -> bool:
+        """Generation by generation, until nobody has to play any more; False when none of them ends in time."""
+        watch = LiveWatch(NoiseMeter(self.placement.arms, gpu=self._gpu()))
+        while waiting := [one for one in self.entrants if one.players]:
+            chosen = queue.first(waiting, self.deadline.allows)
+            if chosen is None:
+                return False
+            if not chosen.race.played:
+                self._leave_out(chosen)
+            if chosen.players:
+                self._generation(chosen, watch, queue.left_s(waiting))
+            self._learn(chosen)
+            self._look([chosen])
+        return True
+
+    def _gpu(self) -> gpu.Gpu | None:
+        """The GPU that arms of this run are on, to watch it; None where none is."""
+        wanted = any(pausing.on_cuda(arm) for group in self.groups for arm in group.playing)
+        return gpu.Gpu.open() if wanted else None
+
+    def _generation(self, one: Entrant, watch: LiveWatch, left_s: float) -> None:
+        name = one.group.record.name
+        stage = LiveStage(
+            built=self.built.get(name, {}),
+            placement=self.placement,
+            logs=self.out / "logs",
+            interpreters=self.interpreters,
+            max_call_s=self.study.max_call_s,
+            hold=self.hold,
+            unsynchronised=self.study.unsynchronised,
+            energy=self.study.energy,
+        )
+        notes = Notes(say=self.progress.detail, setback=partial(self.setbacks.heard, name))
+        self.progress.generation(name, one.race.played, one.fewest, left_s)
+        with Stopwatch() as stopwatch:
+            generation = one.race.generation(one.players, stage, watch, notes, self.hold)
+        one.last_s = stopwatch.seconds
+        lines = recording.record(self.out, self.file, one, generation)
+        for performance, line in zip(generation.performances, lines, strict=True):
+            self.caps.note(performance.arm, line)
+
+    def _learn(self, one: Entrant) -> None:
+        """Tell the search for crossovers what a group has shown."""
+        one.known.setbacks.update(self.setbacks.of_group(one.group.record.name))
+        self.search.learn(one.known)
+
+    def _look(self, changed: Sequence[Entrant]) -> None:
+        """Who plays next in the groups that changed, and in those of which a crossover needs other things now."""
+        pressing = self.search.pressing()
+        for one in self.entrants:
+            wanted = pressing.get(one.group.record.name, {})
+            if one in changed or wanted != one.pressing:
+                one.look(wanted)
+
+    def _add(self, asks: Sequence[Ask]) -> bool:
+        """Take in the groups that crossovers ask for; False when there is none."""
+        found = extra_groups.planned(self.study, self.here, asks, {group.record.name for group in self.groups})
+        for group, line in found:
+            self.file.append(line)
+            self.progress.say(f"{group.record.name}: added to narrow a crossover down")
+            try:
+                self.built |= self._prepared([group])
+            except ModelError as error:
+                for arm in group.playing:
+                    self.setbacks.fail(group.record.name, arm, "export", str(error))
+        groups = [group for group, _ in found]
+        self.groups = [*self.groups, *groups]
+        self._enter(groups)
+        return bool(groups)
+
+    def _confirm(self) -> bool:
+        """Let in the groups that measure anew what others selected; False when there is none left."""
+        names = {group.record.name for group in self.groups}
+        found = [
+            replace(one.group, record=record, skips={})
+            for one in self.entrants
+            if (record := settings.confirmation(one.group.record, one.race.sound)) and record.name not in names
+        ]
+        for group in found:
+            self.file.append(Confirming(group=group.record))
+            self.built |= self._prepared([group])
+        self.groups = [*self.groups, *found]
+        self._enter(found)
+        return bool(found)
+
+    def _leave_out(self, one: Entrant) -> None:
+        """Skip what would take too long, by what smaller cells took."""
+        for arm in one.players:
+            if why := self.caps.setback(arm):
+                self.setbacks.skip(one.group.record.name, arm, why.reason, why.fix)
+                one.race.out.add(arm.label)
+        one.look(one.pressing)

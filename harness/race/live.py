@@ -1,0 +1,197 @@
+"""A live arm: a worker process behind the conductor's `Player` interface, with the timeouts each command deserves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from shootout.constants import (
+    BLOCK_TIMEOUT_FACTOR,
+    BLOCK_TIMEOUT_S,
+    ENERGY_S,
+    INPUT_BUFFERS,
+    LEAD_IN_CALLS,
+    LOAD_TIMEOUT_S,
+    WARM_UP_NS,
+)
+from shootout.contract import Arm, Built, Executed
+from shootout.errors import ArmFailed, SkippedArm
+from shootout.host.noise import Mark, NoiseMeter, void_reasons
+from shootout.host.placement import Placement, child_environment
+from shootout.messages import Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.race.call_cap import too_slow
+from shootout.race.pausing import Hold, on_cuda
+from shootout.race.protocols import Canaries, Gpus
+from shootout.worker.interpreters import Interpreter
+from shootout.worker.process import WorkerProcess, log_name
+
+
+class LivePlayer:
+    """One arm in one worker process, for one generation.
+
+    Args:
+        stage: what the run asks of every arm.
+        first: whether it is the first generation, which alone looks at the accuracy, the cap and the energy.
+    """
+
+    def __init__(self, process: WorkerProcess, built: Built, stage: LiveStage, *, first: bool) -> None:
+        self._process = process
+        self._built = built
+        self._stage = stage
+        self._first = first
+        self._max_call_s = stage.max_call_s if first else 0.0
+        self._call_s = 1.0
+        self._stopped = False
+
+    def load(self) -> Loaded:
+        """Load and call once; where that takes far too long, a second call decides, since the first may compile.
+
+        Raises:
+            SkippedArm: a call takes far longer than the study's cap.
+        """
+        loaded: Loaded = self._process.ask("load", LOAD_TIMEOUT_S, built=self._built)
+        self._call_s = loaded.first_call_s
+        if too_slow(self._call_s, self._max_call_s):
+            self._call_s = float(self.warm(1, WARM_UP_NS).latency_ns[0]) / 1e9
+        if why := too_slow(self._call_s, self._max_call_s):
+            raise SkippedArm(why.reason, why.fix)
+        return loaded
+
+    def verify(self) -> Verified:
+        """Every buffer against the oracle; the first generation also runs the report split."""
+        limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * INPUT_BUFFERS * self._call_s
+        verified: Verified = self._process.ask("verify", limit_s, with_accuracy=self._first)
+        return replace(verified, executed=_checked(verified.executed))
+
+    def warm(self, calls: int, ns: int) -> Warming:
+        """Some warm-up calls."""
+        limit_s = WARM_UP_NS / 1e9 + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
+        warming: Warming = self._process.ask("warm", limit_s, calls=calls, ns=ns)
+        return warming
+
+    def tune(self) -> Tuned:
+        """Fix the calls per reading."""
+        tuned: Tuned = self._process.ask("tune", BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S)
+        self._call_s = sum(tuned.call_ns.values()) / 1e9
+        return tuned
+
+    def pace(self) -> int:
+        """The canary's nanoseconds now."""
+        pace: int = self._process.ask("pace", BLOCK_TIMEOUT_S)
+        return pace
+
+    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn:
+        """One block per scope, after a canary."""
+        estimate_s = self._call_s * (LEAD_IN_CALLS + 1)
+        turn: Turn = self._process.ask(
+            "turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes, slow_ns=slow_ns
+        )
+        return turn
+
+    def serve(self, offer: Offer, slow_ns: float) -> Turn:
+        """Requests as offered, after a canary; an arm that can't follow takes as long as its calls do."""
+        requests = offer.requests + offer.lead_in
+        estimate_s = requests * max(1 / offer.rate_per_s, self._call_s)
+        limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
+        turn: Turn = self._process.ask("serve", limit_s, offer=offer, slow_ns=slow_ns)
+        return turn
+
+    def on_gpu(self) -> OnGpu | None:
+        """Its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
+        if not on_cuda(self._built.arm):
+            return None
+        energy_s = ENERGY_S if self._stage.energy and self._first else 0.0
+        limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
+        found: OnGpu = self._process.ask(
+            "on_gpu", limit_s, unsynchronised=self._stage.unsynchronised, energy_s=energy_s
+        )
+        return found
+
+    def peak_memory(self) -> int:
+        """The most bytes the process had resident."""
+        peak: int = self._process.ask("memory", BLOCK_TIMEOUT_S)
+        return peak
+
+    def hold(self) -> None:
+        """Stop the process, unless arms on the GPU wait on their pipes in this run.
+
+        Only called after an answer, and a worker answers when nothing is pending on its device.
+        """
+        if self._stage.hold.stops(self._built.arm):
+            self._process.hold()
+            self._stopped = True
+
+    def release(self) -> None:
+        """Let it run, if it was stopped."""
+        if self._stopped:
+            self._process.release()
+            self._stopped = False
+
+    def kill(self) -> None:
+        """End it."""
+        self._process.kill()
+
+
+def _checked(executed: Executed) -> Executed:
+    """The account with the types it must have, or it could not be read back from the journal.
+
+    Raises:
+        ArmFailed: it has others, and they mean nothing.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Executed).validate_python(asdict(executed))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ArmFailed(f"its account of what it ran: {where} is {first['input']!r}: {first['msg']}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveStage:
+    """Starts workers for a group's arms.
+
+    Attributes:
+        built: by arm label.
+        interpreters: by the name that targets give them.
+        max_call_s: how long a call may take (0: any time), looked at in the first generation.
+        hold: how arms keep still while another one plays.
+        unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
+        energy: whether they count a call's energy, in the first generation.
+    """
+
+    built: Mapping[str, Built]
+    placement: Placement
+    logs: Path
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    max_call_s: float = 0.0
+    hold: Hold = field(default_factory=Hold)
+    unsynchronised: bool = False
+    energy: bool = False
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
+        """A fresh worker for `arm`."""
+        place = self.placement.narrowed(arm.cpus)
+        environment = child_environment(arm.threads, padding)
+        other = self.interpreters.get(arm.target.python)
+        process = WorkerProcess(environment, place.arms, self.logs / log_name(arm.label), other)
+        return LivePlayer(process, self.built[arm.label], self, first=generation == 0)
+
+
+@dataclass(slots=True)
+class LiveWatch:
+    """Outside evidence from the kernel's own counters."""
+
+    meter: NoiseMeter
+    _mark: Mark | None = field(default=None, init=False)
+
+    def begin(self) -> None:
+        """Note the counters."""
+        self._mark = self.meter.mark()
+
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
+        """What the counters, canaries and GPUs say about the time since `begin`."""
+        assert self._mark is not None, "begin comes first"
+        return void_reasons(self._mark, self.meter.mark(), canaries, gpus, own_processes)

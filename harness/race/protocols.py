@@ -1,0 +1,124 @@
+"""What a generation is made of: who plays, where players come from, who watches, and what is noted down.
+
+Protocols and records only. The conductor knows processes and clocks through these alone, so tests drive it with fakes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from shootout.contract import Arm
+from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
+
+if TYPE_CHECKING:
+    from shootout.race.serving import Desk
+
+
+Canaries = Mapping[str, tuple[float, float]]
+"""By arm label, (reference, observed) ns of its canary."""
+Gpus = Mapping[str, tuple[int | None, GpuState]]
+"""By label of each arm on the GPU, its reference SM clock in MHz, and how the GPU was right after its turn."""
+
+
+class Player(Protocol):
+    """One arm, alive for one generation. Any method may raise `ArmFailed` or `SkippedArm`."""
+
+    def load(self) -> Loaded: ...  # noqa: D102
+    def verify(self) -> Verified: ...  # noqa: D102
+    def warm(self, calls: int, ns: int) -> Warming: ...  # noqa: D102
+    def tune(self) -> Tuned: ...  # noqa: D102
+    def pace(self) -> int: ...  # noqa: D102
+    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn: ...  # noqa: D102
+    def serve(self, offer: Offer, slow_ns: float) -> Turn: ...  # noqa: D102
+    def on_gpu(self) -> OnGpu | None: ...  # noqa: D102
+    def peak_memory(self) -> int: ...  # noqa: D102
+    def hold(self) -> None: ...  # noqa: D102
+    def release(self) -> None: ...  # noqa: D102
+    def kill(self) -> None: ...  # noqa: D102
+
+
+class Stage(Protocol):
+    """Where players come from."""
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
+        """A fresh process for `arm`, with `padding` bytes more in its environment."""
+
+
+class Watch(Protocol):
+    """Outside evidence that a round was disturbed; it never sees a latency."""
+
+    def begin(self) -> None:
+        """Start watching a round."""
+
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
+        """Why the round since `begin` is void.
+
+        Args:
+            own_processes: how many processes with a CUDA context were ours when it began.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """How a generation's warm-up went; `steady_from` is None where no steady state was found."""
+
+    calls: int
+    steady_from: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Performance:
+    """All that one arm did in one generation; `turns` are of valid rounds, `canary_ns` is the canary's calm pace.
+
+    Attributes:
+        sm_clock_mhz: the highest SM clock after any of its turns, void ones too: its reference.
+        on_gpu: its figures beside the verdict, taken after the rounds.
+    """
+
+    arm: Arm
+    player: Player
+    loaded: Loaded
+    verified: Verified
+    warm_up: WarmUp
+    tuned: Tuned
+    canary_ns: float = math.inf
+    turns: list[Turn] = field(default_factory=list)
+    peak_rss_bytes: int = 0
+    sm_clock_mhz: int | None = None
+    on_gpu: OnGpu | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setback:
+    """An arm that left: it failed (`fix` None) or can't be asked here."""
+
+    arm: Arm
+    during: str
+    reason: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """Who hears of a generation while it goes on: people (`say`) and the journal (`setback`, at once)."""
+
+    say: Callable[[str], None]
+    setback: Callable[[Setback], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Generation:
+    """What one generation brought: performances in spawn order, and voided rounds with their reasons.
+
+    `desk` says what arms that serve are asked.
+    """
+
+    index: int
+    notes: Notes
+    performances: list[Performance] = field(default_factory=list)
+    voids: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    rounds: int = 0
+    desk: Desk | None = None

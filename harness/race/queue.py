@@ -1,0 +1,124 @@
+"""Which group plays the next generation: a budget is spent where it changes an answer soonest.
+
+First each group plays once, so that every cell has a figure. Then each plays the fewest generations that can give a
+verdict, one group after the other: three generations of everything are a verdict on nothing. From there on the next
+generation goes to the group whose nearest missing verdict takes the fewest, crossovers first. A group whose verdicts
+are all in, or don't matter, gets no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shootout.contract import Arm
+from shootout.crossover import sweeps
+from shootout.journal.group import Group
+from shootout.journal.records import GroupRecord
+from shootout.messages import Scope
+from shootout.race.race import Race
+from shootout.race.serving import Terms
+from shootout.stats.evidence import min_generations
+from shootout.study import pairs
+from shootout.study.pairs import Pair
+from shootout.study.plan import PlannedGroup
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entrant:
+    """One group in the run.
+
+    Attributes:
+        index: its number in the run, from 0.
+        place: its turn among the groups for the fewest generations; see `places`.
+        known: its part of the journal; kept up to date only where crossovers are looked for.
+        last_s: seconds that its last generation took, 0 before the first.
+        pressing: pairs that a crossover waits for, with the generations left.
+        players: who plays its next generation; nobody when it is over.
+    """
+
+    index: int
+    place: float
+    group: PlannedGroup
+    race: Race
+    known: Group
+    last_s: float = 0.0
+    pressing: Mapping[Pair, float] = field(default_factory=dict)
+    players: list[Arm] = field(default_factory=list)
+    _nearest: float = 0.0
+
+    @property
+    def fewest(self) -> int:
+        """The least generations that can give a verdict."""
+        return min_generations(self.race.rules.comparisons)
+
+    def look(self, pressing: Mapping[Pair, float]) -> None:
+        """Find out who plays next, after a generation or when a crossover needs other things than before."""
+        self.pressing = pressing
+        self.players = self.race.players(pressing)
+        self._nearest = min([self.race.nearest, *pressing.values()]) if self.players else 0.0
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """Smaller plays first."""
+        if self.race.played == 0:
+            return (0, self.index)
+        if self.race.played < self.fewest:
+            return (1, self.place)
+        return (2, not self.pressing, self._nearest, self.index)
+
+
+def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None) -> Race:
+    """A group's race, where its part of the journal left it."""
+    return Race(
+        arms={arm.label: arm for arm in arms},
+        rules=known.rules,
+        seed=seed,
+        blocks=known.blocks(Scope.END_TO_END),
+        played=known.next_generation,
+        tried=sum(line.tried for line in known.rounds),
+        voided=sum(len(line.voided) for line in known.rounds),
+        terms=terms,
+    )
+
+
+def first(waiting: Iterable[Entrant], allows: Callable[[float], bool]) -> Entrant | None:
+    """Who plays next; None where no generation ends in time.
+
+    Args:
+        waiting: groups that have players.
+        allows: whether there is time for so many seconds.
+    """
+    return min((one for one in waiting if allows(one.last_s)), key=lambda one: one.order, default=None)
+
+
+def left_s(waiting: Sequence[Entrant]) -> float:
+    """Seconds that the generations which are sure to come will take, by what each group took last; 0: not known yet."""
+    return sum(max(1, one.fewest - one.race.played) * one.last_s for one in waiting)
+
+
+def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
+    """Each group's turn: along `axis` every line's ends come first; without an axis the order stays."""
+    if axis is None:
+        return [float(index) for index in range(len(records))]
+    lines: dict[sweeps.Key, list[int]] = {}
+    for index in sorted(range(len(records)), key=lambda index: pairs.size_of(records[index].arms[0], axis)):
+        lines.setdefault(sweeps.key_of(records[index], axis), []).append(index)
+    turns = {index: turn for line in lines.values() for index, turn in zip(line, spread(len(line)), strict=True)}
+    return [turns[index] for index in range(len(records))]
+
+
+def spread(count: int) -> list[float]:
+    """Each index's turn when both ends come first, then the middles of what is left.
+
+    A sweep that runs out of time then has a wide bracket, not a narrow beginning.
+    """
+    return [0.0 if index in (0, count - 1) else _depth(index, count - 1) + index / count for index in range(count)]
+
+
+def _depth(index: int, last: int) -> float:
+    """How often the range must be halved before its middle is `index`."""
+    low, high, depth = 0, last, 1
+    while (middle := (low + high) // 2) != index:
+        low, high, depth = (middle, high, depth + 1) if middle < index else (low, middle, depth + 1)
+    return float(depth)

@@ -1,0 +1,101 @@
+"""One group's race: its state between generations, the same for a live run, a resumed one and a test with fakes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from shootout.constants import MAX_VOID_SHARE
+from shootout.contract import Arm, Array, Scenario
+from shootout.messages import Scope
+from shootout.race import serving, stopping
+from shootout.race.generation import play
+from shootout.race.pausing import Hold
+from shootout.race.protocols import Generation, Notes, Performance, Setback, Stage, Watch
+
+
+@dataclass(kw_only=True)
+class Race:
+    """Who is in, and what each has shown.
+
+    Attributes:
+        arms: by label, the sentinel among them.
+        blocks: end-to-end block medians (ns) by label and generation.
+        played: generations so far, those without a valid round among them.
+        tried: rounds so far, `voided` ones among them.
+        out: labels that failed or turned out impossible.
+        terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
+    """
+
+    arms: Mapping[str, Arm]
+    rules: stopping.Rules
+    seed: str
+    blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
+    played: int = 0
+    tried: int = 0
+    voided: int = 0
+    out: set[str] = field(default_factory=set)
+    terms: serving.Terms | None = None
+
+    def players(self, pressing: Collection[tuple[str, str]] = ()) -> list[Arm]:
+        """Who plays the next generation; nobody when the race is over. `pressing`: see `referee.next_players`."""
+        labels = stopping.next_players(
+            self._alive, self.blocks, self.rules, self.played, disturbed=self._disturbed, pressing=pressing
+        )
+        return [self.arms[label] for label in labels]
+
+    @property
+    def nearest(self) -> float:
+        """Generations until the first of the verdicts that the group still owes by itself; inf where nobody knows."""
+        rivals = [label for label in self._alive if label not in (self.rules.baseline, self.rules.sentinel)]
+        owed = stopping.undecided(rivals, self.blocks, self.rules, disturbed=self._disturbed)
+        return min(owed.values(), default=math.inf)
+
+    @property
+    def sound(self) -> dict[str, dict[int, Array]]:
+        """The blocks of the arms that have not failed."""
+        return {label: self.blocks[label] for label in self._alive if label in self.blocks}
+
+    @property
+    def _alive(self) -> list[str]:
+        return [label for label in self.arms if label not in self.out]
+
+    @property
+    def _disturbed(self) -> bool:
+        return self.voided > MAX_VOID_SHARE * self.tried
+
+    def generation(
+        self, players: list[Arm], stage: Stage, watch: Watch, notes: Notes, hold: Hold | None = None
+    ) -> Generation:
+        """Play the next generation and take what it showed into account."""
+
+        def setback(found: Setback) -> None:
+            self.out.add(found.arm.label)
+            notes.setback(found)
+
+        rng = random.Random(f"{self.seed} {self.played}")
+        told = Notes(say=notes.say, setback=setback)
+        found = play(self.played, players, stage, watch, rng, told, self.terms, self.rules.baseline, hold)
+        if self.terms and found.desk:
+            self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
+        for performance in found.performances:
+            medians = block_medians(performance)[Scope.END_TO_END]
+            if medians:
+                self.blocks.setdefault(performance.arm.label, {})[self.played] = np.array(medians)
+        self.played += 1
+        self.tried += found.rounds
+        self.voided += len(found.voids)
+        return found
+
+
+def block_medians(performance: Performance) -> dict[str, tuple[float, ...]]:
+    """By scope, the median (ns) of each valid round's block; of an arm that serves, what its turns come to."""
+    if performance.arm.scenario is Scenario.SERVE:
+        return {Scope.END_TO_END: serving.outcome_ns(performance.turns), Scope.COMPUTE: ()}
+    return {
+        scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in performance.turns) for scope in Scope
+    }

@@ -1,0 +1,167 @@
+"""An arm under requests that arrive by themselves: how many a second it can take while its p99 holds a limit.
+
+The search is a bisection, a step in each round, so that a disturbed step is void with its round and asked again. The
+arms of a generation meet the same arrivals, in units of the mean gap; each generation draws new ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS, SERVE_STEP_S
+from shootout.errors import SkippedArm
+from shootout.messages import Offer, Scope, Turn
+from shootout.race.protocols import Performance
+from shootout.stats import quantiles
+from shootout.units import duration
+
+P99 = 0.99
+_FIRST_MOVE = math.sqrt(2.0)
+_HOPELESS = 4
+"""So many steps down, from half of what one call after the other would do to 4 % of it: it isn't the queue."""
+_MOST_REQUESTS = 200_000
+_BACKLOG = 0.02
+"""Who is behind by more than so much of a step at its end was offered more than it can do, however wide the limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What arms that serve are asked.
+
+    Attributes:
+        rate_per_s: requests a second; None: search the highest rate that holds the limit.
+        limit_ns: what p99, from a request's arrival to its result, must stay within; None: five times the baseline's
+            median call without load.
+    """
+
+    rate_per_s: float | None = None
+    limit_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What every arm of one generation is asked, turn by turn.
+
+    Attributes:
+        seed: of the arrivals.
+        shift: factor on each arm's first rate, so that generations don't all try the same ones.
+        first: whether no earlier generation has found a rate; then an arm without one leaves.
+    """
+
+    rate_per_s: float | None
+    limit_ns: float
+    seed: int
+    shift: float
+    first: bool
+
+    def offer(self, performance: Performance) -> Offer:
+        """The next thing to ask an arm, from its valid turns so far.
+
+        Raises:
+            SkippedArm: no rate, however low, holds the limit.
+        """
+        tried = [(turn.offer.rate_per_s, held(turn)) for turn in performance.turns if turn.offer]
+        rate = self.rate_per_s or self._searched(performance, tried)
+        requests = min(_MOST_REQUESTS, max(SERVE_REQUESTS, math.ceil(rate * SERVE_STEP_S)))
+        return Offer(
+            rate_per_s=rate,
+            requests=requests,
+            lead_in=round(SERVE_LEAD_IN * requests),
+            seed=self.seed,
+            limit_ns=self.limit_ns,
+            most_late=None if self.rate_per_s else quantiles.most_above(requests, P99),
+        )
+
+    def _searched(self, performance: Performance, tried: Sequence[tuple[float, bool]]) -> float:
+        if len(tried) >= _HOPELESS and not any(ok for _, ok in tried):
+            if self.first:
+                lowest = min(rate for rate, _ in tried)
+                raise SkippedArm(
+                    f"holds a p99 of {duration(self.limit_ns)} at no rate, not even at {lowest:.3g} requests a second "
+                    f"(one call takes {duration(performance.tuned.call_ns[Scope.END_TO_END])} without load)",
+                    "give more time with --p99",
+                )
+            tried = tried[: _HOPELESS - 1]  # the lowest rate again
+        alone_per_s = performance.arm.instances * 1e9 / performance.tuned.call_ns[Scope.END_TO_END]
+        return next_rate(alone_per_s / 2 * self.shift, tried)
+
+
+def desk_of(
+    terms: Terms, performances: Sequence[Performance], baseline: str | None, generation: int, seed: int
+) -> Desk | None:
+    """What a generation's arms are asked; None where none of them is left.
+
+    Args:
+        baseline: whose unloaded call sets the limit, where the terms don't; the slowest arm's if it isn't there.
+    """
+    if not performances:
+        return None
+    unloaded = {p.arm.label: p.tuned.call_ns[Scope.END_TO_END] for p in performances}
+    default_ns = SERVE_LIMIT_FACTOR * unloaded.get(baseline or "", max(unloaded.values()))
+    return Desk(
+        rate_per_s=terms.rate_per_s,
+        limit_ns=terms.limit_ns or default_ns,
+        seed=seed,
+        shift=2 ** ((seed % 1024) / 1024 / 2 - 0.25),
+        first=generation == 0,
+    )
+
+
+def next_rate(start: float, tried: Sequence[tuple[float, bool]]) -> float:
+    """Where to look next for the highest rate that holds.
+
+    Args:
+        start: the first rate to try.
+        tried: each rate tried, in order, and whether it held.
+
+    Returns:
+        Their geometric middle between the highest that held and the lowest that didn't; while one of them is missing, a
+        rate further out, by steps that grow.
+    """
+    held_rates, failed = [rate for rate, ok in tried if ok], [rate for rate, ok in tried if not ok]
+    if not tried:
+        return start
+    if held_rates and failed:
+        return math.sqrt(max(held_rates) * min(failed))
+    move: float = _FIRST_MOVE ** (2 ** (len(tried) - 1))
+    return max(held_rates) * move if held_rates else min(failed) / move
+
+
+def bound_ns(turn: Turn) -> float | None:
+    """The 99 % upper bound of a turn's p99; None where it was given up early, so many requests were late."""
+    latency_ns = turn.latency_ns[Scope.END_TO_END]
+    return None if turn.offer and latency_ns.size < turn.offer.requests else quantiles.tail_bound(latency_ns, P99)
+
+
+def held(turn: Turn) -> bool:
+    """Whether the turn's p99 stayed within its limit, in a queue that did not grow."""
+    bound = bound_ns(turn)
+    return turn.offer is not None and bound is not None and bound <= turn.offer.limit_ns and _kept_up(turn, turn.offer)
+
+
+def _kept_up(turn: Turn, offer: Offer) -> bool:
+    """Whether the arm answered as fast as requests came.
+
+    At R requests a second, an arm that can do C < R is behind by T (R/C - 1) at the end of a step of T seconds. A limit
+    that is wide beside T doesn't show it. The wait is a latency beyond the step's shortest one.
+    """
+    latency_ns = turn.latency_ns[Scope.END_TO_END]
+    waited_ns = float(np.median(latency_ns[-max(1, latency_ns.size // 10) :]) - latency_ns.min())
+    return waited_ns <= _BACKLOG * 1e9 * offer.requests / offer.rate_per_s
+
+
+def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
+    """What a generation's turns come to, as times, since it is times that are compared.
+
+    Returns:
+        After a search, nanoseconds per request at the highest rate that held (nothing where none did); at a given rate,
+        each turn's p99.
+    """
+    if any(turn.offer and turn.offer.most_late is None for turn in turns):
+        return tuple(bound for turn in turns if (bound := bound_ns(turn)) is not None)
+    rates = [turn.offer.rate_per_s for turn in turns if turn.offer and held(turn)]
+    return (1e9 / max(rates),) if rates else ()

@@ -1,0 +1,200 @@
+"""What a run would do, roughly how long it would take and how much memory, for `--dry-run`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from shootout.commands.run import Plan
+from shootout.constants import BLOCK_NS, LEAD_IN_NS, ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S, WINDOW_NS
+from shootout.contract import INTEGERS, Arm, Artifact, Scenario
+from shootout.messages import Scope
+from shootout.report.setback_lines import Told, folded
+from shootout.stats.evidence import min_generations
+from shootout.study import axes
+from shootout.study.plan import PlannedGroup
+from shootout.study.points import describe
+
+READY_S = {
+    "numpy": 0.3,
+    "spin": 0.3,
+    "onnxruntime": 0.4,
+    "openvino": 0.7,
+    "jax-jit": 1.0,
+    "torchscript": 1.7,
+    "torch-eager": 1.7,
+    "torch-compile": 4.5,
+}
+"""Seconds until a fresh process is loaded, checked and warm, by backend, on two cores of 2020; calls of about 1 ms."""
+OTHER_READY_S = 2.0
+BUILD_S = {"numpy": 0.3, "spin": 0.3, "onnxruntime": 1.0, "openvino": 2.0, "torch-compile": 20.0}
+OTHER_BUILD_S = 3.0
+QUANTIZE_S = 9.0
+EXPORT_S = 1.0
+EXPORTER_S = 6.0
+"""The one process that makes all exports imports torch first."""
+SHOWN_GROUPS = 12
+"""A grid of more groups than this is told by its axes; `--json` has them all."""
+
+
+def seconds(planned: Plan) -> float:
+    """Seconds from the fewest generations, for calls shorter than a block."""
+    return sum(_fewest(planned, group) * _generation_s(group) for group in planned.groups)
+
+
+def most_seconds(planned: Plan) -> float:
+    """Seconds from as many generations as the study allows: where nothing can be told apart."""
+    return sum(planned.study.max_generations * _generation_s(group) for group in planned.groups)
+
+
+def preparing_s(planned: Plan) -> float:
+    """Seconds of exports and builds, by rule of thumb, where nothing is in the cache."""
+    building = [group for group in planned.groups if group.building]
+    arms = [arm for group in building for arm in group.building if not arm.sentinel]
+    exports = EXPORTER_S + EXPORT_S * len(building) if any(map(_needs_model, arms)) else EXPORT_S * len(building)
+    return exports + sum(_build_s(arm) for arm in arms)
+
+
+def _fewest(planned: Plan, group: PlannedGroup) -> int:
+    return min(min_generations(group.record.comparisons), planned.study.max_generations)
+
+
+def _generation_s(group: PlannedGroup) -> float:
+    return sum(READY_S.get(arm.target.backend, OTHER_READY_S) + _rounds_s(arm) for arm in group.playing)
+
+
+def _rounds_s(arm: Arm) -> float:
+    """An arm's own part of all rounds; calls or windows that are longer than the least take more."""
+    if arm.scenario is Scenario.SERVE:
+        return SERVE_ROUNDS * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
+    block_ns = WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS
+    return ROUNDS * len(Scope) * (block_ns + LEAD_IN_NS) / 1e9
+
+
+def _generations(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
+    fewest = min(_fewest(planned, group) for group in groups)
+    serves = {group.record.arms[0].scenario is Scenario.SERVE for group in groups}
+    rounds = " or ".join(str(count) for count in sorted(SERVE_ROUNDS if one else ROUNDS for one in serves))
+    return f"  {fewest} to {planned.study.max_generations} generations of {rounds} rounds"
+
+
+def _needs_model(arm: Arm) -> bool:
+    return Artifact.NONE not in describe(arm.target.backend)[0].consumes
+
+
+def _build_s(arm: Arm) -> float:
+    quantize_s = QUANTIZE_S if arm.target.precision in INTEGERS else 0.0
+    return BUILD_S.get(arm.target.backend, OTHER_BUILD_S) + quantize_s
+
+
+def needed_bytes(planned: Plan) -> int:
+    """Memory at its peak of the largest group that can run; 0 where none can."""
+    return max((group.needs_bytes for group in planned.groups if group.playing), default=0)
+
+
+def as_data(planned: Plan) -> dict[str, Any]:
+    """The plan as JSON values."""
+    return {
+        "study": planned.study.name,
+        "threads": planned.placement.threads,
+        "axes": {name: list(values) for name, values in varied(planned.groups).items()},
+        "cells": len(_cells(planned.groups)),
+        "estimate_s": round(seconds(planned), 1),
+        "most_s": round(most_seconds(planned), 1),
+        "prepare_s": round(preparing_s(planned), 1),
+        "memory_bytes": needed_bytes(planned),
+        "memory_available_bytes": planned.here.memory_bytes,
+        "fits": needed_bytes(planned) <= planned.here.memory_bytes,
+        "groups": [_group_data(planned, group) for group in planned.groups],
+    }
+
+
+def _group_data(planned: Plan, group: PlannedGroup) -> dict[str, Any]:
+    return {
+        "name": group.record.name,
+        "baseline": group.record.baseline,
+        "generations": [_fewest(planned, group), planned.study.max_generations],
+        "arms": [arm.label for arm in group.playing],
+        "skipped": {label: {"reason": why.reason, "fix": why.fix} for label, why in group.skips.items()},
+        "memory_bytes": group.needs_bytes,
+    }
+
+
+def _cells(groups: Sequence[PlannedGroup]) -> list[Arm]:
+    return [arm for group in groups for arm in group.record.arms if not arm.sentinel]
+
+
+def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
+    """The axes along which the groups differ: their values, in the order of the plan."""
+    found: dict[str, dict[Any, None]] = {}
+    for group in groups:
+        arm = group.record.arms[0]
+        words = {"model": arm.model, "batch": arm.batch, "threads": arm.threads, "scenario": str(arm.scenario)}
+        for name, value in {**words, **arm.parameters}.items():
+            found.setdefault(name, {})[value] = None
+    return {name: tuple(values) for name, values in found.items() if len(values) > 1}
+
+
+def render(planned: Plan) -> RenderableType:
+    """The plan for people: group by group, or by its axes where there are many."""
+    lines = _each(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
+    return Group(*(Text(line) for line in [*lines, _time(planned), _memory(planned), "nothing was measured"]))
+
+
+def _each(planned: Plan) -> list[str]:
+    lines = []
+    for group in planned.groups:
+        lines.append(f"{group.record.name}")
+        for arm in group.playing:
+            role = " (baseline)" if arm.label == group.record.baseline else " (hidden copy)" if arm.sentinel else ""
+            lines.append(f"  {arm.label}{role}")
+        told = (Told("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
+        lines += [f"  {line}" for _, line in folded(told)]
+        lines.append(_generations(planned, [group]))
+    return lines
+
+
+def _as_grid(planned: Plan) -> list[str]:
+    groups = planned.groups
+    lines = [f"{len(_cells(groups)):,} cells in {len(groups):,} groups"]
+    lines += [f"  {name}: {axes.told(values)}" for name, values in varied(groups).items()]
+    playing = Counter(arm.label for group in groups for arm in group.playing if not arm.sentinel)
+    lines += [f"  {label}: in {count:,} groups" for label, count in playing.items()]
+    some = [group for group in groups if group.playing]
+    skips = Counter((label, why.reason, why.fix) for group in some for label, why in group.skips.items())
+    for (label, reason, fix), count in skips.most_common(SHOWN_GROUPS):
+        lines.append(f"  skipped in {count:,} groups: {label}: {reason}. Fix: {fix}")
+    if len(skips) > SHOWN_GROUPS:
+        lines.append(f"  and {len(skips) - SHOWN_GROUPS:,} other reasons: --json has them all")
+    if out := [group for group in groups if not group.playing]:
+        why = next(iter(out[0].skips.values()))
+        lines.append(f"  no arm can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
+    return [*lines, _generations(planned, groups)]
+
+
+def _time(planned: Plan) -> str:
+    least, most, before = seconds(planned), most_seconds(planned), preparing_s(planned)
+    runs = f"about {_told_s(least)} at least, {_told_s(most)} at most"
+    return f"{runs}; exports and builds before: {_told_s(before)}{_on_top(planned)}"
+
+
+def _on_top(planned: Plan) -> str:
+    """The groups that only the run itself will find."""
+    more = ["sizes added for crossovers"] if planned.study.crossover else []
+    more += ["groups that confirm a choice"] if any(one.record.selects_for for one in planned.groups) else []
+    return f"; {' and '.join(more)} come on top" if more else ""
+
+
+def _told_s(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"
+
+
+def _memory(planned: Plan) -> str:
+    needs, has = needed_bytes(planned) / 2**30, planned.here.memory_bytes / 2**30
+    return f"memory: about {needs:.1f} GiB for the largest group that runs, {has:.1f} GiB are there"

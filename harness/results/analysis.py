@@ -1,0 +1,204 @@
+"""Journal lines → the document. Pure: it never measures, and it works where no framework is installed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.contract import Arm
+from shootout.journal import journal, samples
+from shootout.journal.group import Group, compare, compare_own, group_of, ratio_of, sentinel, withheld
+from shootout.journal.journal import History
+from shootout.journal.records import SCHEMA, Ended, Failure, Played, Prepared, Skip
+from shootout.messages import Scope
+from shootout.race import pausing
+from shootout.results import gpu, pareto, rates, roofline
+from shootout.results.crossings import crossings
+from shootout.results.document import Document, FidelityFigures, GroupSummary, Holding, Row, Timing
+from shootout.results.quantization import joined
+from shootout.stats import quantiles
+
+NOT_REACHED = "the run ended before it was measured"
+DISTURBED = "every round was disturbed from outside"
+NEVER_HELD = "no rate that was tried held the limit on p99"
+
+
+def analyse(folder: Path) -> Document:
+    """The document of the run in `folder`.
+
+    Raises:
+        UsageError: there is no run, or not one that this version can read.
+    """
+    history = journal.read(folder)
+    header = history.header
+    groups = [group_of(history, record) for record in history.groups]
+    rows = [row for group in groups for row in _rows(group, folder, history)]
+    summaries = [_summary(group) for group in groups]
+    worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
+    return Document(
+        schema_version=SCHEMA,
+        run=str(folder),
+        study=header.study,
+        baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
+        complete=history.complete,
+        environment=header.environment,
+        rows=tuple(rows),
+        groups=tuple(summaries),
+        sentinel=worst,
+        void_share=max(summary.void_share for summary in summaries),
+        wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
+        warnings=history.damaged,
+        crossovers=crossings(groups, header.axis, complete=history.complete),
+        pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in _right(group).items()}),
+        holding=_holding(history),
+    )
+
+
+def _holding(history: History) -> Holding | None:
+    found = pausing.recalled(history.lines)
+    return Holding(mode=found.mode, ratio=found.ratio, pairs=found.pairs) if found else None
+
+
+def _summary(group: Group) -> GroupSummary:
+    reasons = Counter(_kind(reason) for line in group.rounds for _, why in line.voided for reason in why)
+    return GroupSummary(
+        name=group.record.name,
+        baseline=group.record.baseline,
+        sentinel=sentinel(group),
+        void_share=group.void_share,
+        void_reasons=dict(reasons),
+        generations=len(group.rounds),
+    )
+
+
+def _kind(reason: str) -> str:
+    """`cpu pressure 14 %` → `cpu pressure`: the words before the first number."""
+    return re.split(r" \d| once| \(", re.sub(r"^\d+ ", "", reason))[0].replace("processes", "process")
+
+
+def _rows(group: Group, folder: Path, history: History) -> list[Row]:
+    rows = [_row(group, arm, folder, history.complete) for arm in group.record.arms if not arm.sentinel]
+    right = {label: kept for (_, label), kept in _right(group).items()}
+    rows = roofline.with_ceilings(rows, history.header.environment)
+    return joined(rows, group.record, right, history.header.environment)
+
+
+def _right(group: Group) -> dict[tuple[str, str], str]:
+    """By group and arm, which rows of the report split were right: the first generation ran it."""
+    return {
+        (group.record.name, label): line.fidelity.right
+        for label, lines in group.played.items()
+        for line in lines
+        if line.fidelity.right
+    }
+
+
+def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
+    setback = group.setbacks.get(arm.label)
+    facts = {"group": group.record.name} | _identity(arm) | _preparation(group.prepared.get(arm.label))
+    if isinstance(setback, Skip):
+        return Row(**facts, outcome="skipped", reason=setback.reason, fix=setback.fix)
+    if isinstance(setback, Failure):
+        return Row(**facts, outcome="failed", reason=setback.reason)
+    lines = group.played.get(arm.label, [])
+    timings: dict[str, Any] = {scope.value: _timing(group, arm.label, scope, folder) for scope in Scope}
+    if timings["end_to_end"] is None:
+        served = any(line.served and line.served.steps for line in lines)
+        why = NEVER_HELD if served else DISTURBED if lines else NOT_REACHED
+        fix = "" if complete else "run the same command again to resume"
+        return Row(**facts, outcome="skipped", reason=why, fix=fix)
+    timed = timings["end_to_end"]
+    speeds = {"items_per_s": rates.items_per_s(arm, lines, timed), "serve": rates.serving(lines, timed)}
+    account = _account(lines, group.prepared.get(arm.label)) | {"gpu": gpu.figures(arm, lines)}
+    return Row(**(facts | timings | speeds | account), outcome="measured")
+
+
+def _identity(arm: Arm) -> dict[str, Any]:
+    target = arm.target
+    return {
+        "arm": arm.label,
+        "backend": target.backend + (f"+{target.mode}" if target.mode else ""),
+        "device": target.device,
+        "precision": target.precision,
+        "scheme": target.scheme,
+        "python": target.python,
+        "settings": arm.settings,
+        "quantizer": arm.quantizer,
+        "model": arm.model,
+        "parameters": dict(arm.parameters),
+        "scenario": arm.scenario,
+        "batch": arm.batch,
+        "threads": arm.threads,
+        "instances": arm.instances,
+        "setting": arm.setting,
+        "options": dict(arm.options),
+    }
+
+
+def _preparation(prepared: Prepared | None) -> dict[str, Any]:
+    if prepared is None:
+        return {}
+    kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "built_nodes_by_precision", "notes", "work"}
+    return prepared.model_dump(include=kept)
+
+
+def _account(lines: Sequence[Played], prepared: Prepared | None) -> dict[str, Any]:
+    """What the runtime said it ran, how wrong it was, and what it took."""
+    last = lines[-1]
+    median: Callable[[str], float] = lambda key: float(np.median([getattr(line, key) for line in lines]))  # noqa: E731
+    return {
+        "executed": asdict(last.executed),
+        "artifact_bytes": last.executed.artifact_bytes,
+        "fidelity": _fidelity(lines, prepared.probe if prepared else None),
+        "load_s": median("load_s"),
+        "first_call_s": median("first_call_s"),
+        "cpus": last.cpus,
+        "os_threads": last.os_threads,
+        "peak_rss_bytes": int(median("peak_rss_bytes")),
+        "rss_loaded_bytes": int(median("rss_after_bytes") - median("rss_before_bytes")),
+    }
+
+
+def _fidelity(lines: Sequence[Played], probe: str | None) -> FidelityFigures:
+    """The worst generation's error; the accuracy of the first, the only one that runs the report split."""
+    worst = asdict(max((line.fidelity for line in lines), key=lambda found: found.relative_l2 or 0.0))
+    del worst["right"]
+    accuracy = next((line.fidelity.accuracy for line in lines if line.fidelity.accuracy is not None), None)
+    figures: dict[str, Any] = {key: _finite(value) for key, value in worst.items()}
+    return FidelityFigures(**(figures | {"accuracy": accuracy, "probe": probe}))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
+
+
+def _timing(group: Group, label: str, scope: Scope, folder: Path) -> Timing | None:
+    blocks = group.blocks(scope).get(label, {})
+    if not blocks:
+        return None
+    medians = np.array([float(np.median(values)) for values in blocks.values()])
+    middle = quantiles.median_interval(medians)
+    files = [line.samples for line in group.played[label]]
+    pooled = samples.read(folder, files, label, scope)
+    shared = any(line.per_reading[scope] > 1 for line in group.played[label])  # means of several calls have no tail
+    found, own = compare(group, scope, label), compare_own(group, scope, label)
+    return Timing(
+        median_ns=middle.median,
+        low_ns=middle.low,
+        high_ns=middle.high,
+        confidence=middle.confidence,
+        p90_ns=None if shared else quantiles.tail_bound(pooled, 0.90),
+        p95_ns=None if shared else quantiles.tail_bound(pooled, 0.95),
+        p99_ns=None if shared else quantiles.tail_bound(pooled, 0.99),
+        samples=pooled.size,
+        generations=medians.size,
+        ratio=ratio_of(found, withheld(group, label, group.rules.baseline)) if found else None,
+        own_fp32_ratio=ratio_of(own, withheld(group, label, group.record.references[label])) if own else None,
+    )

@@ -1,0 +1,333 @@
+"""The JSON document that other programs read (`show RUN --json`). Stable; docs/file-formats.md explains each key."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shootout.bundle.work import Work
+from shootout.contract import Scenario, Value
+from shootout.crossover.brackets import Kind
+from shootout.stats.verdicts import Verdict
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Ratio(_Part):
+    """This arm's time ÷ the baseline's; bounds are null while infinite, `reason` says why a verdict was withheld."""
+
+    value: float
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    generations_needed: int | None
+    sd: float | None
+    reason: str | None = None
+
+
+class Timing(_Part):
+    """One scope's figures in nanoseconds.
+
+    Attributes:
+        median_ns: the median of the generations' medians.
+        low_ns: lower end of its order-statistic interval over generations; `confidence` is what that really covers.
+        p90_ns: the 99 % upper bound of the percentile over all samples; null when the sample is too small.
+        own_fp32_ratio: against the plain FP32 arm of the same backend; null where there is none.
+    """
+
+    median_ns: float
+    low_ns: float
+    high_ns: float
+    confidence: float
+    p90_ns: float | None
+    p95_ns: float | None
+    p99_ns: float | None
+    samples: int
+    generations: int
+    ratio: Ratio | None
+    own_fp32_ratio: Ratio | None = None
+
+
+class Rate(_Part):
+    """So many a second, with the interval of the time that it is the inverse of."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Serving(_Part):
+    """An arm under requests that arrive by themselves (open loop, Poisson); latencies count from the arrival.
+
+    Attributes:
+        rate_per_s: requests a second: the highest that held the limit, or the given one.
+        searched: whether it is the highest that held.
+        holds: whether p99 stayed within the limit.
+        p99_ns: the median over generations of p99's 99 % upper bound, at that rate.
+        unloaded_ns: the median call without load.
+        start_late_ns: how much later than it arrived the harness began a request that found a free instance.
+    """
+
+    rate_per_s: Rate
+    searched: bool
+    holds: bool
+    p99_ns: float
+    limit_ns: float
+    unloaded_ns: float
+    start_late_ns: float
+
+
+class AccuracyChange(_Part):
+    """Accuracy on the report split less that of the arm `against`, row by row; see `paired.Change`."""
+
+    against: str
+    value: float
+    low: float
+    high: float
+    lost: int
+    won: int
+    p_value: float
+
+
+class Quantized(_Part):
+    """How much of the model ran in the label's integers, by the runtime's own account; shares from 0 to 1.
+
+    Attributes:
+        layers: of the compute nodes.
+        flops: of their operations; null where the runtime doesn't tell.
+    """
+
+    layers: float
+    flops: float | None
+
+
+class FidelityFigures(_Part):
+    """Error against the FP64 oracle; infinite and undefined figures are null, `mismatches` counts whole numbers."""
+
+    max_abs: float | None
+    relative_l2: float | None
+    sqnr_db: float | None
+    cosine: float | None
+    top1_agreement: float | None
+    mismatches: int
+    reference_l2: float | None = None
+    gradient_l2: float | None = None
+    accuracy: float | None
+    accuracy_change: AccuracyChange | None = None
+    probe: str | None
+
+
+class Ceiling(_Part):
+    """How near a call came to what the machine could do, by its measured ceilings; see docs/ceilings.md.
+
+    Attributes:
+        share: the bound ÷ the measured compute time; the bound is the longer of the next two.
+        arithmetic_ns: the model's operations at the peak rates of the precisions that they ran in.
+        bandwidth_ns: weights and activations at the bandwidth of the memory that they fit in.
+        binds: which of these takes at least half of the measured time; neither: "overhead".
+        level: the smallest memory level that holds the weights and the widest activations.
+        gflops: the model's operations ÷ the measured time, 10^9 a second.
+    """
+
+    share: float
+    binds: Literal["overhead", "bandwidth", "arithmetic"]
+    arithmetic_ns: float
+    bandwidth_ns: float
+    level: str
+    gflops: float
+
+
+class GpuEnergy(_Part):
+    """Energy by the GPU's own counter over `seconds` of calls end to end, in the first generation; measured.
+
+    Attributes:
+        per_call_mj: millijoules of one call; `above_idle_mj` without what the idle GPU takes in that time.
+        idle_w: the idle GPU's power, contexts and all.
+    """
+
+    per_call_mj: float
+    above_idle_mj: float
+    idle_w: float
+    seconds: float
+    measured_by: Literal["nvml"] = "nvml"
+
+
+class Gpu(_Part):
+    """What the GPU tells of an arm on it, medians over generations; null where it doesn't, and no part of a verdict.
+
+    Attributes:
+        context_s: making the CUDA context, which `load_s` doesn't hold; `context_bytes` of device memory went into it.
+        loaded_bytes: device memory that the loaded arm took on top, its staged inputs among it.
+        allocator_held_bytes: what the library's own allocator holds of that, `allocator_peak_bytes` the most it did.
+        stage_ns, compute_ns, fetch_ns: the steps of one call on the host's clock, the device waited for after each.
+        event_ns: `compute` by the device's own clock.
+        dispatch_ns: what a timer shows that doesn't wait for the device; no latency.
+        copies: `pageable` or `pinned` host memory.
+        l2: whether the cache was emptied before each timed call (`cold`).
+        sm_clock_mhz: right after the blocks.
+        faults: what could not be told though it should, and how telling broke.
+    """
+
+    context_s: float | None = None
+    context_bytes: int | None = None
+    loaded_bytes: int | None = None
+    allocator_held_bytes: int | None = None
+    allocator_peak_bytes: int | None = None
+    stage_ns: float | None = None
+    compute_ns: float | None = None
+    fetch_ns: float | None = None
+    event_ns: float | None = None
+    dispatch_ns: float | None = None
+    copies: str | None = None
+    l2: Literal["warm", "cold"] = "warm"
+    sm_clock_mhz: int | None = None
+    energy: GpuEnergy | None = None
+    faults: tuple[str, ...] = ()
+
+
+class Row(_Part):
+    """One arm's line; `why` says, from evidence, why it is or isn't faster than its own backend's FP32."""
+
+    group: str
+    arm: str
+    backend: str
+    device: str
+    precision: str
+    scheme: str
+    python: str = ""
+    settings: str
+    quantizer: str
+    model: str
+    parameters: dict[str, Value]
+    scenario: str = Scenario.LATENCY
+    batch: int
+    threads: int
+    instances: int = 1
+    setting: str = ""
+    options: dict[str, str]
+    outcome: Literal["measured", "skipped", "failed"]
+    reason: str | None = None
+    fix: str | None = None
+    compute: Timing | None = None
+    end_to_end: Timing | None = None
+    items_per_s: Rate | None = None
+    serve: Serving | None = None
+    fidelity: FidelityFigures | None = None
+    executed: dict[str, Any] | None = None
+    quantized: Quantized | None = None
+    work: Work | None = None
+    ceiling: Ceiling | None = None
+    why: str | None = None
+    notes: tuple[str, ...] = ()
+    built_nodes_by_precision: dict[str, int] | None = None
+    artifact_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+    rss_loaded_bytes: int | None = None
+    export_s: float | None = None
+    build_s: float | None = None
+    build_cached: bool | None = None
+    load_s: float | None = None
+    first_call_s: float | None = None
+    cpus: tuple[int, ...] | None = None
+    os_threads: int | None = None
+    gpu: Gpu | None = None
+
+
+class Sentinel(_Part):
+    """The baseline's hidden copy beside the baseline: while it doesn't hold, no verdict of its group does."""
+
+    ratio: Ratio | None
+    holds: bool
+
+
+class SizeVerdict(_Part):
+    """One size of a sweep: the verdict on `a` against `b`, and a's time ÷ b's."""
+
+    size: int
+    verdict: Verdict
+    ratio: float | None
+    generations: int
+
+
+class Crossover(_Part):
+    """One crossing of two arms along the run's axis, or why there is none; a pair that crosses twice has two.
+
+    Attributes:
+        fixed: parameters, batch and threads that stay the same.
+        low: the largest size at which `below` wins; for "no crossover in range" the smallest size measured.
+        high: the smallest size at which `above` wins; for "no crossover in range" the largest size measured.
+        below: an arm, or "same".
+        generations_needed: by size without a verdict, what one would take; null where nobody can say.
+    """
+
+    model: str
+    axis: str
+    fixed: dict[str, Value]
+    scenario: str
+    scope: str
+    a: str
+    b: str
+    outcome: Kind
+    low: int | None = None
+    high: int | None = None
+    below: str | None = None
+    above: str | None = None
+    reason: str | None = None
+    generations_needed: dict[int, int | None] = Field(default_factory=dict)
+    sizes: tuple[SizeVerdict, ...] = ()
+
+
+class GroupSummary(_Part):
+    """What is said of a whole group of arms."""
+
+    name: str
+    baseline: str | None
+    sentinel: Sentinel
+    void_share: float
+    void_reasons: dict[str, int]
+    generations: int
+
+
+class FrontRow(_Part):
+    """A row that no other one beats in accuracy and time together (see `results.pareto`); `of` so many compared."""
+
+    group: str
+    arm: str
+    accuracy: float
+    median_ns: float
+    of: int
+
+
+class Holding(_Part):
+    """How arms on the GPU were held while another one played: stopped, or waiting on their pipes.
+
+    Attributes:
+        ratio: a CUDA arm's time while the others were stopped ÷ while they waited, the median over `pairs` of blocks.
+    """
+
+    mode: Literal["stop", "pipe"]
+    ratio: float
+    pairs: int
+
+
+class Document(_Part):
+    """One run. `sentinel` and `void_share` are the worst of its groups; `holding` is null where nothing was tried."""
+
+    schema_version: int = Field(serialization_alias="schema")
+    run: str
+    study: str
+    baseline: str | None
+    complete: bool
+    environment: dict[str, Any]
+    rows: tuple[Row, ...]
+    groups: tuple[GroupSummary, ...]
+    sentinel: Sentinel
+    void_share: float
+    wall_s: float
+    warnings: tuple[str, ...]
+    crossovers: tuple[Crossover, ...] = ()
+    pareto: tuple[FrontRow, ...] = ()
+    holding: Holding | None = None

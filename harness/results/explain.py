@@ -1,0 +1,191 @@
+"""What can make a quantized row faster than its own backend's FP32, or keep it from being so: one question each.
+
+Every answer holds the numbers that it rests on; one that would need a figure which the runtime doesn't give is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shootout.contract import INTEGERS
+from shootout.results.document import Row
+from shootout.units import duration, size
+
+INT8_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
+"""CPU flags of instructions that multiply and add bytes."""
+REMAINDER = 0.2
+"""A float share of the operations above this limits what quantization can buy."""
+OVERHEAD = 0.5
+"""A call whose products take less than this share of it is bound by something else."""
+SLOW_RATE = 0.25
+"""A row that computes at less than this share of the group's best rate is bound by something else than arithmetic."""
+SAME_SIZE = 0.95
+"""An artifact not smaller than this share of FP32's saves no memory."""
+TELLING = 0.1
+"""A part of the call that grew by less than this share of the whole explains nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A row beside the plain FP32 row of the same backend.
+
+    Attributes:
+        best_rate: the most operations per second (GFLOP/s) of any plain FP32 row of the group; None: no runtime tells.
+        environment: the run's facts (CPU flags, cache sizes).
+    """
+
+    row: Row
+    own: Row
+    best_rate: float | None
+    environment: Mapping[str, Any]
+
+
+Reason = Callable[[Case], str | None]
+
+
+def _pruned(case: Case) -> str | None:
+    mine, before = ((row.executed or {}).get("flops_by_precision") for row in (case.row, case.own))
+    if "pruned" not in case.row.scheme or not mine or mine != before:
+        return None
+    stored, before = case.row.artifact_bytes or 0, case.own.artifact_bytes or 1
+    same = stored >= SAME_SIZE * before
+    return f"{case.row.backend} does as many operations as without zeros" + (
+        f" and stores them ({size(stored)})" if same else ""
+    )
+
+
+def _no_instruction(case: Case) -> str | None:
+    flags = set(case.environment.get("cpu", {}).get("flags", ()))
+    if case.row.precision not in ("int8", "int8-dynamic") or not flags or flags & INT8_FLAGS:
+        return None
+    return "this CPU has no instruction for INT8 dot products (VNNI, AMX)"
+
+
+def _remainder(case: Case) -> str | None:
+    share = case.row.quantized.flops if case.row.quantized else None
+    if share is None or 1 - share <= REMAINDER:
+        return None
+    return f"{1 - share:.0%} of the operations are left in float"
+
+
+def _conversions(case: Case) -> str | None:
+    """What conversions cost beside what the products save; without a profile, how many there are."""
+    mine, before = _kernels(case.row), _kernels(case.own)
+    if mine and before:
+        cost, saved = mine["conversion"] - before["conversion"], before["product"] - mine["product"]
+        if cost > max(saved, 0) and cost > TELLING * sum(before.values()):
+            return f"converting between types costs {duration(cost)} more, the products save {duration(max(saved, 0))}"
+        return None
+    executed, plain = case.row.executed or {}, case.own.executed or {}
+    products = sum(executed.get("compute_nodes_by_precision", {}).values())
+    more = (executed.get("conversion_nodes") or 0) - (plain.get("conversion_nodes") or 0)
+    if case.row.precision not in INTEGERS or more <= products:
+        return None
+    return f"Q/DQ is not fused: {more} nodes more than in FP32 only convert, beside {products} products"
+
+
+def _slower_products(case: Case) -> str | None:
+    mine, before = _kernels(case.row), _kernels(case.own)
+    if not mine or not before or mine["product"] < before["product"]:
+        return None
+    now, then = duration(mine["product"]), duration(before["product"])
+    return f"its products take {now}, FP32's {then}: the kernels are no faster here"
+
+
+def _overhead(case: Case) -> str | None:
+    before, time = _kernels(case.own), _time(case.own)
+    if before and time:
+        share = before["product"] / max(sum(before.values()), time)
+        found = f"overhead-bound: FP32's products take {duration(before['product'])} of a call of {duration(time)}"
+        return found if share < OVERHEAD else None
+    rate = gigaflops(case.own)
+    if not rate or not case.best_rate or rate >= SLOW_RATE * case.best_rate:
+        return None
+    return f"overhead-bound: its FP32 computes {rate:.3g} GFLOP/s, another backend's {case.best_rate:.3g}"
+
+
+def _cached(case: Case) -> str | None:
+    level = _level(case.own.artifact_bytes or 0, case.environment)
+    if level is None:
+        return None
+    weights = size(case.own.artifact_bytes or 0)
+    return f"FP32's weights ({weights}) fit in the {level} cache already: fewer bytes save little"
+
+
+def _saved_products(case: Case) -> str | None:
+    mine, before = _kernels(case.row), _kernels(case.own)
+    if not mine or not before or mine["product"] >= before["product"]:
+        return None
+    found = f"the products take {duration(mine['product'])} instead of {duration(before['product'])}"
+    cost = mine["conversion"] - before["conversion"]
+    return found + (f", conversions {duration(cost)} more" if cost > 0.05 * mine["product"] else "")
+
+
+def _nearer_cache(case: Case) -> str | None:
+    here, before = (_level(row.artifact_bytes or 0, case.environment) for row in (case.row, case.own))
+    if here is None or here == before or (case.row.artifact_bytes or 0) >= (case.own.artifact_bytes or 0):
+        return None
+    was = f"the {before} cache" if before else "no cache"
+    return f"the weights fit in the {here} cache ({size(case.row.artifact_bytes or 0)}), FP32's in {was}"
+
+
+def _arithmetic(case: Case) -> str | None:
+    flops = (case.row.executed or {}).get("flops_by_precision") or {}
+    name = case.row.precision.partition("-")[0]
+    if name == "fp32" or not sum(flops.values()):
+        return None
+    return f"{flops.get(name, 0) / sum(flops.values()):.0%} of the operations run in {name}"
+
+
+def _fewer_conversions(case: Case) -> str | None:
+    mine, before = ((row.executed or {}).get("conversion_nodes") for row in (case.row, case.own))
+    if mine is None or before is None or mine >= before:
+        return None
+    return f"FP32's graph has {before} nodes that only convert or copy, this one {mine or 'none'}"
+
+
+def _rest_grew(case: Case) -> str | None:
+    mine, before = _kernels(case.row), _kernels(case.own)
+    if not mine or not before:
+        return None
+    grew, saved = mine["other"] - before["other"], before["product"] - mine["product"]
+    if grew <= max(saved / 2, -saved, TELLING * sum(before.values())):
+        return None
+    return f"all that isn't a product takes {duration(grew)} more, the products save {duration(max(saved, 0))}"
+
+
+def _smaller(case: Case) -> str | None:
+    mine, before = case.row.artifact_bytes or 0, case.own.artifact_bytes or 0
+    return f"{size(mine)} of weights instead of {size(before)}" if mine < SAME_SIZE * before else None
+
+
+def _kernels(row: Row) -> dict[str, float]:
+    """A call's time by kind (product, conversion, other), in ns; empty where the runtime doesn't profile."""
+    found = (row.executed or {}).get("kernel_ns") or {}
+    kinds = {"product": 0.0, "conversion": 0.0, "other": 0.0}
+    for name, ns in found.items():
+        kinds[name if name in kinds else "product"] += ns
+    return kinds if found else {}
+
+
+def _time(row: Row) -> float | None:
+    return row.compute.median_ns if row.compute else None
+
+
+def gigaflops(row: Row) -> float | None:
+    """GFLOP/s of a whole call; operations on integers count alike. None where a figure is missing."""
+    flops, time = sum(((row.executed or {}).get("flops_by_precision") or {}).values()), _time(row)
+    return flops / time if flops and time else None
+
+
+def _level(size: int, environment: Mapping[str, Any]) -> str | None:
+    """The smallest cache that holds so many bytes."""
+    caches = environment.get("cpu", {}).get("cache_bytes") or {}
+    return next((name for name in ("L2", "L3") if size <= caches.get(name, 0)), None)
+
+
+LOSSES: tuple[Reason, ...] = (_pruned, _no_instruction, _conversions, _rest_grew, _slower_products)
+NO_GAINS: tuple[Reason, ...] = (_remainder, *LOSSES, _overhead, _cached)
+GAINS: tuple[Reason, ...] = (_saved_products, _fewer_conversions, _nearer_cache, _arithmetic, _smaller)

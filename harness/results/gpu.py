@@ -1,0 +1,64 @@
+"""What the GPU told of an arm: of one generation for the journal, and of all of them for the document. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any
+
+from shootout.contract import Arm, Device
+from shootout.journal.records import Played, PlayedOnGpu
+from shootout.messages import Energy
+from shootout.race.protocols import Performance
+from shootout.results.document import Gpu, GpuEnergy
+
+COST = ("context_s", "context_bytes", "loaded_bytes")
+LOOK = ("allocator_held_bytes", "allocator_peak_bytes", "stage_ns", "compute_ns", "fetch_ns", "event_ns", "dispatch_ns")
+
+
+def played(found: Performance) -> PlayedOnGpu | None:
+    """What one generation tells, for the journal; None for an arm on the CPU."""
+    if found.arm.target.device is not Device.CUDA:
+        return None
+    clocks = [mhz for turn in found.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
+    return PlayedOnGpu(
+        cost=found.loaded.gpu,
+        sm_clock_mhz=round(median(clocks)) if clocks else None,
+        reference_mhz=found.sm_clock_mhz,
+        on_gpu=found.on_gpu,
+    )
+
+
+def figures(arm: Arm, lines: Sequence[Played]) -> Gpu | None:
+    """What an arm's generations tell together; None for an arm on the CPU."""
+    told = [line.gpu for line in lines if line.gpu]
+    if not told:
+        return None
+    costs = [one.cost for one in told if one.cost]
+    looks = [one.on_gpu for one in told if one.on_gpu]
+    middles = {name: _middle(name, costs) for name in COST} | {name: _middle(name, looks) for name in LOOK}
+    return Gpu(
+        **middles,
+        copies=next((one.copies for one in looks if one.copies), None),
+        l2="cold" if arm.cold_l2 else "warm",
+        sm_clock_mhz=_middle("sm_clock_mhz", told),
+        energy=next((_energy(one.energy) for one in looks if one.energy), None),
+        faults=tuple(dict.fromkeys(fault for one in looks for fault in one.faults)),
+    )
+
+
+def _middle(name: str, records: Iterable[object]) -> Any:
+    """The median of what is told; whole where the name says bytes or MHz."""
+    values = [value for one in records if (value := getattr(one, name)) is not None]
+    if not values:
+        return None
+    return round(median(values)) if name.endswith(("_bytes", "_mhz")) else float(median(values))
+
+
+def _energy(found: Energy) -> GpuEnergy:
+    return GpuEnergy(
+        per_call_mj=found.per_call_mj,
+        above_idle_mj=found.above_idle_mj,
+        idle_w=found.idle_w,
+        seconds=found.seconds,
+    )

@@ -1,0 +1,63 @@
+"""What a precision costs and buys, joined to its row: accuracy in pairs, how much was quantized, and why.
+
+Each row is compared with the plain FP32 row of its own backend; where that has no accuracy, with the baseline's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from shootout.contract import INTEGERS, Precision
+from shootout.journal.records import GroupRecord
+from shootout.results.document import AccuracyChange, Quantized, Row
+from shootout.results.why import explain
+from shootout.stats.paired import change
+
+Right = Mapping[str, str]
+"""By arm, for each row of the report split whether it was right; see `Fidelity.right`."""
+
+
+def joined(rows: Sequence[Row], record: GroupRecord, right: Right, environment: Mapping[str, Any]) -> list[Row]:
+    """The rows of one group with what each costs and buys."""
+    sized = [row.model_copy(update={"quantized": _quantized(row)}) for row in rows]
+    changed = [_with_change(row, record, right) for row in sized]
+    by_arm = {row.arm: row for row in changed}
+    return [_with_why(row, by_arm.get(record.references.get(row.arm, "")), changed, environment) for row in changed]
+
+
+def _quantized(row: Row) -> Quantized | None:
+    """The share that ran in the label's integers; None for float labels and rows that the runtime says nothing of."""
+    if row.precision not in INTEGERS or not row.executed:
+        return None
+    name = row.precision.partition("-")[0]
+    nodes, flops = row.executed["compute_nodes_by_precision"], row.executed["flops_by_precision"]
+    if not nodes:
+        return None
+    return Quantized(layers=_share(nodes, name), flops=_share(flops, name) if sum(flops.values()) else None)
+
+
+def _share(counts: Mapping[str, float], name: str) -> float:
+    return counts.get(name, 0) / sum(counts.values())
+
+
+def _with_change(row: Row, record: GroupRecord, right: Right) -> Row:
+    candidates = (record.references.get(row.arm), record.baseline)
+    against = next((one for one in candidates if one in right and one != row.arm), None)
+    if not row.fidelity or not against or row.arm not in right:
+        return row
+    if row.precision == Precision.FP32 and not row.scheme:
+        return row
+    found = change(right[against], right[row.arm])
+    figures = AccuracyChange(against=against, **asdict(found))
+    return row.model_copy(update={"fidelity": row.fidelity.model_copy(update={"accuracy_change": figures})})
+
+
+def _with_why(row: Row, own: Row | None, rows: Sequence[Row], environment: Mapping[str, Any]) -> Row:
+    why = (
+        explain(row, own, rows, environment)
+        if own and row.outcome == "measured" and own.outcome == "measured"
+        else None
+    )
+    return row.model_copy(update={"why": why}) if why else row

@@ -1,0 +1,157 @@
+"""Times as rates: items a second for arms that work as fast as they can, requests a second for arms that serve."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from shootout.contract import Arm, Scenario
+from shootout.errors import UsageError
+from shootout.journal.records import Played, Served, Step
+from shootout.messages import Scope
+from shootout.race.protocols import Generation, Performance
+from shootout.race.serving import Terms, bound_ns, held
+from shootout.results.document import Rate, Serving, Timing
+from shootout.study.schema import Study
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*s)?")
+_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
+_UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+
+
+def parse_rate(text: str | None) -> float | None:
+    """`200/s` or `200` → requests a second.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    match = _RATE.fullmatch(text.strip()) if text else None
+    if text is not None and (match is None or not float(match[1])):
+        raise UsageError(f"--rate {text!r} is not a rate: write 200/s")
+    return float(match[1]) if match else None
+
+
+def parse_limit_ms(text: str | None) -> float | None:
+    """`5ms`, `800us` or `1s` → milliseconds.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    match = _LIMIT.fullmatch(text.strip()) if text else None
+    if text is not None and (match is None or not float(match[1])):
+        raise UsageError(f"--p99 {text!r} is not a latency: write 5ms, 800us or 1s")
+    return float(match[1]) * _UNIT_MS[match[2]] if match else None
+
+
+def parse_instances(text: str | None) -> tuple[int, ...] | None:
+    """`1,2` → how many sessions are to work at once.
+
+    Raises:
+        UsageError: something in it is no whole number from 1 on.
+    """
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"--instances {text!r} is not of the form 1,2: whole numbers from 1 on")
+    return tuple(map(int, parts))
+
+
+def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> Terms | None:
+    """What the arms of a group that serve are asked; None where they don't serve.
+
+    Args:
+        played: by label, what the group did so far; its limit stays, so that all generations have the same.
+    """
+    if not any(arm.scenario is Scenario.SERVE for arm in arms):
+        return None
+    earlier = next((line.served.limit_ns for lines in played.values() for line in lines if line.served), None)
+    limit_ns = study.p99_limit_ms * 1e6 if study.p99_limit_ms else earlier
+    return Terms(rate_per_s=study.rate, limit_ns=limit_ns)
+
+
+def served(generation: Generation, found: Performance) -> Served | None:
+    """What an arm did in a generation, for the journal; None where it didn't serve."""
+    if generation.desk is None:
+        return None
+    steps = tuple(
+        Step(rate_per_s=turn.offer.rate_per_s, requests=turn.offer.requests, bound_ns=bound_ns(turn), held=held(turn))
+        for turn in found.turns
+        if turn.offer
+    )
+    return Served(
+        given_per_s=generation.desk.rate_per_s,
+        limit_ns=generation.desk.limit_ns,
+        unloaded_ns=found.tuned.call_ns[Scope.END_TO_END],
+        start_late_ns=_start_late_ns(found),
+        steps=steps,
+    )
+
+
+def _start_late_ns(found: Performance) -> float:
+    """The median over the steps that held: in an overloaded one, no instance was ever free."""
+    lates = [turn.start_late_ns for turn in found.turns if held(turn)]
+    return float(np.median(lates)) if lates else 0.0
+
+
+def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rate | None:
+    """How many items a second an arm's time per item, or per request, comes to; None where that isn't its time.
+
+    Args:
+        lines: its generations.
+        timing: its end-to-end figures.
+    """
+    if timing is None or arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or _given(lines):
+        return None
+    return _inverse(timing, items=arm.batch if arm.scenario is Scenario.SERVE else 1)
+
+
+def serving(lines: Sequence[Played], timing: Timing | None) -> Serving | None:
+    """What an arm's generations under requests come to; None where it didn't serve.
+
+    Args:
+        lines: its generations.
+        timing: its end-to-end figures: time per request after a search, p99 at a given rate.
+    """
+    done = [line.served for line in lines if line.served]
+    if not done or timing is None:
+        return None
+    given, limit_ns = _given(lines), done[-1].limit_ns
+    p99_ns = timing.median_ns if given else float(np.median([_best_p99_ns(one) for one in done if _holds(one)]))
+    return Serving(
+        rate_per_s=Rate(value=given, low=given, high=given) if given else _inverse(timing),
+        searched=not given,
+        holds=p99_ns <= limit_ns and (not given or _mostly_held(done)),
+        p99_ns=p99_ns,
+        limit_ns=limit_ns,
+        unloaded_ns=float(np.median([one.unloaded_ns for one in done])),
+        start_late_ns=float(np.median([one.start_late_ns for one in done])),
+    )
+
+
+def _given(lines: Sequence[Played]) -> float | None:
+    """The rate that requests were given; None where it was searched, or there were none."""
+    return next((line.served.given_per_s for line in lines if line.served), None)
+
+
+def _inverse(timing: Timing, items: int = 1) -> Rate:
+    value, low, high = (items * 1e9 / ns for ns in (timing.median_ns, timing.high_ns, timing.low_ns))
+    return Rate(value=value, low=low, high=high)
+
+
+def _mostly_held(done: Sequence[Served]) -> bool:
+    """A step doesn't hold where its queue grew, whatever its p99 was by then."""
+    steps = [step.held for one in done for step in one.steps]
+    return 2 * sum(steps) >= len(steps)
+
+
+def _holds(one: Served) -> bool:
+    return any(step.held for step in one.steps)
+
+
+def _best_p99_ns(one: Served) -> float:
+    """p99 at the highest rate that held."""
+    best = max((step for step in one.steps if step.held), key=lambda step: step.rate_per_s)
+    return best.bound_ns or 0.0

@@ -1,0 +1,109 @@
+"""How near a measured call came to what the machine could do, and what binds it. Pure functions.
+
+The bound is the roofline's (Williams, Waterman, Patterson 2009, 10.1145/1498765.1498785): a call takes at least as long
+as its arithmetic at the peak rate, and at least as long as its bytes at the bandwidth of the memory that they lie in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from shootout.bundle.work import Work
+from shootout.ceilings.model import Ceilings, of_run
+from shootout.contract import Device, Scenario
+from shootout.results.document import Ceiling, Row
+
+BITS = {"fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "int8": 8, "int4": 4}
+"""Of an element, by the precision that a runtime says it computes in; `Work` counts 32."""
+BINDS = 0.5
+"""A bound that explains less than this share of the time doesn't bind."""
+
+
+def with_ceilings(rows: Sequence[Row], environment: Mapping[str, Any]) -> list[Row]:
+    """The rows, each with its share of the ceiling where that is known: for calls one after the other, on CPUs.
+
+    Args:
+        environment: as in the document: the ceilings are those of the run's machine.
+    """
+    found = of_run(environment)
+    return [row.model_copy(update={"ceiling": _of_row(row, found.get(row.threads))}) for row in rows]
+
+
+def _of_row(row: Row, ceilings: Ceilings | None) -> Ceiling | None:
+    if row.compute is None or row.work is None or ceilings is None:
+        return None
+    if row.device != Device.CPU or row.scenario != Scenario.LATENCY:
+        return None
+    return ceiling(row.work, row.compute.median_ns, precisions(row), ceilings)
+
+
+def precisions(row: Row) -> dict[str, float]:
+    """Shares of the operations by the precision that they ran in: the runtime's own account, else its node counts.
+
+    A model without any product has its label's precision.
+    """
+    executed = row.executed or {}
+    counts = executed.get("flops_by_precision") or {}
+    if not sum(counts.values()):
+        counts = executed.get("compute_nodes_by_precision") or {}
+    whole = sum(counts.values())
+    return {name: count / whole for name, count in counts.items()} if whole else {row.precision: 1.0}
+
+
+def ceiling(work: Work, measured_ns: float, shares: Mapping[str, float], ceilings: Ceilings) -> Ceiling | None:
+    """A call's share of the ceiling.
+
+    Args:
+        measured_ns: a call's compute time.
+        shares: of its operations, by precision; they add up to 1.
+
+    Returns:
+        None where the bound isn't known: operations that can't be counted, a precision without a peak rate (or a
+        width), a working set larger than any level that was measured.
+    """
+    arithmetic_ns = _arithmetic_ns(work, shares, ceilings)
+    if arithmetic_ns is None or any(name not in BITS for name in shares):
+        return None
+    narrow = sum(share * BITS[name] / 32 for name, share in shares.items())
+    moved, widest = traffic(work)
+    stored, between = ceilings.level_of(narrow * (work.weight_bytes + widest)), ceilings.level_of(narrow * widest)
+    if stored is None or between is None:
+        return None
+    bandwidth_ns = narrow * (work.weight_bytes / stored.best_gbs + moved / between.best_gbs)
+    bound_ns = max(arithmetic_ns, bandwidth_ns)
+    return Ceiling(
+        share=bound_ns / measured_ns,
+        binds=_binds(arithmetic_ns, bandwidth_ns, measured_ns),
+        arithmetic_ns=arithmetic_ns,
+        bandwidth_ns=bandwidth_ns,
+        level=stored.level,
+        gflops=(work.flops or 0.0) / measured_ns,
+    )
+
+
+def traffic(work: Work) -> tuple[int, int]:
+    """Activation bytes that a call has to move, and how many of them are needed at once.
+
+    Inputs and outputs are moved even where no product reads them.
+    """
+    outside = work.input_bytes + work.output_bytes
+    return max(work.activation_bytes, outside), max(work.widest_bytes, outside)
+
+
+def _arithmetic_ns(work: Work, shares: Mapping[str, float], ceilings: Ceilings) -> float | None:
+    if work.flops is None:
+        return None
+    if not work.flops:
+        return 0.0
+    if any(name not in ceilings.peaks for name in shares):
+        return None
+    return sum(work.flops * share / ceilings.peaks[name].giga_ops for name, share in shares.items())
+
+
+def _binds(
+    arithmetic_ns: float, bandwidth_ns: float, measured_ns: float
+) -> Literal["overhead", "bandwidth", "arithmetic"]:
+    if max(arithmetic_ns, bandwidth_ns) < BINDS * measured_ns:
+        return "overhead"
+    return "arithmetic" if arithmetic_ns >= bandwidth_ns else "bandwidth"

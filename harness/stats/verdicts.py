@@ -1,0 +1,170 @@
+"""What an interval of log ratios means for someone who must choose: faster, slower, the same, or can't tell.
+
+Verdict limits are symmetric in the log, so that swapping the two arms swaps `faster` and `slower` and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache, partial
+from typing import cast
+
+import numpy as np
+
+from shootout.constants import SAME_WITHIN
+from shootout.contract import Array
+from shootout.stats.evidence import checked, interval
+
+MAX_ESTIMATE = 1_000
+"""Beyond so many generations "can't tell" says no number: nobody would wait for them."""
+_VISIBLE_STEP = 1e-5
+
+
+class Verdict(StrEnum):
+    """What an interval says about an arm beside its baseline."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    CANT_TELL = "can't tell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """An arm's time over its baseline's, with how sure we are.
+
+    Attributes:
+        value: the ratio: exp of the median log ratio between generations; always inside the interval.
+        low: the interval's lower end, a ratio; None while it is infinite.
+        high: its upper end, likewise.
+        sd: standard deviation of the log ratio between generations; None with fewer than two.
+        generations: how many were compared.
+        generations_needed: for `can't tell`, the total it would take if the rest were like these; None beyond 1,000.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    sd: float | None
+    generations: int
+    generations_needed: int | None
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is a verdict, so that no further generation is needed for it."""
+        return self.verdict is not Verdict.CANT_TELL
+
+
+def judge(low: float, high: float, *, bias_floor: float, same_within: float = SAME_WITHIN) -> Verdict:
+    """The verdict on an interval of log ratios, tested in this order: outside the bias floor, inside `same_within`.
+
+    Args:
+        low: the interval's lower end, a log ratio; may be −inf.
+        high: its upper end; may be inf.
+        bias_floor: differences up to this (0.005 = 0.5 %) could be the harness's own.
+        same_within: differences up to this are nothing to choose by.
+    """
+    floor, same = math.log1p(bias_floor), math.log1p(same_within)
+    if low > floor:
+        return Verdict.SLOWER
+    if high < -floor:
+        return Verdict.FASTER
+    return Verdict.SAME if -same <= low and high <= same else Verdict.CANT_TELL
+
+
+def compare(
+    log_ratios: Array, *, alpha: float, bias_floor: float, same_within: float = SAME_WITHIN, estimate: bool = True
+) -> Comparison:
+    """What the generations so far say about an arm; may be asked after every generation.
+
+    The ratio is the median's, not the mean's: one bad generation moves a mean by more than most differences, and the
+    median is always inside the interval.
+
+    Args:
+        log_ratios: log(arm / baseline) of each generation, shape (n,), n ≥ 1, finite.
+        alpha: this comparison's share of the error probability, see `bonferroni`.
+        bias_floor: see `judge`.
+        same_within: see `judge`.
+        estimate: whether to find out `generations_needed`, which takes most of the time.
+
+    Raises:
+        ValueError: no generation, or a value that isn't finite.
+    """
+    x = checked(log_ratios)
+    if x.size == 0:
+        raise ValueError("a comparison needs at least one generation, received none")
+    low, high = interval(x, alpha)
+    decide = partial(judge, bias_floor=bias_floor, same_within=same_within)
+    verdict, median = decide(low, high), float(np.median(x))
+    sd = float(np.std(x, ddof=1)) if x.size > 1 else None
+    needed = None
+    if estimate and verdict is Verdict.CANT_TELL and sd is not None:
+        needed = _generations_needed(x.size, lambda n: decide(*interval(median + sd * _normal_scores(n), alpha)))
+    return Comparison(
+        value=math.exp(median),
+        low=math.exp(low) if math.isfinite(low) else None,
+        high=math.exp(high) if math.isfinite(high) else None,
+        verdict=verdict,
+        sd=sd,
+        generations=x.size,
+        generations_needed=needed,
+    )
+
+
+def smallest_visible(sd: float, generations: int, *, alpha: float, bias_floor: float) -> float | None:
+    """The difference (0.02 = 2 %) that so many generations call `slower` about every second time, at this SD.
+
+    Args:
+        sd: standard deviation of the log ratio between generations.
+        alpha: see `bonferroni`.
+        bias_floor: see `judge`.
+
+    Returns:
+        None where even a doubling gets no verdict.
+    """
+    noise = sd * _normal_scores(generations)
+
+    def seen(share: float) -> bool:
+        return judge(*interval(math.log1p(share) + noise, alpha), bias_floor=bias_floor) is Verdict.SLOWER
+
+    hidden, share = 0.0, 1.0
+    if not seen(share):
+        return None
+    while share - hidden > _VISIBLE_STEP:
+        middle = (hidden + share) / 2
+        hidden, share = (hidden, middle) if seen(middle) else (middle, share)
+    return share
+
+
+def race_over(against_baseline: Comparison, against_leader: Comparison) -> bool:
+    """Whether an arm may leave the race: its own verdict stands, and it is slower than the leader, so it can't win."""
+    return against_baseline.decided and against_leader.verdict is Verdict.SLOWER
+
+
+@lru_cache(maxsize=1_024)
+def _normal_scores(n: int) -> Array:
+    """`n` values that look as Gaussian as `n` can: quantiles at (i−½)/n, scaled to a standard deviation of 1."""
+    from statistics import NormalDist
+
+    scores = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
+    return cast(Array, scores / np.std(scores, ddof=1))
+
+
+def _generations_needed(n: int, verdict_at: Callable[[int], Verdict]) -> int | None:
+    """The first total beyond `n` with a verdict, by doubling the step and then halving it; None beyond the limit."""
+    undecided, step = n, 1
+    while verdict_at(total := min(undecided + step, MAX_ESTIMATE)) is Verdict.CANT_TELL:
+        if total == MAX_ESTIMATE:
+            return None
+        undecided, step = total, step * 2
+    while total - undecided > 1:
+        middle = (total + undecided) // 2
+        if verdict_at(middle) is Verdict.CANT_TELL:
+            undecided = middle
+        else:
+            total = middle
+    return total

@@ -1,0 +1,101 @@
+"""Which pairs of arms a study wants the crossover of, along which axis, and how many verdicts that makes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+from shootout.contract import Arm, Scenario, Value
+from shootout.errors import UsageError, unknown
+from shootout.messages import Scope
+from shootout.study.points import describe
+from shootout.study.schema import Study
+from shootout.study.target import parse_targets
+
+Pair = tuple[str, str]
+"""Two arms' labels, in the order in which a study names them."""
+
+
+def asked(study: Study, arms: Sequence[Arm], runnable: Sequence[Arm]) -> tuple[Pair, ...]:
+    """The pairs of one group; those named by the study are among them even where they can't run.
+
+    Args:
+        arms: of the group, without its sentinel.
+        runnable: those that can run here; where the study names no pair, all pairs of them.
+
+    Raises:
+        UsageError: the study names an arm that isn't there, an arm beside itself, or an axis that no arm has.
+    """
+    if study.crossover is None:
+        return ()
+    for arm in arms[:1]:
+        size_of(arm, study.crossover.axis)
+    if not study.crossover.pairs:
+        return tuple(combinations([arm.label for arm in runnable], 2))
+    labels = [arm.label for arm in arms]
+    named = [(_label(study, a, labels), _label(study, b, labels)) for a, b in study.crossover.pairs]
+    for a, b in named:
+        if a == b:
+            raise UsageError(f"a crossover needs two arms, got {a!r} twice; to race an arm against itself, name it #2")
+    return tuple(dict.fromkeys(named))
+
+
+def _label(study: Study, text: str, labels: Sequence[str]) -> str:
+    if text in labels:
+        return text
+    found = parse_targets(text, describe, study.pythons) if "#" not in text else []
+    for label in map(str, found):
+        if label in labels:
+            return label
+    raise unknown("arm in the crossover's pairs", text, labels)
+
+
+def axes(arm: Arm) -> dict[str, int]:
+    """The ordered axes that the arm lies on, each with its place there: batch, threads, whole-number parameters."""
+    whole = {
+        name: value
+        for name, value in arm.parameters.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    }
+    return {"batch": arm.batch, "threads": arm.threads, **whole}
+
+
+def size_of(arm: Arm, axis: str) -> int:
+    """The arm's place on the axis.
+
+    Raises:
+        UsageError: it isn't on such an axis; names those that it is on.
+    """
+    known = axes(arm)
+    if axis not in known:
+        raise unknown("axis of whole numbers for a crossover", axis, known)
+    return known[axis]
+
+
+def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
+    """The scopes in which arms are compared there: a request that is served has no compute block of its own."""
+    return (Scope.END_TO_END,) if scenario is Scenario.SERVE else tuple(Scope)
+
+
+def fixed(arm: Arm, axis: str) -> dict[str, Value]:
+    """All that stays the same while the axis changes: the other parameters, batch and threads."""
+    everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
+    return {name: value for name, value in everything.items() if name != axis}
+
+
+def comparisons(
+    baseline: str | None, runnable: Iterable[str], references: Mapping[str, str], pairs: Iterable[Pair]
+) -> int:
+    """How many verdicts a group is asked for: each pair once, however many ask for it.
+
+    Args:
+        baseline: the label that each runnable arm is compared with.
+        runnable: labels of the arms that can run, without the sentinel.
+        references: arm → its own backend's FP32.
+        pairs: for crossovers; those with an arm that can't run don't count.
+    """
+    there = set(runnable)
+    wanted = {frozenset((label, baseline)) for label in there if baseline is not None}
+    wanted |= {frozenset(pair) for pair in references.items()}
+    wanted |= {frozenset(pair) for pair in pairs if set(pair) <= there}
+    return sum(len(pair) == 2 for pair in wanted)

@@ -1,0 +1,179 @@
+"""Study × what is available here → groups of arms that race each other, and skips. Pure: it starts nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shootout import schemes
+from shootout.contract import INTEGERS, Arm, Device, Precision, Target
+from shootout.errors import UsageError, unknown
+from shootout.export.client import Request
+from shootout.journal.records import GroupRecord
+from shootout.study import pairs, settings
+from shootout.study.feasibility import Here, Skipped, needed_bytes, obstacles
+from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
+from shootout.study.schema import Study
+from shootout.study.target import own_words, parse_targets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedGroup:
+    """Arms that race each other.
+
+    Attributes:
+        request: the model as it is.
+        skips: why an arm isn't run, by label.
+        needs_bytes: memory at its peak, of what can run or be built here.
+    """
+
+    record: GroupRecord
+    request: Request
+    skips: Mapping[str, Skipped]
+    needs_bytes: int = 0
+
+    def request_of(self, arm: Arm) -> Request:
+        """What this arm computes: the model as it is, or the variant that its scheme names."""
+        return replace(self.request, variant=scheme_of(arm.target).variant, batch=arm.batch)
+
+    @property
+    def playing(self) -> list[Arm]:
+        """The arms to measure, sentinel included."""
+        return [arm for arm in self.record.arms if arm.label not in self.skips]
+
+    @property
+    def building(self) -> list[Arm]:
+        """The arms to build: those to measure, and those that can be built here though they can't run."""
+        return [arm for arm in self.record.arms if arm.label not in self.skips or self.skips[arm.label].builds]
+
+
+def plan(study: Study, here: Here) -> list[PlannedGroup]:
+    """The study's groups, one per model parameters and batch, in the order of `points`.
+
+    Raises:
+        UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
+    """
+    targets = targets_of(study)
+    groups = [
+        _group(study, _arms(study, family, point, here.count(point.threads)), point, here, apart)
+        for point in points(study)
+        for apart, family in _families(study, targets)
+    ]
+    for name, count in Counter(group.record.name for group in groups).items():
+        if count > 1:
+            raise UsageError(f"{name!r} is asked for {count} times: give each model file a name of its own")
+    return groups
+
+
+def _families(study: Study, targets: Sequence[Target]) -> list[tuple[str, Sequence[Target]]]:
+    """Who races whom, with what is added to the group's name: all targets; under `pythons` each with its twins alone.
+
+    An upgrade is a question of its own for each target. A study that names `@python`, a baseline or a crossover has
+    its own question.
+    """
+    has_question = study.baseline or study.crossover or any("@" in text for text in (*study.targets, *study.backend))
+    own = [target for target in dict.fromkeys(targets) if not target.python]
+    if not study.pythons or has_question or len(own) < 2:
+        return [("", targets)]
+    return [(f", {one}", [twin for twin in targets if replace(twin, python="") == one]) for one in own]
+
+
+def scheme_of(target: Target) -> schemes.Scheme:
+    """The target's scheme, read with its backend's own words."""
+    return schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
+
+
+def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
+    """The plain FP32 arm of the same backend, mode and device; none for that arm itself."""
+    wanted = replace(arm.target, precision=Precision.FP32, scheme="")
+    return (
+        next((one for one in arms if one.target == wanted and one.ordinal == 1), None) if arm.target != wanted else None
+    )
+
+
+def _quantizer(target: Target) -> str:
+    if scheme_of(target).is_quantized:
+        return "shared"
+    return "vendor" if target.precision in INTEGERS else "none"
+
+
+def _arms(study: Study, targets: Sequence[Target], point: Point, threads: int) -> list[Arm]:
+    seen: Counter[Target] = Counter()
+    arms = []
+    for target in targets:
+        seen[target] += 1
+        options = {key: value for name in names_of(target) for key, value in study.options.get(name, {}).items()}
+        arms.append(
+            Arm(
+                target=target,
+                model=point.model,
+                parameters=point.parameters,
+                batch=point.batch,
+                threads=threads,
+                options=options,
+                ordinal=seen[target],
+                scenario=point.scenario,
+                settings="tuned" if options else "closed",
+                quantizer=_quantizer(target),
+                cold_l2=study.l2 == "cold" and target.device is Device.CUDA,
+            )
+        )
+    return [one for arm in arms for one in settings.spread(study, arm)]
+
+
+def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
+    """The arms with their baseline first and its sentinel last, and why some of them can't be asked."""
+    skips = settings.crowded(arms, here.count(point.threads)) | obstacles(arms, here)
+    runnable = [arm for arm in arms if arm.label not in skips]
+    baseline = _baseline(study, arms, runnable, skips)
+    ordered = arms
+    if baseline:
+        ordered = [baseline, *(arm for arm in arms if arm is not baseline), replace(baseline, ordinal=1, sentinel=True)]
+    measured_too = [arm for arm in runnable if arm is not baseline] if study.against_own_fp32 else []
+    references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
+    wanted = pairs.asked(study, arms, runnable)
+    labels = [arm.label for arm in runnable]
+    record = GroupRecord(
+        name=group_name(point) + apart,
+        baseline=baseline.label if baseline else None,
+        comparisons=pairs.comparisons(baseline.label if baseline else None, labels, references, wanted),
+        arms=tuple(ordered),
+        references=references,
+        pairs=wanted,
+    )
+    record = settings.selecting(record, runnable)
+    made = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
+    needs = needed_bytes(made, here)
+    return PlannedGroup(record=record, request=request(study, point), skips=skips, needs_bytes=needs)
+
+
+def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, Skipped]) -> Arm | None:
+    if study.baseline is None:
+        eager = [arm for arm in runnable if arm.target == Target(backend="torch-eager")]
+        return next(iter(eager or runnable), None)
+    labels = {arm.label: arm for arm in arms}
+    wanted = study.baseline
+    if wanted not in labels:
+        named = parse_targets(wanted, describe, study.pythons) if "#" not in wanted else []
+        either = [*runnable, *arms]  # of its settings, one that can run
+        wanted = next((arm.label for arm in either if named and arm.target == named[0]), wanted)
+    if wanted not in labels:
+        raise unknown("baseline", study.baseline, labels)
+    if wanted in skips and not runnable:
+        return None  # too big, or too many threads: a grid goes on with its other cells
+    if wanted in skips:
+        raise UsageError(f"the baseline {wanted!r} can't run here: {skips[wanted].reason}; {skips[wanted].fix}")
+    return labels[wanted]
+
+
+def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
+    """A hash of what is measured (`files`: hashes of the user's own); a run folder only goes on with the same one."""
+    content = {
+        "study": study.model_dump(mode="json", exclude={"description", "ceilings", "energy", "unsynchronised"}),
+        "arms": [[arm.label for arm in group.playing] for group in groups],
+        "files": files,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

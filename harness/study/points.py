@@ -1,0 +1,191 @@
+"""A study's cells, from nothing but the study: its targets, its points in parameter space, what to export for each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shootout import backends, models, schemes
+from shootout.contract import Capabilities, Device, Precision, Scenario, Target, Value
+from shootout.errors import UsageError, unknown
+from shootout.export.client import Request, is_file
+from shootout.export.request import SIZE
+from shootout.host.placement import Threads
+from shootout.study import axes
+from shootout.study.schema import Study, checked
+from shootout.study.target import own_words, parse_targets, with_twins
+
+POINT_WORDS = ("model", "batch", "scenario", "threads")
+"""What one of a study's points may name beside a model's parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What one group runs: a model with complete, checked parameters at a batch size, on so many threads (as asked)."""
+
+    model: str
+    parameters: Mapping[str, Value]
+    batch: int
+    scenario: Scenario = Scenario.LATENCY
+    threads: Threads = None
+
+
+def targets_of(study: Study) -> list[Target]:
+    """All targets that the study names, in order.
+
+    Raises:
+        UsageError: one of them isn't known.
+    """
+    for name in study.backend:
+        if set(name) & set(":/"):
+            raise UsageError(f"backend {name!r} must be a name alone: device and precision are axes of their own")
+    texts = study.backend or study.targets
+    named = [target for text in texts for target in parse_targets(text, describe, study.pythons)]
+    targets = with_twins(_moved(study, named), study.pythons)
+    known = {name for target in targets for name in names_of(target)}
+    for name in study.options:
+        if name not in known:
+            raise unknown("backend or target in --option", name, known)
+    return targets
+
+
+def _moved(study: Study, targets: list[Target]) -> list[Target]:
+    """The targets on every device and in every precision that the study has as axes; each once."""
+    if not study.device and not study.precision:
+        return targets
+    moved = [
+        _as(target, device, precision)
+        for target in targets
+        for device in study.device or (target.device,)
+        for precision in study.precision or (target.precision,)
+    ]
+    return list(dict.fromkeys(moved))
+
+
+def _as(target: Target, device: Device, precision: Precision) -> Target:
+    """The target there; a scheme that its backend doesn't have for this precision is left out."""
+    can = describe(target.backend)[0]
+    lost = schemes.unoffered(schemes.parse(target.scheme, own_words(can)), can.schemes.get(precision, ()))
+    return replace(target, device=device, precision=precision, scheme="" if lost else target.scheme)
+
+
+def names_of(target: Target) -> tuple[str, ...]:
+    """What an option for this target may be addressed to, from all of a backend's targets to this one alone."""
+    mode = (f"{target.backend}+{target.mode}",) if target.mode else ()
+    python = (f"{target.backend}@{target.python}",) if target.python else ()
+    return (target.backend, *mode, *python, str(target))
+
+
+def describe(backend: str) -> tuple[Capabilities, Target]:
+    """A backend's capabilities and its first target."""
+    entry = backends.entry(backend)
+    device, precision = entry.default
+    return backends.get(backend).capabilities, Target(backend=backend, device=device, precision=precision)
+
+
+def points(study: Study) -> list[Point]:
+    """Every model with every combination of its parameters, every batch, every scenario and every thread count.
+
+    Raises:
+        UsageError: a parameter that no model has, a value that isn't allowed, or more cells than a grid may have.
+    """
+    parts = _parts(study)
+    _refuse_too_many(parts)
+    return [point for part in parts for point in _product(part)]
+
+
+def _parts(study: Study) -> list[Study]:
+    """The study; or, where it has points, one study for each of them."""
+    return [_fixed(study, point) for point in study.points] or [study]
+
+
+def _fixed(study: Study, point: Mapping[str, Value]) -> Study:
+    """The study at one of its points; of its other axes those stay that the point's own model has."""
+    words = {name: [value] for name, value in point.items() if name in POINT_WORDS}
+    own = {name: [value] for name, value in point.items() if name not in words}
+    chosen = [str(name) for name in words.get("model", study.model)]
+    having = {name for model in chosen if not is_file(model) for name in models.get(model).parameters}
+    others = {name: values for name, values in study.parameters.items() if name in having or "model" not in words}
+    fields = study.model_dump(exclude_unset=True, exclude={"points"})
+    return checked({**fields, **words, "parameters": {**others, **own}}, f"point {dict(point)}")
+
+
+def _product(study: Study) -> list[Point]:
+    known = {name for model in study.model if not is_file(model) for name in models.get(model).parameters}
+    for name in () if all(map(is_file, study.model)) else study.parameters:
+        if name not in known:
+            raise unknown("parameter", name, known | set(axes.WORDS))
+    return [
+        Point(model=model, parameters=parameters, batch=batch, scenario=scenario, threads=threads)
+        for model in study.model
+        for parameters in _parameters(study, model)
+        for batch in study.batch
+        for scenario in study.scenario
+        for threads in study.threads
+        if batch == study.batch[0] or scenario is not Scenario.THROUGHPUT  # where batches compete in one group
+    ]
+
+
+def _refuse_too_many(parts: Sequence[Study]) -> None:
+    """Count the cells without making any."""
+    lengths: dict[str, int] = {"point": len(parts), "model": len(parts[0].model)}
+    cells = 0
+    for part in parts:
+        own = [{name: len(values) for name, values in _axes(part, model).items()} for model in part.model]
+        common = {name: len(getattr(part, name)) for name in ("batch", "threads", "scenario")}
+        common["target"] = len(targets_of(part))
+        cells += sum(math.prod(one.values()) for one in own) * math.prod(common.values())
+        for one in (*own, common):
+            lengths |= one
+    if cells > axes.MAX_CELLS:
+        raise axes.too_many(cells, lengths)
+
+
+def _axes(study: Study, model: str) -> dict[str, tuple[Value, ...]]:
+    """The study's parameters that this model has; a file has them all."""
+    if is_file(model):
+        return study.parameters
+    return {name: values for name, values in study.parameters.items() if name in models.get(model).parameters}
+
+
+def _parameters(study: Study, model: str) -> list[dict[str, Value]]:
+    own = _axes(study, model)
+    combined = [dict(zip(own, values, strict=True)) for values in itertools.product(*own.values())]
+    return combined if is_file(model) else [models.get(model).check(one) for one in combined]
+
+
+def request(study: Study, point: Point) -> Request:
+    """What to export for one group; an ONNX file's parameters are the sizes of its symbolic axes.
+
+    Raises:
+        UsageError: such a size isn't a whole number, or the model can't have this batch.
+    """
+    inputs = Path(study.inputs) if study.inputs else None
+    calibration = Path(study.calibration) if study.calibration else None
+    asked = Request(
+        model=point.model,
+        batch=point.batch,
+        inputs_npz=inputs,
+        labels_npz=Path(study.labels) if study.labels else None,
+        calibration_npz=calibration,
+        training=point.scenario is Scenario.TRAIN_STEP,
+    )
+    if not is_file(point.model):
+        models.get(point.model).inputs(point.parameters, point.batch)
+        return replace(asked, parameters=point.parameters)
+    for axis, size in point.parameters.items():
+        SIZE.check(f"the size of axis {axis!r}", size)
+    return replace(asked, sets={axis: int(size) for axis, size in point.parameters.items()})
+
+
+def group_name(point: Point) -> str:
+    """What tells this group from others, for people: the model, what isn't the default of it, and the batch."""
+    defaults = {} if is_file(point.model) else models.get(point.model).defaults
+    special = ", ".join(f"{key}={value}" for key, value in point.parameters.items() if defaults.get(key) != value)
+    scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
+    threads = "" if point.threads is None else f", threads {point.threads}"
+    batch = "" if point.scenario is Scenario.THROUGHPUT else f", batch {point.batch}"
+    return f"{Path(point.model).name}{f' ({special})' if special else ''}{batch}{threads}{scenario}"

@@ -1,0 +1,212 @@
+"""What to measure, as data: a named study, a TOML file, or a study with the command line's changes on top."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from shootout.constants import MAX_CALL_S, MAX_GENERATIONS
+from shootout.contract import Device, Precision, Scenario, Value
+from shootout.errors import UsageError, unknown
+from shootout.study import axes
+from shootout.study.validate import faults, place, said, strangers
+
+_Words = BeforeValidator(axes.several)
+_Axis = BeforeValidator(axes.listed)
+_Some = Field(min_length=1)
+
+
+class Crossover(BaseModel):
+    """Where one arm stops winning and another begins: along which axis to look, and for which pairs of arms.
+
+    Attributes:
+        axis: `batch`, `threads` or a model parameter of whole numbers.
+        pairs: arms, two by two; empty: all pairs of arms that can run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    axis: str
+    pairs: tuple[tuple[str, str], ...] = ()
+
+
+class Study(BaseModel):
+    """One study. Every axis is a tuple; the cells are their product. docs/studies.md says how people write them.
+
+    Attributes:
+        name: of the study, also of its folder under `results/`.
+        model: models' names, or paths of ONNX files; each races by itself.
+        parameters: model parameters (for an ONNX file: sizes of its symbolic axes) by name; of several models, each
+            takes those that it has.
+        scenario: what is measured of each model; each is a race by itself.
+        targets: as `study.target` reads them; given twice, a target races itself (A/A). Empty where `backend` is
+            given.
+        backend: backends with or without a mode: with `device` and `precision`, a product in place of `targets`.
+        device: instead of each target's own.
+        precision: instead of each target's own.
+        baseline: the arm that ratios refer to; None: torch-eager on the CPU, else the first arm that can run.
+        threads: compute threads per arm, "all" for every CPU, None for the default; each is a race by itself.
+        points: combinations that are no product, such as a width and a depth that go together: each takes the place of
+            the axes that it names (parameters, model, batch, scenario, threads); all other axes stay.
+        crossover: where to look for crossovers between arms; None: nowhere.
+        instances: sessions that work at once, for throughput and serving; empty: for throughput 1, 2, 4 … as many as
+            there are threads, for serving 1.
+        rate: requests a second, for serving; None: search the highest that holds the limit.
+        p99_limit_ms: that limit; None: five times the baseline's median call without load.
+        options: a backend's own knobs, by backend, backend+mode or whole target.
+        pythons: other interpreters to race ours, by the name that targets give them: paths.
+        inputs: an .npz file with the user's own inputs for a model of their own.
+        labels: an .npz file with the right class of each row of these inputs, for accuracy.
+        calibration: an .npz file with the user's own calibration sets.
+        against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
+        ceilings: measure this machine's ceilings first, where they aren't remembered.
+        energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
+        l2: `cold` empties the GPU's L2 cache before each timed call; arms on the CPU stay as they are.
+        unsynchronised: also show what a timer reads on a GPU that doesn't wait for it; it enters no verdict.
+        max_call_s: an arm whose call takes longer (by what smaller cells took) is skipped; 0: none is.
+        seed: of the shuffles and of the environment padding.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    name: str = Field(pattern=r"^[^/\\]*[^/\\.][^/\\]*$")
+    description: str = ""
+    model: Annotated[tuple[str, ...], _Words, _Some]
+    parameters: dict[str, Annotated[tuple[Value, ...], _Axis, _Some]] = Field(default_factory=dict)
+    scenario: Annotated[tuple[Scenario, ...], _Words, _Some] = (Scenario.LATENCY,)
+    targets: Annotated[tuple[str, ...], _Some] = ()
+    backend: Annotated[tuple[str, ...], _Words, _Some] = ()
+    device: Annotated[tuple[Device, ...], _Words, _Some] = ()
+    precision: Annotated[tuple[Precision, ...], _Words, _Some] = ()
+    baseline: str | None = None
+    batch: Annotated[tuple[int, ...], _Axis, _Some] = (1,)
+    threads: Annotated[tuple[int | Literal["all"] | None, ...], _Axis, _Some] = (None,)
+    points: tuple[dict[str, Value], ...] = ()
+    crossover: Crossover | None = None
+    instances: Annotated[tuple[Annotated[int, Field(ge=1)], ...], _Axis] = ()
+    rate: float | None = Field(default=None, gt=0.0, le=1e6)
+    p99_limit_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    options: dict[str, dict[str, str]] = Field(default_factory=dict)
+    pythons: dict[str, str] = Field(default_factory=dict)
+    inputs: str | None = None
+    labels: str | None = None
+    calibration: str | None = None
+    against_own_fp32: bool = False
+    ceilings: bool = False
+    energy: bool = False
+    l2: Literal["warm", "cold"] = "warm"
+    unsynchronised: bool = False
+    max_generations: int = Field(default=MAX_GENERATIONS, ge=1, le=1_000)
+    max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)
+    seed: int = 0
+
+    def changed(
+        self, parameters: dict[str, tuple[Value, ...]], options: dict[str, dict[str, str]], **changes: Any
+    ) -> Study:
+        """This study with changes on top, everything checked again.
+
+        Args:
+            parameters: added to the study's, or instead of them where `model` is another one; those with a name of
+                `axes.WORDS` are changes to that field.
+            options: added to the study's, knob by knob.
+            changes: fields to replace; None changes nothing.
+
+        Raises:
+            UsageError: a value that the study can't take, or two answers to one question.
+        """
+        given = {key: value for key, value in changes.items() if value is not None}
+        words = {name: values for name, values in parameters.items() if name in axes.WORDS}
+        for name in words:
+            if name in given or (name == "backend" and "targets" in given):
+                raise UsageError(f"{name} is given twice, by --set and by an option of its own: give one of them")
+        same_model = axes.several(given.get("model", self.model)) == self.model
+        kept = self.parameters if same_model else {}
+        own = {name: values for name, values in parameters.items() if name not in words}
+        knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
+        silenced = _silenced({*given, *words})
+        fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
+        if self.points:
+            fields["points"] = _without(self.points if same_model else (), {*given, *words, *own})
+        return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs}, "the request")
+
+
+def _without(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
+    """The points without what the command line names, each once."""
+    left = [{name: value for name, value in one.items() if name not in names} for one in points]
+    return [one for index, one in enumerate(left) if one and one not in left[:index]]
+
+
+def _silenced(changed: set[str]) -> set[str]:
+    """The fields of a study that have nothing to say any more once others are changed."""
+    if "targets" in changed:
+        return {"backend", "device", "precision"}
+    return {"targets"} if "backend" in changed else set()
+
+
+def checked(fields: dict[str, Any], source: str, text: str = "") -> Study:
+    """A study from plain values.
+
+    Args:
+        source: where they come from, for messages.
+        text: the TOML they were read from, which tells the line.
+
+    Raises:
+        UsageError: an unknown key (with the nearest one) or a bad value; names the source.
+    """
+    for strange, error in strangers(fields, {(): Study.model_fields, ("crossover",): Crossover.model_fields}):
+        raise UsageError(f"{place(source, text, strange)}: {error}")
+    try:
+        study = Study.model_validate(fields)
+    except ValidationError as invalid:
+        first = invalid.errors()[0]
+        raise UsageError(f"{place(source, text, first['loc'])}: {said(first)}") from None
+    for path, why in faults(study):
+        raise UsageError(f"{place(source, text, path)}: {why}")
+    return study
+
+
+def names() -> dict[str, str]:
+    """The studies that ship: name → description."""
+    folder = files("shootout") / "studies"
+    found = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return {name: load(name).description for name in found}
+
+
+def load(name: str) -> Study:
+    """A named study, or one from a TOML file, whose names of models, parameters and targets are checked as well.
+
+    Raises:
+        UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the line).
+    """
+    if name.endswith(".toml"):
+        from shootout.study.spelling import unknowns  # which takes studies apart
+
+        text = _read(Path(name))
+        study = _from_text(text, Path(name).stem, name)
+        for path, error in unknowns(study):
+            raise UsageError(f"{place(name, text, path)}: {error}")
+        return study
+    resource = files("shootout") / "studies" / f"{name}.toml"
+    if not name.replace("-", "").replace("_", "").isalnum() or not resource.is_file():
+        raise unknown("study", name, names())
+    return _from_text(resource.read_text(), name, name)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"can't read the study file {str(path)!r}: {error}") from None
+
+
+def _from_text(text: str, name: str, source: str) -> Study:
+    try:
+        fields = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{source} is not valid TOML: {error}") from None
+    return checked({"name": name, **fields}, source, text)

@@ -1,0 +1,280 @@
+"""One arm in one fresh process: it loads, verifies and runs blocks when told to, and otherwise does nothing.
+
+It imports NumPy and its backend only, dies with its parent, ignores Ctrl-C (the parent decides), and answers each
+command with one message. Run as `python -m shootout.worker FD PARENT_PID` by `shootout.worker.process`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, cast
+
+from shootout import backends, clock
+from shootout.bundle import fidelity, training
+from shootout.bundle.bundle import ModelBundle
+from shootout.constants import CANARY_CHANCES
+from shootout.contract import Arm, Arrays, Built, Device, Scenario, Session, TrainingSession
+from shootout.errors import SkippedArm
+from shootout.host import bounds
+from shootout.host.gpu import words
+from shootout.host.noise import canary
+from shootout.host.placement import THREAD_VARIABLES
+from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.worker import precision_probe
+from shootout.worker import profile as look
+from shootout.worker.blocks import Blocks
+from shootout.worker.gpu_readings import Context, measured, state
+from shootout.worker.instances import Instances
+from shootout.worker.lifeline import leave_with
+from shootout.worker.precision_checks import executed_fault
+
+
+class Worker:
+    """The commands, one method each; the conductor calls them by name over the pipe."""
+
+    _built: Built
+    _session: Session
+    _buffers: list[dict[str, Any]]
+    _sessions: Sequence[Session] = ()
+    _device: Device = Device.CPU
+    _blocks: Blocks | Instances
+    _left: str | None
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
+        """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
+        _look_at_source(bundle)
+        self._device = arm.target.device
+        with clock.Stopwatch() as watch:
+            built = backends.get(arm.target.backend).build(bundle, arm, folder)
+        json.dumps(dict(built.facts))  # the parent keeps them so; what isn't JSON is this adapter's fault, here
+        return built, watch.seconds
+
+    def probe(self, built: Built) -> str:
+        """Which precision the probe that was built finds in this arm's hands."""
+        session = backends.get(built.arm.target.backend).load(built)
+        outputs = session.fetch(_run(session, built.bundle.input_buffers()[0]))
+        session.close()
+        return precision_probe.READERS[built.bundle.model](outputs)
+
+    def load(self, built: Built) -> Loaded:
+        """Load the arm, call it once, and stage every input buffer."""
+        _look_at_source(built.bundle)
+        self._device = built.arm.target.device
+        given = bounds.current(THREAD_VARIABLES)
+        context = Context.made() if self._device is Device.CUDA else None
+        before, adapter = resident_bytes(), backends.get(built.arm.target.backend)
+        with clock.Stopwatch() as watch:
+            self._session = adapter.load(built)
+        _refuse_cold(built.arm, self._session)
+        self._sessions = [self._session, *(adapter.load(built) for _ in range(built.arm.instances - 1))]
+        self._built, self._buffers = built, built.bundle.input_buffers()
+        self._blocks = self._timed(built)
+        first_call_s = self._blocks.first_call_s()
+        now = bounds.current(THREAD_VARIABLES)
+        self._left = given.left(now)
+        return Loaded(
+            load_s=watch.seconds,
+            first_call_s=first_call_s,
+            rss_before_bytes=before,
+            rss_after_bytes=resident_bytes(),
+            cpus=tuple(sorted(now.cpus)),
+            os_threads=now.os_threads,
+            gpu=context.cost() if context else None,
+        )
+
+    def verify(self, with_accuracy: bool) -> Verified:
+        """Compare the outputs for every input buffer with the oracle; read back what the runtime runs."""
+        session, bundle = self._session, self._built.bundle
+        outputs = [session.fetch(_run(session, inputs, slot)) for slot, inputs in enumerate(self._buffers)]
+        fault = next((why for out in outputs if (why := fidelity.check_outputs(bundle.outputs, out))), None)
+        if fault:
+            return Verified(executed=session.executed, fidelity=fidelity.NOTHING, fault=fault)
+        found = fidelity.compare(outputs, bundle.oracle_outputs())
+        step_fault = None
+        if bundle.trained:
+            found, step_fault = training.judged(found, cast("TrainingSession", session), bundle, self._buffers)
+        report = bundle.report() if with_accuracy else None
+        if report is not None:
+            spare = len(self._buffers)  # a slot of its own: the others keep the timed inputs
+            run = lambda inputs: session.fetch(_run(session, inputs, spare))  # noqa: E731
+            found = fidelity.with_accuracy(found, run, report, bundle.batch)
+        arm, executed = self._built.arm, session.executed
+        band, least = bundle.band(arm.target)
+        if reference := bundle.reference_outputs():
+            found = fidelity.with_reference(found, outputs, reference)
+        gate = fidelity.gate(found, band, least) or fidelity.disagreement(found, band)
+        fault = self._left or executed_fault(executed, arm) or step_fault or gate or self._fault_together(band, least)
+        return Verified(executed=executed, fidelity=found, fault=fault)
+
+    def _timed(self, built: Built) -> Blocks | Instances:
+        """What reads the calls: blocks of one session, or all of an arm's instances at once."""
+        if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
+            return Blocks(self._session, self._buffers, cold=built.arm.cold_l2)
+        inputs = [self._buffers, *(built.bundle.input_buffers() for _ in self._sessions[1:])]
+        return Instances(self._sessions, inputs, built.arm.batch)
+
+    def _fault_together(self, band: float | None, least: float) -> str | None:
+        """Why the outputs of sessions that work at once are wrong, or None; each alone has been looked at."""
+        if not isinstance(self._blocks, Instances) or len(self._sessions) == 1:
+            return None
+        bundle = self._built.bundle
+        for outputs in self._blocks.outputs():
+            shape = next((why for out in outputs if (why := fidelity.check_outputs(bundle.outputs, out))), None)
+            if why := shape or fidelity.gate(fidelity.compare(outputs, bundle.oracle_outputs()), band, least):
+                return f"of {len(self._sessions)} instances at once: {why}"
+        return None
+
+    def warm(self, calls: int, ns: int) -> Warming:
+        """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
+        return Warming(latency_ns=self._blocks.warm(calls, ns))
+
+    def tune(self) -> Tuned:
+        """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
+        return self._blocks.tune()
+
+    def pace(self) -> int:
+        """Nanoseconds that the canary takes on this CPU now."""
+        return canary()
+
+    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn:
+        """One block per scope, in the order given, each after its lead-in.
+
+        Args:
+            slow_ns: a canary above this is slow. The blocks wait for a calm moment, but not for long.
+        """
+        pace = _calm(slow_ns)
+        latency_ns = self._blocks.play(scopes)
+        return Turn(latency_ns=latency_ns, canary_ns=pace, gpu=self._gpu())
+
+    def serve(self, offer: Offer, slow_ns: float) -> Turn:
+        """Requests that arrive as offered, after a canary as in `turn`."""
+        assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
+        pace = _calm(slow_ns)
+        latency_ns, late_ns = self._blocks.serve(offer)
+        by_scope, gpu = {Scope.END_TO_END: latency_ns}, self._gpu()
+        return Turn(latency_ns=by_scope, canary_ns=pace, offer=offer, start_late_ns=late_ns, gpu=gpu)
+
+    def _gpu(self) -> GpuState | None:
+        """How the GPU is, asked at once: a clock falls when nothing runs."""
+        return state() if self._device is Device.CUDA else None
+
+    def on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
+        """What only the GPU tells of an arm on it; energy over `energy_s` seconds (0: none) where one session
+        plays, and not from a cold cache: filling it would be counted too.
+        """
+        return measured(
+            self._session,
+            self._buffers,
+            cold=self._built.arm.cold_l2,
+            unsynchronised=unsynchronised,
+            energy_s=energy_s if isinstance(self._blocks, Blocks) and not self._built.arm.cold_l2 else 0.0,
+        )
+
+    def look(self, calls: int) -> Looked:
+        """See where the time of a call goes: its steps, and what the backend's own profiler tells."""
+        return look.look(self._session, self._buffers, calls)
+
+    def ceiling(self, figure: str, arguments: dict[str, Any]) -> Any:
+        """What a function of `ceilings_worker` finds here, in place of an arm."""
+        from shootout.ceilings import worker as ceilings_worker
+
+        return getattr(ceilings_worker, figure)(**arguments)
+
+    def memory(self) -> int:
+        """The most memory this process ever had resident, in bytes."""
+        return _status_bytes("VmHWM:")
+
+    def close(self) -> None:
+        """Free the session, for a worker that goes on to load another."""
+        for session in self._sessions:
+            session.close()
+        self._sessions = ()
+
+    def settle(self) -> None:
+        """Wait until no device has anything left to do: who has answered may be stopped, and must hold nobody up."""
+        for session in self._sessions:
+            session.synchronize()
+
+    def words(self, error: Exception) -> str:
+        """An error's message; what a GPU lacks is told by how much."""
+        return (words(error) if self._device is Device.CUDA else None) or str(error)
+
+
+def _refuse_cold(arm: Arm, session: Session) -> None:
+    """Skip an arm whose cache is to be cold and can't be emptied."""
+    if arm.cold_l2 and not hasattr(session, "evict"):
+        reason = f"{arm.target.backend} has no way to empty the GPU's L2 cache before each call"
+        raise SkippedArm(reason, "leave out --l2 cold (l2 in a study), or this backend")
+
+
+def _look_at_source(bundle: ModelBundle) -> None:
+    """Hash a user's own source, which whoever makes the module compares: here it takes nobody's time."""
+    if bundle.source_sha256:
+        from shootout.models import factory
+
+        factory.source_now(bundle.model)
+
+
+def _calm(slow_ns: float) -> int:
+    """Wait for a calm moment, but not for long; the last canary's nanoseconds."""
+    for _ in range(CANARY_CHANCES):
+        pace = canary()
+        if pace <= slow_ns:
+            break
+    return pace
+
+
+def _run(session: Session, inputs: Arrays, slot: int = 0) -> Any:
+    raw = session.execute(session.stage(inputs, slot))
+    session.synchronize()
+    return raw
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process now, in bytes (0 where /proc is not there)."""
+    return _status_bytes("VmRSS:")
+
+
+def _status_bytes(key: str) -> int:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
+
+
+def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
+    """What a command of the worker gives, its device idle again; or the fault that it ended with."""
+    try:
+        found = getattr(worker, name)(**arguments)
+        worker.settle()
+        return found
+    except SkippedArm as error:
+        return Fault(kind="SkippedArm", message=error.reason, fix=error.fix)
+    except MemoryError as error:
+        return Fault(kind="MemoryError", message=worker.words(error) or "out of memory")
+    except Exception as error:
+        traceback.print_exc()
+        return Fault(kind=type(error).__name__, message=worker.words(error))
+
+
+def main() -> None:
+    """Serve commands until the pipe closes."""
+    leave_with(int(sys.argv[2]))
+    pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    worker = Worker()
+    while True:
+        try:
+            name, arguments = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(answer(worker, name, arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Does a backend work here? Asked in a fresh process: a broken library may crash, hang or print, not just raise.
+
+Run as `python -m shootout.worker.availability BACKEND DEVICE PARENT_PID`; the answer is one JSON object on standard
+output, and whatever the library itself prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from typing import IO, TYPE_CHECKING
+
+from shootout import backends
+from shootout.constants import LAST_WORDS_LINES
+from shootout.contract import Availability, Device
+from shootout.errors import UsageError
+from shootout.worker.lifeline import leave_with
+
+if TYPE_CHECKING:
+    from shootout.worker.interpreters import Interpreter
+
+PROBE_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def probing(
+    backend: str, device: Device, interpreter: Interpreter | None = None
+) -> Iterator[Callable[[], Availability]]:
+    """Start a probe; what it yields waits for the answer. The process is gone on exit, whatever happened inside."""
+    executable = interpreter.path if interpreter else sys.executable
+    variables = interpreter.environment(os.environ) if interpreter else None
+    command = [executable, "-P", "-m", "shootout.worker.availability", backend, device, str(os.getpid())]
+    with tempfile.TemporaryFile() as words:
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=words,
+            start_new_session=True,
+        )
+        try:
+            yield partial(_answer, process, words, backend)
+        finally:
+            _end(process)
+
+
+def _answer(process: subprocess.Popen[bytes], words: IO[bytes], backend: str) -> Availability:
+    try:
+        said, _ = process.communicate(timeout=PROBE_TIMEOUT_S)
+        # An answer counts even when the library then crashes on the way out, as some GPU drivers do.
+        return Availability(**json.loads(said))
+    except subprocess.TimeoutExpired:
+        how = f"hung: no answer within {PROBE_TIMEOUT_S:.0f} s"
+    except (ValueError, TypeError):
+        code = process.wait()
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code} and no answer"
+    last = _last_words(words)
+    return Availability(ok=False, reason=f"{how}; its last words: {last}" if last else how, fix=_fix(backend))
+
+
+def _last_words(words: IO[bytes]) -> str:
+    words.seek(0)
+    lines = [line.strip() for line in words.read().decode(errors="replace").splitlines()]
+    return " | ".join([line for line in lines if line][-LAST_WORDS_LINES:])
+
+
+def _fix(backend: str) -> str:
+    try:
+        return f"reinstall it: {backends.entry(backend).fix}"
+    except UsageError as error:
+        return str(error)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout:
+        process.stdout.close()
+
+
+def main() -> None:
+    """Probe one backend on one device, and say what was found."""
+    backend, device, parent = sys.argv[1:]
+    leave_with(int(parent))
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        found = backends.get(backend).probe(Device(device))
+    except Exception as error:
+        found = Availability(ok=False, reason=f"{type(error).__name__}: {error}", fix=_fix(backend))
+    os.write(answer, json.dumps(asdict(found)).encode())
+    os.close(answer)
+
+
+if __name__ == "__main__":
+    main()

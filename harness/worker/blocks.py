@@ -1,0 +1,125 @@
+"""A loaded session's timed calls: warm-up, a first look, and the blocks of a turn. Runs in the worker.
+
+The bracket is the same for every backend: stage, execute, synchronize, fetch for `end_to_end`; execute and synchronize
+on inputs staged before for `compute`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from shootout import clock
+from shootout.constants import BLOCK_CALLS, BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, LONG_CALL_NS, SHORT_CALL_NS
+from shootout.contract import Array, Arrays, GpuSession, Session
+from shootout.messages import Scope, Tuned
+
+_READINGS = 200_000
+_GLANCE_CALLS = 3
+
+
+class Blocks:
+    """Reads a session's calls; every input buffer is staged once, here.
+
+    Args:
+        cold: the device's L2 cache is emptied before each reading of a block, which then is one call.
+    """
+
+    def __init__(self, session: Session, buffers: Sequence[Arrays], *, cold: bool = False) -> None:
+        self._calls = bracketed(session, buffers)
+        self._chill = chilling(session) if cold else None
+        self._buffers = len(buffers)
+        self._readings = array("q", bytes(8 * _READINGS))
+        self._tuned: Tuned | None = None
+
+    @property
+    def calls(self) -> dict[Scope, clock.Call]:
+        """What is timed, by scope."""
+        return self._calls
+
+    def first_call_s(self) -> float:
+        """Seconds of one call, end to end."""
+        return clock.seconds_to_call(self._calls[Scope.END_TO_END], 0)
+
+    def warm(self, calls: int, ns: int) -> Array:
+        """Nanoseconds of up to `calls` calls, each read by itself, ending early after `ns`."""
+        readings = self._readings if calls >= _READINGS else array("q", bytes(8 * calls))
+        clock.quiet_collector()
+        return self._read(Scope.END_TO_END, readings, per_reading=1, block_ns=ns, min_calls=1)
+
+    def tune(self) -> Tuned:
+        """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
+        call_ns = {scope: self._glance(scope) for scope in Scope}
+        if self._chill:
+            self._chill()  # the first one makes what it needs
+        short_ns = 1 if self._chill else SHORT_CALL_NS  # a second call would find the cache full
+        per_reading = {scope: max(1, -(-short_ns // max(1, int(ns)))) for scope, ns in call_ns.items()}
+        self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
+        return self._tuned
+
+    def play(self, scopes: Sequence[Scope]) -> dict[Scope, Array]:
+        """One block per scope, in the order given, each after its lead-in; nanoseconds per call."""
+        clock.quiet_collector()
+        return {scope: self._block(scope) for scope in scopes}
+
+    def _glance(self, scope: Scope) -> float:
+        found = self._read(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=_GLANCE_CALLS)
+        return float(np.median(found))
+
+    def _block(self, scope: Scope) -> Array:
+        assert self._tuned is not None, "tune comes first"
+        k = self._tuned.per_reading[scope]
+        long = self._tuned.call_ns[scope] > LONG_CALL_NS
+        block_ns, min_calls = (0, 1) if long else (BLOCK_NS, BLOCK_CALLS)
+        clock.lead_in(self._calls[scope], self._buffers, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
+        if self._chill:
+            return self._read_cold(scope, self._chill, block_ns, min_calls)
+        return self._read(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
+
+    def _read_cold(self, scope: Scope, chill: Callable[[], object], block_ns: int, min_calls: int) -> Array:
+        call, readings = self._calls[scope], self._readings
+        count = clock.read_cold_block(call, chill, self._buffers, readings, block_ns=block_ns, min_calls=min_calls)
+        return np.frombuffer(readings, dtype=np.int64, count=count).astype(np.float64)
+
+    def _read(self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int) -> Array:
+        count = clock.read_block(
+            self._calls[scope],
+            self._buffers,
+            readings,
+            per_reading=per_reading,
+            block_ns=block_ns,
+            min_calls=min_calls,
+        )
+        return np.frombuffer(readings, dtype=np.int64, count=count).copy()
+
+
+def chilling(session: Session) -> Callable[[], object]:
+    """What empties the L2 cache of the session's device, and is done on return."""
+    evict, synchronize = cast("GpuSession", session).evict, session.synchronize
+
+    def chill() -> None:
+        evict()
+        synchronize()
+
+    return chill
+
+
+def bracketed(session: Session, buffers: Sequence[Arrays]) -> dict[Scope, clock.Call]:
+    """The two timed calls by scope; locals instead of attributes, since their look-up would be timed."""
+    stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
+    handles = [stage(inputs, slot) for slot, inputs in enumerate(buffers)]
+
+    def end_to_end(buffer: int) -> Any:
+        raw = execute(stage(buffers[buffer], buffer))
+        synchronize()
+        return fetch(raw)
+
+    def compute(buffer: int) -> Any:
+        raw = execute(handles[buffer])
+        synchronize()
+        return raw
+
+    return {Scope.END_TO_END: end_to_end, Scope.COMPUTE: compute}

@@ -1,0 +1,222 @@
+"""What only a GPU tells of an arm, beside its verdict: context, steps of a call, events, memory, energy.
+
+Runs in the worker, before the first timed call or after the last. Nothing of it enters a verdict: those come from the
+host's clock with the device waited for, for GPUs as for CPUs.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any, TypeVar, cast
+
+from shootout import clock
+from shootout.constants import LEAD_IN_CALLS, LEAD_IN_NS
+from shootout.contract import Arrays, GpuSession, Session
+from shootout.host.gpu import Gpu, make_context
+from shootout.messages import Energy, GpuCost, GpuState, OnGpu, Scope
+from shootout.worker.blocks import bracketed, chilling
+
+T = TypeVar("T")
+CALLS = 30
+LONGEST_S = 0.5
+FEWEST = 3
+"""A figure rests on so many calls; on fewer, but not on less than `FEWEST`, where they take longer than `LONGEST_S`."""
+IN_A_ROW = 4
+"""So many calls are put between events at a time; one where the cache has to be emptied before each."""
+SETTLE_S = 1.0
+"""Before idle power is read: drivers report the mean over up to a second, which must not hold earlier calls."""
+IDLE_S = 1.0
+IDLE_SAMPLES = 20
+BUSY_S = 0.3
+"""Calls that come before the first reading of the energy counter: what it shows lags behind a little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """A CUDA context that was just made: the beginning of what an arm takes of the GPU.
+
+    Attributes:
+        seconds: that it took to make.
+        took_bytes: device memory that it took; None where the driver doesn't tell.
+        used_bytes: device memory in use by everybody, with it.
+    """
+
+    seconds: float
+    took_bytes: int | None
+    used_bytes: int | None
+
+    @classmethod
+    def made(cls) -> Context:
+        """Make this process's context, before any library does."""
+        before = _used_bytes()
+        with clock.Stopwatch() as watch:
+            make_context()
+        used = _used_bytes()
+        return cls(seconds=watch.seconds, took_bytes=_grown(before, used), used_bytes=used)
+
+    def cost(self) -> GpuCost:
+        """What the arm has taken up to now, the context apart."""
+        loaded = _grown(self.used_bytes, _used_bytes())
+        return GpuCost(context_s=self.seconds, context_bytes=self.took_bytes, loaded_bytes=loaded)
+
+
+def _used_bytes() -> int | None:
+    gpu = Gpu.open()
+    return gpu.used_bytes() if gpu else None
+
+
+def _grown(before: int | None, after: int | None) -> int | None:
+    """None also where others gave something back meanwhile: then what is ours can't be told."""
+    return None if before is None or after is None or after < before else after - before
+
+
+def state() -> GpuState:
+    """The GPU now; a state of unknowns where nobody tells."""
+    gpu = Gpu.open()
+    return gpu.state() if gpu else GpuState()
+
+
+def measured(
+    session: Session, buffers: Sequence[Arrays], *, cold: bool, unsynchronised: bool, energy_s: float
+) -> OnGpu:
+    """Look at a loaded session's calls from the device's side.
+
+    Args:
+        buffers: input sets to rotate through.
+        cold: empty the L2 cache before each call.
+        unsynchronised: also see what a timer shows that doesn't wait for the device.
+        energy_s: seconds of calls for the energy of one; 0: leave it out.
+
+    What can't be told, since the session or the driver doesn't or since telling broke, is None; the latter is in
+    `faults`.
+    """
+    look = _Look(session, buffers, cold=cold)
+    clock.lead_in(look.call, len(buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
+    stage_ns, compute_ns, fetch_ns = look.steps_ns()
+    device, faults = cast("GpuSession", session), list[str]()
+    event_ns = _told(faults, "events", look.event_ns) if hasattr(session, "event_ns") else None
+    energy = _told(faults, "energy", lambda: look.energy(energy_s)) if energy_s else None
+    held = _told(faults, "allocator", device.allocator) if hasattr(session, "allocator") else None
+    return OnGpu(
+        stage_ns=stage_ns,
+        compute_ns=compute_ns,
+        fetch_ns=fetch_ns,
+        event_ns=event_ns,
+        dispatch_ns=look.dispatch_ns() if unsynchronised else None,
+        copies=getattr(session, "copies", ""),
+        allocator_held_bytes=held[0] if held else None,
+        allocator_peak_bytes=held[1] if held else None,
+        energy=energy,
+        faults=tuple(faults),
+    )
+
+
+def _told(faults: list[str], what: str, ask: Callable[[], T]) -> T | None:
+    """What an optional part of a session tells; where it breaks, the arm's measurement is as good as before."""
+    try:
+        return ask()
+    except Exception as error:
+        traceback.print_exc()
+        faults.append(f"{what}: {type(error).__name__}: {error}")
+        return None
+
+
+class _Look:
+    """The readings of one session."""
+
+    def __init__(self, session: Session, buffers: Sequence[Arrays], *, cold: bool) -> None:
+        self._session, self._buffers, self._cold = session, buffers, cold
+        self._chill = chilling(session) if cold else lambda: None
+        self.call = bracketed(session, buffers)[Scope.END_TO_END]
+
+    def steps_ns(self) -> tuple[float, ...]:
+        """Nanoseconds of staging, computing and fetching, the device waited for after each."""
+        found = []
+        for slot in self._slots():
+            self._chill()
+            read = clock.read_steps(self._steps(slot), self._buffers[slot])
+            found.append([ended - began for _, began, ended in read])
+        return tuple(float(median(step)) for step in zip(*found, strict=True))
+
+    def dispatch_ns(self) -> float:
+        """Nanoseconds until `execute` returns; the device is done before each call begins."""
+        found = []
+        for slot in self._slots():
+            staged = self._staged(slot)
+            ((_, began, ended),) = clock.read_steps([("execute", self._session.execute)], staged)
+            self._session.synchronize()
+            found.append(ended - began)
+        return float(median(found))
+
+    def event_ns(self) -> float:
+        """Nanoseconds of `execute` by the device's own clock."""
+        session, calls = cast("GpuSession", self._session), 1 if self._cold else IN_A_ROW
+        return float(median([ns for slot in self._slots() for ns in session.event_ns(self._staged(slot), calls)]))
+
+    def energy(self, seconds: float) -> Energy | None:
+        """Energy of calls end to end, one after the other; None where the driver doesn't count it."""
+        gpu = Gpu.open()
+        idle_w = _idle_w(gpu) if gpu and gpu.energy_mj() is not None else None
+        if gpu is None or idle_w is None:
+            return None
+        self._keep_calling(BUSY_S)
+        before = gpu.energy_mj()
+        with clock.Stopwatch() as watch:
+            calls = self._keep_calling(seconds)
+        total_mj = _grown(before, gpu.energy_mj())
+        if total_mj is None:
+            return None
+        return Energy(calls=calls, seconds=watch.seconds, total_mj=float(total_mj), idle_w=idle_w)
+
+    def _steps(self, slot: int) -> list[tuple[str, Callable[[Any], Any]]]:
+        session = self._session
+        return [
+            ("stage", self._waited(lambda inputs: session.stage(inputs, slot))),
+            ("compute", self._waited(session.execute)),
+            ("fetch", self._waited(session.fetch)),
+        ]
+
+    def _slots(self) -> Iterator[int]:
+        """Buffers in rotation, one for each call of a figure."""
+        spent = clock.Deadline(LONGEST_S)
+        for index in range(CALLS):
+            if index >= FEWEST and not spent.allows(0.0):
+                return
+            yield index % len(self._buffers)
+
+    def _staged(self, slot: int) -> Any:
+        """A handle with its inputs on the device, and the cache as the study wants it."""
+        staged = self._session.stage(self._buffers[slot], slot)
+        self._session.synchronize()
+        self._chill()
+        return staged
+
+    def _waited(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def run(given: Any) -> Any:
+            result = step(given)
+            self._session.synchronize()
+            return result
+
+        return run
+
+    def _keep_calling(self, seconds: float) -> int:
+        """How many calls fitted into so many seconds, the last one ending after them."""
+        over, calls = clock.Deadline(seconds), 0
+        while over.allows(0.0):
+            self.call(calls % len(self._buffers))
+            calls += 1
+        return calls
+
+
+def _idle_w(gpu: Gpu) -> float | None:
+    """Mean power in watts while nothing runs."""
+    clock.sleep(SETTLE_S)
+    found = []
+    for _ in range(IDLE_SAMPLES):
+        found.append(gpu.power_w())
+        clock.sleep(IDLE_S / IDLE_SAMPLES)
+    told = [watts for watts in found if watts is not None]
+    return fmean(told) if told else None

@@ -1,0 +1,210 @@
+"""Other Python interpreters that arms may run under (`--python new=path/to/python`), so that an upgrade is raced, not
+remembered.
+
+Such an interpreter needs NumPy and the backend's library. Our own package is lent to it through a private folder that
+holds nothing else: the folder it is installed in would bring all of our libraries along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import shootout
+from shootout import backends
+from shootout.errors import UsageError
+from shootout.export import cache
+from shootout.host import environment
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_NUMPY = (1, 26)
+"""Arrays that cross the pipe are named by modules that older ones don't have."""
+ASK_TIMEOUT_S = 60.0
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_ASK = """
+import json, sys
+sys.path[:] = [place for place in sys.path if place]  # not the folder we happen to be in
+found = {"version": list(sys.version_info[:3]), "libraries": {}, "numpy": None}
+if sys.version_info >= (3, 8):
+    from importlib.metadata import PackageNotFoundError, version
+    for name in sys.argv[1:]:
+        try:
+            found["libraries"][name] = version(name)
+        except PackageNotFoundError:
+            pass
+    try:
+        import numpy
+        found["numpy"] = numpy.__version__
+    except ImportError as error:
+        found["why"] = str(error).strip().splitlines()[0]
+sys.stdout.write(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """A Python that arms may run under.
+
+    Attributes:
+        name: what the user calls it; targets show it as `@name`.
+        path: of its executable, links kept (a virtual environment is a link with a folder of its own).
+        version: of Python.
+        libraries: versions of the installed packages that we can use, by name.
+        lent: the folder that makes our package importable there.
+    """
+
+    name: str
+    path: str
+    version: str
+    libraries: Mapping[str, str]
+    lent: str
+
+    @property
+    def digest(self) -> str:
+        """A hash of all versions there, for the keys of what is built with it."""
+        return hashlib.sha256(json.dumps([self.version, sorted(self.libraries.items())]).encode()).hexdigest()
+
+    def environment(self, own: Mapping[str, str]) -> dict[str, str]:
+        """`own`, changed so that this interpreter finds its own libraries and our package."""
+        more = own.get("PYTHONPATH")
+        changed = {**own, "PYTHONPATH": os.pathsep.join([self.lent, more] if more else [self.lent])}
+        changed.pop("PYTHONHOME", None)
+        return changed
+
+    def install(self, packages: Sequence[str]) -> str:
+        """The command that installs packages there."""
+        return f"{self.path} -m pip install {' '.join(packages)}"
+
+    def facts(self) -> dict[str, Any]:
+        """What the record says of it; the user's home stays out of the path."""
+        return {"path": without_home(self.path), "python": self.version, "libraries": dict(self.libraries)}
+
+
+def parse_pythons(texts: Iterable[str]) -> dict[str, str]:
+    """`name=path` texts → path by name.
+
+    Raises:
+        UsageError: a text of another form, a name with odd letters, or one given twice.
+    """
+    paths: dict[str, str] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not (equals and name and path):
+            raise UsageError(f"--python {text!r} is not of the form name=path/to/python")
+        if name in paths:
+            raise UsageError(f"--python names {name!r} twice: give each interpreter a name of its own")
+        paths[name] = path
+    return paths
+
+
+def examine(paths: Mapping[str, str]) -> dict[str, Interpreter]:
+    """Ask every interpreter what it is.
+
+    Raises:
+        UsageError: one can't be used; says why and what to do.
+    """
+    return {name: _interpreter(name, path) for name, path in paths.items()}
+
+
+def packages_of(backend: str) -> list[str]:
+    """What to install for a backend: the packages of its extra, without versions, since the user chooses those."""
+    row = backends.entry(backend)
+    extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(row.extra)}['\"]")
+    try:
+        lines = metadata.requires("shootout") or ()
+    except metadata.PackageNotFoundError:
+        lines = ()
+    wanted = environment.required(line for line in lines if row.extra and extra.search(line))
+    return sorted(wanted) or [row.package or row.extra or "numpy"]
+
+
+def described(facts: Mapping[str, Any]) -> list[str]:
+    """One line for each other interpreter in a record's environment: what differs from ours there."""
+    ours = {"Python": facts["python"]["version"], **facts["libraries"]} if facts.get("interpreters") else {}
+    lines = []
+    for name, one in facts.get("interpreters", {}).items():
+        theirs = {"Python": one["python"], **one["libraries"]}
+        changed = [
+            f"{key} {theirs[key]} (ours {ours[key]})" for key in theirs if ours.get(key, "") not in ("", theirs[key])
+        ]
+        lines.append(f"@{name} is {one['path']}: {', '.join(changed) or 'the same versions as ours'}.")
+    return lines
+
+
+def _interpreter(name: str, path: str) -> Interpreter:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--python: the name {name!r} may have letters, digits, - and _ only")
+    found = Path(path).expanduser().absolute()
+    what = f"--python {name}={path}"
+    if found.is_dir():
+        raise UsageError(f"{what} is a folder: name the interpreter in it, e.g. {Path(path) / 'bin' / 'python'}")
+    said = _ask(what, found)
+    version = tuple(said["version"])
+    if version < OLDEST_PYTHON:
+        raise UsageError(f"{what} is Python {_dotted(version)}; arms need {_dotted(OLDEST_PYTHON)} or later")
+    if said["numpy"] is None:
+        raise UsageError(f"{what} has no NumPy ({said['why']}): {found} -m pip install numpy")
+    if tuple(int(part) for part in re.findall(r"\d+", said["numpy"])[:2]) < OLDEST_NUMPY:
+        needs = _dotted(OLDEST_NUMPY)
+        raise UsageError(f"{what} has NumPy {said['numpy']}: {found} -m pip install 'numpy>={needs}'")
+    return Interpreter(
+        name=name, path=str(found), version=_dotted(version), libraries=said["libraries"], lent=str(_lent())
+    )
+
+
+def _ask(what: str, path: Path) -> dict[str, Any]:
+    names = sorted(
+        {"numpy", *environment.libraries(), *(one for name in backends.names() for one in packages_of(name))}
+    )
+    own = {key: value for key, value in os.environ.items() if key != "PYTHONHOME"}
+    try:
+        done = subprocess.run(  # noqa: S603 - the user named it to be run
+            [str(path), "-c", _ASK, *names],
+            capture_output=True,
+            env=own,
+            timeout=ASK_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{what} gave no answer within {ASK_TIMEOUT_S:.0f} s; name a Python interpreter") from None
+    except OSError as error:
+        raise UsageError(f"{what} can't be started: {error.strerror}; name a Python interpreter") from None
+    try:
+        said: dict[str, Any] = json.loads(done.stdout)
+        said["version"], said["libraries"], said["numpy"]
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{what} doesn't answer as Python does; name a Python interpreter") from None
+    return said
+
+
+def _lent() -> Path:
+    """A folder with nothing but a link to this package; kept in the cache, which is closed to others."""
+    source = Path(shootout.__file__).parent.absolute()
+    folder = cache.root() / "lent" / hashlib.sha256(str(source).encode()).hexdigest()[:16]
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (folder / source.name).is_symlink():
+            (folder / source.name).symlink_to(source)
+    except FileExistsError:
+        pass  # another run was faster
+    except OSError as error:
+        raise UsageError(f"can't write the cache folder {folder}: {error.strerror}; set SHOOTOUT_CACHE") from None
+    return folder
+
+
+def without_home(path: str) -> str:
+    """A path as a record may hold it: the user's home as `~`."""
+    home = str(Path.home())
+    return f"~{path.removeprefix(home)}" if home != os.sep and path.startswith(home + os.sep) else path
+
+
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,77 @@
+"""Builds side by side: disjoint CPUs, as many as an arm has, and nothing left running after an interrupt."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from shootout.build.cpu_pool import MOST_LANES, Crew, lanes
+from shootout.host.placement import place
+
+
+@pytest.mark.parametrize(
+    ("threads", "allowed", "expected"),
+    [
+        (1, [0, 1], [{1}, {0}]),
+        (None, [0, 1, 2, 3], [{1, 2, 3}]),
+        (2, [0, 1, 2, 3, 4], [{1, 2}, {0, 3}]),
+        ("all", [0, 1], [{0, 1}]),
+        (None, [0], [{0}]),
+    ],
+)
+def test_lanes_are_disjoint_and_each_as_big_as_an_arm_s(threads, allowed, expected):
+    assert [set(lane) for lane in lanes(place(threads, allowed), allowed)] == expected
+
+
+def test_memory_limits_their_number():
+    assert len(lanes(place(1, range(64)), range(64))) == MOST_LANES
+
+
+def test_every_job_has_a_lane_to_itself():
+    both, seen = threading.Barrier(2, timeout=30), []
+
+    def job(lane: frozenset[int]) -> frozenset[int]:
+        seen.append(lane)
+        both.wait()
+        return lane
+
+    with Crew[int, frozenset[int]]([frozenset({0}), frozenset({1})], stop=lambda: None) as crew:
+        for key in range(4):
+            crew.submit(key, job)
+        ended = {key: future.result() for key, future in crew.results()}
+    assert set(ended) == {0, 1, 2, 3}
+    assert set(seen[:2]) == {frozenset({0}), frozenset({1})}
+    assert seen.count(frozenset({0})) == seen.count(frozenset({1})) == 2
+
+
+def test_an_interrupt_stops_what_runs_and_starts_nothing_more():
+    stopped, begun = threading.Event(), []
+
+    def job(lane: frozenset[int]) -> None:
+        begun.append(lane)
+        assert stopped.wait(30), "the running job was never told"
+
+    def interrupted() -> None:
+        with Crew[int, None]([frozenset({0})], stop=stopped.set) as crew:
+            for key in range(3):
+                crew.submit(key, job)
+            while not begun:
+                pass
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert len(begun) == 1
+
+
+def test_a_job_s_exception_is_its_own():
+    def job(lane: frozenset[int]) -> int:
+        raise ArithmeticError
+
+    with Crew[str, int]([frozenset({0})], stop=lambda: None) as crew:
+        crew.submit("bad", job)
+        crew.submit("good", len)
+        ended = dict(crew.results())
+    assert isinstance(ended["bad"].exception(), ArithmeticError)
+    assert ended["good"].result() == 1

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout.bundle.bundle import Report
+from shootout.bundle.fidelity import NOTHING, check_outputs, compare, disagreement, gate, with_accuracy, with_reference
+from shootout.contract import TensorSpec
+from shootout.errors import ModelError
+from shootout.export.oracle import require_telling
+
+Y = (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
+RIGHT = np.array([[1.0, 2.0, 3.0], [6.0, 5.0, 4.0]])
+
+
+def test_equal_outputs_have_no_error():
+    found = compare([{"y": RIGHT.astype(np.float32)}], [{"y": RIGHT}])
+    assert (found.max_abs, found.relative_l2, found.sqnr_db, found.top1_agreement) == (0.0, 0.0, None, 1.0)
+    assert found.cosine == pytest.approx(1)
+    assert gate(found, 1e-5) is None
+
+
+def test_the_figures_are_the_formulas():
+    got = RIGHT + np.array([[0.0, 2.0, 0.0], [0.0, 0.0, -1.0]])
+    found = compare([{"y": got}], [{"y": RIGHT}])
+    assert found.max_abs == 2.0
+    assert found.relative_l2 == pytest.approx(math.sqrt(5 / 91))
+    assert found.sqnr_db == pytest.approx(10 * math.log10(91 / 5))
+    assert found.cosine == pytest.approx((91 + 4 - 4) / math.sqrt(91 * (91 + 4 + 8 + 1 - 8)))
+    assert found.top1_agreement == 0.5
+
+
+def test_an_integer_row_as_exact_as_fp32_was_never_rounded():
+    found = compare([{"y": RIGHT * (1 + 1e-6)}], [{"y": RIGHT}])
+    assert gate(found, 0.1) is None
+    assert "nothing was rounded" in (gate(found, 0.1, least=1e-5) or "")
+
+
+def test_the_worst_buffer_and_output_counts_by_itself():
+    oracle = [{"big": np.full((1, 2), 1e6), "small": np.array([[1.0, 2.0]])} for _ in range(2)]
+    outputs = [{name: array.copy() for name, array in one.items()} for one in oracle]
+    outputs[1]["small"][0, 0] = 2.0
+    assert compare(outputs, oracle).relative_l2 == pytest.approx(1 / math.sqrt(5))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_and_infinity_fail_the_gate(bad: float):
+    got = RIGHT.copy()
+    got[0, 0] = bad
+    found = compare([{"y": got}], [{"y": RIGHT}])
+    assert found == NOTHING
+    assert "NaN or infinity" in str(gate(found, 1e-5))
+    assert "overflows in this precision" in str(gate(found, None))
+
+
+def test_an_error_above_the_band_fails_and_below_it_passes():
+    found = compare([{"y": RIGHT * 1.001}], [{"y": RIGHT}])
+    assert gate(found, 1.1e-3) is None
+    assert gate(found, 0.9e-3) == "relative L2 error 0.001 is above the 0.0009 that this precision explains"
+
+
+def test_a_precision_without_a_band_cannot_pass():
+    assert "no error band is known" in str(gate(compare([{"y": RIGHT}], [{"y": RIGHT}]), None))
+
+
+def test_integer_outputs_are_compared_exactly():
+    oracle = [{"index": np.array([1, 2, 3]), "mask": np.array([True, False])}]
+    assert gate(compare(oracle, oracle), 1e-5) is None
+    found = compare([{"index": np.array([1, 2, 4]), "mask": np.array([False, False])}], oracle)
+    assert found.mismatches == 2
+    assert gate(found, 1e-5) == "2 integer or boolean output elements differ from the oracle's"
+
+
+def test_a_zero_oracle_allows_no_error():
+    zero = [{"y": np.zeros((1, 2))}]
+    assert compare(zero, zero).relative_l2 == 0.0
+    assert compare([{"y": np.array([[0.0, 1e-9]])}], zero).relative_l2 == math.inf
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 1), (2, 2, 2)])
+def test_there_is_no_top1_without_classes(shape: tuple[int, ...]):
+    one = [{"y": np.arange(float(np.prod(shape))).reshape(shape)}]
+    assert compare(one, one).top1_agreement is None
+
+
+@pytest.mark.parametrize(
+    ("outputs", "says"),
+    [
+        ({"z": np.zeros((2, 3), np.float32)}, "expected ['y'], got ['z']"),
+        ({}, "expected ['y'], got []"),
+        ({"y": np.zeros((3, 2), np.float32)}, "expected float32[2, 3], got float32[3, 2]"),
+        ({"y": np.zeros((2, 3), np.float64)}, "expected float32[2, 3], got float64[2, 3]"),
+        ({"y": np.zeros((2, 3), np.int32)}, "got int32"),
+    ],
+)
+def test_outputs_of_another_name_shape_or_type_are_named(outputs: dict[str, Any], says: str):
+    assert says in str(check_outputs(Y, outputs))
+
+
+def test_a_float_output_may_come_as_float32():
+    half = (TensorSpec(name="y", shape=(1,), dtype="float16"),)
+    assert check_outputs(Y, {"y": np.zeros((2, 3), np.float32)}) is None
+    assert check_outputs(half, {"y": np.zeros(1, np.float32)}) is None
+    assert check_outputs(half, {"y": np.zeros(1, np.float16)}) is None
+
+
+@pytest.mark.parametrize("batch", [1, 3, 7, 10])
+def test_accuracy_counts_every_row_once_whatever_the_batch(batch: int):
+    labels = np.array([0, 1, 2, 0, 1, 2, 0])
+    inputs = {"x": np.eye(3, dtype=np.float32)[labels]}
+    inputs["x"][0] = [0, 1, 0]  # one of seven is wrong
+    seen: list[int] = []
+
+    def run(x: Any) -> Any:
+        seen.append(len(x["x"]))
+        return {"y": x["x"]}
+
+    report = Report(inputs=inputs, labels=labels)
+    found = with_accuracy(NOTHING, run, report, batch)
+    assert set(seen) == {batch}
+    assert found.accuracy == pytest.approx(6 / 7)
+    assert (len(found.right), found.right.count("0")) == (7, 1)
+
+
+def telling(*arrays: Any, dtype: str = "float32") -> None:
+    oracle = [{"y": np.asarray(array)} for array in arrays]
+    require_telling("m", (TensorSpec(name="y", shape=oracle[0]["y"].shape, dtype=dtype),), oracle)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        (([1.0, np.nan], [1.0, 2.0]), "has NaN or infinity"),
+        (([1.0, 2.0], [1.0, -np.inf]), "has NaN or infinity"),
+        (([3.5, 3.5], [3.5, 3.5]), "is constant (3.5 everywhere)"),
+        (([0.0, 0.0], [0.0, 0.0]), "is constant (0.0 everywhere)"),
+        (([1e-40, 2e-40], [3e-40, 1e-41]), "is all denormal"),
+        (([1.0, 2.0], [1.0, 2.0]), "is the same for all 2 different inputs"),
+        (([], []), "is empty"),
+        (([[True, True]], [[True, True]]), "is constant (True everywhere)"),
+    ],
+)
+def test_a_degenerate_oracle_is_refused_with_the_reason(arrays: Any, says: str):
+    with pytest.raises(ModelError) as error:
+        telling(*arrays)
+    assert says in str(error.value)
+    assert "--inputs" in str(error.value)
+
+
+def test_a_telling_oracle_passes():
+    telling([1.0, 2.0], [2.0, 1.0])
+    telling([1.0, 2.0])  # a single buffer can't be the same as another
+    telling([1e-40, 2e-40], [3e-40, 1e-41], dtype="float64")
+    telling(1.5)
+
+
+def test_one_telling_output_is_enough():
+    specs = tuple(TensorSpec(name=name, shape=(1,), dtype="float32") for name in ("size", "y"))
+    require_telling("m", specs, [{"size": np.array([3]), "y": np.array([value])} for value in (1.0, 2.0)])
+
+
+@pytest.mark.parametrize(
+    ("off", "band", "says"),
+    [
+        (0.01, 0.04, None),
+        (0.03, 0.04, "0.03 (relative L2) off the shared model's own, above 0.02"),
+        (0.2, 0.5, None),  # at the ceiling the prediction is lost
+        (None, 0.04, None),
+    ],
+)
+def test_runtimes_of_one_quantized_model_have_to_agree(off: float | None, band: float, says: str | None):
+    reference = [{"y": RIGHT}]
+    found = NOTHING if off is None else with_reference(NOTHING, [{"y": RIGHT * (1 + off)}], reference)
+    assert (disagreement(found, band) or "").endswith(says or "")
+    assert (disagreement(found, band) is None) == (says is None)

@@ -1,0 +1,169 @@
+"""The training step's own proof: sketches, errors, the oracle against gradients by hand, and what can't be asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shootout.backends._jax.training import momenta_of
+from shootout.bundle import training
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.training import RATE, TARGET, off, sketch
+from shootout.commands.commands import Asked
+from shootout.contract import Array, Arrays, Precision, Scenario, Target
+from shootout.errors import ShootoutError, UsageError
+from shootout.export.client import Request, obtain_all
+from shootout.export.request import checked
+
+BATCH = 3
+
+
+STEP = Request(model="mlp", parameters={"inputs": 8, "hidden": 16, "outputs": 5}, batch=BATCH, training=True)
+PRUNED = replace(STEP, variant="pruned-50")
+PROBE = Request(model="permutation_probe", batch=6, training=True)
+WEIGHTLESS = Request(model="nested_sin", parameters={"elements": 8}, training=True)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, ModelBundle | ShootoutError]:
+    """All that is exported here, in one process."""
+    asked = {"step": STEP, "pruned": PRUNED, "probe": PROBE, "weightless": WEIGHTLESS}
+    return dict(zip(asked, obtain_all(list(asked.values())), strict=True))
+
+
+@pytest.fixture(scope="module")
+def bundle(found: dict[str, ModelBundle | ShootoutError]) -> ModelBundle:
+    step = found["step"]
+    assert isinstance(step, ModelBundle), step
+    return step
+
+
+def by_hand(weights: Arrays, inputs: Arrays) -> tuple[float, dict[str, Array]]:
+    """Loss and gradients of Linear, ReLU, Linear under the mean squared error, in float64."""
+    w = {name: array.astype(np.float64) for name, array in weights.items()}
+    x, target = inputs["x"].astype(np.float64), inputs[TARGET].astype(np.float64)
+    before = x @ w["0.weight"].T + w["0.bias"]
+    hidden = np.maximum(before, 0)
+    wrong = hidden @ w["2.weight"].T + w["2.bias"] - target
+    back = 2 * wrong / wrong.size
+    inward = (back @ w["2.weight"]) * (before > 0)
+    gradients = {"0.weight": inward.T @ x, "0.bias": inward.sum(0), "2.weight": back.T @ hidden, "2.bias": back.sum(0)}
+    return float((wrong**2).mean()), gradients
+
+
+def test_the_oracle_has_the_loss_and_gradients_that_calculus_gives(bundle: ModelBundle):
+    weights, (losses, gradients) = bundle.weights(), (bundle.oracle_outputs(), bundle.gradients())
+    assert bundle.trained == ("0.weight", "0.bias", "2.weight", "2.bias")
+    for inputs, loss, found in zip(bundle.input_buffers(), losses, gradients, strict=True):
+        wanted, right = by_hand(weights, inputs)
+        assert float(loss["loss"]) == pytest.approx(wanted, rel=1e-12)
+        for name, array in sketch(right).items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-10, atol=1e-14)
+
+
+def test_every_buffer_has_a_target_of_its_own_and_a_learning_rate_of_zero(bundle: ModelBundle):
+    buffers = bundle.input_buffers()
+    assert [spec.name for spec in bundle.inputs] == ["x", TARGET, RATE]
+    assert all(one[TARGET].shape == (BATCH, 5) and one[RATE] == 0 and one[RATE].shape == () for one in buffers)
+    assert len({one[TARGET].tobytes() for one in buffers}) == len(buffers)
+
+
+def test_its_band_is_float32_s_and_there_is_none_for_what_it_does_not_offer(bundle: ModelBundle):
+    assert set(bundle.bands) == {"fp32", "tf32"}
+    assert bundle.bands["fp32"] == pytest.approx(1e-5)
+    assert bundle.band(Target(backend="torch-eager", precision=Precision.BF16)) == (None, 0.0)
+
+
+def test_a_training_bundle_is_another_one_than_the_model_s(
+    bundle: ModelBundle,
+):
+    plain, step = checked(replace(STEP, training=False)), checked(STEP)
+    assert not isinstance(plain, ShootoutError)
+    assert not isinstance(step, ShootoutError)
+    assert plain["key"] != step["key"] == bundle.key
+
+
+@pytest.mark.parametrize("what", ["pruned", "probe", "weightless"])
+def test_what_has_no_training_step_says_so(what: str, found: dict[str, ModelBundle | ShootoutError]):
+    error = found[what]
+    assert isinstance(error, UsageError)
+    assert "has a training step" in str(error)
+
+
+def test_a_jax_build_for_inference_reads_no_weights_for_momenta(bundle: ModelBundle, tmp_path: Path):
+    assert momenta_of(replace(bundle, trained=(), folder=tmp_path), None) == ()
+    with pytest.raises(FileNotFoundError):
+        momenta_of(replace(bundle, folder=tmp_path), None)
+
+
+SHAPES = {"wide": (300, 200), "bias": (40,), "odd": (7, 11, 3), "one": ()}
+
+
+def drawn(seed: int) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    return {name: np.asarray(rng.standard_normal(shape)) for name, shape in SHAPES.items()}
+
+
+def test_a_sketch_keeps_sums_and_the_norm_of_a_difference():
+    a, b = drawn(1), drawn(2)
+    left, right = sketch(a), sketch(b)
+    both = sketch({name: a[name] + b[name] for name in a})
+    for name in a:
+        assert left[name].shape == (training.BUCKETS,)
+        np.testing.assert_allclose(both[name], left[name] + right[name], atol=1e-9)
+        ratio = np.linalg.norm(left[name] - right[name]) / np.linalg.norm(a[name] - b[name])
+        assert ratio == pytest.approx(1, abs=0.5 if a[name].size > training.BUCKETS else 1e-9)
+
+
+def test_sketches_estimate_without_bias():
+    ratios = []
+    for seed in range(200):
+        array = np.random.default_rng(seed).standard_normal(5_000)
+        (found,) = sketch({f"weight {seed}": array}).values()
+        ratios.append((found**2).sum() / (array**2).sum())
+    assert np.mean(ratios) == pytest.approx(1, abs=0.05)
+    assert np.std(ratios) == pytest.approx((2 / training.BUCKETS) ** 0.5, rel=0.2)
+
+
+def test_two_rows_that_changed_places_show_in_a_sketch():
+    gradient = drawn(3)
+    swapped = {**gradient, "wide": gradient["wide"][[1, 0, *range(2, 300)]]}
+    error = off(sketch(swapped), sketch(gradient))
+    assert error is not None
+    assert error > 0.03  # two of 300 rows, each off by sqrt(2): 0.115 in full
+
+
+def test_each_tensor_is_judged_by_itself_unless_it_is_next_to_nothing():
+    wanted = {"large": np.full(100, 10.0), "small": np.full(100, 0.1), "zero": np.zeros(100)}
+    off_by = lambda name, by: off({**wanted, name: wanted[name] + by}, wanted)  # noqa: E731
+    assert off_by("large", 1.0) == pytest.approx(0.1)
+    assert off_by("small", 0.1) == pytest.approx(1.0)
+    assert off_by("zero", 1e-7) == pytest.approx(1e-5)
+    assert off_by("small", np.nan) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "obstacle"),
+    [
+        (Target(backend="torch-eager"), False),
+        (Target(backend="torch-eager", precision=Precision.TF32), False),
+        (Target(backend="torch-eager", precision=Precision.BF16), True),
+        (Target(backend="torch-eager", precision=Precision.INT8_DYNAMIC), True),
+        (Target(backend="torch-eager", scheme="pruned-50"), True),
+    ],
+)
+def test_only_float32_targets_are_trained(target: Target, obstacle: bool):
+    found = training.obstacle(target)
+    assert (found is not None) is obstacle
+    if found:
+        assert target.precision in found[0]
+        assert "fp32" in found[1]
+
+
+def test_the_command_line_takes_scenarios():
+    assert Asked(scenario="latency, train-step").chosen().scenario == (Scenario.LATENCY, Scenario.TRAIN_STEP)
+    with pytest.raises(UsageError, match="did you mean 'train-step'"):
+        Asked(scenario="train-stp").chosen()

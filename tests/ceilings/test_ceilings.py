@@ -1,0 +1,290 @@
+"""Ceilings are remembered by machine and threads, refused when impossible, and really measured (with tiny sizes)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console import shootout
+
+from shootout.ceilings import measure, worker
+from shootout.ceilings import model as ceilings
+from shootout.ceilings.gemm import SOURCES, STEP
+from shootout.ceilings.measure import facts_with_ceilings, obtain, working_sets
+from shootout.ceilings.model import Ceilings
+from shootout.contract import Arm, Precision, Target
+from shootout.errors import ShootoutError
+from shootout.host import environment, hardware
+from shootout.host.placement import Placement
+from shootout.study.schema import load
+
+ONE = Placement(parent=frozenset({0}), arms=frozenset({0}), threads=1)
+FACTS = {"machine": "made", "libraries": {"torch": "1"}}
+MADE: dict[str, Any] = {
+    "schema_version": 1,
+    "threads": 1,
+    "cpus": [0],
+    "measured": "2026-01-01T00:00:00+00:00",
+    "peaks": {"fp32": {"giga_ops": 100.0, "source": "made"}},
+    "bandwidth": [{"level": "DRAM", "holds_bytes": None, "read_gbs": 10.0, "copy_gbs": 8.0}],
+    "notes": [],
+}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
+    return tmp_path / "ceilings.json"
+
+
+class Meter:
+    """Counts how often it is asked to measure."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.loads: list[float] = []
+
+    def __call__(self, placement: Placement, load: float) -> Ceilings:
+        self.asked.append(placement.threads)
+        self.loads.append(load)
+        return Ceilings.model_validate({**MADE, "threads": placement.threads})
+
+
+@pytest.fixture
+def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
+    found = Meter()
+    monkeypatch.setattr(measure, "measured", found)
+    return found
+
+
+def silent(_: str) -> None:
+    """Nobody listens."""
+
+
+def test_they_are_measured_once_for_each_thread_count(cache: Path, meter: Meter):
+    two = Placement(parent=frozenset({0}), arms=frozenset({0, 1}), threads=2)
+    first = obtain(ONE, FACTS, silent)
+    assert obtain(ONE, FACTS, silent) == first
+    obtain(two, FACTS, silent)
+    assert meter.asked == [1, 2]
+    assert set(ceilings.known(FACTS)) == {1, 2}
+    obtain(ONE, FACTS, silent, fresh=True)
+    assert meter.asked == [1, 2, 1]
+
+
+def test_another_machine_or_version_has_its_own(cache: Path, meter: Meter):
+    obtain(ONE, FACTS, silent)
+    obtain(ONE, {**FACTS, "libraries": {"torch": "2"}}, silent)
+    obtain(ONE, {**FACTS, "machine": "other"}, silent)
+    assert len(meter.asked) == 3
+    assert set(ceilings.known(FACTS)) == {1}
+
+
+def test_a_torn_file_is_measured_again(cache: Path, meter: Meter):
+    obtain(ONE, FACTS, silent)
+    cache.write_text(cache.read_text()[:40])
+    obtain(ONE, FACTS, silent)
+    assert meter.asked == [1, 1]
+    assert ceilings.known(FACTS)
+
+
+def test_the_command_prints_what_is_remembered(cache: Path, tmp_path: Path):
+    ceilings.store(Ceilings.model_validate(MADE), environment.facts())
+    found = shootout("ceilings", "--threads", 1, cwd=tmp_path)
+    assert found.code == 0
+    assert [words for words in ("100 GFLOP/s", "made", "DRAM", "10 GB/s", "8 GB/s") if words not in found.out] == []
+    assert ceilings.parsed(shootout("ceilings", "--threads", 1, "--json", cwd=tmp_path).data) == ceilings.parsed(MADE)
+
+
+def test_a_thread_count_that_can_not_be_is_refused(tmp_path: Path):
+    found = shootout("ceilings", "--threads", "many", cwd=tmp_path)
+    assert found.code == 2
+    assert "--threads takes whole numbers, got 'many'" in found.err
+
+
+BAD: dict[str, Any] = {
+    "zero": {"peaks": {"fp32": {"giga_ops": 0, "source": "made"}}},
+    "infinite": {"peaks": {"fp32": {"giga_ops": "Infinity", "source": "made"}}},
+    "not a number": {"peaks": {"fp32": {"giga_ops": "fast", "source": "made"}}},
+    "no peak": {"peaks": {}},
+    "no memory": {"bandwidth": []},
+    "negative": {"bandwidth": [{"level": "L1", "holds_bytes": -1, "read_gbs": 1.0, "copy_gbs": 1.0}]},
+    "another version": {"schema_version": 2},
+    "no threads": {"threads": 0},
+    "a key too many": {"more": 1},
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_impossible_values_are_refused(bad: dict[str, Any], cache: Path, meter: Meter):
+    assert ceilings.parsed(MADE) is not None
+    assert ceilings.parsed({**MADE, **bad}) is None
+    cache.write_text(json.dumps({environment.fingerprint(FACTS): {"1": {**MADE, **bad}}}))
+    assert ceilings.known(FACTS) == {}
+    obtain(ONE, FACTS, silent)
+    assert meter.asked == [1]
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", '{"x": 3}'])
+def test_a_file_of_another_shape_is_no_ceiling(text: str, cache: Path):
+    cache.write_text(text.replace("x", environment.fingerprint(FACTS)))
+    assert ceilings.known(FACTS) == {}
+
+
+def test_a_run_takes_what_is_remembered_and_measures_only_when_its_study_asks(cache: Path, meter: Meter):
+    study, heard = load("shootout"), list[str]()
+    assert facts_with_ceilings(study, [], ONE, silent)["ceilings"] == {}
+    arms = [Arm(target=Target(backend="numpy"), model="digits")]
+    assert facts_with_ceilings(study, arms, ONE, silent)["ceilings"] == {}
+    asking = study.model_copy(update={"ceilings": True})
+    assert set(facts_with_ceilings(asking, arms, ONE, heard.append)["ceilings"]) == {"1"}
+    assert (meter.asked, len(heard)) == ([1], 1)
+    assert set(facts_with_ceilings(study, arms, ONE, silent)["ceilings"]) == {"1"}
+
+
+def test_a_run_goes_on_where_they_can_not_be_measured(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(_: Placement, __: float) -> Ceilings:
+        raise ShootoutError("no way")
+
+    monkeypatch.setattr(measure, "measured", broken)
+    heard: list[str] = []
+    asking = load("shootout").model_copy(update={"ceilings": True})
+    assert (
+        facts_with_ceilings(asking, [Arm(target=Target(backend="numpy"), model="digits")], ONE, heard.append)[
+            "ceilings"
+        ]
+        == {}
+    )
+    assert heard[-1] == "no way"
+
+
+class Answers:
+    """In place of a process: by the figure and library asked, what it says or raises."""
+
+    def __init__(self, rates: dict[str, Any], faults: dict[str, list[str]] | None = None) -> None:
+        self.rates, self.faults = rates, faults or {}
+
+    def __call__(self, placement: Any, threads: int, figure: str, asked: Any, what: str, notes: list[str]) -> Any:
+        if figure == "bandwidth":
+            return (10.0, 20.0)
+        found = self.rates.get(asked["source"])
+        if found is None:
+            notes.append(f"{what}: broke")
+            return None
+        return found, self.faults.get(asked["source"], [])
+
+
+def test_the_fastest_library_sets_a_peak_and_one_that_breaks_is_noted(monkeypatch: pytest.MonkeyPatch):
+    rates = {"numpy": {"fp32": 100.0}, "torch": {"fp32": 120.0, "bf16": 90.0}, "openvino": {"bf16": 95.0}}
+    monkeypatch.setattr(measure, "_asked", Answers(rates))
+    monkeypatch.setattr(measure, "find_spec", lambda name: name != "onnxruntime" or None)
+    found = measure.measured(ONE, 0.0)
+    peaks = {name: (peak.giga_ops, peak.source) for name, peak in found.peaks.items()}
+    assert peaks == {"fp32": (120.0, "torch"), "bf16": (95.0, "openvino")}
+    monkeypatch.setattr(measure, "_asked", Answers({"numpy": {"fp32": 100.0}}))
+    assert "torch: broke" in measure.measured(ONE, 0.0).notes
+    refused = Answers({"torch": {"fp32": 100.0}}, {"torch": ["int8: RuntimeError: no"]})
+    monkeypatch.setattr(measure, "_asked", refused)
+    found = measure.measured(ONE, 0.0)
+    assert (list(found.peaks), "torch int8: RuntimeError: no" in found.notes) == (["fp32"], True)
+    monkeypatch.setattr(measure, "_asked", Answers({}))
+    with pytest.raises(ShootoutError, match=r"can't be measured here: .*numpy: broke"):
+        measure.measured(ONE, 0.0)
+
+
+def test_main_memory_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(measure, "_asked", Answers({"numpy": {"fp32": 1.0}}))
+    monkeypatch.setattr(hardware, "cache_held", lambda name, cpus: {"L1d": 32_768, "L2": 1_000_000}.get(name, 0))
+    monkeypatch.setattr(environment, "memory_available_bytes", lambda: 13_000_000)
+    assert [one.level for one in measure.measured(ONE, 0.0).bandwidth] == ["L1", "L2", "DRAM"]
+    monkeypatch.setattr(environment, "memory_available_bytes", lambda: 11_000_000)
+    found = measure.measured(ONE, 0.0)
+    assert [one.level for one in found.bandwidth] == ["L1", "L2"]
+    assert any(note.startswith("DRAM: 3,000,000 bytes") for note in found.notes)
+
+
+def test_working_sets_lie_inside_their_level_and_beyond_the_one_below():
+    assert working_sets(1_000, 0) == [500, 750]
+    assert working_sets(1_000, 100) == [500, 750, 400]
+    assert working_sets(1_000, 300) == [500, 750]
+
+
+def test_caches_that_cpus_share_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for cpu in (0, 1):
+        for index, (level, size, shared) in enumerate([("2", "1M", str(cpu)), ("3", "8M", "0-1")]):
+            folder = tmp_path / f"devices/system/cpu/cpu{cpu}/cache/index{index}"
+            folder.mkdir(parents=True)
+            facts = {"level": level, "type": "Unified", "size": size, "shared_cpu_list": shared}
+            for name, text in facts.items():
+                (folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(hardware, "SYSTEM", tmp_path)
+    assert hardware.cache_held("L2", [0, 1]) == 2 * 2**20
+    assert hardware.cache_held("L3", [0, 1]) == 8 * 2**20
+    assert hardware.cache_held("L1d", [0, 1]) == 0
+
+
+@pytest.mark.parametrize("source", sorted(SOURCES))
+def test_every_library_makes_right_products(source: str):
+    """Products of ones have the size everywhere; OpenVINO's bytes are scaled."""
+    for precision, make in SOURCES[source](1).items():
+        result: Any = make(32)()
+        rows = next(iter(result.values())) if source == "openvino" else result[0] if source == "onnxruntime" else result
+        scale = STEP if (source, precision) == ("openvino", Precision.INT8) else 1
+        assert [float(rows[0][0]), float(rows[-1][-1])] == pytest.approx([32 * scale] * 2)
+
+
+@pytest.mark.parametrize("source", sorted(SOURCES))
+def test_rates_are_positive(source: str):
+    rates, faults = worker.peak_rates(source, 1, sizes=(32,))
+    assert "fp32" in rates
+    assert all(rate > 0 for rate in rates.values())
+    assert not faults
+
+
+def test_a_precision_that_a_library_refuses_costs_it_no_other(monkeypatch: pytest.MonkeyPatch):
+    def refused(_: int) -> Any:
+        raise RuntimeError("no such kernel\nmore")
+
+    products = {Precision.BF16: refused, **SOURCES["numpy"](1)}
+    monkeypatch.setattr(worker, "SOURCES", {"made": lambda _: products})
+    rates, faults = worker.peak_rates("made", 1, sizes=(32,))
+    assert (list(rates), faults) == (["fp32"], ["bf16: RuntimeError: no such kernel"])
+
+
+def test_our_own_first_measurement_is_no_disturbance_of_the_second(
+    cache: Path, meter: Meter, monkeypatch: pytest.MonkeyPatch
+):
+    loads = iter([0.2, 5.0, 9.0])  # what the system would say, each time it is asked
+    monkeypatch.setattr("os.getloadavg", lambda: (next(loads), 0.0, 0.0))
+    arms = [Arm(target=Target(backend="numpy"), model="digits", threads=threads) for threads in (1, 2)]
+    both = Placement(parent=frozenset({0}), arms=frozenset({0, 1}), threads=2)
+    facts_with_ceilings(load("shootout").model_copy(update={"ceilings": True}), arms, both, silent)
+    assert (meter.asked, meter.loads) == ([1, 2], [0.2, 0.2])
+    assert measure._disturbances(0.2) == []
+    assert "load average 5.0" in measure._disturbances(5.0)[0]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bandwidth_is_positive(threads: int):
+    read, copied = worker.bandwidth([4_096, 8_192], threads, call_bytes=1 << 16)
+    assert read > 0
+    assert copied > 0
+
+
+@pytest.mark.parametrize("kernel", [worker.read_with_maximum, worker.read_with_products, worker.copy])
+def test_kernels_say_what_they_move(kernel: worker.Kernel):
+    run, moved = kernel(4_096, 10)
+    run()
+    assert moved == 40_960
+
+
+def test_a_fresh_process_answers_or_leaves_a_note():
+    notes: list[str] = []
+    asked = {"source": "numpy", "threads": 1, "sizes": [32]}
+    rates, _ = measure._asked(ONE, 1, "peak_rates", asked, "numpy", notes)
+    assert rates["fp32"] > 0
+    assert not notes
+    assert measure._asked(ONE, 1, "peak_rates", {**asked, "source": "none"}, "none", notes) is None
+    assert notes == ["none: ceiling raised KeyError: 'none'"]

@@ -1,0 +1,140 @@
+"""Whole runs through the command line: what they print, where they write, and what stands in their way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from conformance.cases import has_gpu
+from conformance.third_party import install
+from console import TESTS, call, deaf, environment, shootout, spin_study, without_privileges
+from deaf import own_lock
+
+from shootout.host.locks import machine_lock
+
+
+def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
+    study = spin_study(tmp_path, generations=1)
+    first = call(deaf("run", study, "--out", "out", "--json"), tmp_path)
+    assert first.code == 0
+    assert [row["outcome"] for row in first.data["rows"]] == ["measured", "measured"]
+    assert "generation 1 of" in first.err
+    assert "\x1b" not in first.err
+    assert first.data == shootout("show", "out", "--json", cwd=tmp_path).data
+    again = call(deaf("run", study, "--out", "out"), tmp_path)
+    assert again.code == 0
+    assert "out already holds this run, finished; --fresh measures again" in again.err
+    assert "spin:cpu:fp32#2" in again.out
+
+
+def test_the_default_folder_is_below_results(tmp_path: Path):
+    done = call(deaf("run", spin_study(tmp_path, generations=1), "--json"), tmp_path)
+    (journal,) = tmp_path.glob("results/tiny/*/journal.jsonl")
+    assert done.data["run"] == str(journal.parent.relative_to(tmp_path))
+    assert f"run folder: {done.data['run']}" in done.err
+
+
+def test_what_does_not_fit_in_memory_is_skipped_and_nothing_is_measured(tmp_path: Path):
+    (tmp_path / "big.toml").write_text(
+        'model = "residual_mlp"\ntargets = ["numpy"]\n[parameters]\nd_model = [65536]\nn_layers = [4096]\n'
+    )
+    done = call(deaf("run", "big.toml", "--out", "out", "--json"), tmp_path)
+    assert done.code == 3
+    (row,) = done.data["rows"]
+    assert re.fullmatch(r"needs \d+\.\d GiB of memory, has \d+\.\d GiB", row["reason"])
+    named = call(deaf("run", "big.toml", "--backends", "numpy", "--out", "named"), tmp_path)
+    assert named.code == 6
+
+
+def test_a_named_backend_that_cannot_run_here_is_an_error_but_the_others_are_measured(tmp_path: Path):
+    install(tmp_path / "third", "half-installed", {"absent": "nowhere:Adapter"})
+    env = environment(PYTHONPATH=os.pathsep.join([str(TESTS), str(tmp_path / "third")]))
+    study = spin_study(tmp_path, generations=1)
+    words = ["run", study, "--backends", "spin,absent", "--out", "out", "--json"]
+    done = call(deaf(*words), tmp_path, env)
+    assert done.code == 6
+    spin, absent = done.data["rows"]
+    assert (spin["outcome"], absent["outcome"]) == ("measured", "skipped")
+    assert "nowhere:Adapter can't be loaded: ModuleNotFoundError" in absent["reason"]
+    assert absent["fix"] == "pip install --upgrade half-installed"
+
+
+def test_tensorrt_without_a_gpu_is_built_and_skipped_and_the_others_are_measured(tmp_path: Path):
+    if has_gpu():
+        pytest.skip("with a GPU it runs")
+    (tmp_path / "two.toml").write_text('model = "digits"\ntargets = ["numpy"]\nmax_generations = 1\n')
+    done = call(deaf("run", "two.toml", "--backends", "numpy,tensorrt", "--out", "out", "--json"), tmp_path)
+    assert done.code == 6
+    measured, skipped = done.data["rows"]
+    assert (measured["outcome"], skipped["outcome"]) == ("measured", "skipped")
+    assert "no NVIDIA driver" in skipped["reason"]
+    assert skipped["artifact_bytes"] > 10_000
+    assert skipped["built_nodes_by_precision"] == {"fp16": 3}
+
+
+def test_ctrl_c_while_waiting_for_the_machine(tmp_path: Path):
+    command = deaf("run", spin_study(tmp_path), "--out", "out")
+    with machine_lock("another run", pytest.fail, own_lock()):
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert (
+            process.stderr.readline() == f"waiting: process {os.getpid()} (another run) is measuring on this machine\n"
+        )
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+        assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("out", ["locked/out", "locked", "file", "file/out"])
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, out: str):
+    (tmp_path / "file").touch()
+    (tmp_path / "locked").mkdir(mode=0o555)
+    done = call(deaf("run", spin_study(tmp_path), "--out", out), tmp_path, preexec_fn=without_privileges)
+    assert (done.code, done.out) == (2, "")
+    assert out in done.err
+    assert re.search(r"Permission denied|File exists|Not a directory", done.err)
+
+
+def test_a_folder_of_other_things_is_left_alone_even_when_fresh(tmp_path: Path):
+    precious = tmp_path / "mine" / "samples" / "precious"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("keep me")
+    (tmp_path / "mine" / "notes.txt").touch()
+    for fresh in ([], ["--fresh"]):
+        done = call(deaf("run", spin_study(tmp_path), "--out", "mine", *fresh), tmp_path)
+        assert done.code == 2
+        assert "'mine' is no run folder (it holds 'notes.txt'): choose another --out" in done.err
+    assert precious.read_text() == "keep me"
+
+
+def files_up_to(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tmp_path: Path):
+    call(deaf("run", spin_study(tmp_path, arms=3, name="two"), "--out", "other"), tmp_path)  # exports what is needed
+    sizes = [file.stat().st_size for file in (tmp_path / "other").rglob("*") if file.is_file()]
+    header = (tmp_path / "other" / "journal.jsonl").read_bytes().splitlines(keepends=True)[0]
+    command = deaf("run", spin_study(tmp_path, generations=20, arms=3), "--out", "out", "--max-time", "60s", "--json")
+    nothing_cached = environment(SHOOTOUT_CACHE=str(tmp_path / "cache"))
+    cache_full = call(command, tmp_path, nothing_cached, preexec_fn=lambda: files_up_to(len(header) + 500))
+    assert cache_full.code == 2
+    assert "File too large; free space or set SHOOTOUT_CACHE" in cache_full.err
+    limit = 2 * max(sizes)  # some generations fit, whatever this machine's facts and samples take
+    full = call(command, tmp_path, preexec_fn=lambda: files_up_to(limit))
+    assert (full.code, full.out) == (1, "")
+    assert re.search(
+        r"shootout: can't write 'out/.*': File too large\. Everything measured .* make room and run", full.err
+    )
+    before = (tmp_path / "out" / "journal.jsonl").read_bytes()
+    assert len(before) <= limit
+    again = call(deaf("run", tmp_path / "tiny.toml", "--out", "out", "--max-time", "1s"), tmp_path)
+    assert again.code == 0
+    assert (tmp_path / "out" / "journal.jsonl").read_bytes().startswith(before)
+    assert json.loads(before.splitlines()[-1])["kind"] == "rounds"

@@ -1,0 +1,457 @@
+"""The doctor with backends that crash, hang and lie, and on machines in trouble."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from fake_nvidia import FakeDriver, FakeNvml, install
+from rich.console import Console
+
+from shootout.commands import doctor
+from shootout.contract import Availability, Device, Precision
+from shootout.export import cache
+from shootout.host import checks, surroundings
+from shootout.host.checks import Quiet
+from shootout.host.gpu import Gpu
+from shootout.host.noise import Mark
+from shootout.host.placement import Placement
+from shootout.host.surroundings import Folder
+from shootout.messages import GpuState
+from shootout.worker import availability
+
+FAKES = """
+import os, signal, sys, time
+from shootout.contract import Artifact, Availability, Capabilities, Device, Precision
+
+class Base:
+    capabilities = Capabilities(consumes=(Artifact.ONNX,), targets=frozenset({(Device.CPU, Precision.FP32)}))
+
+class Fine(Base):
+    def probe(self, device):
+        print("a library's greeting")
+        os.system("echo a greeting from C")
+        return Availability(ok=True, version=f"1.0 on {device}")
+
+class Crashing(Base):
+    def probe(self, device):
+        print("about to die", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+class CrashingLate(Base):
+    def probe(self, device):
+        import atexit
+        atexit.register(os.kill, os.getpid(), signal.SIGABRT)
+        return Availability(ok=True, version="2.0")
+
+class Hanging(Base):
+    def probe(self, device):
+        open(os.environ["FAKE_PIDS"], "a").write(f"{os.getpid()}\\n")
+        os.system("sleep 600")
+
+class Raising(Base):
+    def probe(self, device):
+        raise RuntimeError("no such thing")
+
+class Leaving(Base):
+    def probe(self, device):
+        os._exit(7)
+"""
+NAMES = {"fine": "Fine", "crash": "Crashing", "late": "CrashingLate", "hang": "Hanging", "raise": "Raising"}
+NAMES |= {"leave": "Leaving", "gone": "Missing"}
+QUIET = Quiet(
+    sources=("steal", "canary"),
+    steal_share=0.0,
+    pressure_share=None,
+    throttled=0,
+    canary_us=100.0,
+    canary_p95_ratio=1.01,
+    canary_slow_share=0.0,
+    load_average=0.1,
+)
+
+
+@pytest.fixture
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed third-party package that brings all the fake backends; returns the hanging one's pid file."""
+    info = tmp_path / "fakes-1.0.dist-info"
+    info.mkdir()
+    (tmp_path / "fakes.py").write_text(FAKES)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fakes\nVersion: 1.0\n")
+    points = "".join(f"{name} = fakes:{kind}\n" for name, kind in NAMES.items())
+    (info / "entry_points.txt").write_text(f"[shootout.backends]\n{points}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("FAKE_PIDS", str(tmp_path / "pids"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path / "pids"
+
+
+def ask(name: str) -> Availability:
+    return doctor.available([(name, Device.CPU)])[name, Device.CPU]
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_working_backend_answers_whatever_it_prints():
+    assert ask("fine") == Availability(ok=True, version="1.0 on cpu")
+
+
+@pytest.mark.usefixtures("fakes")
+def test_an_answer_counts_even_when_the_process_then_crashes():
+    assert ask("late") == Availability(ok=True, version="2.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("crash", "killed by SIGSEGV; its last words: about to die"),
+        ("raise", "RuntimeError: no such thing"),
+        ("leave", "ended with code 7 and no answer"),
+        ("gone", "AttributeError"),
+    ],
+)
+@pytest.mark.usefixtures("fakes")
+def test_a_broken_backend_is_a_reason_and_a_fix_never_an_exception(name: str, reason: str):
+    found = ask(name)
+    assert not found.ok
+    assert reason in found.reason
+    assert "pip install --upgrade fakes" in found.fix
+
+
+def test_an_unknown_backend_is_a_reason_with_the_nearest_name():
+    found = ask("nunpy")
+    assert not found.ok
+    assert "did you mean 'numpy'" in found.reason
+
+
+def assert_gone(group: int) -> None:
+    """Wait until nothing of a killed process group lives; one that lives on runs into the test's time limit."""
+    while any(member(process, group) for process in psutil.process_iter()):
+        os.sched_yield()
+
+
+def member(process: psutil.Process, group: int) -> bool:
+    try:
+        # An orphan is a zombie until init looks after it.
+        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        return False
+
+
+@pytest.mark.timeout(60)
+def test_a_hanging_probe_is_ended_with_all_it_started(fakes: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(availability, "PROBE_TIMEOUT_S", 3.0)
+    assert ask("hang").reason.startswith("hung: no answer within 3 s")
+    assert_gone(int(fakes.read_text()))
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupt_leaves_no_probe_behind(fakes: Path):
+    def interrupted() -> None:
+        with availability.probing("hang", Device.CPU):
+            while not (fakes.exists() and fakes.read_text().endswith("\n")):
+                os.sched_yield()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert_gone(int(fakes.read_text()))
+
+
+@pytest.mark.usefixtures("fakes")
+def test_every_pair_gets_its_own_answer_and_is_asked_once():
+    pairs = [("fine", Device.CPU), ("raise", Device.CPU), ("fine", Device.CUDA), ("fine", Device.CPU)]
+    found = doctor.available(pairs)
+    assert set(found) == set(pairs)
+    assert found["fine", Device.CUDA].version == "1.0 on cuda"
+    assert not found["raise", Device.CPU].ok
+    assert doctor.available([]) == {}
+
+
+@pytest.mark.parametrize(("cpus", "count"), [(1, 2), (2, 2), (6, 3), (16, 8), (128, 8)])
+def test_more_probes_run_side_by_side_where_there_are_more_cpus(cpus: int, count: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor, "allowed_cpus", lambda: tuple(range(cpus)))
+    assert doctor.at_once() == count
+
+
+def test_a_file_in_the_current_folder_cannot_pose_as_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "numpy.py").write_text("raise SystemExit('an impostor')")
+    monkeypatch.chdir(tmp_path)
+    assert ask("numpy").ok
+
+
+def test_the_real_backends_are_all_examined(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checks, "listen", lambda _: QUIET)
+    report = doctor.examine()
+    assert {("numpy", Device.CPU), ("torch-eager", Device.CPU), ("onnxruntime", Device.CPU)} <= {
+        (finding.backend, finding.device) for finding in report.findings if finding.availability.ok
+    }
+    assert all(f.availability.ok or (f.availability.reason and f.availability.fix) for f in report.findings)
+    data = json.loads(json.dumps(doctor.as_data(report)))
+    assert set(data) == {field.name for field in dataclasses.fields(report)}
+    assert data["findings"][0]["availability"]["ok"] is True
+
+
+def shown(report: doctor.Report) -> str:
+    console = Console(file=io.StringIO(), width=200, color_system=None)
+    console.print(doctor.render(report))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
+    missing = Availability(ok=False, reason="[bold]no module[/bold] [torch]", fix="pip install 'shootout[torch]'")
+    works = Availability(ok=True, version="2.4")
+    buildable = Availability(ok=False, reason="no driver", fix="get one", version="1.7", builds=True)
+    report = doctor.Report(
+        findings=(
+            doctor.Finding(backend="numpy", device=Device.CPU, availability=works),
+            doctor.Finding(backend="torch-eager", device=Device.CPU, availability=missing),
+            doctor.Finding(
+                backend="torch-eager",
+                device=Device.CUDA,
+                availability=missing,
+                precisions=(Precision.FP32, Precision.FP16),
+            ),
+            doctor.Finding(
+                backend="tensorrt", device=Device.CUDA, availability=buildable, precisions=(Precision.FP16,)
+            ),
+        ),
+        quiet=QUIET,
+        threads=1,
+        folders=(),
+        memory_available_bytes=3 * 2**30,
+        limits={},
+        lock_holder="",
+        advice=("do this",),
+        environment={"cpu": {"model": "A CPU", "allowed_cpus": [0, 1]}},
+    )
+    text = shown(report)
+    assert "[bold]no module[/bold] [torch]" in text
+    assert "fix for torch-eager:cpu, torch-eager:cuda: pip install 'shootout[torch]'\n" in text
+    assert "machine: A CPU, CPUs allowed: 2, threads an arm: 1, memory free: 3.0 GiB\n" in text
+    assert "noise: steal 0.0 %, cpu pressure not told, throttled 0 times, canary p95 1.0 % over its median\n" in text
+    assert "advice: do this\n" in text
+    assert "a machine with an NVIDIA GPU would add:\n  torch-eager:cuda in fp32, fp16\n" in text
+    assert "  tensorrt:cuda in fp16; builds here already, with 1.7\n" in text
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Availability(ok=True), "works"),
+        (Availability(ok=False, builds=True), "builds only"),
+        (Availability(ok=False), "missing"),
+    ],
+)
+def test_a_backend_works_or_builds_or_is_missing(found: Availability, told: str):
+    assert doctor.state(found) == told
+
+
+def test_what_a_backend_needs_stands_beside_it():
+    finding = doctor.Finding(backend="x", device=Device.CPU, availability=Availability(ok=True), needs="a compiler")
+    report = doctor.Report(
+        findings=(finding,),
+        quiet=QUIET,
+        threads=1,
+        folders=(),
+        memory_available_bytes=0,
+        limits={},
+        lock_holder="",
+        advice=(),
+        environment={"cpu": {"model": "A CPU", "allowed_cpus": [0]}},
+    )
+    assert "a compiler" in shown(report)
+
+
+def test_listening_reports_what_the_meter_and_the_canaries_say(monkeypatch: pytest.MonkeyPatch):
+    marks = [
+        Mark(now_ns=0, steal_jiffies=0, total_jiffies=0, pressure_us=0, throttled=1),
+        Mark(now_ns=10**9, steal_jiffies=5, total_jiffies=100, pressure_us=200_000, throttled=3, gpu_processes=2),
+    ]
+    states = iter(marks)
+
+    class Meter:
+        def __init__(self, cpus: frozenset[int], gpu: Gpu | None) -> None:
+            assert cpus == frozenset({0})
+            assert gpu is Gpu.open()
+
+        def mark(self) -> Mark:
+            return next(states)
+
+        def sources(self) -> tuple[str, ...]:
+            return ("steal",)
+
+    told = FakeNvml()
+    told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = 0x20
+    install(monkeypatch, FakeDriver(), told)
+    times = iter([100_000] * 9 + [106_000] * 10 + [150_000])
+    monkeypatch.setattr(checks, "NoiseMeter", Meter)
+    monkeypatch.setattr(checks, "canary", lambda: next(times))
+    monkeypatch.setattr(checks, "_on", lambda _: io.BytesIO())
+    heard = checks.listen(frozenset({0}), seconds=0.0, canaries=20)
+    assert (heard.steal_share, heard.pressure_share, heard.throttled) == (0.05, 0.2, 2)
+    assert (heard.gpu_processes, heard.gpu_throttled) == (2, ("sw_thermal_slowdown",))
+    assert heard.canary_us == 106.0
+    assert heard.canary_slow_share == 1 / 20
+    assert 1.0 < heard.canary_p95_ratio < 1.4
+
+
+def test_listening_gives_the_affinity_back():
+    own = os.sched_getaffinity(0)
+    heard = checks.listen(frozenset({min(own)}), seconds=0.01, canaries=5)
+    assert os.sched_getaffinity(0) == own
+    assert heard.canary_us > 0
+    assert heard.canary_p95_ratio >= 1.0
+
+
+def test_a_quiet_machine_needs_no_advice_and_a_loud_one_is_told_why():
+    assert checks.advice(QUIET) == ()
+    loud = dataclasses.replace(QUIET, steal_share=0.031, pressure_share=0.4, throttled=7, canary_slow_share=0.3)
+    lines = checks.advice(loud)
+    assert len(lines) == 4
+    assert lines[0].startswith("the hypervisor takes 3.1 % of the CPU time: ")
+    assert "waiting" not in lines[1]
+    assert "40 %" in lines[1]
+    assert "7 times" in lines[2]
+
+
+def test_advice_on_room():
+    good = Folder(use="cache", path="/c", free_bytes=2**40)
+    assert surroundings.room_advice([good], 2**40) == ()
+    full = dataclasses.replace(good, free_bytes=2**30)
+    broken = Folder(use="temporary", path="/t", problem="can't write")
+    assert surroundings.room_advice([full, broken], 2**29) == (
+        "only 1.0 GiB of disk is free for the cache folder /c: make room",
+        "can't write",
+        "only 0.5 GiB of memory is free: close programs or raise the limit",
+    )
+
+
+def test_folders_that_cannot_be_used_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert surroundings.look_at("temporary", tmp_path).problem == ""
+    assert "No such file" in surroundings.look_at("temporary", tmp_path / "lost").problem
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "file"))
+    assert "set SHOOTOUT_CACHE" in surroundings.cache_folder().problem
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "chmod u+w" in surroundings.look_at("temporary", tmp_path).problem
+
+
+def test_the_cache_folder_is_the_one_that_bundles_use():
+    folder = surroundings.cache_folder()
+    assert (folder.path, folder.problem) == (str(cache.root()), "")
+
+
+def test_process_limits_in_force_are_found_and_explained():
+    code = (
+        "import json, resource; from shootout.host import surroundings as s\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); resource.setrlimit(resource.RLIMIT_CPU, (50, 50))\n"
+        "limits = s.process_limits(); print(json.dumps([limits, s.limit_advice(limits)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    limits, lines = json.loads(done.stdout)
+    assert (limits["RLIMIT_NOFILE"], limits["RLIMIT_CPU"]) == (64, 50)
+    assert "only 64 files may be open: ulimit -n 1024" in lines
+    assert any("time (ulimit -t) to 50 s" in line for line in lines)
+    assert surroundings.limit_advice({"RLIMIT_NOFILE": 1024, "RLIMIT_NPROC": 10}) == ()
+    assert "memory (ulimit -v) to 1,000" in surroundings.limit_advice({"RLIMIT_AS": 1000})[0]
+
+
+def test_advice_on_cpus():
+    apart = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
+    assert surroundings.cpu_advice(apart, {"quota_cpus": 2.0, "governor": "performance"}) == ()
+    assert surroundings.cpu_advice(apart, {"quota_cpus": None, "governor": None}) == ()
+    shared = dataclasses.replace(apart, note="only one CPU is allowed: …")
+    lines = surroundings.cpu_advice(shared, {"quota_cpus": 1.5, "governor": "powersave"})
+    assert len(lines) == 3
+    assert "1.5 CPUs" in lines[1]
+    assert "'powersave'" in lines[2]
+
+
+H200 = {
+    "index": 0,
+    "visible": True,
+    "name": "NVIDIA H200",
+    "driver": "580.1",
+    "sm_clock_max_mhz": 1_980,
+    "compute_mode": "default",
+    "persistence": True,
+    "ecc": True,
+    "mig": False,
+}
+BUSY = GpuState(sm_clock_mhz=1_980)
+
+
+def test_a_gpu_that_is_set_up_well_needs_no_advice():
+    assert surroundings.gpu_advice([H200], BUSY, cuda="13.0", nvml=True) == ()
+    assert surroundings.gpu_advice([], GpuState(), cuda=None, nvml=False) == (), "no driver, no GPU"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"compute_mode": "exclusive_process"}, "is exclusive process, but a race has several processes on it: sudo"),
+        ({"persistence": False}, "sudo nvidia-smi -pm 1"),
+        ({"mig": True}, "figures are those of one instance"),
+        ({"ecc": False}, "sudo nvidia-smi -e 1"),
+    ],
+)
+def test_a_setting_of_the_gpu_that_harms_says_how_to_change_it(change: dict[str, object], words: str):
+    (line,) = surroundings.gpu_advice([H200 | change], BUSY, cuda="13.0", nvml=True)
+    assert words in line
+
+
+def test_settings_that_a_gpu_does_not_tell_are_no_advice():
+    silent = H200 | dict.fromkeys(("compute_mode", "persistence", "ecc", "mig", "sm_clock_max_mhz"))
+    assert surroundings.gpu_advice([silent], GpuState(), cuda="13.0", nvml=True) == ()
+
+
+def test_a_clock_that_can_move_is_to_be_locked_unless_it_is_already():
+    (line,) = surroundings.gpu_advice([H200], GpuState(sm_clock_mhz=345), cuda="13.0", nvml=True)
+    assert line.startswith("the GPU's clock is 345 MHz now and can rise to 1,980: unless it is locked already")
+    assert "sudo nvidia-smi -lgc" in line
+
+
+def test_a_gpu_machine_without_nvml_is_told_what_to_install():
+    (line,) = surroundings.gpu_advice([], GpuState(), cuda="13.0", nvml=False)
+    assert "pip install 'shootout[gpu]'" in line
+    assert "nvidia-ml-py" in line
+
+
+def test_of_several_gpus_one_is_used():
+    (line,) = surroundings.gpu_advice([H200, H200 | {"index": 1, "visible": False}], BUSY, cuda="13.0", nvml=True)
+    assert line == "2 GPUs are here, the others stay idle: choose with --gpu N"
+
+
+def test_others_on_the_gpu_and_a_clock_held_down_are_advice():
+    throttled = ("hw_slowdown", "sw_thermal_slowdown")
+    lines = checks.advice(dataclasses.replace(QUIET, gpu_processes=1, gpu_throttled=throttled))
+    assert lines[0] == "1 process uses the GPU (nvidia-smi lists them): stop them, or every round is void"
+    assert "held down (hw_slowdown, sw_thermal_slowdown)" in lines[1]
+    assert checks.advice(dataclasses.replace(QUIET, gpu_processes=0)) == ()
+
+
+def test_the_gpu_in_use_is_in_the_report():
+    report = doctor.Report(
+        findings=(),
+        quiet=QUIET,
+        threads=1,
+        folders=(),
+        memory_available_bytes=0,
+        limits={},
+        lock_holder="",
+        advice=(),
+        environment={
+            "cpu": {"model": "A CPU", "allowed_cpus": [0]},
+            "gpus": [H200, H200 | {"index": 1, "visible": False}],
+            "cuda_driver": "13.0",
+        },
+    )
+    assert "GPU 0: NVIDIA H200, driver 580.1, CUDA 13.0\n" in shown(report)
+    assert "GPU 1" not in shown(report)

@@ -1,0 +1,126 @@
+"""The live test of the harness: what it plants, what it makes of verdicts, and that it needs the device it tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from shootout.commands import commands, selftest
+from shootout.commands import run as runner
+from shootout.contract import Availability, Device, Target
+from shootout.errors import Unavailable, UsageError
+from shootout.host import bias_floor
+from shootout.report.progress import Progress
+
+
+@dataclass
+class Races:
+    """Stands in for the races; what was asked, and arms that take as long as they were told to."""
+
+    asked: list[tuple[str, list[dict[str, str]]]] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+
+    def race(self, out: Path, target: Target, options: Sequence[Mapping[str, str]], *_: Any) -> Any:
+        self.folders.append(out)
+        self.asked.append((str(target), [dict(one) for one in options]))
+        amounts = [float(next(iter(one.values()))) for one in options]
+        rows = [row(amount, amount / amounts[0]) for amount in amounts]
+        sentinel = SimpleNamespace(ratio=ratio(1.0), holds=True)
+        return SimpleNamespace(rows=rows, sentinel=sentinel, void_share=0.0, groups=[SimpleNamespace(generations=20)])
+
+
+def ratio(value: float) -> Any:
+    verdict = "same" if value == 1 else "slower" if value > 1 else "faster"
+    return SimpleNamespace(value=value, low=value - 1e-4, high=value + 1e-4, verdict=verdict, sd=0.002)
+
+
+def row(amount: float, value: float) -> Any:
+    compute, end_to_end = SimpleNamespace(median_ns=1e3 * amount), SimpleNamespace(ratio=ratio(value))
+    return SimpleNamespace(arm="spin", reason="", compute=compute, end_to_end=end_to_end)
+
+
+@pytest.fixture
+def races(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Races:
+    found = Races()
+    monkeypatch.setattr(selftest, "_race", found.race)
+    monkeypatch.setattr(bias_floor, "store", lambda bias: tmp_path / "bias-floor.json")
+    return found
+
+
+def report_on(device: Device, *, quick: bool = False) -> selftest.Report:
+    return selftest.run(quick=quick, progress=Progress(Console(file=StringIO())), device=device)
+
+
+def words(report: selftest.Report) -> str:
+    out = Console(file=StringIO(), width=200)
+    out.print(selftest.render(report))
+    assert isinstance(out.file, StringIO)
+    return out.file.getvalue()
+
+
+def test_on_a_cpu_times_are_known_and_the_floor_is_stored(races: Races):
+    report = report_on(Device.CPU)
+    assert [target for target, _ in races.asked] == ["spin:cpu:fp32"] * 2
+    assert [one.error for one in report.known] == [0, 0, 0, 0]
+    assert all(one.right for one in report.planted)
+    assert report.stored is not None
+    assert "Known times" in words(report)
+    assert report_on(Device.CPU, quick=True).stored is None
+
+
+def test_on_a_gpu_the_same_ratios_are_planted_and_nothing_is_stored(races: Races):
+    report = report_on(Device.CUDA)
+    ((target, options),) = races.asked
+    assert target == "spin:cuda:fp32"
+    assert options == [{"work": str(steps)} for steps in (2000, 2000, 2000, 2020, 1960, 2100)]
+    assert [one.ratio for one in report.planted] == [1, 1, 1.01, 0.98, 1.05]
+    assert all(one.right for one in report.planted)
+    assert (report.known, report.stored) == ((), None)
+    assert "Known times" not in words(report)
+    assert "only shown" in words(report)
+    assert selftest.as_data(report)["device"] == "cuda"
+
+
+def test_the_races_are_kept_where_a_folder_is_named(races: Races, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert commands.selftest(quick=True, out=tmp_path / "kept", as_json=True) == 0
+    assert races.folders == [tmp_path / "kept" / "known", tmp_path / "kept" / "raced"]
+    races.folders.clear()
+    assert commands.selftest(quick=True, as_json=True) == 0
+    assert not any(folder.parent.exists() for folder in races.folders)
+
+
+def test_a_race_goes_on_only_with_the_same_question(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    ran: list[tuple[str, Path, bool]] = []
+
+    def run(planned: runner.Plan, out: Path, *, fresh: bool, **_: Any) -> None:
+        ran.append((planned.identity, out, fresh))
+
+    monkeypatch.setattr(runner, "run", run)
+    progress = Progress(Console(file=StringIO()))
+    target, options = Target(backend="spin"), [{"work": "10"}, {"work": "20"}]
+    for generations in (5, 5, 20):
+        selftest._race(tmp_path, target, options, generations, progress)
+    identities = [identity for identity, _, _ in ran]
+    assert identities[0] == identities[1] != identities[2]
+    assert {(out, fresh) for _, out, fresh in ran} == {(tmp_path, False)}
+
+
+def test_without_a_gpu_it_says_what_to_do_and_ends_as_unavailable(monkeypatch: pytest.MonkeyPatch):
+    missing = Availability(ok=False, reason="there is none", fix="get one")
+    planned = SimpleNamespace(available={("spin", Device.CUDA): missing})
+    monkeypatch.setattr(runner, "configure", lambda study: planned)
+    with pytest.raises(Unavailable, match="selftest on cuda: there is none; get one") as caught:
+        report_on(Device.CUDA)
+    assert caught.value.exit_code == 6
+
+
+def test_an_unknown_device_is_refused():
+    with pytest.raises(UsageError, match=r"unknown device 'gpu': .*known: cpu, cuda"):
+        commands.selftest(quick=True, device="gpu", as_json=False)

@@ -1,0 +1,165 @@
+"""Where the time of a call goes: what events add up to, and what each backend's own profiler tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from console import call, deaf, environment, spin_study
+
+from shootout import trace_events
+from shootout.backends._jax import profile as jax_profile
+from shootout.backends._numpy import profile as numpy_profile
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Target
+from shootout.export.client import obtain
+from shootout.host.placement import allowed_cpus
+from shootout.messages import Looked
+from shootout.worker.process import worker
+from shootout.worker.profile import PROFILED, look
+
+STEPS = ["stage", "execute", "synchronize", "fetch"]
+PRODUCTS = {
+    "numpy": "matmul",
+    "torch-eager": "aten::mm",
+    "torchscript": "aten::mm",
+    "torch-compile": "aten::mm",
+    "jax-jit": "fusion",
+    "onnxruntime": "Gemm",
+    "openvino": "FullyConnected",
+}
+LAYERS = 4
+
+
+def span(name: str, ts: float, dur: float, tid: int = 0) -> dict[str, Any]:
+    return {"name": name, "ph": "X", "ts": ts, "dur": dur, "pid": 0, "tid": tid}
+
+
+def test_an_outer_span_keeps_what_its_inner_ones_leave():
+    events = [span("inner.1", 2, 3), span("outer", 0, 10), span("inner.2", 6, 2), span("outer", 20, 1)]
+    assert trace_events.shares(events) == [
+        trace_events.Share(name="outer", count=2, us=6.0),
+        trace_events.Share(name="inner", count=2, us=5.0),
+    ]
+
+
+def test_spans_of_another_thread_are_not_inside():
+    found = {share.name: share.us for share in trace_events.shares([span("outer", 0, 10), span("other", 2, 3, tid=1)])}
+    assert found == {"outer": 10.0, "other": 3.0}
+
+
+def test_what_did_not_last_has_no_share():
+    marks = [{"name": "mark", "ph": "i", "ts": 0}, {"name": "process_name", "ph": "M"}]
+    assert trace_events.shares(marks) == []
+
+
+def test_a_file_has_one_process_a_track_and_numbers_for_threads():
+    tracks = {"steps": [span("a", 5, 2)], "profiler": [{**span("b", 900, 4), "pid": "x", "tid": "y"}]}
+    found = trace_events.document("arm", tracks)["traceEvents"]
+    assert [event["args"]["name"] for event in found if event["ph"] == "M"] == ["arm: steps", "arm: profiler"]
+    assert [(e["name"], e["ts"], e["pid"], e["tid"]) for e in found if e["ph"] == "X"] == [
+        ("a", 0, 0, 0),
+        ("b", 2, 1, 0),
+    ]
+
+
+@pytest.fixture(scope="module")
+def bundle() -> ModelBundle:
+    return obtain("residual_mlp", {"d_model": 64, "n_layers": LAYERS}, 2)
+
+
+COMPILED = pytest.param("torch-compile", marks=pytest.mark.slow)  # compiles for half a minute
+
+
+@pytest.mark.parametrize("backend", [*(name for name in PRODUCTS if name != "torch-compile"), COMPILED])
+def test_every_backend_shows_its_products(backend: str, bundle: ModelBundle, tmp_path: Path):
+    arm = Arm(target=Target(backend=backend), model=bundle.model, parameters=bundle.parameters, batch=2)
+    place = frozenset(allowed_cpus()[:1])
+    with worker(environment(), place, tmp_path / "log") as process:
+        built, _ = process.ask("build", 300, bundle=bundle, arm=arm, folder=tmp_path)
+        process.ask("load", 300, built=built)
+        looked: Looked = process.ask("look", 300, calls=3)
+    assert [[name for name, _, _ in steps] for steps in looked.steps] == [STEPS] * 3
+    assert looked.fault == ""
+    products = [event for event in trace_events.spans(looked.events) if PRODUCTS[backend] in event["name"]]
+    assert len(products) >= LAYERS
+
+
+def test_numpy_arrays_in_a_list_go_on_telling():
+    def run(inputs: Mapping[str, Any]) -> Any:
+        return [part + 1.0 for part in np.split(inputs["x"], 2)]
+
+    found = numpy_profile.profile(run, {"x": np.ones(4)}, 1)
+    assert [event["name"] for event in found] == ["split", "add", "add"]
+
+
+def test_jax_tells_of_the_calls_asked_for_and_no_other():
+    jax = pytest.importorskip("jax")
+    product, ones = jax.jit(lambda x: x @ x), np.ones((8, 8), np.float32)
+    found = jax_profile.profile(lambda: product(ones).block_until_ready(), 3)
+    shares = {share.name: share.count for share in trace_events.shares(found)}
+    assert [count for name, count in shares.items() if name.endswith("ExecuteHelperOnSingleDevice")] == [3]
+
+
+class Broken:
+    """A session whose profiler raises, or that has none."""
+
+    def stage(self, inputs: Any, slot: int) -> Any:
+        return inputs
+
+    def execute(self, staged: Any) -> Any:
+        return staged
+
+    def synchronize(self) -> None:
+        pass
+
+    def fetch(self, raw: Any) -> Any:
+        return raw
+
+
+class Profiled(Broken):
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def profile(self, call: Any, calls: int) -> list[trace_events.Event]:
+        self.calls.append(calls)
+        call()
+        raise RuntimeError("no counters here")
+
+
+def test_a_profiler_that_breaks_leaves_the_steps():
+    session: Any = Profiled()
+    looked = look(session, [{}], 2)
+    assert (len(looked.steps), looked.events, looked.fault) == (2, (), "RuntimeError: no counters here")
+    assert session.calls == [PROFILED]
+
+
+def test_a_session_may_have_no_profiler():
+    session: Any = Broken()
+    assert look(session, [{}], 1).fault == ""
+
+
+def test_a_run_writes_a_trace_for_each_arm_and_a_text(tmp_path: Path):
+    study = spin_study(tmp_path, generations=1)
+    ended = call(deaf("run", study, "--out", "out", "--trace", "--json"), tmp_path)
+    assert ended.code == 0
+    folder = tmp_path / "out" / "traces"
+    assert sorted(path.name for path in folder.iterdir()) == ["g0-spin-cpu-fp32.json", "summary.txt"]
+    assert json.loads((folder / "g0-spin-cpu-fp32.json").read_text())["traceEvents"]
+    text = (folder / "summary.txt").read_text()
+    assert "identity, batch 1, spin:cpu:fp32: a call takes " in text
+    assert "it has no profiler of its own" in text
+
+
+def test_a_finished_run_can_still_be_traced(tmp_path: Path):
+    study = spin_study(tmp_path, generations=1)
+    assert call(deaf("run", study, "--out", "out"), tmp_path).code == 0
+    journal = (tmp_path / "out" / "journal.jsonl").read_text()
+    again = call(deaf("run", study, "--out", "out", "--trace"), tmp_path)
+    assert again.code == 0
+    assert (tmp_path / "out" / "traces" / "summary.txt").exists()
+    assert (tmp_path / "out" / "journal.jsonl").read_text().startswith(journal)

@@ -1,0 +1,122 @@
+"""Labels of a user's own rows: read, shared out between report and calibration, and an accuracy in the row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx_made import linear
+
+from shootout.bundle import fidelity
+from shootout.contract import TensorSpec
+from shootout.errors import ShootoutError, UsageError
+from shootout.export import client, labels
+from shootout.export.client import Request, obtain_all
+
+SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
+RNG = np.random.default_rng(0)
+ROWS = RNG.standard_normal((50, 4)).astype(np.float32)
+CLASSES = RNG.integers(0, 3, 50)
+
+
+def files(folder: Path, rows: np.ndarray, classes: np.ndarray, name: str = "labels") -> tuple[Path, Path]:
+    np.savez(folder / "data.npz", x=rows)
+    np.savez(folder / "labels.npz", **{name: classes})
+    return folder / "data.npz", folder / "labels.npz"
+
+
+def test_report_and_calibration_share_no_row_where_there_are_enough():
+    split = labels.shared_out({"x": ROWS}, CLASSES, SPECS)
+    reported, other = ({row.tobytes() for row in part["x"]} for part in (split.report, split.other))
+    assert (len(reported), len(other), reported & other) == (25, 25, set())
+    assert np.array_equal(split.report_labels, CLASSES[::2])
+    assert "every other of the 50" in split.notes[0]
+    sets = split.sets()
+    assert [one["x"].shape for one in sets] == [(2, 4)] * 13
+    assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
+
+
+def test_few_rows_serve_both():
+    split = labels.shared_out({"x": ROWS[:5]}, CLASSES[:5], SPECS)
+    assert np.array_equal(split.report["x"], split.other["x"])
+    assert "too few to share out" in split.notes[0]
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS.reshape(25, 2, 4)])
+def test_rows_and_sets_are_read_alike(tmp_path: Path, rows: np.ndarray):
+    split = labels.read(*files(tmp_path, rows, CLASSES), SPECS)
+    assert np.array_equal(split.report["x"], ROWS[::2])
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "name", "says"),
+    [
+        (ROWS, CLASSES[:-1], "labels", "one whole number for each of the 50 rows of the inputs, got int64[49]"),
+        (ROWS, CLASSES.astype(float), "labels", "got float64[50]"),
+        (ROWS, CLASSES, "y", "expected one array called 'labels', got ['y']"),
+        (ROWS[:, :3], CLASSES, "labels", "expected float32[rows, 4]; got float32[50, 3]"),
+        (np.full_like(ROWS, np.nan), CLASSES, "labels", "NaN in 200 places"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, rows: np.ndarray, classes: np.ndarray, name: str, says: str):
+    with pytest.raises(UsageError) as caught:
+        labels.read(*files(tmp_path, rows, classes, name), SPECS)
+    assert says in str(caught.value)
+
+
+def test_inputs_without_a_common_batch_axis_have_no_rows():
+    specs = (*SPECS, TensorSpec(name="t", shape=(), dtype="int64"))
+    with pytest.raises(UsageError, match="first axis is the batch"):
+        labels.batch_of(specs)
+
+
+@pytest.mark.parametrize(("shape", "says"), [((2, 3, 4), "class scores"), ((2, 2), "labels must be from 0 to 1")])
+def test_labels_must_fit_the_first_output(shape: tuple[int, ...], says: str):
+    split = labels.shared_out({"x": ROWS}, CLASSES, SPECS)
+    with pytest.raises(UsageError, match=says):
+        split.check([TensorSpec(name="y", shape=shape, dtype="float32")])
+
+
+FACTORY = """
+import torch
+from torch import nn
+
+def make():
+    torch.manual_seed(1)
+    x = torch.randn(64, 4)
+    net = nn.Linear(4, 3)
+    return net, x, net(x).argmax(-1)
+"""
+
+
+def test_the_bundles_report_is_of_these_rows(tmp_path: Path):
+    """An ONNX file with two files, and a factory that brings its own labels: at a batch that its data isn't made in."""
+    (tmp_path / "mine.py").write_text(FACTORY)
+    path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
+    data, given = files(tmp_path, ROWS, CLASSES)
+    wanted = [
+        Request(model=str(path), sets={"n": 5}, inputs_npz=data, labels_npz=given),
+        Request(model=f"{tmp_path}/mine.py:make", batch=3),
+    ]
+    onnx, torch = obtain_all(wanted)
+    assert not isinstance(onnx, ShootoutError), onnx
+    assert not isinstance(torch, ShootoutError), torch
+    assert (onnx.batch, torch.batch) == (5, 3)
+    report = onnx.report()
+    assert report is not None
+    assert np.array_equal(report.inputs["x"], ROWS[::2])
+    assert np.array_equal(report.labels, CLASSES[::2])
+    assert onnx.notes[-1].startswith("accuracy on every other")
+    weights, found = torch.weights(), torch.report()
+    assert found is not None
+    right = fidelity.rightly(lambda one: {"y": one["input"] @ weights["weight"].T + weights["bias"]}, found, 3)
+    assert (len(right), right.all()) == (32, True)
+
+
+def test_labels_need_inputs_and_a_model_of_the_users_own(tmp_path: Path):
+    _, given = files(tmp_path, ROWS, CLASSES)
+    with pytest.raises(UsageError, match="--inputs"):
+        client.check(Request(model="residual_mlp", labels_npz=given))
+    with pytest.raises(UsageError, match="--inputs"):
+        client.check(Request(model=str(linear(tmp_path / "mine.onnx")), labels_npz=given))

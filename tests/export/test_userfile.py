@@ -1,0 +1,435 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx_made import F32, I64, WEIGHT, Shape, linear, value, write
+
+from shootout.bundle import onnx_files
+from shootout.contract import Artifact, Precision, TensorSpec
+from shootout.errors import ModelError, ShootoutError, UsageError
+from shootout.export import user_onnx
+from shootout.export.client import Request, obtain, obtain_all
+from shootout.export.real_inputs import read_inputs
+from shootout.models.base import draw
+
+
+def take(path: Path, folder: Path, **how: Any) -> user_onnx.Taken:
+    (folder / "out").mkdir(exist_ok=True)
+    return user_onnx.take(path, folder / "out", **{"batch": 1, "sets": {}, "npz": None, **how})
+
+
+def test_a_users_file_becomes_a_bundle_and_is_cached(tmp_path: Path):
+    path = linear(tmp_path / "mine.onnx")
+    bundle = obtain(str(path), {}, 2)
+    assert (bundle.model, bundle.batch, bundle.parameters) == ("mine.onnx", 2, {"batch": 2})
+    assert bundle.artifacts == (Artifact.ONNX,)
+    assert bundle.parameter_count == 12
+    assert bundle.inputs == (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
+    assert bundle.outputs == (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
+    buffers, oracle = bundle.input_buffers(), bundle.oracle_outputs()
+    assert len({one["x"].tobytes() for one in buffers}) == 8
+    assert oracle[0]["y"].dtype == np.float64
+    for one, right in zip(buffers, oracle, strict=True):
+        np.testing.assert_allclose(one["x"] @ WEIGHT, right["y"], rtol=1e-5, atol=1e-6)
+    assert bundle.bands["fp32"] == 1e-5
+    assert set(bundle.bands) >= {precision.value for precision in Precision}
+    assert all(bundle.inputs[0].matches(one["x"]) for one in bundle.calibration())
+    assert bundle.report() is None
+    with pytest.raises(ModelError, match=r"mine\.onnx has no module artifact; it has onnx"):
+        bundle.weights()
+    stored = onnx.load(bundle.path(Artifact.ONNX)).graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_value for dim in stored] == [2, 4]
+    before = bundle.folder.stat().st_mtime_ns
+    assert obtain(str(path), {}, 2).folder.stat().st_mtime_ns == before
+
+
+def test_the_key_follows_the_bytes_the_sizes_and_the_inputs(tmp_path: Path):
+    path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
+    np.savez(npz, x=np.random.default_rng(1).standard_normal((3, 1, 4)).astype(np.float32))
+    requests = [
+        Request(model=str(path)),
+        Request(model=str(path), batch=2),
+        Request(model=str(path), inputs_npz=npz),
+    ]
+    first = [bundle.key for bundle in obtain_all(requests) if not isinstance(bundle, ShootoutError)]
+    linear(path, ("batch", 4), ("N", 3))
+    np.savez(npz, x=np.zeros((3, 1, 4), np.float32) + np.arange(3, dtype=np.float32)[:, None, None])
+    second = [bundle.key for bundle in obtain_all(requests) if not isinstance(bundle, ShootoutError)]
+    assert len({*first, *second}) == 6
+
+
+def external(path: Path, location: str = "w.bin", **entries: Any) -> Path:
+    """`linear` with its weight in a file beside it."""
+    linear(path)
+    model = onnx.load(path)
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, text in {"location": location, "offset": "0", "length": str(WEIGHT.nbytes), **entries}.items():
+        tensor.external_data.add(key=key, value=str(text))
+    onnx.save(model, path)
+    return path
+
+
+def test_external_weights_are_read_copied_and_part_of_the_key(tmp_path: Path):
+    (tmp_path / "sub").mkdir()
+    path, weights = external(tmp_path / "mine.onnx", "sub/w.bin"), tmp_path / "sub" / "w.bin"
+    weights.write_bytes(WEIGHT.tobytes())
+    bundle = obtain(str(path), {}, 1)
+    np.testing.assert_allclose(
+        bundle.input_buffers()[0]["x"] @ WEIGHT, bundle.oracle_outputs()[0]["y"], rtol=1e-5, atol=1e-6
+    )
+    weights.write_bytes((2 * WEIGHT).tobytes())
+    other = obtain(str(path), {}, 1)
+    assert other.key != bundle.key
+    assert other.weights_sha256 != bundle.weights_sha256
+    weights.unlink()
+    assert onnx.load(bundle.path(Artifact.ONNX)).graph.initializer[0].raw_data == WEIGHT.tobytes()
+
+
+def test_big_weights_stay_beside_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(onnx_files, "INLINE_BYTES", 1_000)
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    path = write(tmp_path / "m.onnx", nodes, [value("x", (1, 64))], [value("y", (1, 64))], {"w": weight})
+    taken = take(path, tmp_path)
+    assert (tmp_path / "out" / "model.onnx.data").stat().st_size >= weight.nbytes
+    assert onnx.load(tmp_path / "out" / "model.onnx").graph.initializer[0].raw_data == weight.tobytes()
+    np.testing.assert_allclose(taken.buffers[0]["x"] @ weight, taken.oracle[0]["y"], rtol=1e-4, atol=1e-4)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.onnx", "out"]
+
+
+@pytest.mark.parametrize("location", ["/etc/passwd", "../w.bin", "sub/../../w.bin", "..", "link.bin"])
+def test_external_data_outside_the_folder_is_refused_before_it_is_opened(tmp_path: Path, location: str):
+    (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())
+    folder = tmp_path / "model"
+    folder.mkdir()
+    os.mkfifo(tmp_path / "trap")  # opening it would hang
+    (folder / "link.bin").symlink_to(tmp_path / "trap")
+    (error,) = obtain_all([Request(model=str(external(folder / "m.onnx", location)))])
+    assert isinstance(error, ModelError)
+    assert str(error) == f"m.onnx reads its weights from {location!r}, outside its own folder: refused"
+
+
+def test_external_data_hidden_in_a_subgraph_is_found_too(tmp_path: Path):
+    tensor = numpy_helper.from_array(WEIGHT, "c")
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    branch = helper.make_graph([helper.make_node("Constant", [], ["b"], value=tensor)], "b", [], [value("b", (4, 3))])
+    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)]
+    path = write(tmp_path / "m.onnx", nodes, [value("c", (), TensorProto.BOOL)], [value("y", (4, 3))])
+    with pytest.raises(ModelError, match="outside its own folder"):
+        obtain(str(path), {}, 1)
+
+
+def test_external_data_that_is_missing_or_short_is_named(tmp_path: Path):
+    path = external(tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match=r"m\.onnx needs 'w\.bin' beside it, which is missing"):
+        obtain(str(path), {}, 1)
+    (tmp_path / "w.bin").write_bytes(b"1234")
+    with pytest.raises(ModelError, match=r"w\.bin is shorter than m\.onnx says"):
+        obtain(str(path), {}, 1)
+
+
+def test_a_missing_file_and_a_folder_are_usage_errors(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"can't read .*nothere\.onnx: No such file"):
+        obtain(str(tmp_path / "nothere.onnx"), {}, 1)
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(UsageError, match=r"can't read .*folder\.onnx: Is a directory"):
+        obtain(str(tmp_path / "folder.onnx"), {}, 1)
+    with pytest.raises(UsageError, match=r"can't read .*none\.npz: No such file"):
+        obtain(str(linear(tmp_path / "m.onnx")), {}, 1, inputs_npz=tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"this is not a model", b"\x08\x07\x12", os.urandom(200)])
+def test_what_is_not_a_model_is_refused(tmp_path: Path, content: bytes):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="is not an ONNX model"):
+        obtain(str(path), {}, 1)
+
+
+def test_a_truncated_model_is_refused(tmp_path: Path):
+    path = linear(tmp_path / "m.onnx")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ModelError, match="is not an ONNX model"):
+        obtain(str(path), {}, 1)
+
+
+def test_a_model_that_the_runtime_cannot_load_says_why(tmp_path: Path):
+    nodes = [helper.make_node("NoSuchOperator", ["x"], ["y"])]
+    path = write(tmp_path / "m.onnx", nodes, [value("x", (1, 4))], [value("y", (1, 4))])
+    with pytest.raises(ModelError, match=r"ONNX Runtime can't load m\.onnx: .*NoSuchOperator"):
+        obtain(str(path), {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "sets", "expected"),
+    [
+        ((2, 4), 1, {}, ((2, 4), {}, 1)),
+        (("batch", 4), 3, {}, ((3, 4), {"batch": 3}, 3)),
+        (("batch_size", 4), 3, {}, ((3, 4), {"batch_size": 3}, 3)),
+        (("N", 4), 3, {}, ((3, 4), {"N": 3}, 3)),
+        (("batch", 4), 1, {"batch": 5}, ((5, 4), {"batch": 5}, 5)),
+        (("batch", 4), 5, {"batch": 5}, ((5, 4), {"batch": 5}, 5)),
+        (("rows", 4), 1, {"rows": 5}, ((5, 4), {"rows": 5}, 1)),
+        ((None, 4), 1, {"x.0": 5}, ((5, 4), {"x.0": 5}, 1)),
+        (("batch", "N", 4), 2, {"N": 8}, ((2, 8, 4), {"batch": 2, "N": 8}, 2)),
+    ],
+)
+def test_symbolic_axes_get_their_sizes(tmp_path: Path, shape: Shape, batch: int, sets: Any, expected: Any):
+    taken = take(linear(tmp_path / "m.onnx", shape, None), tmp_path, batch=batch, sets=sets)
+    assert (taken.inputs[0].shape, taken.axes, taken.batch) == expected
+    assert taken.outputs[0].shape == (*expected[0][:-1], 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch", "sets", "says"),
+    [
+        (("rows", 4), 1, {}, "symbolic axes without a size: rows; give them with --set rows=SIZE"),
+        (("batch", "seq", 4), 1, {}, "symbolic axes without a size: seq; give them with --set seq=SIZE"),
+        ((None, 4), 1, {}, "symbolic axes without a size: x.0; give them with --set x.0=SIZE"),
+        (("rows", 4), 1, {"row": 3}, "unknown symbolic axis 'row': did you mean 'rows'"),
+        ((2, 4), 1, {"batch": 3}, "unknown symbolic axis 'batch': known: none"),
+        (("batch", 4), 2, {"batch": 3}, "batch 2 and batch=3 are the same axis"),
+        ((2, 4), 8, {}, "batch 8: the file has no symbolic axis called batch, batch_size, N"),
+    ],
+)
+def test_an_axis_without_one_clear_size_is_an_error(tmp_path: Path, shape: Shape, batch: int, sets: Any, says: str):
+    with pytest.raises(UsageError) as error:
+        take(linear(tmp_path / "m.onnx", shape, None), tmp_path, batch=batch, sets=sets)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1 << 30, "4", True])
+def test_an_absurd_size_is_refused(tmp_path: Path, size: Any):
+    (error,) = obtain_all([Request(model=str(linear(tmp_path / "m.onnx")), sets={"batch": size})])
+    assert isinstance(error, UsageError)
+    assert f"the size of axis 'batch' must be a whole number from 1 to 1048576, got {size!r}" in str(error)
+
+
+def test_model_parameters_are_not_for_files(tmp_path: Path):
+    with pytest.raises(UsageError, match="unknown parameter 'd_model'"):
+        obtain(str(linear(tmp_path / "m.onnx")), {"d_model": 4}, 1)
+
+
+def test_weights_listed_as_inputs_are_not_inputs(tmp_path: Path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    both = [value("x", (1, 4)), value("w", (4, 3))]
+    path = write(tmp_path / "m.onnx", nodes, both, [value("y", (1, 3))], {"w": WEIGHT})
+    assert [spec.name for spec in take(path, tmp_path).inputs] == ["x"]
+
+
+def unary(path: Path, op: str, dtype: int, out: int, shape: Shape = (3, 50), **attributes: Any) -> Path:
+    nodes = [helper.make_node(op, ["x"], ["y"], **attributes)]
+    return write(path, nodes, [value("x", shape, dtype)], [value("y", None, out)])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (TensorProto.FLOAT16, "float16"),
+        (TensorProto.DOUBLE, "float64"),
+        (TensorProto.INT64, "int64"),
+        (TensorProto.INT32, "int32"),
+        (TensorProto.UINT8, "uint8"),
+        (TensorProto.BOOL, "bool"),
+    ],
+)
+def test_inputs_of_every_type_are_drawn(tmp_path: Path, dtype: int, name: str):
+    taken = take(unary(tmp_path / "m.onnx", "Cast", dtype, F32, to=F32), tmp_path)
+    assert taken.inputs[0].dtype == name
+    assert {one["x"].dtype.name for one in taken.buffers} == {name}
+    assert len({one["x"].tobytes() for one in taken.buffers}) == 8
+    if np.dtype(name).kind in "iu":
+        assert set(np.unique([one["x"] for one in taken.buffers])) == {0, 1}
+
+
+def test_integer_outputs_stay_integers(tmp_path: Path):
+    taken = take(unary(tmp_path / "m.onnx", "ArgMax", F32, I64, axis=1), tmp_path)
+    assert taken.outputs == (TensorSpec(name="y", shape=(3, 1), dtype="int64"),)
+    assert taken.oracle[0]["y"].dtype == np.int64
+    assert taken.band == 1e-5
+
+
+def test_what_is_not_a_numeric_tensor_is_refused(tmp_path: Path):
+    nodes = [helper.make_node("SequenceConstruct", ["x"], ["y"])]
+    sequence = helper.make_tensor_sequence_value_info("y", F32, None)
+    with pytest.raises(ModelError, match="output 'y' is a sequence; only tensors can be measured"):
+        take(write(tmp_path / "s.onnx", nodes, [value("x", (1,))], [sequence]), tmp_path)
+    with pytest.raises(ModelError, match="output 'y' has type STRING; supported: bool, double, float,"):
+        take(unary(tmp_path / "t.onnx", "Cast", F32, TensorProto.STRING, to=TensorProto.STRING), tmp_path)
+    with pytest.raises(ModelError, match="input 'x' has type STRING"):
+        take(unary(tmp_path / "u.onnx", "Identity", TensorProto.STRING, F32), tmp_path)
+    with pytest.raises(ModelError, match="input 'x' has no shape in the file"):
+        take(unary(tmp_path / "v.onnx", "Relu", F32, F32, None), tmp_path)
+
+
+def test_a_model_without_inputs_is_refused(tmp_path: Path):
+    nodes = [helper.make_node("Constant", [], ["y"], value=numpy_helper.from_array(WEIGHT))]
+    with pytest.raises(ModelError, match="the model has no inputs"):
+        take(write(tmp_path / "m.onnx", nodes, [], [value("y", (4, 3))]), tmp_path)
+
+
+def test_a_random_model_is_refused(tmp_path: Path):
+    path = unary(tmp_path / "m.onnx", "RandomNormalLike", F32, F32)
+    with pytest.raises(ModelError, match=r"m\.onnx gives different outputs for the same inputs"):
+        take(path, tmp_path)
+
+
+def test_a_shape_that_depends_on_values_is_refused(tmp_path: Path):
+    path = unary(tmp_path / "m.onnx", "NonZero", TensorProto.BOOL, I64)
+    with pytest.raises(ModelError, match="the shape of output 'y' depends on the input values"):
+        take(path, tmp_path)
+
+
+def test_drawn_inputs_that_do_not_fit_point_to_real_ones(tmp_path: Path):
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    path = write(tmp_path / "m.onnx", nodes, [value("x", (2, 6)), value("shape", (2,), I64)], [value("y", None)])
+    with pytest.raises(ModelError, match=r"(?s)can't run m\.onnx: .*give real inputs with --inputs data\.npz"):
+        take(path, tmp_path)
+    np.savez(tmp_path / "d.npz", x=np.ones((3, 2, 6), np.float32), shape=np.array([[4, 3]] * 3))
+    assert take(path, tmp_path, npz=tmp_path / "d.npz").outputs[0].shape == (4, 3)
+
+
+def test_a_degenerate_oracle_of_a_file_is_refused(tmp_path: Path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    inputs, outputs = [value("x", (1, 4))], [value("y", (1, 3))]
+    zero = write(tmp_path / "zero.onnx", nodes, inputs, outputs, {"w": 0 * WEIGHT})
+    nan = write(tmp_path / "nan.onnx", nodes, inputs, outputs, {"w": np.nan * WEIGHT})
+    first, second = obtain_all([Request(model=str(zero)), Request(model=str(nan))])
+    assert isinstance(first, ModelError)
+    assert "zero.onnx: the oracle's output 'y' is constant (0.0 everywhere)" in str(first)
+    assert isinstance(second, ModelError)
+    assert "nan.onnx: the oracle's output 'y' has NaN or infinity" in str(second)
+
+
+def test_the_band_follows_the_models_sensitivity(tmp_path: Path):
+    calm = take(linear(tmp_path / "calm.onnx"), tmp_path)
+    assert calm.band == 1e-5
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["xa"]),
+        helper.make_node("MatMul", ["x", "b"], ["xb"]),
+        helper.make_node("Sub", ["xa", "xb"], ["y"]),
+    ]
+    b = np.full((50, 50), 1e4, np.float32)
+    a = b + np.random.default_rng(0).standard_normal((50, 50)).astype(np.float32)
+    path = write(tmp_path / "cancel.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], {"a": a, "b": b})
+    assert 1e-3 < take(path, tmp_path).band < 0.1
+
+
+def test_a_chaotic_model_is_refused(tmp_path: Path):
+    nodes = [
+        helper.make_node("Mul", ["x", "big"], ["a"]),
+        helper.make_node("Sin", ["a"], ["y"]),
+    ]
+    path = write(
+        tmp_path / "m.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], {"big": np.array(1e9, np.float32)}
+    )
+    with pytest.raises(ModelError, match=r"one unit in the last place moves the output by .*nothing can be compared"):
+        take(path, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_nudge_moves_everything_a_little(dtype: Any):
+    x = np.random.default_rng(0).standard_normal(1_000).astype(dtype)
+    moved = user_onnx.nudged(x, np.random.default_rng(1))
+    relative = np.abs(moved.astype(float) - x) / np.abs(x.astype(float))
+    limit = max(float(np.finfo(dtype).eps), 2.0**-23)
+    assert moved.dtype == x.dtype
+    assert (relative > 0).mean() > 0.99  # float16's denormals may stay
+    assert relative.max() <= 2 * limit or dtype is np.float16
+    assert 0.4 < (moved > x).mean() < 0.6
+
+
+SPECS = (TensorSpec(name="x", shape=(2, 3), dtype="float32"), TensorSpec(name="input.1", shape=(2,), dtype="int64"))
+X, IDS = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([1, 2])
+
+
+def test_real_inputs_come_as_one_set_or_as_many(tmp_path: Path):
+    path = tmp_path / "d.npz"
+    np.savez(path, **{"input.1": IDS, "x": X})
+    (only,) = read_inputs(path, SPECS)
+    assert list(only) == ["x", "input.1"]
+    assert np.array_equal(only["x"], X)
+    np.savez(path, **{"input.1": np.stack([IDS, IDS + 1, IDS]), "x": np.stack([X, X + 1, X + 2])})
+    three = read_inputs(path, SPECS)
+    assert [one["x"][0, 0] for one in three] == [0, 1, 2]
+    assert np.array_equal(three[1]["input.1"], IDS + 1)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"x": X}, "expected inputs ['input.1', 'x'], got ['x']"),
+        ({"x": X, "input.1": IDS, "z": X}, "got ['input.1', 'x', 'z']"),
+        (
+            {"x": X.T, "input.1": IDS},
+            "expected float32[2, 3], or K of them along a leading axis; got float32[3, 2]",
+        ),
+        ({"x": X[0], "input.1": IDS}, "got float32[3]"),
+        ({"x": X[None, None], "input.1": IDS}, "got float32[1, 1, 2, 3]"),
+        ({"x": X.astype(np.float64), "input.1": IDS}, "got float64[2, 3]"),
+        ({"x": X, "input.1": IDS.astype(np.int32)}, "input 'input.1': expected int64[2]"),
+        (
+            {"x": np.where(X == 4, np.nan, X).astype(np.float32), "input.1": IDS},
+            "got NaN in 1 places",
+        ),
+        ({"x": np.stack([X, X]), "input.1": np.stack([IDS] * 3)}, "the same number of sets, at least one"),
+        ({"x": np.stack([X, X]), "input.1": IDS}, "the same number of sets, at least one"),
+        ({"x": np.empty((0, 2, 3), np.float32), "input.1": np.empty((0, 2), np.int64)}, "at least one"),
+        ({"x": np.array([{"a": 1}]), "input.1": IDS}, "is not an .npz of plain arrays"),
+    ],
+)
+def test_real_inputs_that_do_not_fit_are_named(tmp_path: Path, arrays: Any, says: str):
+    np.savez(tmp_path / "d.npz", **arrays)
+    with pytest.raises(UsageError) as error:
+        read_inputs(tmp_path / "d.npz", SPECS)
+    assert says in str(error.value)
+
+
+def npy(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, X)
+
+
+def torn(path: Path) -> None:
+    np.savez(path, x=X)
+    path.write_bytes(path.read_bytes()[:50])
+
+
+@pytest.mark.parametrize("write_", [npy, torn, lambda path: path.write_bytes(b""), lambda path: path.write_text("x,y")])
+def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, write_: Callable[[Path], object]):
+    write_(tmp_path / "d.npz")
+    with pytest.raises(UsageError, match=r"d\.npz is not an \.npz of plain arrays"):
+        read_inputs(tmp_path / "d.npz", SPECS)
+
+
+def test_real_inputs_are_the_buffers_and_the_calibration(tmp_path: Path):
+    path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
+    x = np.random.default_rng(1).standard_normal((3, 2, 4)).astype(np.float32)
+    np.savez(npz, x=x)
+    bundle = obtain(str(path), {}, 2, inputs_npz=npz)
+    for sets in (bundle.input_buffers(), bundle.calibration()):
+        assert np.array_equal([one["x"] for one in sets], x)
+
+
+def test_real_inputs_of_the_wrong_batch_are_refused_end_to_end(tmp_path: Path):
+    np.savez(tmp_path / "data.npz", x=np.ones((2, 4), np.float32))
+    with pytest.raises(UsageError, match=r"expected float32\[1, 4\], or K of them"):
+        obtain(str(linear(tmp_path / "mine.onnx")), {}, 1, inputs_npz=tmp_path / "data.npz")
+
+
+def test_draws_are_seeded():
+    one, same, other = (draw(SPECS, 2, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(a["x"], b["x"]) for a, b in zip(one, same, strict=True))
+    assert not np.array_equal(one[0]["x"], one[1]["x"])
+    assert not np.array_equal(one[0]["x"], other[0]["x"])

@@ -1,0 +1,286 @@
+"""Facts about recorded machines and about this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
+
+from shootout.host import cgroup, environment, hardware
+
+X86 = """processor\t: 0
+vendor_id\t: GenuineIntel
+model name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz
+flags\t\t: fpu sse4_2 fma avx avx2 avx512f avx512_vnni amx_tile hypervisor
+power management:
+
+processor\t: 1
+model name\t: another
+"""
+ARM = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd aes atomics asimddp sve i8mm bf16
+CPU implementer\t: 0x41
+"""
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty machine: /proc and /sys are folders to be filled."""
+    monkeypatch.setattr(hardware, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(hardware, "SYSTEM", tmp_path / "sys")
+    return tmp_path
+
+
+def test_facts_of_this_machine_are_json_and_complete():
+    facts = environment.facts()
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["cpu"]["logical_cpus"] == os.cpu_count()
+    assert facts["memory"]["total_bytes"] == psutil.virtual_memory().total
+    assert facts["python"]["version"] == sys.version.split()[0]
+    assert 0 < facts["clock"]["resolution_ns"] <= 1_000
+    assert facts["libraries"]["numpy"]
+
+
+def test_no_record_names_the_machine():
+    text = json.dumps(environment.facts())
+    assert socket.gethostname() not in text or len(socket.gethostname()) < 4
+    assert (hardware.first_line([Path("/etc/machine-id")]) or "none here") not in text
+
+
+def test_learning_the_versions_imports_no_library():
+    code = "import sys; from shootout.host import environment; environment.facts(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {"torch", "onnxruntime", "onnx", "sklearn", "scipy", "pyarrow", "pydantic", "numpy"} & set(
+        done.stdout.split()
+    )
+    assert not loaded - {"numpy"}
+
+
+def test_cpuinfo_is_read_from_its_first_processor():
+    table = hardware.parse_cpuinfo(X86)
+    assert table["model name"] == "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
+    assert hardware.parse_cpuinfo(ARM)["Features"].split()[:2] == ["fp", "asimd"]
+    assert hardware.parse_cpuinfo("") == {}
+    assert hardware.parse_cpuinfo("no table\n") == {}
+
+
+def test_an_intel_machine(recorded: Path):
+    write(
+        recorded,
+        {
+            "proc/cpuinfo": X86,
+            "sys/devices/system/cpu/smt/active": "1\n",
+            "sys/devices/system/node/node0/cpulist": "0",
+            "sys/devices/system/node/node1/cpulist": "1",
+            "sys/class/dmi/id/product_name": "Google Compute Engine\n",
+        },
+    )
+    facts = hardware.cpu_facts()
+    assert facts["vendor"] == "GenuineIntel"
+    assert facts["flags"] == ["sse4_2", "fma", "avx", "avx2", "avx512f", "avx512_vnni", "amx_tile"]
+    assert (facts["smt"], facts["numa_nodes"]) == (True, 2)
+    assert "virtual machine (Google Compute Engine)" in hardware.virtualisation()
+
+
+def test_an_arm_machine_has_its_own_flags(recorded: Path):
+    write(recorded, {"proc/cpuinfo": ARM})
+    facts = hardware.cpu_facts()
+    assert facts["flags"] == ["asimd", "asimddp", "bf16", "i8mm", "sve"]
+    assert facts["model"]
+
+
+def test_a_machine_that_tells_nothing(recorded: Path):
+    facts = hardware.cpu_facts()
+    told = (facts["smt"], facts["numa_nodes"], facts["cache_bytes"], facts["governor"], facts["turbo"])
+    assert told == (None, None, {}, None, None)
+    assert facts["logical_cpus"] == os.cpu_count()
+    assert not any(sign.startswith("virtual") for sign in hardware.virtualisation())
+    assert recorded.exists()
+
+
+def test_caches_by_level_and_kind(tmp_path: Path):
+    levels = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M"), ("3", "Unified", "odd")]
+    for index, (level, kind, size) in enumerate(levels):
+        write(tmp_path / f"index{index}", {"level": level, "type": kind, "size": f"{size}\n"})
+    assert hardware.caches(tmp_path) == {"L1d": 48 * 1024, "L1i": 32 * 1024, "L2": 2 * 2**20}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("48K", 49_152), ("2M", 2 * 2**20), ("1G", 2**30), ("512", 512), ("", None), ("K", None)]
+)
+def test_sizes(text: str, count: int | None):
+    assert hardware.parse_size(text) == count
+
+
+@pytest.mark.parametrize(
+    ("files", "turbo"),
+    [
+        ({"cpufreq/boost": "1"}, True),
+        ({"cpufreq/boost": "0"}, False),
+        ({"intel_pstate/no_turbo": "0"}, True),
+        ({"intel_pstate/no_turbo": "1", "cpufreq/boost": "1"}, False),
+        ({"cpufreq/boost": "?"}, None),
+        ({}, None),
+    ],
+)
+def test_turbo_of_each_driver(tmp_path: Path, files: dict[str, str], turbo: bool | None):
+    write(tmp_path, {**files, "cpu3/cpufreq/scaling_governor": "powersave\n"})
+    assert hardware.clock_facts(tmp_path, 3) == {"governor": "powersave", "turbo": turbo}
+
+
+def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(), FakeNvml())
+    assert hardware.gpu_facts() == [
+        {
+            "index": 0,
+            "visible": True,
+            "name": "NVIDIA H200",
+            "memory_bytes": H200_BYTES,
+            "l2_bytes": 50 * 2**20,
+            "compute_capability": "9.0",
+            "sm_clock_max_mhz": 1980,
+            "memory_clock_max_mhz": 1980,
+            "power_limit_w": 700.0,
+            "ecc": True,
+            "persistence": True,
+            "compute_mode": "default",
+            "mig": False,
+            "driver": "580.1",
+        }
+    ]
+
+
+def test_what_a_gpu_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch):
+    broken = ["nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeMode"]
+    install(monkeypatch, FakeDriver(), FakeNvml([*broken, "nvmlDeviceGetEccMode"]))
+    (gpu,) = hardware.gpu_facts()
+    assert (gpu["power_limit_w"], gpu["memory_bytes"], gpu["compute_mode"], gpu["ecc"]) == (None,) * 4
+    assert gpu["name"] == "NVIDIA H200"
+
+
+def test_of_several_gpus_the_one_in_use_is_marked_and_none_is_named(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(shown=[IDS[1]]), FakeNvml(gpus=IDS))
+    facts = hardware.gpu_facts()
+    assert [(gpu["visible"], gpu["l2_bytes"]) for gpu in facts] == [(False, None), (True, 50 * 2**20)]
+    assert not any(str(one) in str(facts) for one in IDS)
+
+
+@pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
+def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch, broken: str):
+    install(monkeypatch, None, FakeNvml([broken]))
+    assert hardware.gpu_facts() == []
+
+
+def test_without_the_package_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(), None)
+    assert hardware.gpu_facts() == []
+
+
+def test_the_driver_s_cuda_is_a_fact_and_none_without_a_driver(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(version=13_010), None)
+    assert environment.facts()["cuda_driver"] == "13.1"
+    install(monkeypatch, None, None)
+    assert environment.facts()["cuda_driver"] is None
+
+
+def test_the_fingerprint_survives_the_record_and_ignores_the_moment():
+    facts = environment.facts()
+    later = json.loads(json.dumps(facts))
+    later["date_utc"] = "2001-01-01T00:00:00+00:00"
+    later["cpu"]["governor"] = "powersave"
+    assert environment.fingerprint(later) == environment.fingerprint(facts)
+
+
+@pytest.mark.parametrize(
+    ("part", "change"), [("libraries", {"numpy": "0"}), ("cpu", {"model": "another"}), ("machine", "0"), ("cpu", None)]
+)
+def test_the_fingerprint_sees_another_machine_or_version(part: str, change: Any):
+    facts = environment.facts()
+    assert environment.fingerprint({**facts, part: change}) != environment.fingerprint(facts)
+
+
+def test_the_machine_key_tells_machines_apart_and_stays(recorded: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "_MACHINE_ID", (recorded / "none", recorded / "id"))
+    keys = []
+    for name, model in [("a", X86), ("b", X86), ("a", ARM), ("a", X86)]:
+        write(recorded, {"id": name, "proc/cpuinfo": model})
+        keys.append(environment.machine_key())
+    assert keys[0] == keys[3]
+    assert len(set(keys)) == 3
+    (recorded / "id").unlink()
+    assert len(environment.machine_key()) == 16
+
+
+@pytest.mark.parametrize(("free", "least"), [(None, 1_000), (400, 400), (5_000, 1_000)])
+def test_available_memory_is_the_smaller_of_machine_and_group(
+    monkeypatch: pytest.MonkeyPatch, free: int | None, least: int
+):
+    Available = namedtuple("Available", "available")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Available(1_000))
+    monkeypatch.setattr(cgroup, "memory_free_bytes", lambda _: free)
+    assert environment.memory_available_bytes() == least
+
+
+def test_required_packages_without_the_developers_tools():
+    lines = ["numpy>=2.0", "torch<2.14,>=2.11; extra == 'torch'", 'pytest>=8.3; extra == "dev"', "shootout[torch]; x"]
+    assert environment.required(lines) == {"numpy", "torch", "shootout"}
+
+
+def test_only_variables_that_change_the_libraries_are_recorded():
+    given = {"OMP_NUM_THREADS": "2", "XLA_FLAGS": "a", "LD_PRELOAD": "x.so", "HOME": "/home/me", "OMPTY": "1"}
+    assert environment.variables({**given, "AWS_SECRET": "s"}) == {
+        "LD_PRELOAD": "x.so",
+        "OMP_NUM_THREADS": "2",
+        "XLA_FLAGS": "a",
+    }
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    (tmp_path / "environment.py").write_text("first\n")
+    (tmp_path / "untracked.py").write_text("")
+    git("init", "--quiet")
+    git("add", "environment.py")
+    git("commit", "--quiet", "--message", "first")
+    git("tag", "v1")
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "environment.py"))
+    return tmp_path
+
+
+def test_the_commit_of_a_checkout_and_whether_it_is_changed(checkout: Path):
+    clean = environment.commit()
+    assert clean is not None
+    assert len(clean) == 40
+    (checkout / "environment.py").write_text("second\n")
+    assert environment.commit() == f"{clean}-dirty"
+
+
+def test_a_package_inside_somebody_elses_checkout_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "__file__", str(checkout / "untracked.py"))
+    assert environment.commit() is None
+
+
+def test_without_git_there_is_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(checkout))
+    assert environment.commit() is None

@@ -1,0 +1,412 @@
+"""The GPU in use, on recorded machines: which one it is, what it tells, and what errors about it mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
+
+from shootout.backends.common import require_device, trial
+from shootout.contract import Device
+from shootout.errors import SkippedArm, Unavailable
+from shootout.host import cuda_driver, environment, gpu, gpu_errors, nvml
+from shootout.host.gpu import Gpu
+from shootout.messages import GpuState
+
+PART = UUID(int=0xA5)
+
+
+@pytest.fixture(autouse=True)
+def _no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody chose a GPU; what a test chooses is undone."""
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None) -> SkippedArm:
+    install(monkeypatch, driver, None)
+    with pytest.raises(SkippedArm) as caught:
+        gpu.require()
+    return caught.value
+
+
+def test_a_machine_without_a_driver(monkeypatch: pytest.MonkeyPatch):
+    found = refused(monkeypatch, None)
+    assert found.reason == "no NVIDIA driver on this machine (libcuda.so.1 is not found)"
+    assert found.fix == "run on a machine with an NVIDIA GPU and its driver (nvidia-smi lists it)"
+    assert cuda_driver.version() is None
+
+
+@pytest.mark.parametrize("init", [None, 0], ids=["says so when it starts", "starts and counts none"])
+def test_a_driver_without_a_gpu(monkeypatch: pytest.MonkeyPatch, init: int | None):
+    found = refused(monkeypatch, FakeDriver(shown=[], init=init))
+    assert (found.reason, found.fix) == ("the NVIDIA driver finds no GPU on this machine", cuda_driver.GET_ONE)
+
+
+def test_a_gpu_that_is_hidden_says_by_what_and_names_no_machine(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"GPU-{IDS[1]}")
+    found = refused(monkeypatch, FakeDriver(shown=[]))
+    assert found.reason == "the NVIDIA driver finds no GPU on this machine (CUDA_VISIBLE_DEVICES is 'GPU-…')"
+    assert found.fix.startswith("unset CUDA_VISIBLE_DEVICES, or ")
+
+
+def test_a_driver_that_is_too_old_for_everything_names_both_versions(monkeypatch: pytest.MonkeyPatch):
+    driver = FakeDriver(version=11_040)
+    found = refused(monkeypatch, driver)
+    assert found.reason == "the NVIDIA driver knows CUDA 11.4 at most, and the least needed is 12.0"
+    assert found.fix.startswith("update the NVIDIA driver")
+    assert driver.asked == [], "it isn't started"
+
+
+def test_a_broken_driver_is_quoted(monkeypatch: pytest.MonkeyPatch):
+    found = refused(monkeypatch, FakeDriver(init=803))
+    assert "unsupported display driver / cuda driver combination (CUDA error 803)" in found.reason
+    assert "reboot" in found.fix
+
+
+def test_a_driver_that_does_not_tell_its_version_is_not_called_old(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(version=0), None)
+    gpu.require()
+    assert cuda_driver.version() is None
+
+
+def test_every_backend_gives_the_same_reason(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, None, None)
+    with pytest.raises(SkippedArm, match="no NVIDIA driver"):
+        require_device(Device.CUDA, Device)
+    require_device(Device.CPU, Device)
+
+
+@pytest.mark.parametrize(("version", "told"), [(13_000, "13.0"), (12_040, "12.4"), (12_090, "12.9")])
+def test_versions_as_people_write_them(monkeypatch: pytest.MonkeyPatch, version: int, told: str):
+    install(monkeypatch, FakeDriver(version=version), None)
+    assert cuda_driver.version() == told
+
+
+def test_the_context_is_the_primary_one_and_becomes_current(monkeypatch: pytest.MonkeyPatch):
+    driver = FakeDriver()
+    install(monkeypatch, driver, None)
+    gpu.make_context()
+    assert driver.asked == ["cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"]
+    assert driver.current == 0x7F00_0000_0001, "a pointer is not cut to 32 bits"
+
+
+def test_a_context_that_does_not_fit_is_out_of_memory(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(retain=2), FakeNvml())
+    with pytest.raises(RuntimeError, match=r"cuDevicePrimaryCtxRetain failed: out of memory") as caught:
+        gpu.make_context()
+    assert gpu.words(caught.value) == "needs more device memory than there is, has 140.0 GiB free"
+
+
+class TestChoosing:
+    def test_a_gpu_by_its_number_on_the_bus(self, monkeypatch: pytest.MonkeyPatch):
+        install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
+        gpu.choose(1)
+        assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+
+    @pytest.mark.parametrize(("count", "known"), [(1, "1 (index 0)"), (2, "2 (index 0 to 1)")])
+    @pytest.mark.parametrize("index", [3, -1])
+    def test_a_number_out_of_range(self, monkeypatch: pytest.MonkeyPatch, count: int, known: str, index: int):
+        install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS[:count]))
+        with pytest.raises(Unavailable) as caught:
+            gpu.choose(index)
+        assert str(caught.value) == f"gpu {index}: this machine has {known}: choose one that nvidia-smi lists"
+        assert caught.value.exit_code == 6
+        assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+    def test_among_those_that_the_user_left(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"5, MIG-{PART}")
+        install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
+        gpu.choose(1)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == f"MIG-{PART}"
+        assert "CUDA_DEVICE_ORDER" not in os.environ, "their numbers mean what they meant"
+
+    def test_one_that_the_user_hid(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
+        install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
+        with pytest.raises(Unavailable, match=r"gpu 2: CUDA_VISIBLE_DEVICES names 2 \(index 0 to 1\): choose one, or"):
+            gpu.choose(2)
+
+    @pytest.mark.parametrize("index", [7, -1])
+    def test_without_nvml_the_driver_says_that_there_is_no_such_gpu(self, monkeypatch: pytest.MonkeyPatch, index: int):
+        install(monkeypatch, FakeDriver(shown=()), None)
+        with pytest.raises(Unavailable, match=rf"gpu {index}: the driver finds no such GPU: choose one"):
+            gpu.choose(index)
+
+    def test_without_a_driver_the_fix_is_in_the_message(self, monkeypatch: pytest.MonkeyPatch):
+        install(monkeypatch, None, None)
+        with pytest.raises(Unavailable, match=r"gpu 0: no NVIDIA driver .*; run on a machine with an NVIDIA GPU"):
+            gpu.choose(0)
+
+
+class TestWhatItTells:
+    def test_everything(self, monkeypatch: pytest.MonkeyPatch):
+        install(monkeypatch, FakeDriver(), FakeNvml())
+        card = Gpu.open()
+        assert card is not None
+        assert card.state() == GpuState(sm_clock_mhz=1755, throttled=(), temperature_c=41)
+        assert (card.used_bytes(), card.free_bytes()) == (2**30, H200_BYTES - 2**30)
+        assert (card.energy_mj(), card.power_w()) == (987_654_321, 123.4)
+        assert card.processes() == 2, "their number: the ids may be of another namespace"
+        assert card.evidence() == ("GPU clock", "GPU throttling", "GPU processes")
+
+    def test_the_power_limit_is_told_and_is_no_throttling(self, monkeypatch: pytest.MonkeyPatch):
+        told = FakeNvml()
+        told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = gpu.POWER_CAP
+        install(monkeypatch, FakeDriver(), told)
+        card = Gpu.open()
+        assert card is not None
+        assert card.state() == GpuState(sm_clock_mhz=1755, power_capped=True, temperature_c=41)
+
+    def test_this_process_is_no_other_one(self, monkeypatch: pytest.MonkeyPatch):
+        install(monkeypatch, FakeDriver(), FakeNvml())
+        card = Gpu.open()
+        assert card is not None
+        assert card.processes() == 2
+        gpu.make_context()
+        assert card.processes() == 1, "one of the two is this one"
+
+    def test_a_driver_older_than_the_package_tells_nothing(self, monkeypatch: pytest.MonkeyPatch):
+        told = FakeNvml()
+        install(monkeypatch, FakeDriver(), told)
+        card = Gpu.open()
+        assert card is not None
+
+        def mismatch(_: object) -> None:
+            raise told.NVMLLibraryMismatchError
+
+        monkeypatch.setattr(told, "nvmlDeviceGetComputeRunningProcesses", mismatch, raising=False)
+        assert card.processes() is None
+
+    def test_it_is_looked_up_once(self, monkeypatch: pytest.MonkeyPatch):
+        install(monkeypatch, FakeDriver(), FakeNvml())
+        assert Gpu.open() is Gpu.open()
+
+    def test_it_is_the_one_that_the_driver_leaves_and_not_the_first(self, monkeypatch: pytest.MonkeyPatch):
+        install(monkeypatch, FakeDriver(shown=[IDS[1]]), FakeNvml(gpus=IDS))
+        card = Gpu.open()
+        assert card is not None
+        assert card.index() == 1
+
+    def test_the_clock_is_read_before_anything_else(self, monkeypatch: pytest.MonkeyPatch):
+        told = FakeNvml()
+        install(monkeypatch, FakeDriver(), told)
+        card = Gpu.open()
+        assert card is not None
+        told.calls.clear()
+        card.state()
+        assert told.calls[0][0] == "nvmlDeviceGetClockInfo"
+
+    def test_a_user_who_may_not_ask_gets_nothing_and_no_error(self, monkeypatch: pytest.MonkeyPatch):
+        told = FakeNvml()
+        told.broken = set(told.answers) - {"nvmlInit"}
+        install(monkeypatch, FakeDriver(), told)
+        card = Gpu.open()
+        assert card is not None
+        assert card.state() == GpuState()
+        assert [card.used_bytes(), card.free_bytes(), card.processes(), card.energy_mj(), card.power_w()] == [None] * 5
+        assert card.evidence() == ()
+
+    @pytest.mark.parametrize(
+        ("driver", "told"),
+        [
+            (None, FakeNvml()),
+            (FakeDriver(), None),
+            (FakeDriver(), FakeNvml(["nvmlInit"])),
+            (FakeDriver(shown=[]), FakeNvml()),
+        ],
+        ids=["no driver", "no package", "NVML doesn't start", "no GPU"],
+    )
+    def test_without_a_gpu_or_nvml_there_is_none(
+        self, monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None, told: FakeNvml | None
+    ):
+        install(monkeypatch, driver, told)
+        assert Gpu.open() is None
+
+    def test_a_part_of_a_gpu_has_memory_and_processes_and_its_chip_the_rest(self, monkeypatch: pytest.MonkeyPatch):
+        told = FakeNvml(mig=PART)
+        install(monkeypatch, FakeDriver(shown=[PART]), told)
+        card = Gpu.open()
+        assert card is not None
+        told.calls.clear()
+        card.state()
+        assert {handle for _, handle in told.calls} == {f"GPU-{IDS[0]}"}
+        told.calls.clear()
+        assert (card.used_bytes(), card.processes()) == (2**30, 2)
+        assert {handle for _, handle in told.calls} == {f"MIG-{PART}"}
+        assert (card.energy_mj(), card.power_w()) == (None, None), "its neighbours' energy is in the counter too"
+
+    def test_the_older_name_of_the_reasons(self, monkeypatch: pytest.MonkeyPatch):
+        told = FakeNvml()
+        told.answers["nvmlDeviceGetCurrentClocksThrottleReasons"] = 0x40
+        del told.answers["nvmlDeviceGetCurrentClocksEventReasons"]
+        install(monkeypatch, FakeDriver(), told)
+        card = Gpu.open()
+        assert card is not None
+        assert card.state().throttled == ("hw_thermal_slowdown",)
+
+
+@pytest.mark.parametrize(
+    ("mask", "names"),
+    [
+        (0x0, ()),
+        (0x1 | 0x2 | 0x10 | 0x100, ()),  # idle, a clock that was set, sync boost, display
+        (0x4, ()),  # the power cap
+        (0x8 | 0x40, ("hw_slowdown", "hw_thermal_slowdown")),
+        (0x20 | 0x80 | 0x1, ("sw_thermal_slowdown", "hw_power_brake_slowdown")),
+    ],
+)
+def test_only_harmful_reasons_count(mask: int, names: tuple[str, ...]):
+    assert gpu.harmful(mask) == names
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch's, whose message says it too."""
+
+
+TORCH_FULL = (
+    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.72 GiB of which 5.12 GiB is"
+    " free. Process 8 has 134.59 GiB memory in use. Of the allocated memory 120.00 GiB is allocated by PyTorch"
+)
+ORT_FULL = (
+    "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : bfc_arena.cc:376 void* onnxruntime::BFCArena::AllocateRawInternal("
+    "size_t, bool) Failed to allocate memory for requested buffer of size 1073741824"
+)
+ORT_LIMIT = "BFCArena::AllocateRawInternal Available memory of 536870912 is smaller than requested bytes of 1073741824"
+TRT_FULL = "no execution context: Requested amount of GPU memory (28579323904 bytes) could not be allocated"
+
+
+@pytest.mark.parametrize(
+    ("said", "meaning"),
+    [
+        (TORCH_FULL, "needs 20.0 GiB of device memory, has 5.1 GiB free"),
+        ("CUDA out of memory. Tried to allocate 20.00 MiB. GPU", "needs 20.0 MiB of device memory, has 140.0 GiB free"),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", "needs 16.0 GiB of device"),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 16.00GiB.", "needs 16.0 GiB of device memory, "),
+        ("RESOURCE_EXHAUSTED: Out of memory allocating 536870912 bytes.", "needs 512.0 MiB of device memory, has 140"),
+        (ORT_FULL, "needs 1.0 GiB of device memory, has 140.0 GiB free"),
+        (ORT_LIMIT, "needs 1.0 GiB of device memory, has 512.0 MiB free"),
+        (TRT_FULL, "needs 26.6 GiB of device memory, has 140.0 GiB free"),
+        ("cudaMalloc failed: out of memory", "needs more device memory than there is, has 140.0 GiB free"),
+        ("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "needs more device memory than there is"),
+    ],
+)
+def test_a_full_device_says_what_was_needed_and_what_there_is(monkeypatch: pytest.MonkeyPatch, said: str, meaning: str):
+    install(monkeypatch, FakeDriver(), FakeNvml())
+    assert (gpu.words(RuntimeError(said)) or "").startswith(meaning)
+
+
+def test_a_full_device_without_nvml_still_says_what_was_needed(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(), None)
+    assert gpu.words(RuntimeError(ORT_FULL)) == "needs 1.0 GiB of device memory"
+    assert gpu.words(OutOfMemoryError("")) == "needs more device memory than there is"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 80000000000 bytes. out of memory",
+        "cudaHostAlloc failed: out of memory",
+        "Unable to allocate 7.45 GiB for an array with shape (1000000000,)",
+        "an illegal memory access was encountered",
+        "mat1 and mat2 shapes cannot be multiplied",
+    ],
+)
+def test_other_errors_keep_their_own_words(monkeypatch: pytest.MonkeyPatch, said: str):
+    install(monkeypatch, FakeDriver(), FakeNvml())
+    assert gpu.words(RuntimeError(said)) is None
+
+
+OLD = [
+    "The NVIDIA driver on your system is too old (found version 12040). Please update your GPU driver",
+    "cudaGetDeviceCount failed: CUDA driver version is insufficient for CUDA runtime version",
+    "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version ; GPU=0",
+    "createInferRuntime: Error Code 6: API Usage Error (CUDA initialization failure with error: 35.)",
+]
+
+
+@pytest.mark.parametrize("said", OLD)
+def test_a_driver_older_than_the_library_names_both_versions_and_the_fix(monkeypatch: pytest.MonkeyPatch, said: str):
+    install(monkeypatch, FakeDriver(version=12_040), None)
+    monkeypatch.setattr(gpu_errors, "built_for", lambda: "13.0")
+    assert gpu.words(RuntimeError(said)) == (
+        "the NVIDIA driver knows CUDA 12.4 at most, the library needs CUDA 13.0: update the NVIDIA driver"
+        " (nvidia.com/drivers), or install the library's build for CUDA 12"
+    )
+
+
+def test_a_probe_that_meets_an_old_driver_gives_its_fix_and_no_reinstallation(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(version=12_040), None)
+    monkeypatch.setattr(gpu_errors, "built_for", lambda: None)
+
+    def session() -> str:
+        raise RuntimeError(OLD[0])
+
+    found = trial("torch", session)
+    assert found.reason == "the NVIDIA driver knows CUDA 12.4 at most, the library needs a newer one"
+    assert "build for CUDA 12" in found.fix
+    assert "reinstall" not in found.fix
+
+
+def test_what_a_library_was_built_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    versions = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cuda-runtime-cu12": "12.8.90"}
+
+    def installed(name: str) -> str:
+        if name not in versions:
+            raise gpu_errors.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(gpu_errors.metadata, "version", installed)
+    assert gpu_errors.built_for() == "13.0"
+    del versions["nvidia-cuda-runtime"]
+    assert gpu_errors.built_for() == "12.8"
+    versions.clear()
+    assert gpu_errors.built_for() is None
+    torch = SimpleNamespace(version=SimpleNamespace(cuda="12.6"))
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    assert gpu_errors.built_for() == "12.6"
+    torch.version.cuda = None  # torch without CUDA says nothing about the others
+    assert gpu_errors.built_for() is None
+
+
+def test_no_record_names_a_gpu():
+    given = {"CUDA_VISIBLE_DEVICES": f"GPU-{IDS[0]},1,MIG-GPU-{IDS[1]}/1/0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert environment.variables(given) == {
+        "CUDA_VISIBLE_DEVICES": "GPU-…,1,MIG-GPU-…",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+
+
+ASKED = [
+    *("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByUUID"),
+    *("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetIndex", "nvmlSystemGetDriverVersion"),
+    *[name for name in FakeNvml().answers if name.startswith("nvmlDevice")],
+]
+
+
+def test_the_real_package_has_every_function_that_is_asked():
+    import pynvml
+
+    assert [name for name in ASKED if not callable(getattr(pynvml, name, None))] == []
+    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (nvml.SM, nvml.MEMORY)
+    assert pynvml.NVML_TEMPERATURE_GPU == nvml.CHIP
+    assert issubclass(pynvml.NVMLError, Exception)
+
+
+def test_the_reasons_have_the_real_package_s_numbers():
+    import pynvml
+
+    names = {
+        value: name for name, value in vars(pynvml).items() if re.match("nvmlClocks(Event|Throttle)Reason[SH]w", name)
+    }
+    real = {bit: name.partition("Reason")[2].lower() for bit, name in names.items()}
+    assert real.pop(0x4) == "swpowercap"
+    assert real == {bit: name.replace("_", "") for bit, name in gpu.HARMFUL.items()}

@@ -1,0 +1,201 @@
+"""Locks between real processes: waiting, naming the holder, dying holders, and hostile lock files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shootout.errors import UsageError
+from shootout.host import locks
+from shootout.host.locks import Holder, folder_lock, machine_lock, machine_lock_holder
+
+HOLD = """
+import sys
+from pathlib import Path
+from shootout.host.locks import folder_lock, machine_lock
+path = Path(sys.argv[2])
+lock = folder_lock(path) if sys.argv[1] == "folder" else machine_lock("results/first", print, path)
+with lock:
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(kind: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock until its standard input closes."""
+    command = [sys.executable, "-c", HOLD, kind, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def never(message: str) -> None:
+    pytest.fail(f"waited: {message}")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "machine.lock"
+
+
+def test_a_free_machine_is_taken_without_waiting_and_given_back(path: Path):
+    with machine_lock("results/a", never, path):
+        assert machine_lock_holder(path) == Holder(pid=os.getpid(), owner="results/a")
+    assert machine_lock_holder(path) is None
+    assert path.read_bytes() == b""
+    with machine_lock("results/b", never, path):
+        pass
+
+
+def test_the_lock_file_is_for_every_user_whatever_the_umask(path: Path):
+    previous = os.umask(0o077)
+    try:
+        with machine_lock("results/a", never, path):
+            assert path.stat().st_mode & 0o777 == 0o666
+    finally:
+        os.umask(previous)
+
+
+def test_the_second_waits_and_is_told_who_holds_it(path: Path):
+    with another_process("machine", path) as holder:
+        told: list[str] = []
+
+        def on_wait(message: str) -> None:
+            told.append(message)
+            assert holder.stdin is not None
+            holder.stdin.close()  # lets it finish
+
+        with machine_lock("results/second", on_wait, path):
+            assert machine_lock_holder(path) == Holder(pid=os.getpid(), owner="results/second")
+    assert told == [f"waiting: process {holder.pid} (results/first) is measuring on this machine"]
+
+
+def test_a_killed_holder_frees_the_lock(path: Path):
+    with another_process("machine", path) as holder:
+        assert machine_lock_holder(path) == Holder(pid=holder.pid, owner="results/first")
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        assert machine_lock_holder(path) is None
+        with machine_lock("results/b", never, path):
+            pass
+
+
+def test_a_lock_is_given_back_when_the_run_raises(path: Path):
+    with pytest.raises(ZeroDivisionError), machine_lock("results/a", never, path):
+        _ = 1 / 0
+    assert machine_lock_holder(path) is None
+
+
+def test_a_lock_file_removed_while_waiting_does_not_let_two_in(path: Path):
+    with another_process("machine", path) as holder:
+
+        def on_wait(_: str) -> None:
+            path.unlink()
+            assert holder.stdin is not None
+            holder.stdin.close()
+
+        with machine_lock("results/second", on_wait, path):
+            # Had we kept the removed file's lock, a third process would find a new, free file here.
+            assert machine_lock_holder(path) == Holder(pid=os.getpid(), owner="results/second")
+
+
+def test_waiting_can_be_interrupted(path: Path):
+    with another_process("machine", path):
+        timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+        with pytest.raises(KeyboardInterrupt), machine_lock("b", lambda _: timer.start(), path):
+            pytest.fail("got the lock")
+
+
+def test_a_link_in_the_shared_folder_is_not_followed(path: Path, tmp_path: Path):
+    precious = tmp_path / "precious"
+    precious.write_text("keep me")
+    path.symlink_to(precious)
+    with pytest.raises(UsageError, match="it is a link; remove it"), machine_lock("a", never, path):
+        pass
+    path.unlink()
+    path.hardlink_to(precious)
+    with pytest.raises(UsageError, match="not a plain file of its own"), machine_lock("a", never, path):
+        pass
+    assert precious.read_text() == "keep me"
+
+
+def test_a_pipe_or_folder_in_its_place_is_refused_at_once(path: Path):
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="not a plain file"), machine_lock("a", never, path):
+        pass
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UsageError, match=r"[Ii]s a directory; remove it"), machine_lock("a", never, path):
+        pass
+
+
+def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path):
+    lost = tmp_path / "lost"
+    with pytest.raises(UsageError, match=f"make {lost} a folder that you can write"):  # noqa: SIM117
+        with machine_lock("a", never, lost / "x.lock"):
+            pass
+    with pytest.raises(UsageError, match="can't use the lock file"), folder_lock(lost):
+        pass
+
+
+def test_a_forbidden_lock_file_is_an_error_that_names_it(path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    path.touch()
+    monkeypatch.setattr(locks.os, "open", refuse)
+    with pytest.raises(UsageError, match=f"{path}: Permission denied; remove it"), machine_lock("a", never, path):
+        pass
+    assert machine_lock_holder(path) is None
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"\xff\xfe", b"[]", b"{}", b'{"pid": "x", "owner": 1}', b'{"pid": 3', b"9" * 9_999]
+)
+def test_whatever_a_stranger_wrote_is_survived(path: Path, said: bytes):
+    with another_process("machine", path):
+        path.write_bytes(said)
+        assert machine_lock_holder(path) == Holder(pid=0, owner="")
+
+
+def test_a_strangers_text_cannot_steer_the_terminal(path: Path):
+    with another_process("machine", path):
+        path.write_text(json.dumps({"pid": 7, "owner": "a\x1b[2J\nb"}))
+        assert str(machine_lock_holder(path)) == "process 7 (a[2Jb)"
+
+
+def test_a_folder_takes_one_run_and_names_it(tmp_path: Path):
+    with another_process("folder", tmp_path) as holder:
+        with pytest.raises(UsageError, match=rf"process {holder.pid} .* is writing there"), folder_lock(tmp_path):
+            pytest.fail("two runs in one folder")
+        holder.kill()
+        holder.wait()
+        with folder_lock(tmp_path):
+            pass
+
+
+def test_two_folders_do_not_disturb_each_other(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with folder_lock(tmp_path / "a"), folder_lock(tmp_path / "b"):
+        assert locks.FOLDER_LOCK in {path.name for path in (tmp_path / "a").iterdir()}
+
+
+def test_every_user_shares_one_machine_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    usual = locks.machine_lock_path()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert locks.machine_lock_path() == usual

@@ -1,0 +1,198 @@
+"""The journal under all that can happen to a file: torn at any byte, foreign lines, newer versions, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from made import ARMS, A, B, ended, header, played, prepared, rounds, write
+
+from shootout.errors import ShootoutError, UsageError
+from shootout.journal import journal
+from shootout.journal.journal import NAME, Journal
+from shootout.journal.records import SCHEMA, Failure, Line, Played, Skip
+
+FIRST = (played(A, 0, 100.0), played(B, 0, 90.0), rounds(0))
+SECOND = (played(A, 1, 101.0), played(B, 1, 91.0), rounds(1, voided=1))
+
+
+def small(folder: Path) -> Path:
+    """A header, a preparation, two generations and an end."""
+    return write(folder, header(), prepared(A), *FIRST, *SECOND, ended())
+
+
+def test_every_kind_of_line_comes_back_as_it_was(tmp_path: Path):
+    odd = played(A, 0, 100.0, steady_from=None, block_median_ns={"end_to_end": (), "compute": ()})
+    skip = Skip(group="g", arm=B, reason="missing «é»\n", fix="")
+    failure = Failure(group="g", arm=B, during="load", reason="broke")
+    lines: tuple[Line, ...] = (header(), prepared(A), odd, rounds(0, voided=2), skip, failure, ended(complete=False))
+    found = journal.read(write(tmp_path, *lines))
+    assert found.lines == lines
+    assert found.header == lines[0]
+    assert not found.complete
+    assert found.damaged == ()
+    assert found.sound_bytes == (tmp_path / NAME).stat().st_size
+
+
+def test_a_tail_torn_at_any_byte_loses_only_the_fact_being_written(tmp_path: Path):
+    whole = (small(tmp_path / "whole") / NAME).read_bytes()
+    ends = [index + 1 for index, byte in enumerate(whole) if byte == ord("\n")]
+    closed = [ends[0], ends[1], ends[4], ends[7], ends[8]]  # header, prepared, generation, generation, ended
+    counts = [1, 2, 5, 8, 9]
+    torn = tmp_path / "torn"
+    torn.mkdir()
+    for length in range(ends[0], len(whole) + 1):
+        (torn / NAME).write_bytes(whole[:length])
+        found = journal.read(torn)
+        last = max(index for index, end in enumerate(closed) if end <= length)
+        assert (found.sound_bytes, len(found.lines)) == (closed[last], counts[last]), length
+        assert found.damaged == (), length
+
+
+@pytest.mark.parametrize("lost", [1, 40, 400])
+def test_a_resumed_run_goes_on_behind_the_last_whole_fact(tmp_path: Path, lost: int):
+    folder = write(tmp_path, header(), *FIRST, *SECOND)
+    whole = (folder / NAME).read_bytes()
+    os.truncate(folder / NAME, len(whole) - lost)
+    file = Journal(folder, journal.read(folder).sound_bytes)
+    file.append(*SECOND)
+    file.close()
+    assert (folder / NAME).read_bytes() == whole
+
+
+def test_a_torn_header_is_no_journal_yet(tmp_path: Path):
+    whole = (write(tmp_path / "whole", header()) / NAME).read_bytes()
+    assert journal.begun(tmp_path / "whole")
+    assert not journal.begun(tmp_path)
+    for length in range(len(whole)):
+        (tmp_path / NAME).write_bytes(whole[:length])
+        assert not journal.begun(tmp_path), length
+
+
+def test_someone_elses_file_is_not_taken_for_a_torn_header(tmp_path: Path):
+    (tmp_path / NAME).write_text("my diary")
+    assert journal.begun(tmp_path)
+
+
+@pytest.mark.parametrize("foreign", [b"garbage\n", b"\n", b'{"kind":"rounds"}\n', b"\xff\x00\n", b'{"kind":"new"}\n'])
+def test_a_foreign_line_in_the_middle_is_left_out_and_told(tmp_path: Path, foreign: bytes):
+    path = small(tmp_path) / NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], foreign, *lines[3:]]))
+    found = journal.read(tmp_path)
+    assert found.damaged == (f"line 4 of {path} is not a record of this program; it is left out",)
+    assert len(found.lines) == len(lines)
+    assert found.complete
+    assert found.sound_bytes == path.stat().st_size
+
+
+def test_a_damaged_arm_takes_nobody_with_it(tmp_path: Path):
+    path = small(tmp_path) / NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b"x" + lines[2], *lines[3:]]))
+    found = journal.read(tmp_path)
+    mine = [(line.arm, line.generation) for line in found.lines if isinstance(line, Played)]
+    assert mine == [(B.label, 0), (A.label, 1), (B.label, 1)]
+
+
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        (b"", "does not begin with a shootout header"),
+        (b"hello\n", "does not begin with a shootout header"),
+        (b"[1]\n", "does not begin with a shootout header"),
+        (b'{"schema_version": "x"}\n', "does not begin with a shootout header"),
+        (b'{"schema_version": 1}\n', "has a damaged header; start over with --fresh"),
+        (
+            b'{"schema_version": 2, "kind": "header", "new": 1}\n',
+            "newer shootout .schema 2, this one reads 1.: upgrade",
+        ),
+    ],
+)
+def test_what_is_not_ours_or_newer_is_refused_and_left_alone(tmp_path: Path, first: bytes, says: str):
+    assert SCHEMA == 1
+    (tmp_path / NAME).write_bytes(first)
+    with pytest.raises(UsageError, match=says):
+        journal.read(tmp_path)
+    assert (tmp_path / NAME).read_bytes() == first
+
+
+def test_a_missing_run_is_named(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"no run in .*nowhere.*: No such file"):
+        journal.read(tmp_path / "nowhere")
+
+
+def refuse(number: int) -> Callable[..., NoReturn]:
+    def fail(*_: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def half_then(fail: Callable[..., NoReturn]) -> Callable[[int, bytes, int], int]:
+    """A write that takes ten bytes and then fails, as a disk does that fills up."""
+    honest, calls = os.pwrite, iter(range(1_000))
+    return lambda file, data, at: honest(file, data[:10], at) if next(calls) == 0 else fail()
+
+
+@pytest.mark.parametrize("broken", ["pwrite", "fsync", "half"])
+def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str):
+    folder = write(tmp_path, header(), *FIRST)
+    before = (folder / NAME).read_bytes()
+    file = Journal(folder, len(before))
+    full = refuse(errno.ENOSPC)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite" if broken == "half" else broken, half_then(full) if broken == "half" else full)
+        with pytest.raises(
+            ShootoutError, match=r"No space left on device\. Everything measured so far is kept; make room"
+        ):
+            file.append(*SECOND)
+    assert (folder / NAME).read_bytes() == before
+    file.append(*SECOND)  # there is room again
+    file.close()
+    assert len(journal.read(folder).lines) == 7
+
+
+def test_ctrl_c_inside_a_write_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    file = Journal(tmp_path)
+    file.append(header())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", half_then(interrupt))
+        with pytest.raises(KeyboardInterrupt):
+            file.append(*FIRST)
+    file.append(ended(complete=False))
+    file.close()
+    assert journal.read(tmp_path).lines == (header(), ended(complete=False))
+
+
+def test_a_line_is_on_disk_before_append_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = Journal(tmp_path)
+    sizes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    file.append(header())
+    file.append(*FIRST)
+    file.close()
+    lines = (tmp_path / NAME).read_bytes().splitlines(keepends=True)
+    assert sizes == [len(lines[0]), sum(map(len, lines))]
+
+
+def test_lines_are_json_that_any_program_can_read(tmp_path: Path):
+    lines = (small(tmp_path) / NAME).read_text().splitlines()
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds == ["header", "prepared", "played", "played", "rounds", "played", "played", "rounds", "ended"]
+    assert {arm["target"]["backend"] for arm in json.loads(lines[0])["groups"][0]["arms"]} == {
+        arm.target.backend for arm in ARMS
+    }
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"can't write to .*gone.*: No such file or directory; choose another --out"):
+        Journal(tmp_path / "gone")

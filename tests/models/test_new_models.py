@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout import models
+from shootout.constants import BUFFERS_BYTES, INPUT_BUFFERS
+from shootout.contract import Precision, TensorSpec
+from shootout.errors import UsageError
+from shootout.export import torch_files
+from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes, set_count
+from shootout.quantize import torch_bands
+
+CASES: list[tuple[str, dict[str, Any], int]] = [
+    ("matmul", {"n": 24}, 1),
+    ("nested_sin", {"elements": 100, "depth": 3}, 2),
+    ("linear", {"inputs": 12, "outputs": 7}, 3),
+    ("linear", {"inputs": 12, "outputs": 7, "bias": "yes"}, 3),
+    ("mlp", {"inputs": 5, "hidden": 9, "outputs": 4}, 3),
+    ("recurrent", {"kind": "rnn", "inputs": 6, "hidden": 5, "steps": 4}, 3),
+    ("recurrent", {"kind": "gru", "inputs": 6, "hidden": 5, "steps": 4}, 3),
+    ("recurrent", {"kind": "lstm", "inputs": 6, "hidden": 5, "steps": 4}, 3),
+]
+NAMED = pytest.mark.parametrize(("name", "chosen", "batch"), CASES)
+
+
+def made(name: str, chosen: dict[str, Any], batch: int) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
+    model = models.get(name)
+    parameters = model.check(chosen)
+    return model, parameters, model.trained(parameters), draw(model.inputs(parameters, batch), 2, seed=3)
+
+
+@NAMED
+def test_forward_in_numpy_and_in_jax_is_the_torch_module(name: str, chosen: dict[str, Any], batch: int):
+    import jax.numpy as jnp
+
+    model, parameters, module, sets = made(name, chosen, batch)
+    weights = {key: tensor.numpy().astype(np.float64) for key, tensor in module.state_dict().items()}
+    narrow = {key: array.astype(np.float32) for key, array in weights.items()}
+    wide = module.double()
+    for one in sets:
+        right = torch_bands.run(wide, one)["y"]
+        ours = model.forward(np, weights, {key: array.astype(np.float64) for key, array in one.items()}, parameters)
+        np.testing.assert_allclose(ours["y"], right, rtol=1e-12, atol=1e-14)
+        single = model.forward(np, narrow, one, parameters)["y"]
+        assert single.dtype == np.float32
+        jaxed = model.forward(jnp, narrow, {key: jnp.asarray(array) for key, array in one.items()}, parameters)["y"]
+        for y in (single, np.asarray(jaxed)):
+            assert y.shape == right.shape
+            assert np.linalg.norm(y - right) < 1e-5 * np.linalg.norm(right)
+
+
+@NAMED
+def test_size_and_seed(name: str, chosen: dict[str, Any], batch: int):
+    model, parameters, module, _ = made(name, chosen, batch)
+    state = module.state_dict()
+    assert model.parameter_count(parameters) == sum(tensor.numel() for tensor in state.values())
+    again = model.trained(parameters).state_dict()
+    assert all(bool((state[key] == again[key]).all()) for key in state)
+    if state:
+        other = model.trained({**parameters, "seed": 1}).state_dict()
+        assert not any(bool((state[key] == other[key]).all()) for key in state)
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [("matmul", {"n": 1024}), ("linear", {}), ("mlp", {"inputs": 4096}), ("recurrent", {"kind": "lstm"})],
+)
+def test_outputs_are_in_the_range_of_fp16(name: str, chosen: dict[str, Any]):
+    _, _, module, sets = made(name, chosen, 1)
+    y = torch_bands.run(module, sets[0])["y"]
+    assert 0.05 < np.abs(y).max() < 1_000
+    assert y.std() > 0.01
+
+
+def test_matrices_have_no_batch():
+    with pytest.raises(UsageError, match="its batch is 1, got 2"):
+        models.get("matmul").inputs({"n": 4}, 2)
+
+
+@NAMED
+def test_bands_grow_from_fp32_to_bf16_for_each(name: str, chosen: dict[str, Any], batch: int):
+    """A recurrent layer works in place in C++: what a mode rounds must get there."""
+    model, _, module, sets = made(name, chosen, batch)
+    oracle, bands = torch_files.oracle_and_bands(module, sets, sets, by_rows=model.by_rows)
+    assert [one["y"].dtype for one in oracle] == [np.float64] * 2
+    assert bands[Precision.FP32] == 1e-5
+    half, brain = bands[Precision.FP16], bands[Precision.BF16]
+    assert half is not None
+    assert brain is not None
+    assert 1e-4 < half < brain < 0.1
+    assert (Precision.INT8 in bands) is (name != "nested_sin")
+
+
+@pytest.mark.parametrize("limit", [1, 300, 1 << 20])
+@pytest.mark.parametrize(("name", "chosen"), [("mlp", {"inputs": 5}), ("recurrent", {"kind": "gru", "steps": 3})])
+def test_an_oracle_in_parts_is_the_oracle(name: str, chosen: dict[str, Any], limit: int, monkeypatch: Any):
+    model = models.get(name)
+    parameters = model.check(chosen)
+    wide = model.trained(parameters).double()
+    sets = draw(model.inputs(parameters, 6), 3, seed=0)
+    whole = [torch_bands.run(wide, one)["y"] for one in sets]
+    monkeypatch.setattr(torch_bands, "RUN_BYTES", limit)
+    parts = [one["y"] for one in torch_bands.outputs(wide, sets, by_rows=True)]
+    assert [part.shape for part in parts] == [y.shape for y in whole]
+    np.testing.assert_allclose(np.stack(parts), np.stack(whole), rtol=1e-12, atol=1e-14)
+
+
+def test_no_run_is_larger_than_it_may_be(monkeypatch: Any):
+    import torch
+
+    seen: list[int] = []
+
+    class Watched(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(len(x))
+            return x + 1
+
+    sets = [{"x": np.full((10, 4), index, np.float32)} for index in range(3)]  # 160 bytes each
+    monkeypatch.setattr(torch_bands, "RUN_BYTES", 64)
+    for number, one in enumerate(torch_bands.outputs(Watched(), sets, by_rows=True)):
+        assert (one["y"] == number + 1).all()
+    assert max(seen) <= 4
+    seen.clear()
+    list(torch_bands.outputs(Watched(), sets, by_rows=False))
+    assert seen == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("elements", "wanted"),
+    [(1, 8), (BUFFERS_BYTES // 32, 8), (BUFFERS_BYTES // 32 + 1, 7), (BUFFERS_BYTES // 16, 4), (2**30, 2)],
+)
+def test_large_inputs_get_fewer_buffers(elements: int, wanted: int):
+    specs = models.get("nested_sin").inputs({"elements": elements}, 1)
+    assert set_bytes(specs) == 4 * elements
+    assert buffer_count(specs) == wanted
+    assert set_count(1, 1, specs) == wanted
+    assert bool(buffer_notes(specs)) is (wanted < INPUT_BUFFERS)
+
+
+def test_the_note_says_how_many_and_how_large():
+    specs = [TensorSpec(name="x", shape=(1, 2**24), dtype="float32")]
+    assert buffer_notes(specs) == ("2 input buffers instead of 8, of 67.11 MB each",)

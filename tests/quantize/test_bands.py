@@ -1,0 +1,298 @@
+"""Predicted error bands against what real reduced precision does: true rows pass, lies don't."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from shootout import models
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.fidelity import compare, gate, widened
+from shootout.constants import BAND_CEILING
+from shootout.contract import Artifact, Precision
+from shootout.export import inputs as calibration
+from shootout.export import user_onnx
+from shootout.export.client import obtain
+from shootout.quantize import onnx_bands
+from shootout.quantize.torch_bands import Rounded, run, to_dtype, to_tf32, with_floor
+
+F32 = TensorProto.FLOAT
+Weight = Callable[[Any], Any]
+ORDER = ("fp32", "tf32", "fp16", "bf16", "int8")
+
+
+@pytest.fixture(scope="module")
+def toy() -> ModelBundle:
+    return obtain("residual_mlp", {}, 1)
+
+
+@pytest.fixture(scope="module")
+def digits() -> ModelBundle:
+    return obtain("digits", {}, 1)
+
+
+def grid(levels: int, stretch: float = 1.0) -> Weight:
+    """Rounds to a symmetric grid per tensor; `stretch` lies about the scale when the values are read back."""
+
+    def rounded(x: Any) -> Any:
+        scale = np.abs(x).max() / levels
+        return (np.round(x / scale) * scale * stretch).astype(x.dtype)
+
+    return rounded
+
+
+def exact(x: Any) -> Any:
+    return x
+
+
+def residual(bundle: ModelBundle, weight: Weight, activation: Weight) -> list[dict[str, Any]]:
+    """The toy by hand, `activation` applied to whatever a layer reads, the sum included."""
+    stored = bundle.weights()
+    layers = [weight(stored[f"layers.{index}.weight"]) for index in range(len(stored))]
+    found = []
+    for one in bundle.input_buffers():
+        y = one["x"]
+        for layer in layers:
+            y = activation(y)
+            y = y + activation(np.maximum(y @ layer.T, 0))
+        found.append({"y": y})
+    return found
+
+
+def outputs_of(bundle: ModelBundle, change: Weight, folder: Path) -> list[dict[str, Any]]:
+    """The bundle's outputs with its weight matrices changed."""
+    model = onnx.load(bundle.path(Artifact.ONNX))
+    for tensor in model.graph.initializer:
+        if len(tensor.dims) > 1:
+            tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
+    onnx.save(model, folder / "changed.onnx")
+    session = ort.InferenceSession(folder / "changed.onnx", providers=["CPUExecutionProvider"])
+    return [{"y": session.run(["y"], dict(one))[0]} for one in bundle.input_buffers()]
+
+
+def test_bands_are_in_the_precisions_order(toy: ModelBundle, digits: ModelBundle):
+    for bundle in (toy, digits):
+        bands = [bundle.bands[name] or np.nan for name in ORDER]
+        assert bands == sorted(bands)
+        assert (bundle.bands["bf16"] or 1) < (bundle.bands["int8"] or 0) < BAND_CEILING
+
+
+def test_sums_make_static_int8_wider_than_dynamic(toy: ModelBundle, digits: ModelBundle):
+    static, dynamic = toy.bands["int8"] or 0, toy.bands["int8-dynamic"] or 1
+    assert dynamic < static / 3
+    # A plain chain of layers has no sums: only the ranges that clip tell the two apart.
+    assert (digits.bands["int8"] or 0) < 2 * (digits.bands["int8-dynamic"] or 0)
+
+
+@pytest.mark.parametrize("levels", [127, 100])
+def test_int8_by_hand_passes(toy: ModelBundle, levels: int):
+    found = compare(residual(toy, grid(levels), grid(levels)), toy.oracle_outputs())
+    assert gate(found, toy.bands[Precision.INT8]) is None
+    assert gate(found, toy.bands[Precision.FP16])
+
+
+@pytest.mark.parametrize(
+    ("weight", "activation"),
+    [
+        (grid(7), grid(7)),
+        (grid(127, stretch=8), exact),
+        (grid(127, stretch=1 / 8), exact),
+        (np.zeros_like, exact),
+        (exact, np.zeros_like),
+        (grid(1), exact),
+    ],
+    ids=["int4", "scale x8", "scale /8", "no weights", "zeros", "one bit"],
+)
+def test_lies_about_int8_fail_on_the_toy(toy: ModelBundle, weight: Weight, activation: Weight):
+    found = compare(residual(toy, weight, activation), toy.oracle_outputs())
+    assert gate(found, toy.bands[Precision.INT8])
+
+
+def test_four_bit_weights_are_no_int8(digits: ModelBundle, tmp_path: Path):
+    eight = compare(outputs_of(digits, grid(127), tmp_path), digits.oracle_outputs())
+    four = compare(outputs_of(digits, grid(7), tmp_path), digits.oracle_outputs())
+    for precision in (Precision.INT8, Precision.INT8_DYNAMIC):
+        assert gate(eight, digits.bands[precision]) is None
+        assert gate(four, digits.bands[precision])
+
+
+def test_an_fp32_network_is_inside_the_int8_band(toy: ModelBundle):
+    found = compare(residual(toy, exact, exact), toy.oracle_outputs())
+    assert gate(found, toy.bands[Precision.INT8]) is None  # so the node counts must prove INT8, never the error
+
+
+QUANTIZE = """
+import pickle, sys
+import numpy as np, openvino as ov, nncf
+bundle = pickle.loads(bytes.fromhex(sys.argv[1]))
+sets = [list(one.values()) for one in bundle.calibration()]
+core = ov.Core()
+model = nncf.quantize(core.read_model(bundle.folder / "model.onnx"), nncf.Dataset(sets), subset_size=300)
+run = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
+np.savez(sys.argv[2], y=np.stack([run(list(one.values()))[0] for one in bundle.input_buffers()]))
+"""
+
+
+@pytest.mark.parametrize("name", ["toy", "digits"])
+def test_real_int8_passes(name: str, request: pytest.FixtureRequest, tmp_path: Path):
+    pytest.importorskip("nncf")
+    import pickle
+
+    bundle = request.getfixturevalue(name)
+    command = [sys.executable, "-c", QUANTIZE, pickle.dumps(bundle).hex(), str(tmp_path / "y.npz")]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert not ran.returncode, ran.stderr
+    found = compare([{"y": y} for y in np.load(tmp_path / "y.npz")["y"]], bundle.oracle_outputs())
+    assert gate(found, bundle.bands[Precision.INT8]) is None
+    assert gate(found, bundle.bands[Precision.FP16])
+
+
+def test_a_file_gets_its_modules_bands(toy: ModelBundle, tmp_path: Path):
+    path = tmp_path / "mine.onnx"
+    path.write_bytes(toy.path(Artifact.ONNX).read_bytes())
+    bands = obtain(str(path), {}, 1).bands
+    assert set(bands) == set(toy.bands)
+    for precision, band in bands.items():
+        assert 0.5 < (band or np.nan) / (toy.bands[precision] or np.nan) < 2, precision
+
+
+def saved(path: Path, nodes: Any, opset: int, shape: Any = (2, 8), out: int = F32, **weights: Any) -> Path:
+    ends = [helper.make_tensor_value_info("x", F32, shape)], [helper.make_tensor_value_info("y", out, None)]
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", *ends, tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
+    return path
+
+
+def oracle_of(path: Path) -> tuple[onnx_bands.Oracle, float]:
+    """A file's oracle, and its FP32 band."""
+    folder = path.with_suffix(".made")
+    folder.mkdir()
+    taken = user_onnx.take(path, folder, batch=1, sets={}, npz=None)
+    oracle = onnx_bands.Oracle(
+        path=folder / "model.onnx",
+        buffers=taken.buffers,
+        outputs=taken.oracle,
+        calibration=calibration.drawn(taken.inputs, taken.batch),
+        workshop=path.parent,
+    )
+    return oracle, taken.band
+
+
+def bands_of(path: Path) -> Mapping[str, float | None]:
+    return onnx_bands.bands(*oracle_of(path))
+
+
+WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+PRODUCT = helper.make_node("MatMul", ["x", "w"], ["y"])
+
+
+@pytest.mark.parametrize("opset", [6, 9, 13, 21])
+def test_every_opset_is_predicted_alike(tmp_path: Path, opset: int):
+    bands = bands_of(saved(tmp_path / "m.onnx", [PRODUCT], opset, w=WEIGHT))
+    wanted = [*ORDER[:4], "int8-dynamic", "int8"]
+    assert sorted((bands[name] for name in wanted), key=float) == [bands[name] for name in wanted]  # type: ignore[arg-type]
+    assert bands == bands_of(saved(tmp_path / "other.onnx", [PRODUCT], 17, w=WEIGHT))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_float_types_are_predicted_too(tmp_path: Path, dtype: Any):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["narrow"], to=kind),
+        helper.make_node("MatMul", ["narrow", "w"], ["product"]),
+        helper.make_node("Cast", ["product"], ["y"], to=F32),
+    ]
+    bands = bands_of(saved(tmp_path / "m.onnx", nodes, 17, w=WEIGHT.astype(dtype)))
+    alike = bands_of(saved(tmp_path / "f.onnx", [PRODUCT], 17, w=WEIGHT))
+    for precision in ("bf16", "int8"):
+        assert 0.5 < (bands[precision] or np.nan) / (alike[precision] or np.nan) < 2
+
+
+def test_a_file_that_overflows_fp16_has_no_band_for_it(tmp_path: Path):
+    bands = bands_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT * 1e6))
+    assert bands["fp16"] is None
+    assert bands["bf16"]
+
+
+def test_a_masks_huge_number_is_no_overflow_in_bf16(tmp_path: Path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["s"]), helper.make_node("Add", ["s", "mask"], ["m"])]
+    nodes += [helper.make_node("Softmax", ["m"], ["p"]), helper.make_node("MatMul", ["p", "w"], ["y"])]
+    mask = np.array([0, np.finfo(np.float32).min] * 4, np.float32)
+    assert bands_of(saved(tmp_path / "m.onnx", nodes, 17, w=WEIGHT, mask=mask))["bf16"]
+
+
+def test_a_file_without_products_has_no_int8_band(tmp_path: Path):
+    bands = bands_of(saved(tmp_path / "m.onnx", [helper.make_node("Sin", ["x"], ["y"])], 17))
+    assert set(bands) == {"fp32", "fp16", "bf16"}
+
+
+def test_what_cannot_be_predicted_costs_no_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("as an odd file would")
+
+    oracle, _ = oracle_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
+    assert onnx_bands.bands(oracle, 1e-5) == onnx_bands.bands(oracle, 1e-5)
+    monkeypatch.setattr(onnx_bands.onnxgraph, "rewrite", broken)
+    assert onnx_bands.bands(oracle, 1e-5) == {"fp32": 1e-5}
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.made", "m.onnx"]
+
+
+def test_values_inside_branches_stay_exact(tmp_path: Path):
+    def branch(name: str, op: str) -> Any:
+        return helper.make_graph(
+            [helper.make_node(op, ["h", "w"], [name])], name, [], [helper.make_tensor_value_info(name, F32, None)]
+        )
+
+    nodes = [
+        helper.make_node("Identity", ["x"], ["h"]),
+        helper.make_node("If", ["yes"], ["y"], then_branch=branch("t", "MatMul"), else_branch=branch("e", "Add")),
+    ]
+    bands = bands_of(saved(tmp_path / "m.onnx", nodes, 17, (8, 8), w=WEIGHT, yes=np.array(True)))
+    assert "int8" not in bands
+    assert (bands["bf16"] or 0) > 1e-3
+
+
+def test_no_band_lets_zeros_pass():
+    assert widened(None) is None
+    assert widened(1e-3) == pytest.approx(4e-3)
+    assert widened(3.0) == BAND_CEILING
+    right = [{"y": np.ones((1, 4))}]
+    assert gate(compare([{"y": np.zeros((1, 4))}], right), widened(3.0))
+
+
+def test_a_long_sum_in_float32_is_no_fault_of_its_precision() -> None:
+    """Term by term, as no library rounds worse; the same numbers in TF32 are still told apart."""
+    rng = np.random.default_rng(7)
+    terms = 1_000_000
+    x, w = (rng.standard_normal((16, terms)).astype(np.float32) for _ in range(2))
+    exact = (x.astype(np.float64) * w).sum(axis=1)
+    in_turn = np.add.accumulate(x * w, axis=1)[:, -1]
+    error = float(np.linalg.norm(in_turn - exact) / np.linalg.norm(exact))
+    band = with_floor({Precision.FP32: 0.0}, terms)[Precision.FP32]
+    assert band is not None
+    assert 1e-5 < error < band, "the old floor would have failed a true float32 sum"
+    narrow = [to_tf32(torch.from_numpy(one)).numpy() for one in (x, w)]
+    coarse = (narrow[0] * narrow[1]).sum(axis=1)
+    assert float(np.linalg.norm(coarse - exact) / np.linalg.norm(exact)) > band
+
+
+@pytest.mark.parametrize(("name", "parameters", "terms"), [("linear", {}, 1024), ("mlp", {"inputs": 50_000}, 50_000)])
+def test_the_longest_sum_is_read_off_the_products(name: str, parameters: dict[str, int], terms: int) -> None:
+    found = models.get(name)
+    whole = found.check(parameters)
+    module = found.module(whole).double().eval()
+    rounding = Rounded(to_dtype(torch.float32))
+    inputs = {spec.name: np.ones(spec.shape, spec.dtype) for spec in found.inputs(whole, 1)}
+    run(module, inputs, rounding)
+    assert rounding.longest_sum == terms

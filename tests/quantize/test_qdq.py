@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from conformance.cases import bundles
+from conformance.fresh import run_fresh
+from onnx import TensorProto, helper, numpy_helper
+
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.fidelity import compare, gate
+from shootout.contract import Artifact, Precision
+from shootout.errors import ModelError, UsageError
+from shootout.export import user_onnx
+from shootout.export.client import Request, obtain, obtain_all
+from shootout.quantize import qdq
+
+MODELS = {
+    "digits": Request(model="digits", batch=2),
+    "residual_mlp": Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2),
+    "digits_cnn": Request(model="digits_cnn", batch=2),
+}
+F32 = TensorProto.FLOAT
+rng = np.random.default_rng(0)
+
+
+@cache
+def exported() -> dict[str, tuple[ModelBundle, ModelBundle]]:
+    """Each model, plain and shared."""
+    requests = [replace(one, variant=variant) for one in MODELS.values() for variant in ("", "shared")]
+    made = bundles(*requests)
+    return dict(zip(MODELS, zip(made[::2], made[1::2], strict=True), strict=True))
+
+
+def value(name: str, shape: Sequence[int]) -> Any:
+    return helper.make_tensor_value_info(name, F32, shape)
+
+
+def write(path: Path, nodes: Sequence[Any], shapes: Sequence[Sequence[int]], opset: int = 17, **weights: Any) -> Path:
+    tensors = [numpy_helper.from_array(np.asarray(array, np.float32), name) for name, array in weights.items()]
+    graph = helper.make_graph(list(nodes), "g", [value("x", shapes[0])], [value("y", shapes[1])], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
+    return path
+
+
+def quantized(source: Path, folder: Path, shape: Sequence[int], **how: Any) -> tuple[Path, float]:
+    """The written file, and its relative error against the float one."""
+    sets = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(8)]
+    qdq.write_shared(source, sets, folder / "q.onnx", **how)
+    got, wanted = (user_onnx.run(path, sets, "m") for path in (folder / "q.onnx", source))
+    return folder / "q.onnx", compare(got, wanted).relative_l2 or 0.0
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_the_shared_model_is_inside_the_int8_band_and_not_float(name: str):
+    plain, made = exported()[name]
+    found = compare(user_onnx.run(made.path(Artifact.ONNX), made.input_buffers(), name), made.oracle_outputs())
+    assert gate(found, plain.bands[Precision.INT8]) is None
+    assert gate(found, plain.bands[Precision.FP32])
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_every_pair_is_symmetric_and_every_weight_is_stored_as_int8(name: str):
+    _, made = exported()[name]
+    graph = onnx.load(made.path(Artifact.ONNX)).graph
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    by_output = {output: node for node in graph.node for output in node.output}
+    pairs = [node for node in graph.node if node.op_type.endswith("quantizeLinear") or node.op_type == "QuantizeLinear"]
+    assert pairs
+    assert {stored[node.input[2]].dtype.name for node in pairs} == {"int8"}
+    assert not any(stored[node.input[2]].any() for node in pairs)
+    products = [node for node in graph.node if node.op_type in qdq.PRODUCTS]
+    assert products
+    for node in products:
+        activation, weight = by_output[node.input[0]], by_output[node.input[1]]
+        assert activation.op_type == weight.op_type == "DequantizeLinear"
+        assert stored[weight.input[0]].dtype == np.int8
+        assert stored[weight.input[1]].size == stored[weight.input[0]].shape[0], "one scale for each output channel"
+        assert np.abs(stored[weight.input[0]].astype(int)).max() <= 127
+        assert all(stored[bias].dtype == np.float32 for bias in node.input[2:])
+    assert not [name for name, array in stored.items() if array.dtype == np.float32 and array.ndim > 1]
+
+
+def test_all_but_the_graph_is_the_plain_bundles():
+    plain, made = exported()["digits"]
+    assert made.artifacts == (Artifact.ONNX,)
+    assert made.variant == "shared"
+    assert made.key != plain.key
+    for name in ("inputs.npz", "oracle.npz", "calibration.npz", "report.npz", "selection.npz"):
+        assert (made.folder / name).read_bytes() == (plain.folder / name).read_bytes()
+    same = ("model", "parameters", "batch", "inputs", "outputs", "bands", "parameter_count", "weights_sha256")
+    assert [getattr(made, one) for one in same] == [getattr(plain, one) for one in same]
+    assert not (made.folder / "model.pt2").exists()
+    ours, theirs = made.path(Artifact.ONNX), plain.path(Artifact.ONNX)
+    assert ours.stat().st_size < 0.4 * theirs.stat().st_size
+
+
+def test_the_same_calibration_gives_the_same_file(tmp_path: Path):
+    plain, made = exported()["digits_cnn"]
+    qdq.write_shared(plain.path(Artifact.ONNX), plain.calibration(), tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == made.path(Artifact.ONNX).read_bytes()
+
+
+def openvino_types(path: Path) -> set[tuple[str, str]]:
+    import openvino
+
+    compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    infos = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
+    return {(info["layerType"].astype(str), info["runtimePrecision"].astype(str)) for info in infos}
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_openvino_runs_it_in_eight_bits(name: str):
+    _, made = exported()[name]
+    found = run_fresh(openvino_types, made.path(Artifact.ONNX))
+    assert {precision for kind, precision in found if kind in {"FullyConnected", "Convolution"}} <= {"i8", "u8"}
+
+
+def test_a_relu_lends_its_range_to_the_pair_before_it(tmp_path: Path):
+    """A wide negative side would otherwise cost most of the levels, though the Relu throws it away."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "v"], ["y"]),
+    ]
+    weights = {"w": np.ones((4, 1, 1, 1)), "b": [-50.0, 0, 0, 0], "v": rng.standard_normal((4, 4, 1, 1))}
+    path, error = quantized(
+        write(tmp_path / "m.onnx", nodes, ([1, 1, 8, 8], [1, 4, 8, 8]), **weights), tmp_path, (1, 1, 8, 8)
+    )
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
+    assert stored["c_scale"] == stored["r_scale"] < 6 / 127
+    assert error < 0.03
+
+
+def test_an_old_file_without_node_names_gets_both(tmp_path: Path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
+    source = write(tmp_path / "old.onnx", nodes, ([4, 8], [4, 8]), opset=9, w=rng.standard_normal((8, 8)))
+    path, error = quantized(source, tmp_path, (4, 8))
+    model = onnx.load(path)
+    assert model.opset_import[0].version >= 13
+    assert all(node.name for node in model.graph.node)
+    assert 0 < error < 0.05
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [("Gemm", {"beta": 0.5, "alpha": 2.0}), ("Gemm", {"transB": 1}), ("MatMul", {})],
+)
+def test_what_the_quantizer_would_get_wrong_stays_right(tmp_path: Path, kind: str, more: dict[str, Any]):
+    """Beside a layer that is quantized, one with a scaled bias, a transposed weight, or a weight of three axes."""
+    weight = rng.standard_normal((8, 8) if kind == "Gemm" else (2, 8, 8))
+    bias = ["b"] if kind == "Gemm" else []
+    shape = (4, 8) if kind == "Gemm" else (2, 4, 8)
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["m"]),
+        helper.make_node(kind, ["m", "w", *bias], ["y"], **more),
+    ]
+    weights = {"v": rng.standard_normal((8, 8)), "w": weight, **{name: rng.standard_normal(8) * 30 for name in bias}}
+    _, error = quantized(write(tmp_path / "m.onnx", nodes, (shape, shape), **weights), tmp_path, shape)
+    assert 0 < error < 0.05
+
+
+def test_excluded_layers_stay_float(tmp_path: Path):
+    plain, _ = exported()["digits"]
+    source, sets = plain.path(Artifact.ONNX), plain.calibration()
+    *most, last = qdq.Quantizer(source, sets).layers
+    qdq.write_shared(source, sets, tmp_path / "q.onnx", exclude=most)
+    stored = [tensor for tensor in onnx.load(tmp_path / "q.onnx").graph.initializer if len(tensor.dims) == 2]
+    assert sorted(numpy_helper.to_array(tensor).dtype.name for tensor in stored) == ["float32", "float32", "int8"]
+    with pytest.raises(ModelError, match="all of its layers are to stay float"):
+        qdq.write_shared(source, sets, tmp_path / "q.onnx", exclude=[*most, last])
+
+
+def test_nothing_to_quantize_is_said_and_the_plain_bundle_is_fine(tmp_path: Path):
+    path = write(tmp_path / "tanh.onnx", [helper.make_node("Tanh", ["x"], ["y"])], ([2, 4], [2, 4]))
+    plain, error = obtain_all([Request(model=str(path)), Request(model=str(path), variant="shared")])
+    assert isinstance(plain, ModelBundle)
+    assert isinstance(error, ModelError)
+    assert "has nothing to quantize: no matrix product or convolution in float32" in str(error)
+
+
+@pytest.mark.parametrize("variant", ["mixed", "mixed-sqnr-", "sharde"])
+def test_an_unknown_variant_is_refused(variant: str):
+    (error,) = obtain_all([Request(model="digits", variant=variant)])
+    assert isinstance(error, UsageError)
+    assert "unknown scheme" in str(error)
+
+
+def test_a_scheme_that_is_no_variant_is_refused():
+    (error,) = obtain_all([Request(model="digits", variant="shared+minmax")])
+    assert isinstance(error, UsageError)
+    assert "'shared+minmax'" in str(error)
+
+
+def test_a_base_that_cannot_be_made_gives_its_own_error(tmp_path: Path):
+    path = write(tmp_path / "flat.onnx", [helper.make_node("Sub", ["x", "x"], ["y"])], ([2, 4], [2, 4]))
+    with pytest.raises(ModelError, match="is constant"):
+        obtain(str(path), {}, 1, variant="shared")

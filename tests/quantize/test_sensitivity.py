@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance.cases import bundles
+
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.fidelity import compare
+from shootout.contract import Artifact
+from shootout.errors import ModelError, ShootoutError, UsageError
+from shootout.export import user_onnx
+from shootout.export.client import Request, obtain_all
+from shootout.quantize import mixed, qdq, ranking
+from shootout.quantize.layers import LayerSensitivity
+from shootout.quantize.sensitivity import sensitivity
+
+DIGITS = Request(model="digits", batch=9)
+RESIDUAL = {"model": "residual_mlp", "parameters": {"d_model": 64, "n_layers": 4}}
+
+
+@cache
+def of_digits() -> list[LayerSensitivity]:
+    return sensitivity(DIGITS)
+
+
+def test_every_layer_is_there_once_the_worst_first():
+    found = of_digits()
+    assert {layer.weight for layer in found} == {f"layers.{index}.weight" for index in range(3)}
+    assert {layer.operator for layer in found} == {"Gemm"}
+    assert [layer.sqnr_db for layer in found] == sorted(layer.sqnr_db for layer in found)
+    by_weight = {layer.weight: layer for layer in found}
+    assert by_weight["layers.0.weight"].weight_bytes == 64 * 128 * 4
+    assert by_weight["layers.0.weight"].flops_share == pytest.approx(64 * 128 / (64 * 128 + 128 * 128 + 128 * 10))
+    assert math.fsum(layer.flops_share for layer in found) == pytest.approx(1)
+
+
+def test_a_layers_figure_is_what_its_own_weight_and_input_cost():
+    """Worked out beside the quantizer, in NumPy."""
+    (bundle,) = bundles(DIGITS)
+    weights, sets = bundle.weights(), [one["x"] for one in bundle.calibration()]
+
+    def forward(x: np.ndarray, only: int) -> tuple[np.ndarray, float]:
+        largest = 0.0
+        for layer in range(3):
+            weight = weights[f"layers.{layer}.weight"].astype(np.float64)
+            if layer == only:
+                scale = np.abs(weight).max(axis=1, keepdims=True) / 127
+                weight = np.round(weight / scale) * scale
+                largest = float(np.abs(x).max())
+                if only in ranges:
+                    step = ranges[only] / 127
+                    x = np.clip(np.round(x / step), -127, 127) * step
+            x = x @ weight.T + weights[f"layers.{layer}.bias"]
+            x = np.maximum(x, 0) if layer < 2 else x
+        return x, largest
+
+    for only in range(3):
+        ranges: dict[int, float] = {}
+        ranges[only] = max(forward(x.astype(np.float64), only)[1] for x in sets)
+        got = [{"y": forward(one["x"].astype(np.float64), only)[0]} for one in bundle.input_buffers()]
+        right = compare(got, bundle.oracle_outputs()).sqnr_db
+        (found,) = (layer for layer in of_digits() if layer.weight == f"layers.{only}.weight")
+        assert found.sqnr_db == pytest.approx(right, abs=0.2)
+
+
+def reached(bundle: ModelBundle) -> tuple[float, float]:
+    """SQNR, and percent of the float model's weight bytes, of a bundle's own file."""
+    found = compare(user_onnx.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs())
+    return found.sqnr_db or math.inf, bundle.path(Artifact.ONNX).stat().st_size
+
+
+def test_mixed_precision_keeps_its_limit_with_as_few_float_layers_as_it_can():
+    variants = ("", "shared", "mixed-sqnr-36", "mixed-size-50")
+    plain, shared, quality, size = bundles(*(Request(**RESIDUAL, variant=one) for one in variants))
+    limit = 36.0
+    quantizer = qdq.Quantizer(plain.path(Artifact.ONNX), plain.calibration())
+    order = [layer.name for layer in ranking.ranked(quantizer, plain)]
+    fewest = next(kept for kept in range(8) if ranking.sqnr_db(quantizer, order[kept:], plain) >= limit)
+    assert 0 < fewest < 8
+    assert reached(shared)[0] < limit <= reached(quality)[0]
+    assert quality.notes[0].startswith(f"{fewest} of 8 layers float: ")
+    assert f"SQNR {reached(quality)[0]:.1f} dB" in quality.notes[1]
+    assert reached(shared)[0] <= reached(size)[0]
+    assert reached(size)[1] <= 0.5 * plain.path(Artifact.ONNX).stat().st_size
+    assert quality.artifacts == (Artifact.ONNX,)
+
+
+def test_accuracy_on_the_selection_split_is_a_limit_too():
+    (found,) = bundles(Request(model="digits", batch=9, variant="mixed-drop-1"))
+    assert "points on the selection split" in found.notes[1]
+    assert found.notes[0] == "0 of 3 layers float"
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "says"),
+    [
+        (Request(model="digits", batch=9, variant="mixed-sqnr-200"), ModelError, "the best reaches SQNR 5"),
+        (Request(model="digits", batch=9, variant="mixed-size-5"), ModelError, "% of the float file's size"),
+        (Request(**RESIDUAL, variant="mixed-drop-1"), UsageError, "residual_mlp has no labelled data"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_says_the_best(request_: Request, kind: type[ShootoutError], says: str):
+    (error,) = obtain_all([request_])
+    assert isinstance(error, kind)
+    assert str(error).startswith(f"{request_.variant}: ")
+    assert says in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "kept"),
+    [("sqnr", 33, 3), ("sqnr", 30, 0), ("drop", 0.5, 5), ("size", 60, 6), ("size", 35, 1), ("size", 99, 9)],
+)
+def test_the_bisection_finds_the_count(kind: str, limit: float, kept: int):
+    def measure(count: int) -> mixed.Candidate:
+        return mixed.Candidate(kept=count, sqnr_db=30.0 + count, size=30.0 + 5 * count, drop=1 - count / 10)
+
+    assert mixed._bisect(kind, limit, measure, 9, "v").kept == kept
+
+
+def test_sensitivity_is_asked_of_a_float_model():
+    with pytest.raises(UsageError, match="'shared' is quantized already"):
+        sensitivity(Request(model="digits", variant="shared"))
+
+
+def test_calibration_data_that_cannot_be_used_are_an_error(tmp_path: Path):
+    np.savez(tmp_path / "one.npz", x=np.ones((6, 256), np.float32))
+    with pytest.raises(UsageError, match="1 calibration set"):
+        sensitivity(Request(model="permutation_probe", batch=6, calibration_npz=tmp_path / "one.npz"))
+
+
+def test_asking_imports_no_framework():
+    code = """if True:
+        import sys
+        import shootout.quantize.sensitivity
+        assert not {"torch", "onnx", "onnxruntime"} & set(sys.modules)
+        """
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,161 @@
+"""Which group plays next, and a whole campaign on planted times: sizes added, time running out, a run killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
+from rich.console import Console
+
+from shootout.journal import journal
+from shootout.journal.records import Added, Rounds
+from shootout.race import queue
+from shootout.race.queue import Entrant
+from shootout.report import table
+from shootout.results.analysis import analyse
+from shootout.results.document import Document
+from shootout.study.plan import plan
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
+    """The stage that campaigns get; put another one in its place to change what happens."""
+    return on_stage(monkeypatch)
+
+
+def end_to_end(found: Document) -> Any:
+    (one,) = [one for one in found.crossovers if one.scope == "end_to_end"]
+    return one
+
+
+def test_sizes_are_added_until_the_bracket_is_an_octave(stage: list[ByBatch], tmp_path: Path):
+    assert run(tmp_path / "out", study(1, 32, 16_384))
+    found = end_to_end(analyse(tmp_path / "out"))
+    assert found.outcome == "bracket"
+    assert (found.below, found.above) == ("numpy:cpu:fp32", "onnxruntime:cpu:fp32")
+    assert found.low < TRUTH < found.high <= 2 * found.low
+    assert found.low in {one.size for one in found.sizes if one.verdict == "faster"}
+    added = [line for line in journal.read(tmp_path / "out").lines if isinstance(line, Added)]
+    assert {line.size for line in added} == {one.size for one in found.sizes} - {1, 32, 16_384}
+    assert all(arm.batch == line.size for line in added for arm in line.group.arms)
+    assert [arm.sentinel for arm in added[0].group.arms] == [False, False, True]
+
+
+def test_no_size_is_added_where_no_crossover_is_looked_for(stage: list[ByBatch], tmp_path: Path):
+    assert run(tmp_path / "out", study(1, 16_384, crossover=None))
+    assert {batch for batch, _ in stage[0].spawned} == {1, 16_384}
+    assert analyse(tmp_path / "out").crossovers == ()
+
+
+def test_the_result_is_one_table_and_a_line_for_the_pair(stage: list[ByBatch], tmp_path: Path):
+    run(tmp_path / "out", study(1, 32, 16_384))
+    console = Console(width=200, record=True, quiet=False, file=(tmp_path / "text").open("w"))
+    document = analyse(tmp_path / "out")
+    console.print(table.render(document, 200))
+    text = console.export_text()
+    found = end_to_end(document)
+    says = f"numpy:cpu:fp32 wins up to {found.low}, onnxruntime:cpu:fp32 from {found.high} on"
+    assert says in text
+    assert text.count("numpy:cpu:fp32  ") == 1, "one table for all sizes"
+    assert "16384" in text
+    every = table.render(document, 200, full=True)
+    console.print(every)
+    assert console.export_text().count("baseline") == len(document.groups)
+
+
+@pytest.mark.parametrize("spawns", [4, 20, 50])
+def test_a_killed_run_goes_on_with_the_groups_it_had_added(stage: list[ByBatch], tmp_path: Path, spawns: int):
+    out, asked = tmp_path / "out", study(1, 32, 16_384)
+    stage[0] = ByBatch(stop_after=spawns)
+    with pytest.raises(KeyboardInterrupt):
+        run(out, asked)
+    before = journal.read(out)
+    stage[0] = ByBatch(seed=1)
+    assert run(out, asked)
+    after = journal.read(out)
+    assert after.groups[: len(before.groups)] == before.groups
+    names = [group.name for group in after.groups]
+    assert len(names) == len(set(names))
+    played = [(line.group, line.generation) for line in after.lines if isinstance(line, Rounds)]
+    assert len(played) == len(set(played)), "a generation is never measured twice"
+    found = end_to_end(analyse(out))
+    assert found.low < TRUTH < found.high <= 2 * found.low
+
+
+def test_a_run_out_of_time_has_a_figure_for_every_size_first(stage: list[ByBatch], tmp_path: Path):
+    assert not run(tmp_path / "out", study(1, 8, 64, 512, 4_096), allowed=Budget(stage[0], 5))
+    rows = analyse(tmp_path / "out").rows
+    assert {row.batch for row in rows if row.outcome == "measured"} == {1, 8, 64, 512, 4_096}
+
+
+def test_then_the_ends_get_their_verdicts_before_the_middle(stage: list[ByBatch], tmp_path: Path):
+    assert not run(tmp_path / "out", study(1, 8, 64, 512, 4_096), allowed=Budget(stage[0], 11))
+    found = end_to_end(analyse(tmp_path / "out"))
+    assert (found.outcome, found.low, found.high) == ("bracket", 1, 4_096)
+
+
+class Standing:
+    """A race of which only the agenda's questions matter."""
+
+    def __init__(self, played: int, nearest: float) -> None:
+        self.played, self.nearest = played, nearest
+        self.rules = type("Rules", (), {"comparisons": 1})
+
+    def players(self, pressing: Any) -> list[str]:
+        return ["somebody"]
+
+
+def entrant(index: int, *, played: int, nearest: float = 3.0, pressing: Any = (), last_s: float = 1.0) -> Entrant:
+    race: Any = Standing(played, nearest)
+    unused: Any = None
+    one = Entrant(index=index, place=float(-index), group=unused, race=race, known=unused, last_s=last_s)
+    one.look(dict(pressing))
+    return one
+
+
+def chosen(*waiting: Entrant, allows: float = 1e9) -> int | None:
+    found = queue.first(waiting, lambda seconds: seconds <= allows)
+    return None if found is None else found.index
+
+
+def test_every_group_plays_once_before_any_plays_twice():
+    assert chosen(entrant(0, played=1), entrant(1, played=0), entrant(2, played=0)) == 1
+
+
+def test_the_fewest_generations_come_group_by_group_before_any_further_one():
+    assert chosen(entrant(0, played=4, nearest=1.0), entrant(1, played=1), entrant(2, played=3)) == 2
+
+
+def test_then_the_nearest_verdict_comes_first_and_crossovers_before_all():
+    assert chosen(entrant(0, played=9, nearest=5.0), entrant(1, played=4, nearest=2.0)) == 1
+    waits = {("a", "b"): 9.0}
+    assert chosen(entrant(0, played=9, nearest=1.0), entrant(1, played=4, nearest=9.0, pressing=waits)) == 1
+
+
+def test_what_does_not_end_in_time_leaves_its_time_to_others():
+    waiting = (entrant(0, played=1, last_s=60.0), entrant(1, played=5, last_s=5.0))
+    assert chosen(*waiting, allows=10.0) == 1
+    assert chosen(*waiting, allows=1.0) is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 12, 100])
+def test_both_ends_come_first_then_the_middles(count: int):
+    order = sorted(range(count), key=lambda index: queue.spread(count)[index])
+    assert sorted(order) == list(range(count))
+    assert set(order[:2]) == {0, count - 1} if count > 1 else order == [0]
+    if count == 5:
+        assert order == [0, 4, 2, 1, 3]
+
+
+def test_every_sweep_has_its_ends_first_whatever_order_its_sizes_come_in():
+    asked = study(4_096, 1, 64, 8, 512, model=("digits", "identity"))
+    records = [group.record for group in plan(asked, here())]
+    turns = queue.places(records, "batch")
+    order = [records[index].arms[0] for index in sorted(range(10), key=lambda index: turns[index])]
+    assert [(arm.model, arm.batch) for arm in order[:4]] == [
+        ("digits", 4_096), ("digits", 1), ("identity", 4_096), ("identity", 1),
+    ]  # fmt: skip
+    assert [arm.batch for arm in order[4:6]] == [64, 64]
+    assert queue.places(records, None) == list(range(10))

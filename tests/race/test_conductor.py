@@ -1,0 +1,272 @@
+"""Who runs when: one arm at a time, orders shuffled, a void hits everyone, and a failing arm hurts nobody else."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
+
+import fakes
+import numpy as np
+import pytest
+from fakes import QUIET, FakePlayer, FakeWatch, World
+
+from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS
+from shootout.contract import Device
+from shootout.host.noise import Mark, NoiseMeter
+from shootout.messages import Energy, GpuState, OnGpu, Scope
+from shootout.race.generation import _undisturbed, play, rounds_for, warm_up
+from shootout.race.live import LiveWatch
+from shootout.race.protocols import Notes
+
+THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
+
+
+def generation(world: World, *, watch: FakeWatch | None = None, seed: int = 0, notes: Notes = QUIET):
+    arms = [fakes.arm(name) for name in world.call_ns]
+    return play(0, arms, world, watch or FakeWatch(), random.Random(seed), notes)
+
+
+def turns(world: World) -> list[tuple[str, str]]:
+    return [event for event in world.events if event[0].startswith("turn ")]
+
+
+def test_every_arm_plays_every_round_and_both_scopes() -> None:
+    found = generation(World(THREE))
+    assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
+    assert {scope for p in found.performances for turn in p.turns for scope in turn.latency_ns} == set(Scope)
+
+
+def test_all_others_are_held_during_a_turn() -> None:
+    world, running = World(THREE), []
+    world.rng = _Spy(world, running)
+    generation(world)
+    assert len(running) >= 3 * ROUNDS
+    assert max(running) == 1, "more than one arm was running when a block was measured"
+
+
+class _Spy:
+    """Counts, at every draw of a block, who is running."""
+
+    def __init__(self, world: World, seen: list[int]) -> None:
+        self._world, self._seen, self._rng = world, seen, np.random.default_rng(0)
+
+    def normal(self, *arguments):
+        self._seen.append(sum(player.alive and not player.held for player in self._world.players))
+        return self._rng.normal(*arguments)
+
+
+def test_an_arm_is_released_only_for_its_turn() -> None:
+    world = World(THREE)
+    generation(world)
+    rounds = [event for event in world.events if event[0] in ("release", "turn", "hold")]
+    played = [(one, two) for one, two in pairwise(rounds) if two[0] == "turn"]
+    assert len(played) == 3 * ROUNDS
+    assert all(one == ("release", two[1]) for one, two in played)
+    followers = [two for one, two in pairwise(rounds) if one[0] == "turn"]
+    assert all(event[0] == "hold" for event in followers)
+
+
+def test_spawns_turns_and_scopes_are_shuffled() -> None:
+    firsts, starters, scopes = set(), set(), set()
+    for seed in range(20):
+        world = World(THREE)
+        generation(world, seed=seed)
+        firsts.add(next(label for name, label in world.events if name == "spawn"))
+        starters |= {label for _, label in turns(world)[::3]}
+        scopes |= {name for name, _ in turns(world)}
+    assert len(firsts) == 3
+    assert len(starters) == 3
+    assert scopes == {"turn end_to_end compute", "turn compute end_to_end"}
+
+
+def test_the_environment_padding_differs_between_arms_and_generations() -> None:
+    paddings = []
+
+    class Padded(World):
+        def spawn(self, arm, generation, padding):
+            paddings.append(padding)
+            return super().spawn(arm, generation, padding)
+
+    for seed in range(4):
+        generation(Padded(THREE), seed=seed)
+    assert len(set(paddings)) > 8
+
+
+def test_a_disturbed_round_is_void_for_all_and_repeated() -> None:
+    watch = FakeWatch(frozenset({1, 3}))
+    found = generation(World(THREE), watch=watch)
+    assert [number for number, _ in found.voids] == [1, 3]
+    assert found.rounds == ROUNDS + 2
+    assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
+
+
+def test_a_machine_that_never_calms_down_ends_the_generation() -> None:
+    found = generation(World(THREE), watch=FakeWatch(frozenset(range(1_000))))
+    assert len(found.voids) == found.rounds < 2 * ROUNDS
+    assert [p.turns for p in found.performances] == [[], [], []]
+
+
+def test_the_watch_sees_canaries_and_no_latency() -> None:
+    watch = FakeWatch()
+    generation(World(THREE), watch=watch)
+    assert watch.canaries[0] == dict.fromkeys(("a:cpu:fp32", "b:cpu:fp32", "c:cpu:fp32"), (100.0, 100.0))
+
+
+@pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "pace", "turn", "memory"])
+def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
+    heard = []
+    world = World(THREE, fails={("b:cpu:fp32", command): "it broke"})
+    found = generation(world, notes=Notes(say=lambda _: None, setback=heard.append))
+    assert [(one.arm.label, one.reason, one.fix) for one in heard] == [("b:cpu:fp32", "it broke", None)]
+    assert {p.arm.label for p in found.performances} == {"a:cpu:fp32", "c:cpu:fp32"}
+    assert all(len(p.turns) == ROUNDS for p in found.performances)
+    assert ("kill", "b:cpu:fp32") in world.events
+
+
+def test_an_arm_that_fails_the_gate_is_never_timed() -> None:
+    world = World(THREE, fails={("a:cpu:fp32", "gate"): "error above the band"})
+    found = generation(world)
+    assert "a:cpu:fp32" not in {label for _, label in turns(world)}
+    assert len(found.performances) == 2
+
+
+def test_nobody_survives_an_interrupt() -> None:
+    class Interrupting(FakePlayer):
+        def turn(self, scopes, slow_ns):
+            raise KeyboardInterrupt
+
+    class Stage(World):
+        def spawn(self, arm, generation, padding):
+            super().spawn(arm, generation, padding)
+            self.players[-1] = Interrupting(self, arm, 0)
+            return self.players[-1]
+
+    world = Stage(THREE)
+    with pytest.raises(KeyboardInterrupt):
+        generation(world)
+    assert sum(name == "kill" for name, _ in world.events) == 3
+
+
+def test_warm_up_goes_on_until_the_last_half_is_steady() -> None:
+    slow_start = [3e5 * 0.99**i + 1e5 for i in range(600)] + [1e5] * 400
+    rng = np.random.default_rng(0)
+    planted = list(np.array(slow_start) * np.exp(rng.normal(0, 0.003, 1_000)))
+    found = warm_up(FakePlayer(World({"a": 1e5}, warm_up={"a": planted}), fakes.arm("a"), 0))
+    assert found.steady_from is not None
+    assert found.calls > WARM_UP_CALLS
+    assert found.steady_from > 100, "the slow start was taken for the steady state"
+
+
+def test_warm_up_without_a_steady_state_ends_by_time() -> None:
+    drifting = [1e8 * 1.05**i for i in range(200)]
+    found = warm_up(FakePlayer(World({"a": 1e8}, warm_up={"a": drifting}), fakes.arm("a"), 0))
+    assert found.steady_from is None
+    assert sum(drifting[: found.calls]) >= WARM_UP_NS
+
+
+def test_long_calls_get_fewer_rounds_but_never_fewer_than_four() -> None:
+    short = generation(World(THREE)).performances
+    long = generation(World({"a": 1e9, "b": 1e9})).performances
+    endless = generation(World({"a": 1e12})).performances
+    assert (rounds_for(short), rounds_for(long), rounds_for(endless)) == (12, 5, 4)
+
+
+def test_a_race_goes_on_while_the_machine_is_too_disturbed_for_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Disturbed(FakeWatch):
+        """Every second round of the first 100."""
+
+        def reasons(self, *evidence):
+            super().reasons(*evidence)
+            return ("steal 9 %",) if self.seen < 100 and self.seen % 2 else ()
+
+    quiet = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
+    monkeypatch.setattr(fakes, "FakeWatch", Disturbed)
+    disturbed = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
+    assert quiet.played == 4
+    assert disturbed.played > 4
+    assert disturbed.voided <= 0.3 * disturbed.tried
+
+
+def test_a_race_without_any_valid_round_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never(FakeWatch):
+        def reasons(self, *evidence):
+            return ("steal 99 %",)
+
+    monkeypatch.setattr(fakes, "FakeWatch", Never)
+    found = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"], generations=6)
+    assert (found.played, found.blocks) == (6, {})
+
+
+def on_gpus(world: World, *, watch: FakeWatch | None = None, notes: Notes = QUIET):
+    """A generation of one CPU arm, c, and the others on the GPU."""
+    arms = [fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in world.call_ns]
+    return play(0, arms, world, watch or FakeWatch(), random.Random(0), notes)
+
+
+def clocked(*clocks_mhz: int | None) -> list[GpuState]:
+    return [GpuState(sm_clock_mhz=mhz) for mhz in clocks_mhz]
+
+
+def test_a_turns_clock_is_compared_with_the_highest_so_far() -> None:
+    watch = FakeWatch(frozenset({1}))
+    world = World(THREE, gpu={"a": clocked(1_500, 1_980, 1_200), "b": clocked(None)})
+    found = on_gpus(world, watch=watch)
+    references = [gpus["a:cuda:fp32"][0] for gpus in watch.gpus]
+    seen = [gpus["a:cuda:fp32"][1].sm_clock_mhz for gpus in watch.gpus]
+    assert references[:4] == [1_500, 1_980, 1_980, 1_980], "the first round is its own reference, void ones count"
+    assert seen[:4] == [1_500, 1_980, 1_200, 1_200]
+    assert watch.gpus[0]["b:cuda:fp32"] == (None, GpuState()), "a GPU that tells nothing is no reference"
+    assert set(watch.gpus[0]) == {"a:cuda:fp32", "b:cuda:fp32"}
+    clocks = {p.arm.label: p.sm_clock_mhz for p in found.performances}
+    assert clocks == {"a:cuda:fp32": 1_980, "b:cuda:fp32": None, "c:cpu:fp32": None}
+
+
+@pytest.mark.parametrize("disturbed", [True, False])
+def test_an_energy_that_others_had_a_part_in_is_not_told(disturbed: bool) -> None:
+    mine = OnGpu(stage_ns=1, compute_ns=2, fetch_ns=1, energy=Energy(calls=1, seconds=2, total_mj=9, idle_w=1))
+    found = _undisturbed(mine, lambda: ("1 foreign GPU process",) if disturbed else ())
+    assert found is not None
+    assert (found.energy is None) == disturbed
+    assert found.faults == (("energy isn't told: 1 foreign GPU process",) if disturbed else ())
+
+
+def test_the_watch_knows_how_many_cuda_processes_are_ours() -> None:
+    watch = FakeWatch()
+    on_gpus(World(THREE, fails={("b:cuda:fp32", "turn"): "it broke"}), watch=watch)
+    assert watch.own_processes[0] == 2, "it was there when the round began"
+    assert set(watch.own_processes[1:]) == {1}
+    watch = FakeWatch()
+    on_gpus(World(THREE), watch=watch)
+    assert set(watch.own_processes) == {2}
+
+
+def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_quiet() -> None:
+    world = World(THREE)
+    found = on_gpus(world)
+    assert {p.arm.label for p in found.performances if p.on_gpu} == {"a:cuda:fp32", "b:cuda:fp32"}
+    names = [name for name, label in world.events if label == "a:cuda:fp32"]
+    assert names[-5:] == ["release", "memory", "on_gpu", "hold", "kill"]
+    last_turn = max(index for index, (name, _) in enumerate(world.events) if name == "turn")
+    assert last_turn < min(index for index, (name, _) in enumerate(world.events) if name == "on_gpu")
+
+
+def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> None:
+    heard = []
+    world = World(THREE, fails={("a:cuda:fp32", "on_gpu"): "it broke"})
+    found = on_gpus(world, notes=Notes(say=lambda _: None, setback=heard.append))
+    assert [(one.arm.label, one.during) for one in heard] == [("a:cuda:fp32", "leaving")]
+    assert {p.arm.label for p in found.performances} == {"b:cuda:fp32", "c:cpu:fp32"}
+
+
+def test_a_live_watch_hands_all_evidence_on() -> None:
+    marks = iter([Mark(now_ns=0), Mark(now_ns=10**9, gpu_processes=3)])
+    watch = LiveWatch(cast("NoiseMeter", SimpleNamespace(mark=lambda: next(marks))))
+    watch.begin()
+    found = watch.reasons({"a": (100.0, 120.0)}, {"a": (2_000, GpuState(sm_clock_mhz=1_000))}, 2)
+    assert [reason.partition(" (a)")[0] for reason in found] == [
+        "canary 20 % slow",
+        "SM clock 1,000 MHz of 2,000",
+        "1 foreign GPU process",
+    ]

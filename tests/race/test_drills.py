@@ -1,0 +1,153 @@
+"""Fault drills: each protection of the method is taken out once, and the check that relies on it must then fail.
+
+The arms carry planted effects that a real machine has: later spawns run slower, an idle neighbour spins, a mode is
+slow. With the protection the planted effect does no harm; without it the verdict comes out wrong.
+"""
+
+from __future__ import annotations
+
+import fakes
+import numpy as np
+import pytest
+from fakes import World
+
+from shootout.messages import Scope
+from shootout.race import race, stopping
+from shootout.stats import quantiles
+from shootout.stats.verdicts import Verdict
+from shootout.worker import blocks
+
+RUNS = 30
+WRONG = (Verdict.FASTER, Verdict.SLOWER)
+
+
+@pytest.fixture(autouse=True)
+def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drills are about rounds; warm-up has its own tests and would take most of the time."""
+    monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
+
+
+def false_verdicts(**planted) -> float:
+    """Share of A/A races (an arm against itself, in every generation the same true time) that end in a difference."""
+    wrong = 0
+    for seed in range(RUNS):
+        found = fakes.race(World({"a": 1e5}, seed=seed, **planted), ["a", "a"], generations=10)
+        wrong += stopping.comparison(found.blocks, "a:cpu:fp32#2", "a:cpu:fp32", found.rules).verdict in WRONG
+    return wrong / RUNS
+
+
+def test_with_every_protection_an_arm_equals_itself() -> None:
+    assert false_verdicts() <= 0.05
+
+
+def test_a_shuffled_spawn_order_defuses_a_spawn_bias() -> None:
+    assert false_verdicts(spawn_bias=0.02) <= 0.05
+
+
+def test_drill_fixed_spawn_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race.random, "Random", fakes.InOrder)
+    assert false_verdicts(spawn_bias=0.02) > 0.5, "a fixed spawn order went unnoticed: the A/A check proves nothing"
+
+
+def verdict_beside_a_spinning_neighbour(*, holds: bool) -> Verdict:
+    """a and b take the same time, but b's idle threads slow whoever runs beside it by 10 %."""
+    world = World({"a": 1e5, "b": 1e5}, neighbours={"b": 0.1}, holds=holds)
+    found = fakes.race(world, ["a", "b"])
+    return stopping.comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
+
+
+def test_holding_idle_arms_defuses_a_spinning_neighbour() -> None:
+    assert verdict_beside_a_spinning_neighbour(holds=True) not in WRONG
+
+
+def test_drill_no_sigstop() -> None:
+    assert verdict_beside_a_spinning_neighbour(holds=False) is Verdict.FASTER
+
+
+SLOW_MODE = {"b": (0.6, 0.10)}
+"""60 % of b's calls take 10 % longer: its median is truly slower than a's."""
+
+
+def verdict_on_a_slow_mode() -> Verdict:
+    found = fakes.race(World({"a": 1e5, "b": 1e5}, slow=SLOW_MODE), ["a", "b"])
+    return stopping.comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
+
+
+def test_no_reading_is_dropped() -> None:
+    assert verdict_on_a_slow_mode() is Verdict.SLOWER
+
+
+def test_drill_per_sample_dropping(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = fakes.FakePlayer.turn
+
+    def dropping(self, scopes, slow_ns):
+        turn = honest(self, scopes, slow_ns)
+        for scope, latency in turn.latency_ns.items():
+            turn.latency_ns[scope] = latency[latency <= 1.05 * latency.min()]
+        return turn
+
+    monkeypatch.setattr(fakes.FakePlayer, "turn", dropping)
+    assert verdict_on_a_slow_mode() is not Verdict.SLOWER, "dropping outliers changed nothing: the check proves nothing"
+
+
+def test_drill_dropping_hides_the_tail() -> None:
+    latency = np.random.default_rng(0).lognormal(0, 0.01, 2_000)
+    latency[::50] *= 3
+    kept = latency[latency < 2]
+    assert (quantiles.tail_bound(latency, 0.99) or 0) > 2.5
+    assert (quantiles.tail_bound(kept, 0.99) or 0) < 1.1
+
+
+class Queued:
+    """A session whose device works on after `execute` returns, on a fake clock."""
+
+    def __init__(self) -> None:
+        self.now_ns = self.pending_ns = 0
+
+    def stage(self, inputs, slot):
+        return inputs
+
+    def execute(self, staged):
+        self.now_ns += 5_000
+        self.pending_ns += 100_000
+        return staged
+
+    def synchronize(self) -> None:
+        self.now_ns, self.pending_ns = self.now_ns + self.pending_ns, 0
+
+    def fetch(self, raw):
+        return raw
+
+
+def compute_ns(session: Queued, monkeypatch: pytest.MonkeyPatch) -> float:
+    """What the worker's bracket reads for one call of `session`."""
+    monkeypatch.setattr("shootout.clock.now_ns", lambda: session.now_ns)
+    from array import array
+
+    from shootout.clock import read_block
+
+    call = blocks.bracketed(session, [{}, {}])[Scope.COMPUTE]
+    readings = array("q", [0] * 5)
+    count = read_block(call, 2, readings, per_reading=1, block_ns=0, min_calls=5)
+    return float(np.median(readings[:count]))
+
+
+def test_the_bracket_holds_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compute_ns(Queued(), monkeypatch) == 105_000
+
+
+def test_drill_missing_synchronize(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Queued()
+    monkeypatch.setattr(session, "synchronize", lambda: None)
+    assert compute_ns(session, monkeypatch) < 105_000
+
+
+def test_a_biased_baseline_is_caught_by_its_sentinel() -> None:
+    """Whatever makes the baseline process differ from its own copy must not become a verdict."""
+    found = fakes.race(World({"a": 1e5, "b": 1e5}), ["a", "b"])
+    honest = stopping.comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
+    assert honest.verdict not in WRONG
+    for generation, medians in found.blocks["a:cpu:fp32"].items():
+        found.blocks["a:cpu:fp32"][generation] = medians * 1.05
+    planted = stopping.comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
+    assert planted.verdict is Verdict.FASTER

@@ -1,0 +1,440 @@
+"""How arms on the GPU are held: what a trial decides, that it is made once in a run, and never with work pending."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import fakes
+import numpy as np
+import planted
+import pytest
+import queued
+from fakes import QUIET, FakePlayer, FakeWatch, World
+from planted import ByBatch, on_stage
+
+from shootout import clock
+from shootout.bundle.fidelity import NOTHING
+from shootout.constants import ENERGY_S, HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS
+from shootout.contract import Arm, Built, Device
+from shootout.errors import ArmFailed
+from shootout.host.placement import place
+from shootout.journal import journal
+from shootout.journal.records import Holding
+from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
+from shootout.race import generation as conductor
+from shootout.race.generation import play
+from shootout.race.live import LivePlayer, LiveStage
+from shootout.race.pausing import Hold, decide, pairs_in_time
+from shootout.race.protocols import Notes
+from shootout.results.analysis import analyse
+from shootout.worker.blocks import Blocks
+
+PIPE = Holding(mode="pipe", ratio=1.1, pairs=20)
+STOP = Holding(mode="stop", ratio=1.0, pairs=20)
+
+
+def cuda(backend: str) -> Arm:
+    return fakes.arm(backend, device=Device.CUDA)
+
+
+# What a trial decides
+
+
+def readings(*ratios: float) -> list[tuple[float, float]]:
+    return [(1e5 * ratio, 1e5) for ratio in ratios]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "mode"),
+    [
+        ((1.0,) * 10, "stop"),
+        ((1.019,) * 10, "stop"),
+        ((1.021,) * 10, "pipe"),
+        ((1.05,) * 8 + (0.99,) * 2, "pipe"),
+        ((1.05,) * 7 + (0.99,) * 3, "stop"),
+        ((2.0,) * 4 + (1.001,) * 6, "stop"),
+        ((0.5,) * 10, "stop"),
+    ],
+    ids=["the same", "below 2 %", "above 2 %", "in 8 of 10", "in 7 of 10", "one long disturbance", "stopping helps"],
+)
+def test_it_takes_both_a_median_and_most_of_the_pairs(ratios: tuple[float, ...], mode: str) -> None:
+    found = decide(readings(*ratios))
+    assert (found.mode, found.pairs) == (mode, 10)
+    assert found.ratio == pytest.approx(np.median(ratios))
+
+
+def test_noise_alone_rarely_changes_how_arms_are_held() -> None:
+    rng = np.random.default_rng(0)
+    modes = [decide(readings(*np.exp(rng.normal(0, 0.05, HOLD_LEAST_PAIRS)))).mode for _ in range(2_000)]
+    assert modes.count("pipe") < 0.06 * len(modes)
+    felt = [decide(readings(*np.exp(rng.normal(0.1, 0.05, HOLD_LEAST_PAIRS)))).mode for _ in range(2_000)]
+    assert felt.count("pipe") > 0.9 * len(felt)
+
+
+def test_the_trial_is_short() -> None:
+    assert pairs_in_time(1e3) == pairs_in_time(1e7) == HOLD_PAIRS
+    assert pairs_in_time(1e8) == 15
+    for call_ns in (1e3, 1e7, 1e8, 1e9):
+        assert 2 * pairs_in_time(call_ns) * max(call_ns, 1e7) <= HOLD_NS
+
+
+@pytest.mark.parametrize("found", [None, STOP, PIPE])
+def test_an_arm_on_the_cpu_is_always_stopped(found: Holding | None) -> None:
+    assert Hold(found=found).stops(fakes.arm("a"))
+    assert Hold(found=found).stops(cuda("a")) is (found is not PIPE)
+
+
+# The trial in a generation
+
+
+def tried(world: World, *devices: Device, heard: list[Any] | None = None) -> Hold:
+    """What a generation of the world's arms, on these devices, finds out."""
+    arms = [fakes.arm(name, device=device) for name, device in zip(world.call_ns, devices, strict=True)]
+    notes = Notes(say=lambda _: None, setback=heard.append) if heard is not None else QUIET
+    play(0, arms, world, FakeWatch(), random.Random(0), notes, hold=world.hold)
+    return world.hold
+
+
+GPU, CPU = Device.CUDA, Device.CPU
+THREE = {"a": 3e5, "b": 1e5, "c": 2e5}
+
+
+def test_stopped_neighbours_that_cost_nothing_stay_stopped() -> None:
+    noted: list[Holding] = []
+    found = tried(World(THREE, hold=Hold(note=noted.append)), GPU, GPU, CPU).found
+    assert found is not None
+    assert (found.mode, found.pairs) == ("stop", HOLD_PAIRS)
+    assert found.ratio == pytest.approx(1.0, abs=0.01)
+    assert noted == [found]
+
+
+def test_stopped_neighbours_that_cost_time_wait_on_their_pipes_from_then_on() -> None:
+    world = World(THREE, stopped={"a": 0.1})
+    running: list[set[str]] = []
+    found = tried(_spied(world, running), GPU, GPU, CPU).found
+    assert found is not None
+    assert found.mode == "pipe"
+    assert found.ratio == pytest.approx(np.exp(0.1), rel=0.02)
+    assert {frozenset(one) for one in running} == {frozenset("ab"), frozenset("abc")}, "c, on the CPU, is still stopped"
+
+
+def _spied(world: World, running: list[set[str]]) -> World:
+    """At every turn, note who is not stopped."""
+    plain = world.spawn
+
+    def spawn(arm: Arm, generation: int, padding: int) -> FakePlayer:
+        player = plain(arm, generation, padding)
+        turn = player.turn
+
+        def spied(*arguments: Any) -> Turn:
+            running.append({one.arm.target.backend for one in world.players if one.alive and not one.held})
+            return turn(*arguments)
+
+        player.turn = spied
+        return player
+
+    world.spawn = spawn
+    return world
+
+
+def test_the_fastest_arm_is_read_and_only_arms_on_the_gpu_are_let_go() -> None:
+    world = World(THREE)
+    tried(world, GPU, GPU, CPU)
+    trial = world.events[_last(world, "pace") + 2 : _first(world, "turn") - 1]
+    assert {label for name, label in trial if name == "warm"} == {"b:cuda:fp32"}
+    assert {label for name, label in trial if name == "release"} == {"a:cuda:fp32", "b:cuda:fp32"}
+    both = [name for name, label in trial if label == "a:cuda:fp32"]
+    assert both == ["release", "hold"] * HOLD_PAIRS, "it waits in one half of each pair"
+    waited = [("release", "a:cuda:fp32") in part for part in _until_each(trial, ("warm", "b:cuda:fp32"))]
+    assert waited == [False, True, True, False] * (HOLD_PAIRS // 2), "a drift favours neither half"
+
+
+def _until_each(events: list[tuple[str, str]], mark: tuple[str, str]) -> list[list[tuple[str, str]]]:
+    """The events before each mark, since the one before."""
+    ends = [index for index, event in enumerate(events) if event == mark]
+    return [events[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def _first(world: World, name: str) -> int:
+    return next(index for index, event in enumerate(world.events) if event[0] == name)
+
+
+def _last(world: World, name: str) -> int:
+    return max(index for index, event in enumerate(world.events) if event[0] == name)
+
+
+@pytest.mark.parametrize("devices", [(GPU, CPU, CPU), (CPU, CPU, CPU)])
+def test_one_arm_on_the_gpu_has_nobody_to_feel(devices: tuple[Device, ...]) -> None:
+    assert tried(World(THREE), *devices).found is None
+
+
+def test_calls_too_long_for_the_trial_decide_nothing() -> None:
+    assert tried(World({"a": 1e9, "b": 1e9}), GPU, GPU).found is None
+
+
+def test_what_is_known_is_not_tried_again() -> None:
+    assert tried(World(THREE, stopped={"a": 0.1}, hold=Hold(found=STOP)), GPU, GPU, CPU).found is STOP
+
+
+def test_an_arm_that_fails_in_the_trial_leaves_and_the_others_are_held() -> None:
+    class Failing(FakePlayer):
+        """Fails in the second block of the trial, when the other arm waits on its pipe."""
+
+        paced, blocks = False, 0
+
+        def pace(self) -> int:
+            self.paced = True
+            return super().pace()
+
+        def warm(self, calls: int, ns: int) -> Warming:
+            self.blocks += self.paced
+            if self.blocks == 2:
+                raise ArmFailed("out of device memory")
+            return super().warm(calls, ns)
+
+    class Stage(World):
+        def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
+            player = super().spawn(arm, generation, padding)
+            if arm.target.backend == "b":
+                player = self.players[-1] = Failing(self, arm, 0)
+            return player
+
+    heard: list[Any] = []
+    world = Stage(THREE)
+    assert tried(world, GPU, GPU, CPU, heard=heard).found is None
+    assert [(one.arm.label, one.during) for one in heard] == [("b:cuda:fp32", "trying how to hold")]
+    at = world.events.index(("kill", "b:cuda:fp32"))
+    mine = [name for name, label in world.events[:at] if label == "a:cuda:fp32"]
+    assert mine[-1] == "hold"
+
+
+# In a run
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
+    monkeypatch.setitem(planted.LINES, "torch-eager", (1e5, 10.0))
+    monkeypatch.setattr("shootout.host.gpu.Gpu.open", lambda: None)
+    return on_stage(monkeypatch)
+
+
+def cuda_study(*batches: int) -> Any:
+    return planted.study(*batches, targets=("torch-eager:cuda", "onnxruntime:cuda"), crossover=None)
+
+
+def test_a_run_tries_it_once_notes_it_and_shows_it(stage: list[ByBatch], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert planted.run(out, cuda_study(1, 64))
+    lines = journal.read(out).lines
+    (found,) = [line for line in lines if isinstance(line, Holding)]
+    assert found.mode == "stop"
+    assert lines.index(found) < min(index for index, line in enumerate(lines) if line.kind == "played")
+    shown = analyse(out).model_dump(mode="json", by_alias=True)["holding"]
+    assert shown == {"mode": "stop", "ratio": found.ratio, "pairs": HOLD_PAIRS}
+
+
+def test_a_resumed_run_remembers(stage: list[ByBatch], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    stage[0] = ByBatch(stop_after=5)
+    with pytest.raises(KeyboardInterrupt):
+        planted.run(out, cuda_study(1, 64))
+    first = [line for line in journal.read(out).lines if isinstance(line, Holding)]
+    assert len(first) == 1
+    stage[0] = ByBatch(seed=1)
+    assert planted.run(out, cuda_study(1, 64))
+    assert [line for line in journal.read(out).lines if isinstance(line, Holding)] == first
+
+
+def test_a_run_without_arms_on_the_gpu_says_nothing_of_it(stage: list[ByBatch], tmp_path: Path) -> None:
+    assert planted.run(tmp_path / "out", planted.study(1, crossover=None))
+    assert analyse(tmp_path / "out").holding is None
+
+
+def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
+    stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = SimpleNamespace(processes=lambda: 3, evidence=lambda: ("GPU clock",))
+    monkeypatch.setattr("shootout.host.gpu.Gpu.open", lambda: card)
+    meters: list[Any] = []
+    monkeypatch.setattr("shootout.race.campaign.LiveWatch", lambda meter: meters.append(meter) or FakeWatch())
+    assert planted.run(tmp_path / "cuda", cuda_study(1))
+    assert planted.run(tmp_path / "cpu", planted.study(1, crossover=None))
+    assert ["GPU clock" in meter.sources() for meter in meters] == [True, False]
+
+
+# Never with work pending
+
+
+class LeavesWork(queued.Session):
+    """Begins something of its own after each call, and waits for it in the next one only."""
+
+    def fetch(self, raw: Any) -> Any:
+        found = super().fetch(raw)
+        self.device.queue.append(("something", 1))
+        return found
+
+
+class InProcess:
+    """A worker and its parent's end in one: real blocks on a queued session; `hangs` names a command without an end.
+
+    `events` has each command, its answer, and each signal.
+    """
+
+    def __init__(self, session: queued.Session, hangs: str = "") -> None:
+        self.session, self.hangs, self.events = session, hangs, []
+        self.asked: dict[str, dict[str, Any]] = {}
+
+    def ask(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+        self.events.append(command)
+        self.asked[command] = arguments
+        answer = getattr(self, f"_{command}")(**arguments)
+        if command == self.hangs:
+            self.session.execute(None)
+            raise ArmFailed(f"hung: no answer to {command!r}")
+        self.events.append("answer")
+        return answer
+
+    def hold(self) -> None:
+        assert not self.session.device.queue, "stopped with work pending on the device"
+        last = next(event for event in reversed(self.events) if event not in ("stop", "continue"))
+        assert last == "answer", "stopped while it was working"
+        self.events.append("stop")
+
+    def release(self) -> None:
+        self.events.append("continue")
+
+    def kill(self) -> None:
+        self.session.device.queue.clear()  # a context's work ends with it
+        self.events.append("kill")
+
+    def _load(self, built: Built) -> Loaded:
+        self._blocks = Blocks(self.session, queued.inputs(2))
+        return Loaded(load_s=0.1, first_call_s=1e-6, rss_before_bytes=1, rss_after_bytes=2)
+
+    def _verify(self, with_accuracy: bool) -> Verified:
+        return Verified(executed=fakes.EXECUTED, fidelity=NOTHING, fault=None)
+
+    def _warm(self, calls: int, ns: int) -> Warming:
+        return Warming(latency_ns=self._blocks.warm(calls, ns))
+
+    def _tune(self) -> Any:
+        return self._blocks.tune()
+
+    def _pace(self) -> int:
+        return 100
+
+    def _turn(self, scopes: Any, slow_ns: float) -> Turn:
+        return Turn(latency_ns=self._blocks.play(scopes), canary_ns=100, gpu=GpuState())
+
+    def _on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
+        return OnGpu(stage_ns=1.0, compute_ns=2.0, fetch_ns=3.0)
+
+    def _memory(self) -> int:
+        return 3
+
+
+class InProcessStage:
+    """Live players over workers in this process."""
+
+    def __init__(self, live: LiveStage, workers: dict[str, InProcess]) -> None:
+        self.live, self.workers = live, workers
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
+        return player_of(self.workers[arm.label], arm, self.live, first=generation == 0)
+
+
+def player_of(worker: InProcess, arm: Arm, live: LiveStage, *, first: bool) -> LivePlayer:
+    return LivePlayer(cast("Any", worker), cast("Any", SimpleNamespace(arm=arm)), live, first=first)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> queued.Device:
+    """One GPU for all, its clock the harness's, and generations that are short."""
+    found = queued.Device()
+    queued.plugged_in(monkeypatch, found, None)
+    monkeypatch.setattr(conductor, "steady_from", lambda _: 0)
+    monkeypatch.setattr(conductor, "ROUNDS", 2)
+    monkeypatch.setattr(conductor, "MIN_ROUNDS", 2)
+    monkeypatch.setattr(clock, "quiet_collector", lambda: None)
+    return found
+
+
+def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[Any]:
+    """A generation of live players over these workers ("c" on the CPU, the others on the GPU); who failed."""
+    arms = {name: fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in workers}
+    live = LiveStage(built={}, placement=place(1), logs=tmp_path, **asked)
+    stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
+    heard: list[Any] = []
+    notes = Notes(say=lambda _: None, setback=heard.append)
+    play(0, list(arms.values()), stage, FakeWatch(), random.Random(0), notes, hold=live.hold)
+    return heard
+
+
+def test_no_arm_is_stopped_with_work_pending_on_its_device(tmp_path: Path, device: queued.Device) -> None:
+    workers = {name: InProcess(queued.Session(device)) for name in "ab"}
+    hold = Hold()
+    assert alive(tmp_path, workers, hold=hold) == []
+    assert hold.found == Holding(mode="stop", ratio=1.0, pairs=HOLD_PAIRS)
+    for worker in workers.values():
+        assert worker.events.count("stop") > HOLD_PAIRS
+        assert worker.events[-1] == "kill"
+
+
+def test_drill_work_that_is_left_behind_is_noticed(tmp_path: Path, device: queued.Device) -> None:
+    with pytest.raises(AssertionError, match="stopped with work pending"):
+        alive(tmp_path, {name: InProcess(LeavesWork(device)) for name in "ab"})
+
+
+@pytest.mark.parametrize("command", ["load", "warm", "turn", "on_gpu"])
+def test_an_arm_that_hangs_is_killed_and_never_stopped_first(
+    tmp_path: Path, device: queued.Device, command: str
+) -> None:
+    hung, other = InProcess(queued.Session(device), hangs=command), InProcess(queued.Session(device))
+    heard = alive(tmp_path, {"a": hung, "b": other})
+    assert [one.reason for one in heard] == [f"hung: no answer to {command!r}"]
+    assert set(hung.events[hung.events.index(command) + 1 :]) == {"kill"}
+    assert "memory" in other.events, "the other one goes on"
+
+
+def test_arms_that_wait_on_their_pipes_get_no_signal_and_those_on_the_cpu_do(
+    tmp_path: Path, device: queued.Device
+) -> None:
+    workers = {name: InProcess(queued.Session(device)) for name in "abc"}
+    assert alive(tmp_path, workers, hold=Hold(found=PIPE)) == []
+    assert not {"stop", "continue"} & {*workers["a"].events, *workers["b"].events}
+    assert {"stop", "continue"} <= set(workers["c"].events)
+
+
+def test_the_change_to_pipes_lets_all_arms_on_the_gpu_go(
+    tmp_path: Path, device: queued.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shootout.race.pausing.decide", lambda _: PIPE)
+    workers = {name: InProcess(queued.Session(device)) for name in "ab"}
+    assert alive(tmp_path, workers) == []
+    for worker in workers.values():
+        before, after = _split(worker.events, "turn")
+        assert [event for event in before if event in ("stop", "continue")][-2:] == ["stop", "continue"]
+        assert not {"stop", "continue"} & set(after)
+
+
+def _split(events: list[str], name: str) -> tuple[list[str], list[str]]:
+    at = events.index(name)
+    return events[:at], events[at:]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_figures_on_the_gpu_are_asked_as_the_study_says(tmp_path: Path, device: queued.Device, asked: bool) -> None:
+    workers = {name: InProcess(queued.Session(device)) for name in "ac"}
+    assert alive(tmp_path, workers, energy=asked, unsynchronised=asked) == []
+    assert workers["a"].asked["on_gpu"] == {"unsynchronised": asked, "energy_s": ENERGY_S if asked else 0.0}
+    assert "on_gpu" not in workers["c"].asked, "an arm on the CPU"
+
+
+def test_energy_is_counted_in_the_first_generation_only(tmp_path: Path, device: queued.Device) -> None:
+    live = LiveStage(built={}, placement=place(1), logs=tmp_path, energy=True)
+    worker = InProcess(queued.Session(device))
+    player_of(worker, cuda("a"), live, first=False).on_gpu()
+    assert worker.asked["on_gpu"]["energy_s"] == 0.0

@@ -1,0 +1,194 @@
+"""Runs that are killed, interrupted or out of time, and the same command again: nothing is lost or measured twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console import Ended, call, children_of, deaf, environment, spin_study, state
+
+from shootout.journal import journal
+
+GENERATIONS = 2
+LABELS = {"spin:cpu:fp32", "spin:cpu:fp32#2", "spin:cpu:fp32#sentinel"}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return spin_study(tmp_path, generations=GENERATIONS)
+
+
+def again(study: Path, *words: str) -> Ended:
+    return call(deaf("run", study, "--out", "out", "--json", *words), study.parent)
+
+
+def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """The journal's lines of one kind, a torn one at the end left out."""
+    try:
+        text = (folder / journal.NAME).read_bytes()
+    except FileNotFoundError:
+        return []
+    whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
+    return [line for line in whole if line["kind"] == kind]
+
+
+@contextmanager
+def running(study: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, under way in a process group of its own, as a shell starts it."""
+    command = deaf("run", study, *words)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(
+        command, cwd=study.parent, env=environment(), text=True, start_new_session=True, **pipes
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(process: subprocess.Popen[str], folder: Path, kind: str, count: int) -> None:
+    """Until the journal has so many lines of that kind and the next worker is at work."""
+    while process.poll() is None:
+        if len(lines(folder, kind)) >= count and children_of(process.pid):
+            return
+        time.sleep(0.02)
+    pytest.fail(f"it ended first: {process.communicate()}")
+
+
+def measured_once(folder: Path) -> None:
+    """Every generation is there, once, with every arm and its samples."""
+    assert [line["generation"] for line in lines(folder, "rounds")] == list(range(GENERATIONS))
+    played = [(line["generation"], line["arm"]) for line in lines(folder, "played")]
+    assert sorted(played) == sorted((g, label) for g in range(GENERATIONS) for label in LABELS)
+    assert all((folder / line["samples"]).is_file() for line in lines(folder, "played"))
+    assert [line["complete"] for line in lines(folder, "ended")][-1]
+
+
+@pytest.mark.parametrize(("kind", "count"), [("prepared", 1), ("rounds", 1)])
+def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Path, kind: str, count: int):
+    out = study.parent / "out"
+    with running(study, "--out", "out") as process:
+        wait_for(process, out, kind, count)
+        workers = children_of(process.pid)
+        process.kill()
+        process.wait()
+    while any(map(state, workers)):
+        time.sleep(0.01)  # the test's time-out is the limit: none may stay, stopped or not
+    before = (out / journal.NAME).read_bytes()[: journal.read(out).sound_bytes]
+    done_before = len(lines(out, "rounds"))
+    assert done_before < GENERATIONS
+    done = again(study)
+    assert done.code == 0
+    assert (out / journal.NAME).read_bytes().startswith(before)
+    measured_once(out)
+    assert done.err.count(": generation ") == GENERATIONS - done_before
+
+
+def test_a_torn_journal_loses_only_the_generation_being_written(study: Path):
+    out = study.parent / "out"
+    assert again(study).code == 0
+    whole = (out / journal.NAME).read_bytes().splitlines(keepends=True)
+    end = max(index for index, line in enumerate(whole) if b'"kind":"rounds"' in line)
+    kept = b"".join(whole[: end - len(LABELS)])
+    (out / journal.NAME).write_bytes(b"".join(whole[: end + 1])[:-1])
+    assert again(study).code == 0
+    assert (out / journal.NAME).read_bytes().startswith(kept)
+    measured_once(out)
+
+
+def test_a_run_killed_before_its_header_was_whole_starts_over(study: Path):
+    out = study.parent / "out"
+    out.mkdir()
+    (out / journal.NAME).write_bytes(b'{"kind":"header","schema_ver')
+    assert again(study).code == 0
+    measured_once(out)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(study: Path, how: signal.Signals):
+    with running(study) as process:  # without --out: the unfinished run is found again
+        while not (found := list(study.parent.glob("results/tiny/*"))):
+            time.sleep(0.02)
+        wait_for(process, found[0], "rounds", 1)
+        workers = children_of(process.pid)
+        os.killpg(process.pid, how)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "shootout: interrupted; run the same command again to resume" in err
+    assert "spin:cpu:fp32#2" in out
+    assert "This run is unfinished; run the same command again to resume." in out
+    assert not any(map(state, workers))
+    assert lines(found[0], "ended")[-1]["why"] == "interrupted"
+    done = call(deaf("run", study, "--json"), study.parent)
+    assert done.code == 0
+    assert done.data["run"] == str(found[0].relative_to(study.parent))
+    assert done.data["complete"]
+    measured_once(found[0])
+
+
+def test_a_run_out_of_time_is_unfinished_and_goes_on_when_given_more(study: Path):
+    out = study.parent / "out"
+    none = again(study, "--max-time", "0s")
+    assert none.code == 3
+    assert not none.data["complete"]
+    assert {row["reason"] for row in none.data["rows"]} == {"the run ended before it was measured"}
+    assert [line["why"] for line in lines(out, "ended")] == ["--max-time"]
+    assert again(study, "--max-time", "10m").code == 0, "--max-time is not part of what is measured"
+    measured_once(out)
+
+
+def test_a_finished_run_is_shown_and_only_fresh_measures_again(study: Path):
+    out = study.parent / "out"
+    first = again(study)
+    before = (out / journal.NAME).read_bytes()
+    shown = again(study)
+    assert "already holds this run, finished; --fresh measures again" in shown.err
+    assert shown.data == first.data
+    assert (out / journal.NAME).read_bytes() == before
+    (out / "samples" / "old.parquet").touch()
+    assert again(study, "--fresh").code == 0
+    assert (out / journal.NAME).read_bytes() != before
+    assert not (out / "samples" / "old.parquet").exists()
+    measured_once(out)
+
+
+def test_another_study_is_refused_and_the_run_is_left_alone(study: Path):
+    assert again(study, "--max-time", "0s").code == 3
+    before = (study.parent / "out" / journal.NAME).read_bytes()
+    for words in (["--option", "spin.work=21"], ["--batch", "2"], ["--backends", "spin"]):
+        other = again(study, *words)
+        assert other.code == 2
+        assert "'out' holds another study or other arms (tiny): add --fresh to start over there" in other.err
+    assert (study.parent / "out" / journal.NAME).read_bytes() == before
+
+
+def test_a_newer_run_is_refused_even_to_resume(study: Path):
+    out = study.parent / "out"
+    out.mkdir()
+    newer = b'{"kind":"header","schema_version":2,"new":true}\n'
+    (out / journal.NAME).write_bytes(newer)
+    done = again(study)
+    assert done.code == 2
+    assert "written by a newer shootout (schema 2, this one reads 1): upgrade" in done.err
+    assert (out / journal.NAME).read_bytes() == newer
+
+
+def test_two_runs_cannot_write_into_one_folder(study: Path):
+    out = study.parent / "out"
+    with running(study, "--out", "out") as process:
+        wait_for(process, out, "prepared", 1)
+        second = again(study)
+        assert second.code == 2
+        assert f"process {process.pid} (a run) is writing there; wait for it or give another --out" in second.err
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    measured_once(out)

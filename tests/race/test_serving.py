@@ -1,0 +1,333 @@
+"""Requests that arrive by themselves: the loop against queueing theory, the search against a known capacity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import fakes
+import numpy as np
+import pytest
+from fakes import QUIET, FakePlayer, FakeWatch, World
+from made import played
+
+from shootout import clock as measure
+from shootout.constants import SERVE_ROUNDS
+from shootout.contract import Arm, Array, Scenario
+from shootout.errors import UsageError
+from shootout.journal.records import Served, Step
+from shootout.messages import Offer, Scope, Turn
+from shootout.race import serving, stopping
+from shootout.race.generation import play
+from shootout.race.protocols import Notes
+from shootout.race.race import Race
+from shootout.race.serving import P99, Terms, next_rate
+from shootout.results import rates
+from shootout.results.document import Timing
+from shootout.stats import quantiles
+from shootout.stats.verdicts import Verdict
+from shootout.worker import arrivals, streams
+
+SERVICE_NS = 20_000_000
+REQUESTS = 40_000
+TICK_NS = 20_000
+WITHIN = 0.1
+"""Of the waits' theory. Waits of neighbours depend on each other, so 40,000 are worth about 1,000."""
+
+
+class Clock:
+    """Time that passes only where the code under test lets it: by looking at the clock, by sleeping, by working."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def now(self) -> int:
+        self.ns += TICK_NS
+        return self.ns
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0, "a wait that is over must not sleep"
+        self.ns += round(seconds * 1e9)
+
+
+@pytest.fixture(name="clock")
+def _clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(measure, "now_ns", clock.now)
+    monkeypatch.setattr(measure, "sleep", clock.sleep)
+    return clock
+
+
+def served(clock: Clock, load: float, service_ns: Callable[[int], float], seed: int) -> streams.Service:
+    """The real loop with one server, whose calls take `service_ns` of a request's number on average 20 ms."""
+    schedule = arrivals.schedule_ns(load * 1e9 / SERVICE_NS, REQUESTS, seed)
+    queue = streams.service(schedule, counted=0, limit_ns=math.inf, most_late=math.inf)
+    ticket = iter(range(REQUESTS))
+    streams.serve_stream(lambda _: clock.sleep(service_ns(next(ticket)) / 1e9), 8, queue)
+    return queue
+
+
+def waits(queue: streams.Service) -> Array:
+    return np.array(queue.begun_ns) - np.array(queue.due_ns)
+
+
+def latencies(queue: streams.Service) -> Array:
+    return np.array(queue.ended_ns) - np.array(queue.due_ns)
+
+
+def mean_wait(load: float, variation: float) -> float:
+    """Pollaczek and Khinchine's mean wait in ns, for service times with this coefficient of variation."""
+    return load * SERVICE_NS * (1 + variation**2) / (2 * (1 - load))
+
+
+def p99_exponential(load: float) -> float:
+    """M/M/1: the time in the system is exponential with rate (1 − load) / service."""
+    return math.log(100) * SERVICE_NS / (1 - load)
+
+
+def p99_deterministic(load: float) -> float:
+    """M/D/1: Erlang's distribution of the wait, solved for 0.99 by halving, plus the service."""
+
+    def share_below(services: float) -> float:
+        terms = (
+            (load * (k - services)) ** k / math.factorial(k) * math.exp(-load * (k - services))
+            for k in range(int(services) + 1)
+        )
+        return (1 - load) * sum(terms)
+
+    low, high = 0.0, 15.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if share_below(middle) < P99 else (low, middle)
+    return SERVICE_NS * (1 + low)
+
+
+KINDS = {
+    "M/D/1": (0.0, p99_deterministic, lambda _seed: lambda _request: float(SERVICE_NS)),
+    "M/M/1": (
+        1.0,
+        p99_exponential,
+        lambda seed: np.random.default_rng(seed).exponential(SERVICE_NS, REQUESTS).__getitem__,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("load", [0.4, 0.7])
+def test_waits_and_p99_are_those_of_queueing_theory(clock: Clock, kind: str, load: float) -> None:
+    variation, p99, service = KINDS[kind]
+    queue = served(clock, load, service(1), seed=2)
+    assert waits(queue).mean() == pytest.approx(mean_wait(load, variation), rel=WITHIN)
+    assert np.quantile(latencies(queue), P99) == pytest.approx(p99(load), rel=WITHIN)
+    bound = quantiles.tail_bound(latencies(queue), P99)
+    assert np.quantile(latencies(queue), P99) < bound == pytest.approx(p99(load), rel=2 * WITHIN)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drill_latency_from_the_actual_start_misses_the_queue(clock: Clock, kind: str) -> None:
+    """Coordinated omission: who starts the clock when the server is free never sees anybody wait."""
+    _, p99, service = KINDS[kind]
+    queue = served(clock, 0.7, service(1), seed=2)
+    omitting = np.array(queue.ended_ns) - np.array(queue.begun_ns)
+    assert np.quantile(omitting, P99) < 0.5 * p99(0.7), "the queue can't be seen from here, or the check is blind"
+
+
+def test_no_request_is_begun_early_or_out_of_turn(clock: Clock) -> None:
+    queue = served(clock, 0.7, lambda _: float(SERVICE_NS), seed=3)
+    assert (waits(queue) >= 0).all()
+    assert (np.diff(queue.begun_ns) > 0).all()
+    idle = np.array(queue.due_ns)[1:] > np.array(queue.ended_ns)[:-1]
+    assert waits(queue)[1:][idle].max() <= 3 * TICK_NS, "waiting drifts: a free server began too late"
+
+
+def test_too_many_late_requests_end_the_service(clock: Clock) -> None:
+    schedule = arrivals.schedule_ns(2e9 / SERVICE_NS, 1_000, 4)
+    queue = streams.service(schedule, counted=100, limit_ns=3 * SERVICE_NS, most_late=9)
+    streams.serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
+    assert len(queue.late) == 10
+    assert min(queue.late) >= 100, "requests that only fill the queue were counted"
+    assert np.count_nonzero(queue.ended_ns) < 200
+
+
+@pytest.mark.parametrize(("load", "holds"), [(0.9, True), (1.1, False), (4.0, False)])
+def test_who_falls_behind_holds_no_rate_however_wide_the_limit(clock: Clock, load: float, *, holds: bool) -> None:
+    offer = Offer(rate_per_s=load * 1e9 / SERVICE_NS, requests=1_000, lead_in=100, seed=4, limit_ns=math.inf)
+    queue = streams.service(
+        arrivals.schedule_ns(offer.rate_per_s, 1_100, offer.seed), counted=100, limit_ns=math.inf, most_late=math.inf
+    )
+    streams.serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
+    turn = Turn(latency_ns={Scope.END_TO_END: latencies(queue)[100:]}, canary_ns=100, offer=offer)
+    assert serving.held(turn) is holds
+
+
+def test_servers_of_one_queue_share_it() -> None:
+    """Two real threads: each request is served once, and as many at a time as there are servers."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    queue = streams.service([0] * 200, counted=0, limit_ns=math.inf, most_late=math.inf)
+    seen: list[int] = []
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(streams.serve_stream, seen.append, 8, queue) for _ in range(2)]
+    assert [job.result() for job in jobs] == [None, None]
+    assert sorted(seen) == sorted(ticket % 8 for ticket in range(200))
+    assert min(queue.ended_ns) > 0
+
+
+def test_arrivals_are_poisson_and_the_same_luck_at_any_rate() -> None:
+    slow, fast = (np.array(arrivals.schedule_ns(rate, 20_000, 5)) for rate in (100.0, 400.0))
+    gaps = np.diff(slow)
+    assert gaps.mean() == pytest.approx(1e7, rel=0.03)
+    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.03)
+    assert np.corrcoef(gaps[:-1], gaps[1:])[0, 1] == pytest.approx(0, abs=0.03)
+    assert slow == pytest.approx(4 * fast, abs=4)
+    assert arrivals.schedule_ns(100.0, 5, 6) != arrivals.schedule_ns(100.0, 5, 5)
+
+
+@pytest.mark.parametrize("capacity", [0.05, 0.6, 1.0, 3.9])
+def test_the_search_closes_in_on_the_highest_rate_that_holds(capacity: float) -> None:
+    tried: list[tuple[float, bool]] = []
+    for _ in range(SERVE_ROUNDS):
+        rate = next_rate(0.5, tried)
+        tried.append((rate, rate <= capacity))
+    found = max(rate for rate, ok in tried if ok)
+    assert capacity / 1.05 < found <= capacity
+
+
+class Queue(FakePlayer):
+    """A planted arm whose requests really queue: one server, by Lindley's recursion."""
+
+    def serve(self, offer: Offer, slow_ns: float) -> Turn:
+        self._command("serve")
+        count = offer.lead_in + offer.requests
+        due, free, latency = arrivals.schedule_ns(offer.rate_per_s, count, offer.seed), 0.0, np.zeros(count)
+        for request, service in enumerate(self._latency(count)):
+            free = max(free, due[request]) + service
+            latency[request] = free - due[request]
+        counted = latency[offer.lead_in :]
+        late = np.flatnonzero(counted > offer.limit_ns)
+        if offer.most_late is not None and late.size > offer.most_late:
+            counted = counted[: late[offer.most_late] + 1]
+        return Turn(latency_ns={Scope.END_TO_END: counted}, canary_ns=100, offer=offer)
+
+
+class Serving(World):
+    """A world whose players are queues."""
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
+        super().spawn(arm, generation, padding)
+        self.players[-1] = Queue(self, arm, len(self.players) - 1)
+        return self.players[-1]
+
+
+def serves(backend: str, **how: bool) -> Arm:
+    return replace(fakes.arm(backend, **how), scenario=Scenario.SERVE)
+
+
+@pytest.fixture(name="quick")
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
+    monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
+
+
+def raced(world: World, terms: Terms, watch: FakeWatch | None = None) -> Race:
+    """a (the baseline) against b, to the verdict."""
+    arms = [serves("a"), serves("b"), serves("a", sentinel=True)]
+    labels = [arm.label for arm in arms]
+    rules = stopping.Rules(baseline=labels[0], sentinel=labels[2], comparisons=1, max_generations=8, bias_floor=0.005)
+    race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=terms)
+    watch = watch or FakeWatch()
+    while players := race.players():
+        race.generation(players, world, watch, QUIET)
+    return race
+
+
+@pytest.mark.usefixtures("quick")
+def test_arms_are_compared_by_the_rates_that_hold_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "SERVE_REQUESTS", 5_000)
+    race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms())
+    found = stopping.comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules)
+    assert found.verdict is Verdict.SLOWER
+    assert race.terms == Terms(limit_ns=5e6), "five times the baseline's call"
+    rates_per_s = [float(1e9 / blocks[0]) for blocks in race.blocks["a:cpu:fp32"].values()]
+    assert p99_deterministic(0.55) < 5 * SERVICE_NS < p99_deterministic(0.6)
+    assert 480 < np.median(rates_per_s) < 620, "the bound of 5,000 requests lies above p99, so a little less"
+    assert found.value > 1.25, "at the same limit in ns the slower arm must keep further away from its capacity"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_disturbed_step_is_asked_again() -> None:
+    def steps(disturbed: frozenset[int]) -> list[float]:
+        arms = [serves("a")]
+        world, watch = Serving({"a": 1e6}), FakeWatch(disturbed)
+        generation = play(0, arms, world, watch, fakes.InOrder(3), QUIET, Terms(limit_ns=5e6), None)
+        (performance,) = generation.performances
+        assert len(performance.turns) == SERVE_ROUNDS
+        assert len(generation.voids) == len(disturbed)
+        return [turn.offer.rate_per_s for turn in performance.turns if turn.offer]
+
+    assert steps(frozenset({0}))[0] == steps(frozenset())[0]
+    assert len(set(steps(frozenset({2, 3})))) == SERVE_ROUNDS
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
+    heard = []
+    notes = Notes(say=lambda _: None, setback=heard.append)
+    arms = [serves("a"), serves("b")]
+    generation = play(
+        0, arms, Serving({"a": 1e6, "b": 9e6}), FakeWatch(), fakes.InOrder(3), notes, Terms(), arms[0].label
+    )
+    assert [p.arm.label for p in generation.performances] == ["a:cpu:fp32"]
+    assert [(found.arm.label, found.fix) for found in heard] == [("b:cpu:fp32", "give more time with --p99")]
+    assert "holds a p99 of 5 ms at no rate" in heard[0].reason
+    assert "9" in heard[0].reason
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_limit_that_is_wide_beside_a_step_finds_the_capacity() -> None:
+    race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms(limit_ns=1e9))
+    for label, capacity_per_s in (("a:cpu:fp32", 1_000), ("b:cpu:fp32", 800)):
+        found = [1e9 / float(blocks[0]) for blocks in race.blocks[label].values()]
+        assert 0.9 * capacity_per_s < np.median(found) < 1.05 * capacity_per_s
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
+    step = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held)
+    done = Served(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,) * 3)
+    figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
+    timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, generations=1, **figures)
+    found = rates.serving([played(serves("a"), 0, 2e6, served=done)], timing)
+    assert found is not None
+    assert found.holds is held
+
+
+@pytest.mark.usefixtures("quick")
+def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
+    race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms(rate_per_s=500.0, limit_ns=5e6))
+    p99 = np.median([np.median(blocks) for blocks in race.blocks["a:cpu:fp32"].values()])
+    assert p99_deterministic(0.5) / 20 < p99 < 2 * p99_deterministic(0.5) / 20, "a bound, of 1,000 requests"
+    assert stopping.comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules).verdict is Verdict.SLOWER
+
+
+def test_rates_and_limits_as_people_write_them() -> None:
+    assert [rates.parse_rate(text) for text in ("200/s", "0.5 / s", "7", None)] == [200.0, 0.5, 7.0, None]
+    assert [rates.parse_limit_ms(text) for text in ("5ms", "800us", "1s", None)] == [5.0, 0.8, 1000.0, None]
+    assert rates.parse_instances("1, 2") == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "fix"),
+    [
+        (rates.parse_rate, "200/min", "write 200/s"),
+        (rates.parse_rate, "0", "write 200/s"),
+        (rates.parse_limit_ms, "5", "write 5ms"),
+        (rates.parse_instances, "1,x", "of the form 1,2"),
+        (rates.parse_instances, "0", "whole numbers from 1 on"),
+    ],
+)
+def test_what_can_not_be_read_says_how(parse: Callable[[str], object], text: str, fix: str) -> None:
+    with pytest.raises(UsageError, match=fix) as error:
+        parse(text)
+    assert repr(text) in str(error.value)

@@ -1,0 +1,374 @@
+"""Which settings compete for the most items a second, how the best is found, and who confirms it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import fakes
+import numpy as np
+import pytest
+from fakes import QUIET, FakeWatch, World
+from rich.console import Console
+
+from shootout import clock
+from shootout.commands import run as runner
+from shootout.contract import Arm, Availability, Device, Scenario, Target
+from shootout.errors import UsageError
+from shootout.messages import Offer, Scope
+from shootout.race import generation as conductor
+from shootout.race import halving, serving, stopping
+from shootout.race import live as player
+from shootout.race.race import Race
+from shootout.report.progress import Progress
+from shootout.results import rates
+from shootout.results.document import Timing
+from shootout.study import settings as throughput
+from shootout.study.feasibility import Here
+from shootout.study.plan import PlannedGroup, plan
+from shootout.study.points import points
+from shootout.study.schema import Study, checked
+from shootout.worker import streams
+from shootout.worker.instances import Instances
+
+NUMPY = "numpy:cpu:fp32"
+TORCH = Target(backend="torch-eager")
+
+
+def study(**fields: object) -> Study:
+    given = {"name": "t", "model": "residual_mlp", "targets": ["numpy"], "scenario": ["throughput"], **fields}
+    return checked(given, "the test")
+
+
+def here(threads: int) -> Here:
+    ok = {(name, Device.CPU): Availability(ok=True) for name in ("numpy", "torch-eager")}
+    return Here(available=ok, threads=threads, cpus=4, memory_bytes=1 << 36)
+
+
+def planned(threads: int, **fields: object) -> PlannedGroup:
+    (group,) = plan(study(**fields), here(threads))
+    return group
+
+
+def test_batches_and_instances_compete_in_one_group() -> None:
+    group = planned(2, batch=[1, 8])
+    settings = {(arm.batch, arm.instances, arm.threads) for arm in group.playing}
+    assert settings == {(1, 1, 2), (1, 2, 1), (8, 1, 2), (8, 2, 1)}, "instances share the threads"
+    assert {group.request_of(arm).batch for arm in group.playing} == {1, 8}
+    assert group.record.name == "residual_mlp, throughput"
+    assert f"{NUMPY}{{batch=8, instances=2}}" in {arm.label for arm in group.playing}
+
+
+def test_without_words_a_few_batches_and_all_powers_of_two_are_tried() -> None:
+    arms = planned(3).playing
+    assert {arm.batch for arm in arms} == set(throughput.BATCHES)
+    assert {arm.instances for arm in arms} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("given", [{}, {"batch": [1]}])
+def test_a_model_that_has_one_batch_is_tried_with_that(given: dict[str, list[int]]) -> None:
+    assert [arm.batch for arm in planned(1, model="matmul", **given).playing if not arm.sentinel] == [1]
+
+
+def test_a_factory_that_is_not_told_the_batch_is_tried_with_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def fixed():\n    pass\ndef free(batch):\n    pass\n")
+    found = {
+        name: throughput.batches(study(model=f"{path}:{name}"), Arm(target=TORCH, model=f"{path}:{name}"))
+        for name in ("fixed", "free")
+    }
+    assert found == {"fixed": (1,), "free": throughput.BATCHES}
+
+
+def test_a_crossover_of_throughput_is_refused() -> None:
+    asked = {"crossover": {"axis": "batch"}}
+    with pytest.raises(UsageError, match="crossover can't be looked for with scenario throughput"):
+        study(**asked)
+    with pytest.raises(UsageError, match="crossover"):
+        points(study(scenario=["latency"], points=[{"scenario": "throughput"}], **asked))
+    assert study(scenario=["latency", "serve"], **asked).crossover
+
+
+def test_more_instances_than_threads_are_skipped_with_a_way_out() -> None:
+    group = planned(1, batch=[1], instances=[1, 2])
+    ((label, why),) = group.skips.items()
+    assert label == f"{NUMPY}{{batch=1, instances=2}}"
+    assert "2 instances need as many threads, and an arm has 1" in why.reason
+    assert "--threads all" in why.fix
+
+
+def test_a_single_setting_is_no_selection() -> None:
+    group = planned(1, batch=[8], targets=["numpy", "torch-eager"])
+    assert group.record.selects_for is None
+    assert group.record.baseline == "torch-eager:cpu:fp32"
+    assert {arm.batch for arm in group.playing} == {8}
+
+
+def test_serving_has_one_instance_unless_more_are_asked_for() -> None:
+    assert [arm.instances for arm in planned(2, scenario=["serve"]).playing if not arm.sentinel] == [1]
+    group = planned(2, scenario=["serve"], instances=[1, 2])
+    assert {arm.label for arm in group.playing if not arm.sentinel} == {
+        f"{NUMPY}{{instances=1}}",
+        f"{NUMPY}{{instances=2}}",
+    }
+    assert group.record.selects_for is None, "rates of instances are compared like any arms"
+
+
+def setting(backend: str, batch: int, instances: int) -> Arm:
+    words = f"batch={batch}, instances={instances}"
+    one = replace(fakes.arm(backend), batch=batch, instances=instances, setting=words)
+    return replace(one, scenario=Scenario.THROUGHPUT)
+
+
+class Settings(World):
+    """A world in which an arm's time depends on its setting."""
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> fakes.FakePlayer:
+        player = super().spawn(arm, generation, padding)
+        player._level -= np.log(arm.batch) / 4 + 0.02 * arm.instances
+        return player
+
+
+@pytest.fixture(name="selected")
+def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
+    """Two backends with eight settings each, raced until each has one left; the best is batch 64 with 2 instances."""
+    monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
+    arms = [setting(name, batch, count) for name in "ab" for batch in (1, 4, 16, 64) for count in (1, 2)]
+    rules = stopping.Rules(
+        baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0.005, selects=True
+    )
+    race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3")
+    while players := race.players():
+        race.generation(players, Settings({"a": 1e5, "b": 3e5}), FakeWatch(), QUIET)
+    return race
+
+
+def test_each_generation_halves_what_is_left_of_every_target(selected: Race) -> None:
+    counts = sorted(len(blocks) for label, blocks in selected.blocks.items() if label.startswith("a"))
+    assert counts == [1, 1, 1, 1, 2, 2, 3, 3], "8 settings, then 4, then the close two, until three generations are in"
+    best = halving.chosen(list(selected.blocks), selected.blocks)
+    assert sorted(best) == ["a:cpu:fp32{batch=64, instances=2}", "b:cpu:fp32{batch=64, instances=2}"]
+
+
+def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -> None:
+    record = planned(2, batch=[1, 64]).record.model_copy(
+        update={"arms": tuple(selected.arms.values()), "selects_for": "b:cpu:fp32{batch=1, instances=1}"}
+    )
+    found = throughput.confirmation(record, selected.sound)
+    assert found is not None
+    assert found.name == "residual_mlp, throughput, confirmed"
+    assert [arm.label for arm in found.arms] == [
+        "b:cpu:fp32{batch=1, instances=1}",
+        "a:cpu:fp32{batch=1, instances=1}",
+        "a:cpu:fp32{batch=64, instances=2}",
+        "b:cpu:fp32{batch=64, instances=2}",
+        "b:cpu:fp32{batch=1, instances=1}#sentinel",
+    ]
+    assert found.comparisons == 3
+    assert found.selects_for is None
+    assert throughput.confirmation(found, selected.sound) is None
+
+
+def test_generations_without_data_halve_nothing() -> None:
+    labels = [setting("a", 1, count).label for count in range(1, 9)]
+    blocks = {label: {3: np.array([float(2**index)])} for index, label in enumerate(labels)}
+    rules = stopping.Rules(baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0, selects=True)
+    assert stopping.next_players(labels, {}, rules, 3) == labels
+    assert stopping.next_players(labels, blocks, rules, 4) == labels[:4], "one generation halves once, three were void"
+
+
+def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
+    """A whole race of arms whose time is the same whatever their setting, but noisy."""
+    given = {"baseline": None, "sentinel": None, "comparisons": 0, "max_generations": 8, "bias_floor": 0.005, **rules}
+    race = Race(arms={arm.label: arm for arm in arms}, rules=stopping.Rules(**given), seed=str(seed))
+    world = World({"a": 1e5}, seed=seed, generation_sd=0.05)
+    while players := race.players():
+        race.generation(players, world, FakeWatch(), QUIET)
+    return race
+
+
+def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten settings that are all the same: the chosen one looks fast where it was chosen, and is not."""
+    monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
+    arms = [setting("a", 1, count) for count in range(1, 11)]
+    record = planned(2).record.model_copy(update={"arms": tuple(arms), "selects_for": arms[0].label})
+    lucky, fresh = [], []
+    for seed in range(5):
+        selected = raced(arms, seed, selects=True)
+        found = throughput.confirmation(record, selected.sound)
+        assert found is not None
+        best = next((arm.label for arm in found.arms[1:] if not arm.sentinel), arms[0].label)
+        lucky.append(np.median([np.median(values) for values in selected.blocks[best].values()]) / 1e5)
+        confirmed = raced(list(found.arms), 100 + seed, baseline=found.baseline, comparisons=1)
+        fresh.append(np.median([np.median(values) for values in confirmed.blocks[best].values()]) / 1e5)
+    assert np.mean(lucky) < 0.97, "nothing was gained by luck: this test sees nothing"
+    assert np.mean(fresh) == pytest.approx(1.0, abs=0.03)
+
+
+def test_a_target_given_twice_has_settings_of_its_own() -> None:
+    assert halving.family("a:cpu:fp32{batch=8, instances=2}#2") == "a:cpu:fp32#2"
+    assert halving.family("a:cpu:fp32/x#2") == "a:cpu:fp32/x#2"
+
+
+class Fake:
+    """A session that answers its input plus one, in half a millisecond, and knows who else is at work."""
+
+    busy = 0
+    most = 0
+    lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def stage(self, inputs, slot):
+        return inputs, slot
+
+    def execute(self, staged):
+        with Fake.lock:
+            Fake.busy += 1
+            Fake.most = max(Fake.most, Fake.busy)
+        time.sleep(0.0005)
+        with Fake.lock:
+            Fake.busy -= 1
+        inputs, slot = staged
+        self.seen.append((id(inputs["x"]), slot))
+        return {"y": inputs["x"] + 1}
+
+    def synchronize(self) -> None:
+        pass
+
+    def fetch(self, raw):
+        return raw
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(name="two")
+def _two(monkeypatch: pytest.MonkeyPatch) -> tuple[Instances, list[Fake]]:
+    monkeypatch.setattr(clock, "quiet_collector", lambda: None)
+    Fake.busy = Fake.most = 0
+    sessions = [Fake(), Fake()]
+    inputs = [[{"x": np.full(2, 10 * mine + buffer)} for buffer in range(3)] for mine in range(2)]
+    return Instances(sessions, inputs, 4), sessions
+
+
+def test_instances_work_at_once_each_on_inputs_of_its_own(two: tuple[Instances, list[Fake]]) -> None:
+    instances, sessions = two
+    answers = instances.outputs()
+    assert [[int(out["y"][0]) for out in mine] for mine in answers] == [[1, 2, 3], [11, 12, 13]]
+    instances.tune()
+    (per_item_ns,) = instances.play([Scope.END_TO_END])[Scope.END_TO_END]
+    assert Fake.most == 2
+    assert per_item_ns > 5e5 / 4 / 2, "no faster than two sessions of four items in half a millisecond can be"
+    theirs = [{where for where, _ in session.seen} for session in sessions]
+    assert not theirs[0] & theirs[1]
+    assert all({slot for _, slot in session.seen} == {0, 1, 2} for session in sessions), "buffers do not rotate"
+
+
+def test_two_instances_serve_one_queue(two: tuple[Instances, list[Fake]]) -> None:
+    instances, sessions = two
+    before = [len(session.seen) for session in sessions]
+    offer = Offer(rate_per_s=3_000.0, requests=60, lead_in=6, seed=1, limit_ns=1e9)
+    latency_ns, _ = instances.serve(offer)
+    assert latency_ns.size == 60
+    assert latency_ns.min() >= 5e5
+    assert sum(len(session.seen) for session in sessions) - sum(before) == 66
+    assert all(len(session.seen) > count for session, count in zip(sessions, before, strict=True))
+
+
+def test_a_stream_that_breaks_lets_the_others_end(two: tuple[Instances, list[Fake]]) -> None:
+    instances, _ = two
+    instances.tune()
+
+    def broken(_staged):
+        raise RuntimeError("out of luck")
+
+    instances._blocks[1].calls[Scope.END_TO_END] = broken
+    with pytest.raises(RuntimeError, match="out of luck"):
+        instances.play([Scope.END_TO_END])
+
+
+def test_no_stream_rests_while_another_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fast stream has had its window long before the slow one, and yet calls on."""
+    ready, calls = streams.meeting(2), [0, 0]
+    fast_at_end = []
+
+    def call(mine: int, pause_s: float) -> None:
+        calls[mine] += 1
+        time.sleep(pause_s)
+
+    def slow() -> None:
+        streams.read_stream(lambda _: call(1, 0.01), 1, ready, 1, per_look=1, lead_in=1, window_ns=50_000_000, calls=5)
+        fast_at_end.append(calls[0])
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    count, ns = streams.read_stream(
+        lambda _: call(0, 0.001), 1, ready, 0, per_look=1, lead_in=1, window_ns=1_000_000, calls=2
+    )
+    thread.join()
+    assert count < 20 < fast_at_end[0], "it stopped when its own window was over"
+    assert ns >= 1_000_000
+
+
+def timing(median_ns: float) -> Timing:
+    figures = {"p90_ns": None, "p95_ns": None, "p99_ns": None, "samples": 1, "generations": 1, "ratio": None}
+    return Timing(median_ns=median_ns, low_ns=median_ns / 2, high_ns=median_ns * 2, confidence=0.9, **figures)
+
+
+def test_time_per_item_is_a_rate() -> None:
+    found = rates.items_per_s(setting("a", 8, 2), [], timing(1e6))
+    assert found is not None
+    assert (found.value, found.low, found.high) == (1_000.0, 500.0, 2_000.0), "the batch is in the time already"
+    served = rates.items_per_s(replace(setting("a", 8, 2), scenario=Scenario.SERVE), [], timing(1e6))
+    assert served is not None
+    assert served.value == 8_000.0, "a request is a whole batch"
+    assert rates.items_per_s(fakes.arm("a"), [], timing(1e6)) is None
+
+
+def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(player.LiveWatch, "reasons", lambda *_: ())
+    monkeypatch.setattr(runner, "machine_lock", lambda *_: nullcontext())  # no time is looked at: others may measure
+    monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
+    monkeypatch.setattr(conductor, "steady_from", lambda _: 0)
+    monkeypatch.setattr(conductor, "CANARY_SLOWDOWN", np.inf)  # don't wait for a calm moment
+    monkeypatch.setattr(conductor, "ROUNDS", conductor.MIN_ROUNDS)
+    monkeypatch.setattr(conductor, "SERVE_ROUNDS", 5)
+    asked = study(
+        model="identity",
+        targets=["spin"],
+        scenario=["throughput", "serve"],
+        batch=[1, 4],
+        instances=[1],
+        options={"spin": {"work": "500"}},
+        p99_limit_ms=1_000.0,
+        max_generations=1,
+    )
+    with Progress(Console(quiet=True)) as progress:
+        document = runner.run(runner.configure(asked), tmp_path, fresh=False, max_time_s=None, progress=progress)
+    assert document.complete
+    names = [group.name for group in document.groups]
+    assert names == [
+        "identity, throughput",
+        "identity, batch 1, serve",
+        "identity, batch 4, serve",
+        "identity, throughput, confirmed",
+    ]
+    rows = {(row.group, row.arm): row for row in document.rows}
+    assert all(row.outcome == "measured" and row.items_per_s for row in rows.values())
+    settings = [arm for group, arm in rows if group == "identity, throughput"]
+    assert settings == [f"spin:cpu:fp32{{batch={n}, instances=1}}" for n in (1, 4)]
+    for row in document.rows:
+        rate = row.items_per_s
+        assert rate is not None
+        assert row.end_to_end is not None
+        batch = row.batch if row.scenario == "serve" else 1
+        assert rate.value == pytest.approx(batch * 1e9 / row.end_to_end.median_ns)
+        assert (row.serve is not None) == (row.scenario == "serve")
+        if row.serve:  # wide, since a call without load may have met a disturbance
+            assert row.serve.rate_per_s.value < 2 * 1e9 / row.serve.unloaded_ns, "more than one instance can do"
+        assert row.serve is None or (row.serve.searched and row.serve.holds and row.serve.limit_ns == 1e9)

@@ -1,0 +1,119 @@
+"""What a dry run says: every cell of a small plan, the axes of a large one, and figures that follow the plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from shootout.commands.run import Plan
+from shootout.contract import Availability, Device
+from shootout.host.placement import Placement
+from shootout.report import dry_run
+from shootout.stats.evidence import min_generations
+from shootout.study.feasibility import Here
+from shootout.study.plan import plan
+from shootout.study.schema import checked
+
+TARGETS = ("torch-eager", "numpy", "openvino:cpu:int8", "onnxruntime")
+GIB = 2**30
+
+
+def planned(memory: int = 64 * GIB, **fields: Any) -> Plan:
+    study = checked({"name": "s", "model": "residual_mlp", "targets": TARGETS, **fields}, "a test")
+    works = Availability(ok=True, version="1")
+    available = {(name.partition(":")[0], Device.CPU): works for name in TARGETS}
+    available["onnxruntime", Device.CPU] = Availability(ok=False, reason="it is not installed", fix="get it")
+    here = Here(available=available, threads=1, cpus=2, memory_bytes=memory)
+    placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
+    return Plan(study=study, groups=plan(study, here), available=available, placement=placement, here=here, identity="")
+
+
+def text(found: Plan) -> list[str]:
+    console = Console(width=300)
+    with console.capture() as captured:
+        console.print(dry_run.render(found))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_a_small_plan_names_every_arm():
+    lines = text(planned(batch=(1, 8)))
+    assert lines.count("  numpy:cpu:fp32") == 2
+    assert lines.count("  torch-eager:cpu:fp32 (baseline)") == 2
+    assert "  skipped: onnxruntime:cpu:fp32: it is not installed. Fix: get it" in lines
+    assert lines[-1] == "nothing was measured"
+
+
+def test_a_grid_of_a_thousand_groups_is_told_by_its_axes():
+    grid = planned(
+        memory=4 * GIB, batch=tuple(range(1, 101)), parameters={"d_model": (*range(1, 10), 65536), "n_layers": (2,)}
+    )
+    lines = text(grid)
+    assert len(grid.groups) == 1_000
+    assert len(lines) < 20
+    assert lines[0] == "4,000 cells in 1,000 groups"
+    assert "  d_model: 10 values: 1, 2, 3, 4, …, 9, 65536" in lines
+    assert "  batch: 100 values: 1, 2, 3, 4, …, 99, 100" in lines
+    assert "  numpy:cpu:fp32: in 900 groups" in lines
+    assert "  skipped in 900 groups: onnxruntime:cpu:fp32: it is not installed. Fix: get it" in lines
+    assert any(line.startswith("  no arm can run in 100 groups, such as residual_mlp (d_model=65536") for line in lines)
+    data = dry_run.as_data(grid)
+    assert (len(data["groups"]), data["cells"]) == (1_000, 4_000)
+    assert data["axes"]["d_model"] == [*range(1, 10), 65536]
+    assert set(data["axes"]) == {"batch", "d_model"}, "what doesn't vary is no axis"
+
+
+def test_time_is_generations_times_arms_times_a_round_and_a_start():
+    one, many = planned(), planned(batch=tuple(range(1, 31)))
+    assert dry_run.seconds(many) == pytest.approx(30 * dry_run.seconds(one))
+    (group,) = one.groups
+    assert dry_run.most_seconds(one) / dry_run.seconds(one) == 20 / min_generations(group.record.comparisons)
+    lean, heavy = planned(targets=("numpy",)), planned(targets=("torch-eager",))
+    assert dry_run.seconds(lean) < dry_run.seconds(heavy)
+    assert dry_run.preparing_s(lean) < dry_run.preparing_s(heavy) < dry_run.preparing_s(one)
+
+
+def test_rounds_take_as_long_as_their_scenario_has_them():
+    def spent(**fields: Any) -> float:
+        one = planned(targets=("numpy",), max_generations=1, **fields)
+        (group,) = one.groups
+        return dry_run.seconds(one) / len(group.playing) - dry_run.READY_S["numpy"]
+
+    alone = {"instances": (1,), "batch": (1,)}
+    assert spent() == pytest.approx(12 * 2 * 0.012)
+    assert spent(scenario=("throughput",), **alone) == pytest.approx(12 * 2 * 0.052)
+    assert spent(scenario=("serve",), **alone) == pytest.approx(9 * 1.1)
+    assert "  1 to 1 generations of 9 rounds" in text(planned(max_generations=1, scenario=("serve",)))
+
+
+def test_groups_that_only_the_run_finds_are_said_to_come_on_top():
+    assert not any("come on top" in line for line in text(planned()))
+    searched = text(planned(batch=(1, 8), crossover={"axis": "batch"}))
+    assert any(line.endswith("; sizes added for crossovers come on top") for line in searched)
+    chosen = text(planned(scenario=("throughput",)))
+    assert any(line.endswith("; groups that confirm a choice come on top") for line in chosen)
+
+
+def test_no_more_generations_are_promised_than_the_study_allows():
+    short = planned(max_generations=2)
+    assert dry_run.as_data(short)["groups"][0]["generations"] == [2, 2]
+    assert dry_run.seconds(short) == dry_run.most_seconds(short)
+
+
+def test_memory_is_that_of_the_largest_group_that_runs():
+    fits, not_all = planned(batch=(1, 1024)), planned(memory=4 * GIB, parameters={"d_model": (512, 65536)})
+    assert dry_run.needed_bytes(fits) == fits.groups[1].needs_bytes > fits.groups[0].needs_bytes > 0
+    assert 0 < dry_run.needed_bytes(not_all) == not_all.groups[0].needs_bytes < 4 * GIB
+    assert not not_all.groups[1].playing
+    data = dry_run.as_data(not_all)
+    assert data["fits"] is True
+    assert data["memory_available_bytes"] == 4 * GIB
+    none = planned(memory=1)
+    assert (dry_run.needed_bytes(none), dry_run.seconds(none)) == (0, 0)
+
+
+def test_ten_thousand_cells_are_planned_each_once():
+    grid = planned(batch=tuple(range(1, 51)), parameters={"d_model": tuple(range(1, 51))})
+    assert dry_run.as_data(grid)["cells"] == 10_000
+    assert len({group.record.name for group in grid.groups}) == 2_500

@@ -1,0 +1,45 @@
+"""The README shows what its reference run says, to the letter."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from shootout.report import table
+from shootout.results import analysis
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_readme_table_is_the_reference_run():
+    readme = (ROOT / "README.md").read_text()
+    found = re.search(r"<!-- (results/\S+) -->\n```\n(.*?)\n```", readme, re.DOTALL)
+    assert found
+    page = StringIO()
+    Console(width=200, file=page, highlight=False).print(table.render(analysis.analyse(ROOT / found[1]), 200))
+    rendered = "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
+    assert "onnxruntime:cpu:fp32" in rendered
+    assert found[2] == rendered
+
+
+def test_every_link_of_the_documents_leads_somewhere():
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for document in documents:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            assert target.startswith("https://") or (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+@pytest.mark.parametrize(
+    ("run", "figures"), [("shootout", ("0.271", "8.44 MB")), ("digits", ("can't tell (needs", "98.0%"))]
+)
+def test_an_80_column_terminal_sees_every_figure_too(run: str, figures: tuple[str, ...]):
+    page = StringIO()
+    document = analysis.analyse(ROOT / "results" / "reference" / run)
+    Console(width=80, file=page, highlight=False).print(table.render(document, 80))
+    assert "…" not in page.getvalue()
+    for figure in (*figures, "interval", "build"):
+        assert figure in page.getvalue()

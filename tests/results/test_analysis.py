@@ -1,0 +1,306 @@
+"""From hand-made journals to the document: what counts, what is withheld, and the keys that other programs read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
+from rich.console import Console
+
+import shootout
+from shootout.contract import Precision
+from shootout.journal import samples
+from shootout.journal.records import Failure, Line, Skip
+from shootout.messages import Scope, Turn
+from shootout.report import table
+from shootout.results import analysis
+from shootout.results.analysis import analyse
+from shootout.results.document import Document, Row
+from shootout.stats.verdicts import Verdict
+
+NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
+"""Between generations, the same for all arms but shifted by one, so that ratios have some spread."""
+TOP = {"schema", "run", "study", "baseline", "environment", "rows", "sentinel", "void_share", "wall_s"}
+ROW = {
+    *("arm", "backend", "device", "precision", "scheme", "settings", "quantizer", "model", "parameters", "batch"),
+    *("threads", "options", "outcome", "reason", "fix", "compute", "end_to_end", "fidelity", "executed"),
+    *(
+        "quantized",
+        "work",
+        "ceiling",
+        "why",
+        "notes",
+        "scenario",
+        "setting",
+        "instances",
+        "python",
+        "items_per_s",
+        "serve",
+    ),
+    *("artifact_bytes", "peak_rss_bytes", "export_s", "build_s", "build_cached", "load_s", "first_call_s"),
+}
+TIMING = {
+    "median_ns",
+    "low_ns",
+    "high_ns",
+    "p90_ns",
+    "p95_ns",
+    "p99_ns",
+    "samples",
+    "generations",
+    "ratio",
+    "own_fp32_ratio",
+}
+RATIO = {"value", "low", "high", "verdict", "generations_needed"}
+FIDELITY = {"max_abs", "relative_l2", "sqnr_db", "cosine", "top1_agreement", "accuracy", "accuracy_change", "probe"}
+
+
+def race(*, b: float = 0.8, sentinel: float = 1.0, generations: int = 6, voided: int = 0, **of_b: Any) -> list[Line]:
+    """A race of A, B (its time is `b` times A's) and A's hidden copy."""
+    lines: list[Line] = []
+    for g in range(generations):
+        noise = [NOISE[(g + shift) % len(NOISE)] for shift in range(3)]
+        lines += [played(A, g, 1_000 * noise[0]), played(COPY, g, 1_000 * sentinel * noise[1])]
+        lines += [played(B, g, 1_000 * b * noise[2], **of_b), rounds(g, tried=3 + voided, voided=voided)]
+    return lines
+
+
+def document(folder: Path, *lines: Line) -> Document:
+    return analyse(write(folder / "run", header(), *lines))
+
+
+def row(found: Document, arm: str = B.label) -> Row:
+    (only,) = [row for row in found.rows if row.arm == arm]
+    return only
+
+
+def ratio(found: Document) -> Any:
+    timing = row(found).end_to_end
+    assert timing is not None
+    return timing.ratio
+
+
+def test_a_clear_difference_is_a_verdict(tmp_path: Path):
+    found = document(tmp_path, prepared(A), prepared(B), *race(), ended())
+    assert (ratio(found).verdict, ratio(found).reason) == (Verdict.FASTER, None)
+    assert ratio(found).value == pytest.approx(0.8, rel=0.01)
+    assert ratio(found).low < 0.8 < ratio(found).high
+    assert found.sentinel.holds
+    assert found.sentinel.ratio is not None
+    assert (found.complete, found.wall_s, found.void_share) == (True, 7.0, 0.0)
+
+
+def test_the_baseline_has_no_ratio_and_the_sentinel_no_row(tmp_path: Path):
+    found = document(tmp_path, *race(), ended())
+    assert [row.arm for row in found.rows] == [A.label, B.label]
+    baseline = row(found, A.label).end_to_end
+    assert baseline is not None
+    assert baseline.ratio is None
+    assert baseline.median_ns == pytest.approx(1_000, rel=0.01)
+
+
+def withheld(found: Document) -> str:
+    assert ratio(found).verdict is Verdict.CANT_TELL
+    assert ratio(found).value == pytest.approx(0.8, rel=0.01), "the figures stand all the same"
+    return str(ratio(found).reason)
+
+
+def test_a_sentinel_that_differs_withholds_every_verdict(tmp_path: Path):
+    found = document(tmp_path, *race(sentinel=1.05), ended())
+    assert "sentinel" in withheld(found)
+    assert not found.sentinel.holds
+
+
+def test_a_sentinel_that_never_ran_withholds_every_verdict(tmp_path: Path):
+    lines = [line for line in race() if getattr(line, "arm", None) != COPY.label]
+    assert "sentinel" in withheld(document(tmp_path, *lines, ended()))
+
+
+def test_too_many_voided_rounds_withhold_the_verdict(tmp_path: Path):
+    found = document(tmp_path, *race(voided=2), ended())
+    assert withheld(found) == "40% of the rounds were disturbed from outside"
+    assert found.groups[0].void_reasons == {"steal": 12}
+
+
+def test_some_voided_rounds_do_not(tmp_path: Path):
+    found = document(tmp_path, *race(voided=1), ended())
+    assert ratio(found).verdict is Verdict.FASTER
+    assert found.void_share == 0.25
+
+
+def test_no_steady_state_in_most_generations_withholds_the_verdict(tmp_path: Path):
+    found = document(tmp_path, *race(steady_from=None), ended())
+    assert withheld(found) == f"{B.label} found no steady state in 6 of 6 generations"
+
+
+def test_half_of_the_generations_steady_is_enough(tmp_path: Path):
+    lines = race(generations=6)
+    unsteady = [line.model_copy(update={"steady_from": None}) for line in race(generations=3)[2::4]]
+    lines[2:12:4] = unsteady
+    assert ratio(document(tmp_path, *lines, ended())).verdict is Verdict.FASTER
+
+
+def test_an_arm_that_failed_is_failed_whatever_it_played(tmp_path: Path):
+    failure = Failure(group=GROUP, arm=B, during="a round", reason="killed by SIGSEGV")
+    found = row(document(tmp_path, *race(), failure, ended()))
+    assert (found.outcome, found.reason, found.end_to_end) == ("failed", "killed by SIGSEGV", None)
+
+
+def test_a_skip_keeps_its_fix(tmp_path: Path):
+    found = row(document(tmp_path, Skip(group=GROUP, arm=B, reason="missing", fix="install it"), ended()))
+    assert (found.outcome, found.reason, found.fix) == ("skipped", "missing", "install it")
+
+
+def test_what_was_not_reached_is_no_failure_and_resumes(tmp_path: Path):
+    found = document(tmp_path, ended(complete=False))
+    assert {(row.outcome, row.reason) for row in found.rows} == {("skipped", analysis.NOT_REACHED)}
+    assert row(found).fix == "run the same command again to resume"
+
+
+def test_an_arm_without_one_valid_round_says_so(tmp_path: Path):
+    none = {"block_median_ns": {"end_to_end": (), "compute": ()}, "canary_ns": ()}
+    found = row(document(tmp_path, played(A, 0, 1.0, **none), played(B, 0, 1.0, **none), rounds(0), ended()))
+    assert (found.outcome, found.reason) == ("skipped", analysis.DISTURBED)
+
+
+def with_samples(folder: Path, readings: int) -> None:
+    turn = Turn(latency_ns={scope: np.linspace(900, 1_100, readings) for scope in Scope}, canary_ns=1)
+    for g in range(6):
+        samples.write(folder, f"samples/g0-{g:03}.parquet", [(A.label, [turn]), (B.label, [turn])])
+
+
+def test_percentiles_come_from_the_raw_samples_where_there_are_enough(tmp_path: Path):
+    folder = write(tmp_path / "run", header(), *race(), ended())
+    with_samples(folder, 30)
+    timing = row(analyse(folder)).end_to_end
+    assert timing is not None
+    assert timing.samples == 180
+    assert timing.p90_ns is not None
+    assert timing.p90_ns <= timing.p95_ns <= 1_100  # type: ignore[operator]
+    assert timing.p99_ns is None, "that takes 662"
+
+
+@pytest.mark.parametrize("damage", ["gone", "torn", "foreign"])
+def test_without_raw_samples_only_the_percentiles_are_missing(tmp_path: Path, damage: str):
+    folder = write(tmp_path / "run", header(), *race(), ended())
+    with_samples(folder, 200)
+    for path in (folder / "samples").iterdir():
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:-20] if damage == "torn" else b"not parquet")
+    found = analyse(folder)
+    timing = row(found).end_to_end
+    assert timing is not None
+    assert (timing.p90_ns, timing.p99_ns, timing.samples) == (None, None, 0)
+    assert ratio(found).verdict is Verdict.FASTER
+
+
+def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
+    found = document(tmp_path, prepared(A), prepared(B), *race(), ended()).model_dump(mode="json", by_alias=True)
+    measured = found["rows"][1]
+    assert set(found) == TOP | {"complete", "groups", "warnings", "pareto", "crossovers", "holding"}
+    assert found["schema"] == 1
+    assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}
+    assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}
+    assert set(measured["end_to_end"]["ratio"]) == set(found["sentinel"]["ratio"]) == RATIO | {"sd", "reason"}
+    assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "reference_l2", "gradient_l2"}
+    json.dumps(found, allow_nan=False)
+
+
+def test_every_key_is_explained_in_the_docs(tmp_path: Path):
+    page = (Path(__file__).parents[2] / "docs" / "file-formats.md").read_text()
+    found = document(tmp_path, prepared(A), prepared(B), *race(), ended()).model_dump(mode="json", by_alias=True)
+    measured = found["rows"][1]
+    parts = (found, found["groups"][0], measured, measured["end_to_end"], measured["fidelity"])
+    missing = {key for part in parts for key in part if f"`{key}`" not in page}
+    assert missing == set()
+
+
+def test_a_row_tells_what_was_built_and_what_it_took(tmp_path: Path):
+    found = row(document(tmp_path, prepared(B), *race(), ended()))
+    assert (found.export_s, found.build_s, found.build_cached) == (1.0, 2.0, False)
+    assert (found.peak_rss_bytes, found.rss_loaded_bytes) == (40_000, 20_000)
+    assert found.fidelity is not None
+    assert found.fidelity.probe == "fp32"
+
+
+def test_lines_that_could_not_be_read_are_warned_of(tmp_path: Path):
+    folder = write(tmp_path / "run", header(), *race(), ended())
+    path = folder / "journal.jsonl"
+    path.write_bytes(path.read_bytes() + b"garbage\n" + b"{}\n")
+    found = analyse(folder)
+    assert len(found.warnings) == 1
+    assert ratio(found).verdict is Verdict.FASTER
+    assert "garbage" not in printed(found)
+    assert "warning: line 27 " in printed(found)
+
+
+def printed(found: Document, width: int = 200) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: PTH123, SIM115
+    console.print(table.render(found, 200))
+    return console.export_text()
+
+
+def test_the_table_shows_all_three_outcomes(tmp_path: Path):
+    failed = A.__class__(target=A.target.__class__(backend="c"), model="identity")
+    skipped = A.__class__(target=A.target.__class__(backend="d"), model="identity")
+    arms = (A, B, failed, skipped, COPY)
+    setbacks: list[Line] = [
+        Failure(group=GROUP, arm=failed, during="load", reason="load raised OSError: [red]no[/red]"),
+        Skip(group=GROUP, arm=skipped, reason="not installed", fix="pip install d"),
+    ]
+    text = printed(analyse(write(tmp_path / "run", header(arms), *setbacks, *race(), ended())))
+    lines = text.splitlines()
+    assert any(B.label in line and "1.25x faster" in line and "[0." in line for line in lines)
+    assert any(A.label in line and "baseline" in line for line in lines)
+    assert "failed: c:cpu:fp32: load raised OSError: [red]no[/red]" in lines
+    assert "skipped: d:cpu:fp32: not installed. Fix: pip install d" in lines
+    assert "Sentinel holds" in text
+    assert "sentinel" not in text.replace("Sentinel", ""), "the hidden copy is never a row"
+
+
+def test_an_integer_row_is_proven_by_node_counts_and_names_its_float_remainder(tmp_path: Path):
+    target = A.target.__class__(backend="b", precision=Precision.INT8)
+    quantized = A.__class__(target=target, model="identity")
+    counts = {"int8": 126, "fp32": 2}
+    account = replace(EXECUTED, compute_nodes_by_precision=counts, other_nodes_by_precision={"fp32": 9, "int8": 40})
+    lines = [
+        line
+        for index in range(5)
+        for line in (played(A, index, 1000.0), played(quantized, index, 900.0, executed=account), rounds(index))
+    ]
+    made = prepared(quantized).model_copy(update={"probe": None})
+    text = printed(analyse(write(tmp_path / "run", header((A, quantized, COPY)), made, *lines, ended())))
+    assert "int8 126/128, rest fp32" in text
+
+
+def test_a_row_that_was_only_built_says_what(tmp_path: Path):
+    made = prepared(B).model_copy(update={"artifact_bytes": 302_000, "built_nodes_by_precision": {"fp16": 129}})
+    skip = Skip(group=GROUP, arm=B, reason="no driver", fix="get one")
+    text = printed(document(tmp_path, made, skip, played(A, 0, 1000.0), rounds(0), ended()))
+    told = "skipped: b:cpu:fp32 (built: 302 kB in 2 s, compute layers: 129 fp16): no driver. Fix: get one"
+    assert told in text.splitlines()
+
+
+def test_the_table_says_when_verdicts_are_withheld_and_the_run_is_unfinished(tmp_path: Path):
+    text = printed(document(tmp_path, *race(sentinel=1.05)))
+    assert "Sentinel DIFFERS: all verdicts are withheld" in text
+    assert "No verdict: the sentinel" in text
+    assert "This run is unfinished; run the same command again to resume." in text
+
+
+def test_the_same_from_python(tmp_path: Path):
+    folder = write(tmp_path / "run", header(), prepared(A), prepared(B), *race(), ended())
+    run = shootout.load(folder)
+    assert [row.arm for row in run.rows] == [A.label, B.label]
+    assert {arm: found.verdict for (_, arm), found in run.verdicts.items()} == {B.label: Verdict.FASTER}
+    frame = run.to_pandas()
+    assert list(frame["arm"]) == [A.label, B.label]
+    assert frame["end_to_end.median_ns"][1] == pytest.approx(800, rel=0.01)
+    assert frame["end_to_end.ratio.verdict"][1] == "faster"

@@ -1,0 +1,172 @@
+"""What a precision costs and buys, joined from journals made by hand; and why, from figures made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import COPY, EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
+from rich.console import Console
+
+from shootout.contract import Arm, Executed, Precision, Target
+from shootout.journal.records import GroupRecord, Line
+from shootout.report import table
+from shootout.results.analysis import analyse
+from shootout.results.document import Document, Row
+from shootout.stats.verdicts import Verdict
+
+B32 = Arm(target=Target(backend="b"), model="identity")
+B8 = Arm(target=Target(backend="b", precision=Precision.INT8), model="identity", quantizer="vendor")
+ARMS = (A, B32, B8, COPY)
+NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
+CPU = {"cpu": {"flags": ["avx512_vnni"], "cache_bytes": {"L2": 1_000_000, "L3": 32_000_000}}}
+FP32 = replace(EXECUTED, flops_by_precision={"fp32": 1e6}, artifact_bytes=4_000_000)
+INT8 = replace(
+    EXECUTED,
+    compute_nodes_by_precision={"int8": 3, "fp32": 1},
+    flops_by_precision={"int8": 9e5, "fp32": 1e5},
+    artifact_bytes=1_100_000,
+)
+
+
+def right(count: int, of: int = 20) -> Any:
+    text = "1" * count + "0" * (of - count)
+    return replace(EXACT, accuracy=count / of, right=text)
+
+
+def race(eight: float, fp32: Executed, int8: Executed, generations: int = 6) -> list[Line]:
+    """A's calls take 1,000 ns, the other backend's 800 in FP32 and `eight` in INT8."""
+    lines: list[Line] = []
+    for g in range(generations):
+        noise = [NOISE[(g + shift) % len(NOISE)] for shift in range(4)]
+        lines += [played(A, g, 1_000 * noise[0], fidelity=right(19)), played(COPY, g, 1_000 * noise[1])]
+        lines += [played(B32, g, 800 * noise[2], executed=fp32, fidelity=right(19))]
+        lines += [played(B8, g, eight * noise[3], executed=int8, fidelity=right(17)), rounds(g)]
+    return lines
+
+
+def document(
+    folder: Path, eight: float, fp32: Executed = FP32, int8: Executed = INT8, environment: Any = CPU
+) -> Document:
+    record = GroupRecord(name=GROUP, baseline=A.label, comparisons=3, arms=ARMS, references={B8.label: B32.label})
+    top = header(ARMS, groups=(record,), environment={"machine": "made", **environment})
+    lines = [prepared(arm) for arm in ARMS if not arm.sentinel]
+    return analyse(write(folder / "run", top, *lines, *race(eight, fp32, int8), ended()))
+
+
+def row(found: Document, arm: Arm = B8) -> Row:
+    (only,) = [one for one in found.rows if one.arm == arm.label]
+    return only
+
+
+def why(folder: Path, eight: float, **facts: Any) -> str:
+    return row(document(folder, eight, **facts)).why or ""
+
+
+def test_a_quantized_row_has_a_verdict_against_its_own_fp32(tmp_path: Path):
+    timing = row(document(tmp_path, 400)).end_to_end
+    assert timing is not None
+    assert timing.ratio is not None
+    assert timing.own_fp32_ratio is not None
+    assert (timing.ratio.verdict, timing.own_fp32_ratio.verdict) == (Verdict.FASTER, Verdict.FASTER)
+    assert timing.ratio.value == pytest.approx(0.4, rel=0.01)
+    assert timing.own_fp32_ratio.value == pytest.approx(0.5, rel=0.01)
+
+
+def test_the_share_that_ran_quantized_is_the_runtimes(tmp_path: Path):
+    found = document(tmp_path, 400)
+    quantized = row(found).quantized
+    assert quantized is not None
+    assert (quantized.layers, quantized.flops) == (pytest.approx(0.75), pytest.approx(0.9))
+    assert row(found, B32).quantized is None
+
+
+def test_accuracy_is_compared_in_pairs(tmp_path: Path):
+    found = document(tmp_path, 400)
+    assert row(found).fidelity is not None
+    change = row(found).fidelity.accuracy_change  # type: ignore[union-attr]
+    assert change is not None
+    assert (change.against, change.lost, change.won) == (B32.label, 2, 0)
+    assert change.value == pytest.approx(-0.1)
+    assert row(found, B32).fidelity.accuracy_change is None  # type: ignore[union-attr]
+
+
+def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: str = "fp32") -> dict[str, float]:
+    return {name: product, "conversion": conversion, "other": other}
+
+
+@pytest.mark.parametrize(
+    ("eight", "fp32", "int8", "says"),
+    [
+        (400, {}, {}, "faster: 90% of the operations run in int8"),
+        (
+            400,
+            {"kernel_ns": kernels(700)},
+            {"kernel_ns": kernels(300, name="int8")},
+            "faster: the products take 300 ns",
+        ),
+        (400, {}, {"artifact_bytes": 900_000}, "faster: the weights fit in the L2 cache (900 kB), FP32's in the L3"),
+        (
+            800,
+            {},
+            {"flops_by_precision": {"int8": 5e5, "fp32": 5e5}},
+            ": 50% of the operations are left in float",
+        ),
+        (
+            900,
+            {},
+            {"conversion_nodes": 9},
+            "slower: Q/DQ is not fused: 9 nodes more than in FP32 only convert, beside 4 products",
+        ),
+        (
+            900,
+            {"kernel_ns": kernels(700)},
+            {"kernel_ns": kernels(500, 400, name="int8")},
+            "slower: converting between types costs 400 ns more, the products save 200 ns",
+        ),
+        (
+            900,
+            {"kernel_ns": kernels(700)},
+            {"kernel_ns": kernels(800, name="int8")},
+            "slower: its products take 800 ns, FP32's 700 ns",
+        ),
+        (
+            800,
+            {"kernel_ns": kernels(200, other=500)},
+            {"kernel_ns": kernels(150, other=550, name="int8")},
+            "overhead-bound: FP32's products take 200 ns of a call of 800 ns",
+        ),
+        (800, {"artifact_bytes": 900_000}, {}, "FP32's weights (900 kB) fit in the L2 cache already"),
+        (
+            900,
+            {"kernel_ns": kernels(700, other=50)},
+            {"kernel_ns": kernels(500, other=400, name="int8")},
+            "slower: all that isn't a product takes 350 ns more, the products save 200 ns",
+        ),
+        (400, {"conversion_nodes": 4}, {"conversion_nodes": 0}, "faster: FP32's graph has 4 nodes that only convert"),
+        (900, {"artifact_bytes": 10**9}, {}, "slower: nothing that the runtime tells explains it"),
+    ],
+)
+def test_the_reason_rests_on_the_rows_figures(tmp_path: Path, eight: float, fp32: Any, int8: Any, says: str):
+    assert says in why(tmp_path, eight, fp32=replace(FP32, **fp32), int8=replace(INT8, **int8))
+
+
+def test_a_cpu_without_byte_products_is_said(tmp_path: Path):
+    bare = {"cpu": {"flags": ["avx2"], "cache_bytes": {}}}
+    assert why(tmp_path, 900, environment=bare).startswith("slower: this CPU has no instruction for INT8")
+
+
+def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
+    assert why(tmp_path, 803).split(":")[0] in ("no verdict", "no faster")
+
+
+def test_the_table_is_about_costs_then(tmp_path: Path):
+    console = Console(width=250, record=True, file=None, quiet=True)
+    with console.capture() as captured:
+        console.quiet = False
+        console.print(table.render(document(tmp_path, 400), 250))
+    text = captured.get()
+    assert all(word in text for word in ("to own fp32", "to baseline", "int ops", "90%", "-10.0 [", "vendor"))
+    assert "b:cpu:int8: faster: 90% of the operations run in int8." in text

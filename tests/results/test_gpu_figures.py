@@ -1,0 +1,222 @@
+"""What a GPU told of its arms, from the journal to the document and the table; made by hand, nothing was measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from made import EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
+from rich.console import Console
+
+from shootout.contract import Arm, Device, Target
+from shootout.journal import journal
+from shootout.journal.records import GroupRecord, Played, PlayedOnGpu
+from shootout.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
+from shootout.race.protocols import Performance, Player, WarmUp
+from shootout.report import gpu_notes, table
+from shootout.results import gpu as gpu_figures
+from shootout.results.analysis import analyse
+from shootout.results.document import Document, Gpu, GpuEnergy, Holding, Row
+
+G = Arm(target=Target(backend="g", device=Device.CUDA), model="identity")
+COST = GpuCost(context_s=0.3, context_bytes=480_000_000, loaded_bytes=31_000_000)
+ENERGY = Energy(calls=1_000, seconds=2.0, total_mj=152_500.0, idle_w=75.0)
+LOOK = OnGpu(
+    stage_ns=9_000.0,
+    compute_ns=30_000.0,
+    fetch_ns=7_000.0,
+    event_ns=21_000.0,
+    copies="pinned",
+    allocator_held_bytes=20,
+    allocator_peak_bytes=40,
+)
+TOLD = PlayedOnGpu(cost=COST, sm_clock_mhz=1_980, reference_mhz=1_995, on_gpu=LOOK)
+
+
+def look(**changes: Any) -> PlayedOnGpu:
+    return TOLD.model_copy(update={"on_gpu": replace(LOOK, **changes)})
+
+
+def document(folder: Path, *told: PlayedOnGpu | None, arm: Arm = G) -> Document:
+    """A run of A and this arm, a generation for each thing told."""
+    copy = replace(A, sentinel=True)
+    lines = [
+        line
+        for index, one in enumerate(told)
+        for line in (played(A, index, 1e6), played(arm, index, 5e4, gpu=one), played(copy, index, 1e6), rounds(index))
+    ]
+    return analyse(write(folder / "run", header((A, arm, copy)), prepared(arm), *lines, ended()))
+
+
+def gpu_of(found: Document) -> Gpu:
+    gpu = found.rows[1].gpu
+    assert gpu is not None
+    return gpu
+
+
+def printed(found: Document) -> str:
+    console = Console(width=400, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: PTH123, SIM115
+    console.print(table.render(found, 400))
+    return console.export_text()
+
+
+def lines_of(found: Document) -> list[str]:
+    return [line.rstrip() for line in printed(found).splitlines() if line.startswith(G.label) and line.endswith(".")]
+
+
+def test_figures_are_medians_over_generations(tmp_path: Path):
+    costs = [replace(COST, context_bytes=size, context_s=size / 1e3) for size in (480, 500, 487)]
+    generations = [TOLD.model_copy(update={"cost": cost, "sm_clock_mhz": cost.context_bytes}) for cost in costs]
+    unknown = PlayedOnGpu(on_gpu=replace(LOOK, event_ns=None, stage_ns=11_000.0))
+    found = gpu_of(document(tmp_path, *generations, unknown))
+    assert (found.context_s, found.context_bytes, found.sm_clock_mhz) == (0.487, 487, 487)
+    assert (found.event_ns, found.stage_ns) == (21_000.0, 9_000.0)
+    assert (found.allocator_held_bytes, found.allocator_peak_bytes, found.copies) == (20, 40, "pinned")
+
+
+def test_energy_is_that_of_the_generation_that_has_it(tmp_path: Path):
+    found = gpu_of(document(tmp_path, look(energy=ENERGY), TOLD)).energy
+    assert found == GpuEnergy(per_call_mj=152.5, above_idle_mj=2.5, idle_w=75.0, seconds=2.0, measured_by="nvml")
+
+
+def test_what_broke_is_told_once(tmp_path: Path):
+    broken = look(faults=("events: RuntimeError: no",), event_ns=None)
+    found = document(tmp_path, broken, broken)
+    assert gpu_of(found).faults == ("events: RuntimeError: no",)
+    assert printed(found).count("g:cuda:fp32: the GPU's events: RuntimeError: no.") == 1
+
+
+def test_a_driver_that_tells_nothing_leaves_nulls(tmp_path: Path):
+    bare = OnGpu(stage_ns=9_000.0, compute_ns=30_000.0, fetch_ns=7_000.0, copies="")
+    cost = GpuCost(context_s=0.3, context_bytes=None, loaded_bytes=None)
+    found = document(tmp_path, PlayedOnGpu(cost=cost, on_gpu=bare))
+    told = gpu_of(found).model_dump(exclude_none=True)
+    assert told == {
+        "context_s": 0.3,
+        "stage_ns": 9_000.0,
+        "compute_ns": 30_000.0,
+        "fetch_ns": 7_000.0,
+        "l2": "warm",
+        "faults": (),
+    }
+    assert lines_of(found) == ["g:cuda:fp32 on the GPU: compute 30 us (host clock), copies in 9 us, out 7 us."]
+
+
+def test_an_arm_on_the_cpu_has_no_such_figures_and_no_line(tmp_path: Path):
+    found = document(tmp_path, TOLD)
+    assert found.rows[0].gpu is None
+    assert "a:cpu:fp32 on the GPU" not in printed(found)
+
+
+def test_below_the_table_stands_a_line_for_each_arm_on_a_gpu(tmp_path: Path):
+    found = document(tmp_path, look(energy=ENERGY))
+    assert lines_of(found) == [
+        "g:cuda:fp32 on the GPU: on the device 21 us (events), copies in 9 us, out 7 us (pinned), context 480 MB, "
+        "loaded 31 MB, 1,980 MHz, 2.5 mJ a call above idle (152 in all, measured)."
+    ]
+
+
+def test_a_cold_cache_is_said(tmp_path: Path):
+    found = document(tmp_path, TOLD, arm=replace(G, cold_l2=True))
+    assert gpu_of(found).l2 == "cold"
+    assert "L2 cache emptied before each call" in printed(found)
+    assert "L2 cache" not in printed(document(tmp_path / "run", TOLD))
+
+
+def test_what_an_unsynchronised_timer_shows_is_called_no_latency(tmp_path: Path):
+    found = document(tmp_path, look(dispatch_ns=8_000.0))
+    _, trap = lines_of(found)
+    words = "a timer that doesn't wait for the GPU would show 8 us, no latency: waited for, it takes 30 us."
+    assert trap == f"g:cuda:fp32: {words}"
+    assert found.rows[1].end_to_end is not None
+    assert found.rows[1].end_to_end.median_ns == 5e4, "nor does it become one"
+
+
+def test_a_library_that_waits_by_itself_is_not_accused(tmp_path: Path):
+    found = document(tmp_path, look(dispatch_ns=28_000.0))
+    _, line = lines_of(found)
+    assert line.endswith("would show 28 us, nearly the 30 us of one that waits.")
+
+
+def test_a_sweep_shows_the_unsynchronised_timer_by_size(tmp_path: Path):
+    found = document(tmp_path, look(dispatch_ns=8_000.0))
+    sizes = (1, 16, 64, 256)
+    groups = tuple(found.groups[0].model_copy(update={"name": f"n={size}"}) for size in sizes)
+    rows: list[Row] = []
+    for size in reversed(sizes):
+        gpu = gpu_of(found).model_copy(update={"dispatch_ns": 8_000.0 + size})
+        rows += [row.model_copy(update={"group": f"n={size}", "parameters": {"n": size}}) for row in found.rows]
+        rows[-1] = rows[-1].model_copy(update={"gpu": gpu})
+    text = printed(found.model_copy(update={"rows": tuple(rows), "groups": groups}))
+    shown = "8 us of 30 us at 1, 8.02 us of 30 us at 16, 8.06 us of 30 us at 64, 8.26 us of 30 us at 256"
+    assert f"g:cuda:fp32: by n, a timer that doesn't wait for the GPU would show {shown}." in text
+    assert "a:cpu:fp32: by n" not in text
+
+
+def test_every_key_is_explained_in_the_docs(tmp_path: Path):
+    page = (Path(__file__).parents[2] / "docs" / "file-formats.md").read_text()
+    told = gpu_of(document(tmp_path, look(energy=ENERGY))).model_dump(mode="json")
+    journaled = look(energy=ENERGY).model_dump(mode="json")
+    assert {key for part in (told, told["energy"], journaled) for key in part if f"`{key}`" not in page} == set()
+
+
+def test_the_journal_gives_back_what_it_was_given(tmp_path: Path):
+    line = played(G, 0, 1.0, gpu=look(energy=ENERGY, dispatch_ns=8.0, faults=("x",)))
+    folder = write(tmp_path / "run", line, rounds(0))
+    (_, found, _) = journal.read(folder).lines
+    assert found == line
+
+
+def test_a_journal_from_before_these_figures_can_be_read(tmp_path: Path):
+    folder = write(tmp_path / "run", header(), played(A, 0, 1.0), rounds(0))
+    path = folder / journal.NAME
+    older = [json.loads(line) for line in path.read_text().splitlines()]
+    assert older[1].pop("gpu", "not there") is None
+    for arm in older[0]["groups"][0]["arms"]:
+        assert arm.pop("cold_l2") is False
+    path.write_text("".join(json.dumps(line) + "\n" for line in older))
+    history = journal.read(folder)
+    assert history.damaged == ()
+    (group,) = history.groups
+    assert isinstance(group, GroupRecord)
+    assert not group.arms[0].cold_l2
+    line = history.lines[1]
+    assert isinstance(line, Played)
+    assert (line.group, line.gpu) == (GROUP, None)
+
+
+def performance(arm: Arm, *clocks: int | None) -> Performance:
+    found = Performance(
+        arm=arm,
+        player=cast("Player", None),
+        loaded=Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2, gpu=COST),
+        verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None),
+        warm_up=WarmUp(calls=1, steady_from=0),
+        tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
+    )
+    found.turns = [Turn(latency_ns={}, canary_ns=1, gpu=GpuState(sm_clock_mhz=mhz)) for mhz in clocks]
+    found.sm_clock_mhz, found.on_gpu = 1_995, LOOK
+    return found
+
+
+@pytest.mark.parametrize(
+    ("clocks", "middle"), [((1_900, 1_980, 1_995), 1_980), ((None, 1_900), 1_900), ((None,), None), ((), None)]
+)
+def test_a_generation_is_summed_up_for_the_journal(clocks: tuple[int | None, ...], middle: int | None):
+    found = gpu_figures.played(performance(G, *clocks))
+    assert found == PlayedOnGpu(cost=COST, sm_clock_mhz=middle, reference_mhz=1_995, on_gpu=LOOK)
+
+
+def test_an_arm_on_the_cpu_has_nothing_to_sum_up():
+    assert gpu_figures.played(performance(A, 1_900)) is None
+
+
+@pytest.mark.parametrize(("mode", "how"), [("stop", "were stopped"), ("pipe", "were left waiting on their pipes")])
+def test_people_read_how_arms_on_the_gpu_were_held(mode: str, how: str):
+    (line,) = gpu_notes.holding(Holding.model_validate({"mode": mode, "ratio": 1.034, "pairs": 20}))
+    assert how in line
+    assert "1.034 times" in line
+    assert list(gpu_notes.holding(None)) == []

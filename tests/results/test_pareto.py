@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shootout.results import analysis, pareto
+from shootout.results.pareto import Candidate
+from tests import made
+
+A = Candidate(group="g", arm="a", accuracy=0.9, right="", median_ns=100.0, times=(95.0, 105.0), ratios=(1.0, 1.0))
+SLOW = replace(A, arm="slow", median_ns=200.0, times=(190.0, 210.0), ratios=(1.9, 2.1))
+
+
+def names(*candidates: Candidate) -> list[str]:
+    return [one.arm for one in pareto.front(candidates)]
+
+
+def test_a_row_that_is_slower_and_no_better_is_not_on_the_front():
+    assert names(SLOW, A) == ["a"]
+    assert names(replace(SLOW, accuracy=0.89), A) == ["a"]
+
+
+def test_a_row_that_is_slower_and_better_is_on_it_and_comes_second():
+    assert names(replace(SLOW, accuracy=0.91), A) == ["a", "slow"]
+
+
+def test_rows_that_nothing_sets_apart_both_stay():
+    near = replace(SLOW, times=(100.0, 210.0), ratios=(1.001, 2.1))
+    assert names(near, A) == ["a", "slow"]
+
+
+@pytest.mark.parametrize("side", [{"ratios": None}, {"ratios": (0.9, 2.1)}])
+def test_in_a_race_the_ratios_decide_and_not_the_medians(side: dict[str, tuple[float, float] | None]):
+    assert names(replace(SLOW, **side), A) == ["a", "slow"]
+
+
+def test_rows_that_never_raced_are_told_apart_by_their_medians_alone():
+    elsewhere = replace(SLOW, group="other", ratios=(1.0, 1.0))
+    assert names(elsewhere, A) == ["a"]
+    assert names(replace(elsewhere, times=(104.0, 300.0)), A) == ["a", "slow"]
+
+
+@pytest.mark.parametrize(("lost", "kept"), [(0, False), (1, False), (12, True)])
+def test_one_image_that_flips_keeps_no_slower_row_on_the_front(lost: int, kept: bool):
+    right = "1" * 440 + "0" * 10
+    fast = replace(A, right="0" * lost + right[lost:], accuracy=(440 - lost) / 450)
+    slow = replace(SLOW, right=right, accuracy=440 / 450)
+    assert pareto.is_as_accurate(fast, slow) is not kept
+    assert ("slow" in names(fast, slow)) is kept
+
+
+def test_without_the_rows_only_the_share_can_be_compared():
+    assert not pareto.is_as_accurate(replace(A, accuracy=0.899), SLOW)
+    assert not pareto.is_as_accurate(replace(A, accuracy=0.899, right="10"), replace(SLOW, right="100"))
+
+
+def _run(tmp_path, groups):
+    """A finished run: `groups` maps a group's name to (arm's letter → median, accuracy)."""
+    records, lines = [], []
+    for name, arms in groups.items():
+        members = [{"a": made.A, "b": made.B}[letter] for letter in arms]
+        records.append(
+            made.GroupRecord(name=name, baseline=members[0].label, comparisons=1, arms=(*members, made.COPY))
+        )
+        for generation in range(6):
+            for arm, (median, accuracy) in zip(members, arms.values(), strict=True):
+                right = "1" * round(100 * accuracy) + "0" * round(100 - 100 * accuracy)
+                fidelity = replace(made.EXACT, accuracy=accuracy, right=right)
+                jitter = 1 + 0.001 * (generation % 3)
+                lines.append(made.played(arm, generation, median * jitter, group=name, fidelity=fidelity))
+            lines.append(made.played(made.COPY, generation, arms["a"][0], group=name, fidelity=made.EXACT))
+            lines.append(made.rounds(generation).model_copy(update={"group": name}))
+    return made.write(tmp_path / "run", made.header(groups=tuple(records)), *lines, made.ended())
+
+
+def test_a_run_over_several_models_has_a_front(tmp_path, monkeypatch):
+    monkeypatch.setattr(analysis.samples, "read", lambda *_: analysis.np.array([]))
+    folder = _run(tmp_path, {"small": {"a": (10.0, 0.8), "b": (30.0, 0.8)}, "large": {"a": (100.0, 0.95)}})
+    found = analysis.analyse(folder).pareto
+    assert [(one.group, one.arm.split(":")[0]) for one in found] == [("small", "a"), ("large", "a")]
+    assert [one.accuracy for one in found] == [0.8, 0.95]
+    assert found[0].of == 3
+
+
+def test_a_run_of_one_model_has_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(analysis.samples, "read", lambda *_: analysis.np.array([]))
+    folder = _run(tmp_path, {"small": {"a": (10.0, 0.8), "b": (30.0, 0.8)}})
+    assert analysis.analyse(folder).pareto == ()

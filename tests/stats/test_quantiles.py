@@ -1,0 +1,87 @@
+"""Order-statistic intervals and tail bounds: exact binomial figures, LoadGen's sample sizes, coverage by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from shootout.stats.quantiles import median_interval, tail_bound
+
+values = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=200).map(np.array)
+
+
+@pytest.mark.parametrize(("p", "smallest"), [(0.90, 64), (0.95, 130), (0.99, 662)])
+def test_tail_needs_loadgens_sample(p: float, smallest: int):
+    assert all(tail_bound(np.arange(n), p) is None for n in range(smallest))
+    assert tail_bound(np.arange(smallest), p) == smallest - 2
+    assert all(tail_bound(np.arange(n), p) is not None for n in range(smallest, smallest + 300))
+
+
+@pytest.mark.parametrize("p", [0.9, 0.95, 0.99])
+@pytest.mark.parametrize("n", [700, 5_000, 100_000, 1_000_000])
+def test_tail_bound_is_the_binomials_order_statistic(n: int, p: float):
+    bound = tail_bound(np.random.default_rng(0).permutation(n), p)
+    assert bound is not None
+    above = n - 1 - int(bound)
+    assert binom.cdf(above, n, 1 - p) <= 0.01 * (1 + 1e-6)
+    assert binom.cdf(above + 1, n, 1 - p) > 0.01 * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("n", [64, 100, 1_000])
+def test_tail_bound_holds_in_99_of_100_samples(n: int):
+    rng = np.random.default_rng(n)
+    truth = float(np.exp(1.2815515655446004))
+    bounds = [tail_bound(rng.lognormal(size=n), 0.9) for _ in range(3_000)]
+    assert np.mean([bound is not None and bound >= truth for bound in bounds]) >= 0.985
+
+
+@pytest.mark.parametrize(
+    ("n", "low", "high", "confidence"),
+    [
+        (1, 0, 0, 0.0),
+        (2, 0, 1, 0.5),
+        (5, 0, 4, 0.9375),
+        (6, 0, 5, 0.96875),
+        (9, 1, 7, 0.9609375),
+        (20, 5, 14, 0.958611),
+    ],
+)
+def test_median_interval_by_order_statistics(n: int, low: int, high: int, confidence: float):
+    found = median_interval(np.random.default_rng(n).permutation(n))
+    assert (found.low, found.high) == (low, high)
+    assert found.confidence == pytest.approx(confidence, abs=1e-4)
+    assert found.median == (n - 1) / 2
+
+
+@pytest.mark.parametrize("n", [6, 7, 50, 999, 30_000, 1_000_000])
+def test_median_interval_is_the_narrowest_that_is_sure_enough(n: int):
+    found = median_interval(np.arange(n))
+    assert found.confidence >= 0.95
+    assert found.confidence == pytest.approx(1 - 2 * binom.cdf(found.low, n, 0.5), abs=1e-7)
+    assert 1 - 2 * binom.cdf(found.low + 1, n, 0.5) < 0.95 + 1e-7
+    assert found.low + found.high == n - 1
+
+
+@pytest.mark.parametrize("n", [6, 15, 200])
+def test_median_interval_covers(n: int):
+    rng = np.random.default_rng(n)
+    found = [median_interval(rng.lognormal(size=n)) for _ in range(3_000)]
+    assert np.mean([each.low <= 1.0 <= each.high for each in found]) >= 0.94
+
+
+@settings(derandomize=True, deadline=None)
+@given(values)
+def test_median_lies_inside_and_equals_numpys(sample: np.ndarray):
+    found = median_interval(sample)
+    assert found.low <= found.median <= found.high
+    assert found.median == pytest.approx(np.median(sample))
+    assert np.isin([found.low, found.high], sample).all()
+
+
+def test_no_values():
+    assert tail_bound(np.array([]), 0.9) is None
+    with pytest.raises(ValueError, match="at least one value"):
+        median_interval(np.array([]))

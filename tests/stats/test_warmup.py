@@ -1,0 +1,95 @@
+"""Changepoint warm-up on planted tapes: what is steady, what becomes steady and where, and what never is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from simulation import STEADY, latencies, share
+
+from shootout.stats.warmup import steady_from
+
+SIZES = [60, 240]
+
+
+@pytest.mark.parametrize("calls", SIZES)
+@pytest.mark.parametrize("kind", STEADY)
+def test_steady_noise_is_steady(kind: str, calls: int):
+    """At most an outlier among the first calls may cost those; a false "no steady state" would withhold a verdict."""
+    found = [steady_from(latencies(kind, calls=calls, seed=seed)) for seed in range(40)]
+    assert all(index is not None for index in found)
+    assert share(index in (0, 5) for index in found) >= 0.95
+    assert share(index == 0 for index in found) >= (0.75 if "outliers" in kind else 0.95)
+
+
+@pytest.mark.parametrize("calls", SIZES)
+@pytest.mark.parametrize("kind", ["20 % step at 1/4", "20 % step at 1/4 with outliers"])
+def test_an_early_step_is_found_where_it_is(kind: str, calls: int):
+    found = [steady_from(latencies(kind, calls=calls, seed=seed)) for seed in range(40)]
+    assert share(index is not None and abs(index - calls // 4) <= 5 for index in found) >= 0.95
+
+
+@pytest.mark.parametrize("calls", SIZES)
+@pytest.mark.parametrize("kind", ["20 % step at 3/4", "start as long as the tape"])
+def test_what_changes_late_is_not_steady(kind: str, calls: int):
+    found = [steady_from(latencies(kind, calls=calls, seed=seed)) for seed in range(40)]
+    assert share(index is None for index in found) >= (0.95 if "step" in kind else 0.7)
+
+
+def test_a_drift_shows_in_60_calls():
+    found = [steady_from(latencies("20 % drift", calls=60, seed=seed)) for seed in range(40)]
+    assert share(index is None for index in found) >= 0.75
+
+
+@pytest.mark.parametrize("kind", ["20 % drift", "random walk", "5 % step at 3/4"])
+def test_what_never_settles_is_not_steady(kind: str):
+    found = [steady_from(latencies(kind, calls=1_000, seed=seed)) for seed in range(10)]
+    assert found == [None] * 10
+
+
+@pytest.mark.parametrize("calls", SIZES)
+def test_a_cold_first_call_is_warm_up(calls: int):
+    found = [steady_from(latencies("cold first call", calls=calls, seed=seed)) for seed in range(40)]
+    assert share(index == 5 for index in found) >= 0.95
+
+
+@pytest.mark.parametrize("calls", SIZES)
+def test_a_slow_start_is_cut_off(calls: int):
+    """Its time constant is a tenth of the tape; what is left of it from the index on is less than 15 %, or a trend."""
+    found = [steady_from(latencies("slow start", calls=calls, seed=seed)) for seed in range(40)]
+    assert share(index is not None for index in found) >= 0.8
+    assert all(calls * 0.1 <= index <= calls / 2 for index in found if index is not None)
+
+
+def test_long_tapes_are_binned_and_the_index_counts_calls():
+    index = steady_from(latencies("20 % step at 1/4", calls=7_300, seed=1))
+    assert index is not None
+    assert abs(index - 7_300 / 4) <= 5 * 8
+
+
+def test_a_remainder_smaller_than_a_bin_is_harmless():
+    assert steady_from(latencies("constant", calls=2_001, seed=1)) == 0
+
+
+@pytest.mark.parametrize("calls", [1, 2, 9, 10, 60])
+def test_readings_without_any_spread_are_steady(calls: int):
+    assert steady_from(np.full(calls, 20_000)) == 0
+
+
+def test_a_step_shows_even_without_any_noise():
+    assert steady_from(np.repeat([40_000, 20_000], 30)) == 30
+    assert steady_from(np.repeat([20_000, 40_000], [45, 15])) is None
+
+
+def test_readings_of_zero_are_borne():
+    assert steady_from(np.tile([0, 1_000], 30)) == 0
+
+
+def test_no_calls_have_no_steady_state():
+    assert steady_from(np.array([])) is None
+
+
+def test_the_answer_is_the_same_each_time():
+    tape = latencies("20 % step at 1/4", calls=240, seed=3)
+    before = tape.copy()
+    assert steady_from(tape) == steady_from(tape)
+    assert np.array_equal(tape, before)

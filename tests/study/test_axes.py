@@ -1,0 +1,224 @@
+"""Axes: ranges, words beside parameters, targets as a product, and grids that nobody could ever measure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shootout.clock import Stopwatch
+from shootout.commands.commands import Asked
+from shootout.errors import UsageError
+from shootout.study import axes, schema
+from shootout.study import points as cells
+from shootout.study.schema import Study, checked
+from shootout.study.tomllines import line_of
+
+
+def made(**fields: Any) -> Study:
+    return checked({"name": "s", "model": "residual_mlp", "targets": ("numpy",), **fields}, "a test")
+
+
+def asked(*sets: str, **words: Any) -> Study:
+    return Asked(study="digits", model="residual_mlp", sets=sets, **words).chosen()
+
+
+def targets(chosen: Study) -> list[str]:
+    return [str(target) for target in cells.targets_of(chosen)]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1..16 x2", (1, 2, 4, 8, 16)),
+        ("1..100 x3", (1, 3, 9, 27, 81)),
+        ("16..64 x1.5", (16, 24, 36, 54)),
+        ("1..4 x1.2", (1, 2, 3, 4)),
+        ("128..512 +128", (128, 256, 384, 512)),
+        ("1..10 +4", (1, 5, 9)),
+        (" 3 .. 3 +1 ", (3,)),
+        ("0.1..0.5 +0.1", (0.1, 0.2, 0.3, 0.4, 0.5)),
+        ("0..1 +0.25", (0.0, 0.25, 0.5, 0.75, 1.0)),
+        ("0.5..4 x2", (0.5, 1.0, 2.0, 4.0)),
+        ("-4..4 +4", (-4, 0, 4)),
+        ("../models/mine.onnx", ("../models/mine.onnx",)),
+        ("relu", ("relu",)),
+    ],
+)
+def test_a_range_is_written_out(text: str, values: tuple[object, ...]):
+    found = axes.expanded(text)
+    assert found == values
+    assert [type(value) for value in found] == [type(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("5..1 x2", "range '5..1 x2' must go up: write 1..5"),
+        ("1..9 x1", "range '1..9 x1' leads nowhere: x multiplies, from above 0 and by more than 1"),
+        ("0..9 x2", "leads nowhere"),
+        ("-8..9 x2", "leads nowhere"),
+        ("1..9 +0", "range '1..9 +0' leads nowhere: + adds more than 0"),
+        ("1..9 +-1", "leads nowhere"),
+        ("1..9", "range '1..9' is not of the form 1..2048 x2 or 128..3840 +128"),
+        ("1..9 2", "is not of the form"),
+        ("1..x x2", "is not of the form"),
+        ("1..1000000000 +1", "has 1,000,000,000 values; a grid has 100,000 cells at most"),
+        ("1..2 x1.0000001", "has 6,931,473 values"),
+    ],
+)
+def test_a_range_that_makes_no_sense_is_refused(text: str, says: str):
+    with pytest.raises(UsageError, match=re.escape(says)):
+        axes.expanded(text)
+    with pytest.raises(UsageError, match=re.escape(says)):
+        asked(f"d_model={text}")
+
+
+def test_ranges_stand_wherever_an_axis_does(tmp_path: Path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'model = "residual_mlp"\ntargets = ["numpy"]\nbatch = "1..8 x2"\nthreads = [1, "2..4 +1"]\n'
+        '[parameters]\nd_model = [16, "64..256 x2"]\nn_layers = 2\n'
+    )
+    found = schema.load(str(path))
+    assert (found.batch, found.threads) == ((1, 2, 4, 8), (1, 2, 3, 4))
+    assert found.parameters == {"d_model": (16, 64, 128, 256), "n_layers": (2,)}
+    assert asked("d_model=8,16..64 x2", batch="1,4..6 +1", threads="all").parameters == {"d_model": (8, 16, 32, 64)}
+    assert asked(batch="1,4..6 +1", threads="1..2 +1,all").batch == (1, 4, 5, 6)
+    assert asked(threads="1..2 +1,all").threads == (1, 2, "all")
+
+
+def test_words_that_are_no_parameters_are_axes_too():
+    found = asked("batch=1,8", "threads=1,all", "scenario=latency,train-step", "d_model=64", "n_layers=2,3")
+    assert (found.batch, found.threads, found.scenario) == ((1, 8), (1, "all"), ("latency", "train-step"))
+    assert found.parameters == {"d_model": (64,), "n_layers": (2, 3)}
+    points = cells.points(found)
+    assert len(points) == len({cells.group_name(point) for point in points}) == 2 * 2 * 2 * 2
+    assert cells.group_name(points[0]) == "residual_mlp (d_model=64, n_layers=2), batch 1, threads 1"
+    assert cells.group_name(points[-1]) == "residual_mlp (d_model=64, n_layers=3), batch 8, threads all, train-step"
+
+
+def test_backends_devices_and_precisions_make_targets():
+    assert targets(asked("backend=numpy,openvino", "precision=fp32,bf16")) == [
+        "numpy:cpu:fp32",
+        "numpy:cpu:bf16",
+        "openvino:cpu:fp32",
+        "openvino:cpu:bf16",
+    ]
+    assert targets(asked("backend=torch-compile+aoti,tensorrt")) == [
+        "torch-compile+aoti:cpu:fp32",
+        "tensorrt:cuda:fp16",
+    ]
+    assert targets(asked("backend=onnxruntime", "device=cpu,cuda")) == ["onnxruntime:cpu:fp32", "onnxruntime:cuda:fp32"]
+
+
+def test_without_backends_they_replace_that_part_of_each_target():
+    assert targets(asked("precision=bf16", backends="numpy,openvino,openvino:cpu:int8")) == [
+        "numpy:cpu:bf16",
+        "openvino:cpu:bf16",
+    ]
+    assert targets(asked("device=cuda", backends="openvino:cpu:int8,numpy")) == [
+        "openvino:cuda:int8",
+        "numpy:cuda:fp32",
+    ]
+    assert targets(asked("precision=fp32,int8", backends="openvino:cpu:int8/minmax")) == [
+        "openvino:cpu:fp32",
+        "openvino:cpu:int8/minmax",
+    ]
+    assert targets(made(targets=("numpy", "numpy"))) == ["numpy:cpu:fp32"] * 2, "A/A stays where nothing is replaced"
+
+
+def test_named_targets_take_the_place_of_axes_and_axes_of_targets():
+    first = checked({"name": "s", "model": "digits", "backend": ["numpy"], "precision": ["bf16"]}, "a test")
+    assert targets(first.changed({}, {}, targets=("openvino",))) == ["openvino:cpu:fp32"]
+    assert targets(first.changed({"backend": ("openvino",)}, {})) == ["openvino:cpu:bf16"]
+    assert targets(made().changed({"backend": ("openvino",)}, {})) == ["openvino:cpu:fp32"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "words", "says"),
+    [
+        (("bacth=1",), {}, "unknown parameter 'bacth': did you mean 'batch'?"),
+        (("d_modle=1",), {}, "unknown parameter 'd_modle': did you mean 'd_model'?"),
+        (("precision=fp33",), {}, "unknown precision 'fp33': did you mean 'fp32'?"),
+        (("device=gpu",), {}, "unknown device 'gpu'"),
+        (("scenario=latncy",), {}, "unknown scenario 'latncy': did you mean 'latency'?"),
+        (("backend=numpi",), {}, "unknown backend 'numpi': did you mean 'numpy'?"),
+        (("backend=numpy:cpu",), {}, "backend 'numpy:cpu' must be a name alone"),
+        (("batch=1.5",), {}, "batch.0 is 1.5"),
+        (("batch=0",), {}, "batch must be from 1 to 1048576, got 0"),
+        (("threads=some",), {}, "threads.0"),
+        (("batch=1,8,1",), {}, "batch 1 is asked for 2 times: name each value once"),
+        (("d_model=64,1..64 x8",), {}, "d_model 64 is asked for 2 times"),
+        (("precision=fp32,fp32",), {}, "precision fp32 is asked for 2 times"),
+        (("d_model=1", "d_model=2"), {}, "--set d_model is given twice"),
+        (("batch=1",), {"batch": "2"}, "batch is given twice, by --set and by an option of its own"),
+        (("backend=numpy",), {"backends": "numpy"}, "backend is given twice"),
+        ((), {"batch": "0.5..2 x2"}, "--batch takes whole numbers, got 0.5"),
+    ],
+)
+def test_axes_that_make_no_sense_are_refused(sets: tuple[str, ...], words: dict[str, Any], says: str):
+    with pytest.raises(UsageError, match=re.escape(says)):
+        cells.points(asked(*sets, **words))
+
+
+def test_a_grid_that_nobody_could_measure_is_refused_at_once():
+    vast = asked("d_model=1..1000 +1", "n_layers=1..1000 +1", "batch=1..1000 +1", backends="numpy")
+    with Stopwatch() as watch, pytest.raises(UsageError) as caught:
+        cells.points(vast)
+    assert str(caught.value).startswith("the grid has 1,000,000,000 cells, 100,000 at most: ")
+    for name in ("d_model", "n_layers", "batch"):
+        assert f"{name} has 1,000 values" in str(caught.value)
+    assert watch.seconds < 60, "a list of them would take hours, and all memory"
+
+
+def test_cells_are_counted_with_each_model_s_own_parameters_and_all_targets():
+    two = made(model=("residual_mlp", "digits"), parameters={"d_model": tuple(range(1, 301)), "hidden": (8, 16)})
+    assert len(cells.points(two)) == 302
+    many = made(parameters={"d_model": tuple(range(1, 301))}, targets=("numpy",) * 334)
+    says = "the grid has 100,200 cells, 100,000 at most: target has 334 values, d_model has 300 values; give fewer"
+    with pytest.raises(UsageError, match=says):
+        cells.points(many)
+
+
+TOML = """# a study
+model = "residual_mlp"
+targets = [
+    "numpy",  # fine
+    "openvino",
+
+    "onnxruntime",
+]
+batch = [1, 8]
+text = '''
+batch = 7
+'''
+[parameters]
+d_model = [64]
+"n_layers" = 3
+[options.numpy]
+a.b = "c"
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("model",), 2),
+        (("targets",), 3),
+        (("targets", 0), 4),
+        (("targets", 2), 7),
+        (("batch", 1), 9),
+        (("text",), 10),
+        (("parameters",), 13),
+        (("parameters", "d_model", 0), 14),
+        (("parameters", "n_layers"), 15),
+        (("options", "numpy", "a", "b"), 17),
+        (("parameters", "gone"), 13),
+        (("gone",), None),
+    ],
+)
+def test_a_key_s_line_is_found(path: tuple[str | int, ...], line: int | None):
+    assert line_of(TOML, path) == line

@@ -1,0 +1,374 @@
+"""From a study to groups of arms: order, labels, baseline, sentinel, skips, counts and identity. Nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shootout.contract import Availability, Device
+from shootout.errors import UsageError
+from shootout.study.feasibility import Here
+from shootout.study.plan import PlannedGroup, identity, plan
+from shootout.study.schema import Study, checked
+
+ALL = ("torch-eager", "numpy", "onnxruntime")
+WORKS = Availability(ok=True, version="1")
+BUILDS = Availability(ok=False, version="1", reason="there is no GPU", fix="get one", builds=True)
+MISSING = Availability(ok=False, reason="it is not installed", fix="pip install it")
+
+
+def study(*targets: str, **fields: Any) -> Study:
+    return checked({"name": "s", "model": "residual_mlp", "targets": targets or ALL, **fields}, "a test")
+
+
+def groups(
+    asked: Study, missing: tuple[str, ...] = (), memory: int = 10**12, file_bytes: int = 0
+) -> list[PlannedGroup]:
+    known = (*ALL, "spin", "openvino")
+    available: Mapping[tuple[str, Device], Availability] = {
+        (name, device): MISSING if name in missing else WORKS for name in known for device in Device
+    }
+    available = {**available, ("tensorrt", Device.CUDA): BUILDS}
+    sizes = dict.fromkeys(asked.model, file_bytes)
+    return plan(asked, Here(available=available, threads=3, cpus=4, memory_bytes=memory, file_bytes=sizes))
+
+
+def group(*targets: str, missing: tuple[str, ...] = (), memory: int = 10**12, **fields: Any) -> PlannedGroup:
+    (only,) = groups(study(*targets, **fields), missing, memory)
+    return only
+
+
+def labels(found: PlannedGroup) -> list[str]:
+    return [arm.label for arm in found.record.arms]
+
+
+def test_the_baseline_comes_first_and_its_hidden_copy_last():
+    found = group("numpy", "torch-eager")
+    assert labels(found) == ["torch-eager:cpu:fp32", "numpy:cpu:fp32", "torch-eager:cpu:fp32#sentinel"]
+    assert found.record.baseline == "torch-eager:cpu:fp32"
+    assert [arm.sentinel for arm in found.record.arms] == [False, False, True]
+    assert all(arm.threads == 3 for arm in found.record.arms)
+
+
+def test_the_same_target_twice_is_two_arms():
+    found = group("numpy", "numpy", "numpy:cpu:fp32")
+    assert labels(found)[:3] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#3"]
+    assert labels(found)[3] == "numpy:cpu:fp32#sentinel"
+
+
+@pytest.mark.parametrize(
+    ("targets", "missing", "baseline", "wanted"),
+    [
+        (("numpy", "onnxruntime"), (), None, "numpy:cpu:fp32"),
+        (ALL, ("torch-eager",), None, "numpy:cpu:fp32"),
+        (ALL, (), "numpy", "numpy:cpu:fp32"),
+        (ALL, (), "onnxruntime:cpu:fp32", "onnxruntime:cpu:fp32"),
+        (("numpy", "numpy"), (), "numpy:cpu:fp32#2", "numpy:cpu:fp32#2"),
+        (ALL, ALL, None, None),
+    ],
+)
+def test_who_the_ratios_refer_to(targets: tuple[str, ...], missing: tuple[str, ...], baseline: str | None, wanted: str):
+    found = group(*targets, missing=missing, baseline=baseline)
+    assert found.record.baseline == wanted
+    hidden = [arm.label for arm in found.record.arms if arm.sentinel]
+    assert hidden == ([f"{wanted.split('#')[0]}#sentinel"] if wanted else [])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "says"),
+    [
+        ("numpi", "unknown backend 'numpi': did you mean 'numpy'"),
+        ("spin", "unknown baseline 'spin': .*known: numpy:cpu:fp32, onnxruntime"),
+        ("numpy:cpu:fp32#2", "unknown baseline 'numpy:cpu:fp32#2': did you mean 'numpy:cpu:fp32'"),
+        ("torch-eager", "the baseline 'torch-eager:cpu:fp32' can't run here: it is not installed; pip install it"),
+    ],
+)
+def test_a_baseline_that_cannot_be_is_refused(baseline: str, says: str):
+    with pytest.raises(UsageError, match=says):
+        group(*ALL, missing=("torch-eager",), baseline=baseline)
+
+
+def test_of_a_baselines_settings_one_is_taken_that_can_run():
+    found = group("numpy", "onnxruntime", scenario=("serve",), instances=(4, 1), baseline="numpy")
+    assert found.record.baseline == "numpy:cpu:fp32{instances=1}", "4 instances don't fit on 3 threads"
+
+
+def test_instances_need_a_cpu_for_each_of_their_threads():
+    found = group("numpy", scenario=("serve",), threads=(8,), instances=(4, 1))
+    says = "needs 8 CPUs, one for each thread; this process may use 4"
+    assert {label: why.reason for label, why in found.skips.items()} == {
+        "numpy:cpu:fp32{instances=4}": says,
+        "numpy:cpu:fp32{instances=1}": says,
+    }
+
+
+def test_only_verdicts_that_are_asked_for_are_counted():
+    assert group(*ALL).record.comparisons == 2
+    assert group(*ALL, missing=("numpy",)).record.comparisons == 1
+    assert group("numpy").record.comparisons == 0
+    assert group(*ALL, missing=ALL).record.comparisons == 0
+
+
+def test_what_is_missing_is_skipped_with_its_fix():
+    found = group(*ALL, missing=("numpy",))
+    assert {label: (why.reason, why.fix) for label, why in found.skips.items()} == {
+        "numpy:cpu:fp32": ("it is not installed", "pip install it")
+    }
+    assert [arm.label for arm in found.playing] == [
+        "torch-eager:cpu:fp32",
+        "onnxruntime:cpu:fp32",
+        "torch-eager:cpu:fp32#sentinel",
+    ]
+
+
+def test_every_combination_is_a_group_with_a_name_of_its_own():
+    found = groups(study(batch=(1, 8), parameters={"d_model": (64, 128), "n_layers": (2,)}))
+    assert [one.record.name for one in found] == [
+        "residual_mlp (d_model=64, n_layers=2), batch 1",
+        "residual_mlp (d_model=64, n_layers=2), batch 8",
+        "residual_mlp (n_layers=2), batch 1",
+        "residual_mlp (n_layers=2), batch 8",
+    ]
+    assert [(one.request.parameters["d_model"], one.request.batch) for one in found] == [
+        (64, 1), (64, 8), (128, 1), (128, 8),
+    ]  # fmt: skip
+    assert all(one.record.arms[-1].sentinel for one in found)
+    assert all(arm.parameters["activation"] for one in found for arm in one.record.arms), "defaults are filled in"
+
+
+def test_each_thread_count_is_a_group_whose_arms_have_so_many():
+    found = groups(study(threads=(1, "all", 2), batch=(1, 8)))
+    assert [one.record.name for one in found[:3]] == [
+        "residual_mlp, batch 1, threads 1",
+        "residual_mlp, batch 1, threads all",
+        "residual_mlp, batch 1, threads 2",
+    ]
+    assert [{arm.threads for arm in one.record.arms} for one in found] == [{1}, {4}, {2}] * 2
+    (only,) = groups(study(threads=2))
+    assert {arm.threads for arm in only.record.arms} == {2}
+
+
+def test_more_threads_than_cpus_are_skipped_and_the_other_counts_race():
+    few, many = groups(study(threads=(2, 64), baseline="numpy"))
+    assert not few.skips
+    assert (many.playing, many.record.baseline) == ([], None)
+    assert set(many.skips) == {f"{name}:cpu:fp32" for name in ALL}
+    assert many.skips["numpy:cpu:fp32"].reason == "needs 64 CPUs, one for each thread; this process may use 4"
+
+
+def test_one_cell_that_is_too_big_does_not_cost_a_grid_its_named_baseline():
+    small, big = groups(study(parameters={"d_model": (8, 65536)}, baseline="numpy"), memory=10**9)
+    assert (small.record.baseline, big.record.baseline, big.playing) == ("numpy:cpu:fp32", None, [])
+    assert 0 < small.needs_bytes < 10**9
+
+
+@pytest.mark.parametrize("fields", [{"batch": (1, 1)}, {"parameters": {"d_model": (64, 64)}}])
+def test_the_same_group_twice_is_refused(fields: dict[str, Any]):
+    with pytest.raises(UsageError, match="is asked for 2 times: name each value once"):
+        groups(study(**fields))
+
+
+def test_a_model_that_does_not_fit_is_skipped_with_what_it_needs():
+    found = group(*ALL, memory=10**6)
+    assert set(found.skips) == {f"{name}:cpu:fp32" for name in ALL}
+    assert found.skips["numpy:cpu:fp32"].reason == "needs 0.1 GiB of memory, has 0.0 GiB"
+    assert (found.record.baseline, found.playing) == (None, [])
+
+
+def test_inputs_that_do_not_fit_are_seen_too():
+    weights_only = group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9)
+    assert not weights_only.skips
+    assert group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9, batch=(2**20,)).skips
+
+
+def test_a_file_is_for_those_who_read_files(tmp_path: Path):
+    path = str(tmp_path / "m.onnx")
+    found = group(*ALL, model=path)
+    assert labels(found)[-1] == "numpy:cpu:fp32#sentinel"
+    (skip,) = found.skips.values()
+    assert skip.reason == f"torch-eager takes a torch module; {path} is only there as an ONNX file"
+    assert "leave torch-eager out" in skip.fix
+
+
+def test_a_file_as_big_as_memory_is_skipped(tmp_path: Path):
+    (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx")), memory=10**9, file_bytes=10**9)
+    assert "GiB of memory" in found.skips["numpy:cpu:fp32"].reason
+
+
+def test_axes_of_a_file_are_whole_numbers(tmp_path: Path):
+    (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx"), parameters={"seq": (16,)}))
+    assert (found.request.sets, found.request.parameters) == ({"seq": 16}, {})
+    for wrong in (1.5, True, "x"):
+        with pytest.raises(
+            UsageError, match=f"the size of axis 'seq' must be a whole number from 1 to 1048576, got {wrong!r}"
+        ):
+            groups(study("numpy", model=str(tmp_path / "m.onnx"), parameters={"seq": (wrong,)}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"model": "residual_mpl"}, "unknown model 'residual_mpl': did you mean 'residual_mlp'"),
+        ({"parameters": {"d_modle": (1,)}}, "unknown parameter 'd_modle': did you mean 'd_model'"),
+        ({"parameters": {"d_model": (0,)}}, "d_model must be a whole number from 1 to 65536, got 0"),
+        ({"parameters": {"d_model": ("big",)}}, "d_model must be a whole number from 1 to 65536, got 'big'"),
+        ({"parameters": {"activation": ("rleu",)}}, "unknown activation 'rleu': did you mean 'relu'"),
+        (
+            {"options": {"spin": {"work": "1"}}},
+            "unknown backend or target in --option 'spin': known: numpy, numpy:cpu:fp32, ",
+        ),
+        ({"targets": ("numpi",)}, "unknown backend 'numpi': did you mean 'numpy'"),
+        ({"targets": ("numpy:cpu:fp33",)}, "unknown precision 'fp33': did you mean 'fp32'"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(fields: dict[str, Any], says: str):
+    with pytest.raises(UsageError, match=says):
+        groups(study(**fields))
+
+
+def test_options_reach_their_backend_only():
+    found = group("numpy", "spin", options={"spin": {"work": "3"}})
+    assert [dict(arm.options) for arm in found.record.arms] == [{}, {"work": "3"}, {}]
+
+
+def test_an_option_can_be_for_one_target_of_a_backend_only():
+    options = {"openvino:cpu:int8": {"preset": "mixed"}, "openvino": {"NUM_STREAMS": "1"}}
+    arms = group("numpy", "openvino", "openvino:cpu:int8", options=options).record.arms
+    assert dict(arms[1].options) == {"NUM_STREAMS": "1"}
+    assert dict(arms[2].options) == {"NUM_STREAMS": "1", "preset": "mixed"}
+
+
+def test_a_row_says_whether_it_was_tuned_and_who_quantized_it():
+    arms = group(
+        "numpy", "openvino", "openvino:cpu:int8", options={"openvino:cpu:int8": {"preset": "mixed"}}
+    ).record.arms
+    assert [(arm.settings, arm.quantizer) for arm in arms[:3]] == [
+        ("closed", "none"),
+        ("closed", "none"),
+        ("tuned", "vendor"),
+    ]
+
+
+def test_a_cold_cache_is_for_arms_on_a_gpu_and_their_copies():
+    cuda = "torch-eager:cuda:fp32"
+    arms = group("numpy", cuda, baseline=cuda, l2="cold").record.arms
+    assert [(arm.label, arm.cold_l2) for arm in arms] == [
+        (cuda, True),
+        ("numpy:cpu:fp32", False),
+        (f"{cuda}#sentinel", True),
+    ]
+    assert not any(arm.cold_l2 for arm in group("numpy", cuda).record.arms)
+
+
+def test_what_is_asked_of_a_gpu_makes_another_run():
+    plain, other = study("numpy"), study("numpy", l2="cold")
+    assert identity(plain, groups(plain), []) != identity(other, groups(other), [])
+
+
+def test_what_can_only_be_built_is_built_but_does_not_play():
+    found = group("numpy", "tensorrt")
+    assert [arm.label for arm in found.building] == ["numpy:cpu:fp32", "tensorrt:cuda:fp16", "numpy:cpu:fp32#sentinel"]
+    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert found.record.comparisons == 0
+    assert found.skips["tensorrt:cuda:fp16"].reason == BUILDS.reason
+
+
+def test_what_does_not_fit_in_memory_is_not_built_either():
+    found = group("numpy", "tensorrt", memory=10)
+    assert found.building == []
+    assert "GiB of memory" in found.skips["tensorrt:cuda:fp16"].reason
+
+
+@pytest.mark.parametrize("model", ["matmul", "nested_sin"])
+def test_what_has_no_weights_is_not_trained_and_says_so(model: str):
+    small = {"n": (8,)} if model == "matmul" else {"elements": (8,)}
+    latency, step = groups(study("torch-eager", model=model, parameters=small, scenario=("latency", "train-step")))
+    assert not latency.skips
+    assert step.skips["torch-eager:cpu:fp32"].reason == f"{model} has no weights to train"
+
+
+def test_a_users_own_model_is_not_trained_and_says_so(tmp_path: Path):
+    (tmp_path / "mine.py").write_text("def make():\n    ...\n")
+    own = (f"{tmp_path / 'mine.py'}:make", str(tmp_path / "m.onnx"))
+    for found in groups(study("torch-eager", model=own, scenario="train-step")):
+        assert found.skips["torch-eager:cpu:fp32"].reason == "a model of your own has no training step"
+
+
+def named(asked: Study, files: tuple[str, ...] = (), missing: tuple[str, ...] = ()) -> str:
+    return identity(asked, groups(asked, missing), list(files))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"model": "digits"},
+        {"batch": (2,)},
+        {"threads": 1},
+        {"parameters": {"d_model": (64,)}},
+        {"targets": ("numpy",)},
+        {"targets": ("numpy", "torch-eager", "onnxruntime")},
+        {"options": {"onnxruntime": {"a": "b"}}},
+        {"baseline": "numpy"},
+        {"max_generations": 7},
+        {"seed": 1},
+    ],
+)
+def test_what_matters_changes_the_identity(changed: dict[str, Any]):
+    assert named(study()) == named(study())
+    assert named(study(**changed)) != named(study())
+
+
+def test_so_do_the_users_files_and_what_can_run_but_not_words():
+    assert named(study(), files=("a",)) != named(study(), files=("b",))
+    assert named(study(), missing=("numpy",)) != named(study())
+    assert named(study(description="other words")) == named(study())
+
+
+def test_each_arm_can_be_compared_with_its_own_fp32_too():
+    targets = (
+        "torch-eager",
+        "torch-eager:cpu:bf16",
+        "onnxruntime",
+        "openvino",
+        "openvino:cpu:bf16",
+        "openvino:cpu:int8",
+    )
+    found = group(*targets, "numpy:cpu:fp32/pruned-50", against_own_fp32=True).record
+    assert found.references == {
+        "torch-eager:cpu:bf16": "torch-eager:cpu:fp32",
+        "openvino:cpu:bf16": "openvino:cpu:fp32",
+        "openvino:cpu:int8": "openvino:cpu:fp32",
+    }
+    assert found.comparisons == 6 + 2, "one against the baseline each; torch's bf16 has the same one twice"
+    assert group(*targets).record.references == {}
+
+
+def test_what_a_backend_does_not_offer_is_a_row_that_says_so():
+    found = group("numpy", "numpy:cpu:int8", "numpy:cpu:fp32/per-tensor")
+    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert found.skips["numpy:cpu:int8"].reason == "numpy has no int8 on cpu"
+    assert found.skips["numpy:cpu:int8"].fix == "it offers fp32"
+    assert found.skips["numpy:cpu:fp32/per-tensor"].reason == "numpy has no per-tensor quantization for fp32"
+
+
+def test_a_scheme_may_name_another_variant_of_the_model():
+    found = group("numpy", "numpy:cpu:fp32/pruned-50")
+    plain, pruned = (arm for arm in found.record.arms if not arm.sentinel)
+    assert (found.request_of(plain).variant, found.request_of(pruned).variant) == ("", "pruned-50")
+    assert replace(found.request_of(pruned), variant="") == found.request
+    assert (plain.quantizer, pruned.quantizer) == ("none", "none")
+
+
+def test_several_models_race_each_by_itself_with_the_parameters_that_they_have():
+    found = groups(study("numpy", model=("residual_mlp", "digits"), parameters={"d_model": (64,), "hidden": (8, 16)}))
+    assert [one.record.name for one in found] == [
+        "residual_mlp (d_model=64), batch 1",
+        "digits (hidden=8), batch 1",
+        "digits (hidden=16), batch 1",
+    ]
+    with pytest.raises(UsageError, match="unknown parameter 'widht'"):
+        groups(study("numpy", model=("residual_mlp", "digits"), parameters={"widht": (8,)}))

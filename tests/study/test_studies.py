@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pytest
+
+from shootout import backends, models
+from shootout.contract import Availability, Device, Precision, Scenario, Target
+from shootout.errors import UsageError
+from shootout.study import points, schema, spelling
+from shootout.study.feasibility import Here
+from shootout.study.plan import plan
+
+ALL = sorted(schema.names())
+CPU_ONLY = Here(
+    available={
+        (name, device): Availability(ok=device is Device.CPU, version="1", reason="no GPU", fix="get one")
+        for name in backends.names()
+        for device in Device
+    },
+    threads=1,
+    cpus=2,
+    memory_bytes=16 << 30,
+)
+PUBLISHED = {
+    *("batch-sweep", "width-sweep", "depth-sweep", "fixed-parameters", "linear-precision", "matmul-transfers"),
+    *("nested-sin", "efficientnet-quantization", "frontier", "small-networks", "shootout"),
+}
+
+
+def test_every_published_experiment_ships():
+    assert set(ALL) >= PUBLISHED
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_named_study_plans_on_a_machine_without_a_gpu(name: str):
+    chosen = schema.load(name)
+    assert chosen.description
+    assert list(spelling.unknowns(chosen)) == []
+    groups = plan(chosen, CPU_ONLY)
+    assert all(group.record.baseline for group in groups), "every group must have something that runs on a CPU"
+    for group in groups:
+        gone = {arm.label for arm in group.record.arms if arm.target.device is Device.CUDA}
+        assert gone <= set(group.skips)
+        assert all(group.skips[label].reason for label in gone)
+    if crossover := chosen.crossover:
+        assert len({point.parameters.get(crossover.axis, point.batch) for point in points.points(chosen)}) > 1
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED - {"efficientnet-quantization"}))
+def test_it_has_a_row_for_a_gpu_too(name: str):
+    assert any(target.device is Device.CUDA for target in points.targets_of(schema.load(name)))
+
+
+CROSSING = ("batch-sweep", "width-sweep", "matmul-transfers", "nested-sin")
+
+
+@pytest.mark.parametrize("name", CROSSING)
+def test_it_looks_for_where_the_gpu_begins_to_win(name: str):
+    chosen = schema.load(name)
+    assert chosen.crossover is not None
+    on_gpu = {text for text, target in zip(chosen.targets, points.targets_of(chosen), strict=True) if _on_cuda(target)}
+    mixed = [pair for pair in chosen.crossover.pairs if len(on_gpu.intersection(pair)) == 1]
+    assert {name.split(":")[0].split("+")[0] for pair in mixed for name in on_gpu.intersection(pair)} >= {"jax-jit"}
+    assert len(mixed) >= 3
+
+
+def _on_cuda(target: Target) -> bool:
+    return target.device is Device.CUDA
+
+
+@pytest.mark.parametrize("name", [*CROSSING, "shootout", "linear-precision"])
+def test_it_races_every_backend_that_has_a_gpu_s_code(name: str):
+    chosen = points.targets_of(schema.load(name))
+    shipped = {"torch-eager", "torch-compile", "jax-jit", "onnxruntime", "tensorrt"}
+    assert {target.backend for target in chosen if _on_cuda(target)} >= shipped
+    assert "cudagraphs" in {target.mode for target in chosen}
+    assert Precision.FP16 in {target.precision for target in chosen if target.backend == "tensorrt"}
+
+
+def test_points_stand_for_the_combinations_that_they_name():
+    found = points.points(schema.load("fixed-parameters"))
+    sizes = [models.get("residual_mlp").parameter_count(point.parameters) for point in found]
+    assert len(found) > 2
+    assert set(sizes) == {2**24}
+
+
+def test_a_point_may_name_its_model_batch_and_scenario():
+    fields = {
+        "name": "made",
+        "model": ["mlp", "recurrent"],
+        "targets": ["numpy"],
+        "scenario": ["latency", "train-step"],
+        "points": [
+            {"model": "mlp", "inputs": 4, "batch": 7},
+            {"model": "recurrent", "kind": "gru", "scenario": "latency"},
+        ],
+    }
+    found = points.points(schema.checked(fields, "made"))
+    assert [(one.model, one.batch, str(one.scenario)) for one in found] == [
+        ("mlp", 7, "latency"),
+        ("mlp", 7, "train-step"),
+        ("recurrent", 1, "latency"),
+    ]
+    assert found[0].parameters["inputs"] == 4
+    assert found[2].parameters["kind"] == "gru"
+    assert found[2].scenario is Scenario.LATENCY
+
+
+def test_the_command_line_wins_over_points():
+    base = schema.load("small-networks")
+    one = base.changed({"batch": (3,)}, {})
+    assert {point.batch for point in points.points(one)} == {3}
+    other = base.changed({}, {}, model=("matmul",))
+    assert {point.model for point in points.points(other)} == {"matmul"}
+
+
+def test_a_point_with_an_unknown_parameter_is_refused():
+    fields = {"name": "made", "model": "mlp", "targets": ["numpy"], "points": [{"hiden": 3}]}
+    chosen = schema.checked(fields, "made")
+    with pytest.raises(UsageError, match=r"unknown parameter 'hiden'.*'hidden'"):
+        points.points(chosen)
+    ((path, _),) = spelling.unknowns(chosen)
+    assert path == ("points", 0)

@@ -1,0 +1,201 @@
+"""Studies as people write them, in TOML and on the command line, and every way to get one wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shootout.commands.commands import Asked, seconds
+from shootout.errors import UsageError
+from shootout.study import axes, schema
+
+
+def file(folder: Path, text: str, name: str = "mine.toml") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+GOOD = 'model = "identity"\ntargets = ["spin"]\n'
+TOY = 'model = "residual_mlp"\ntargets = ["spin"]\n'
+
+
+def test_every_study_that_ships_can_be_read():
+    assert set(schema.names()) == {
+        "shootout",
+        "digits",
+        "quantization",
+        "efficientnet-quantization",
+        "bert-quantization",
+        "calibration-sweep",
+        "batch-sweep",
+        "width-sweep",
+        "depth-sweep",
+        "fixed-parameters",
+        "linear-precision",
+        "matmul-transfers",
+        "nested-sin",
+        "frontier",
+        "small-networks",
+    }
+    assert all(schema.names().values()), "each says what it is for"
+
+
+def test_a_file_is_a_study_named_after_it(tmp_path: Path):
+    found = schema.load(file(tmp_path, GOOD + "batch = [1, 8]\nthreads = 2\n"))
+    assert (found.name, found.model, found.batch, found.threads) == ("mine", ("identity",), (1, 8), (2,))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('model = "identity\n', r"mine\.toml is not valid TOML: .*line 1"),
+        (GOOD + "batch = [1\n", r"mine\.toml is not valid TOML: "),
+        (GOOD + "bacth = [1]\n", r"mine\.toml, line 3: unknown key 'bacth': did you mean 'batch'\?"),
+        ('model = "identity"\ntagets = ["spin"]\n', r"mine\.toml, line 2: unknown key 'tagets': .* 'targets'\?"),
+        ('model = "identity"\n', r"mine\.toml: name what to race, by targets .* or by backend: neither is given"),
+        (GOOD + 'backend = ["spin"]\n', r"mine\.toml, line 3: name what to race, .*: both are given"),
+        ('model = "identity"\ntargets = []\n', r"line 2: targets is \[\]: .*at least 1 item"),
+        (GOOD + "batch = []\n", r"batch is \[\]: .*at least 1 item"),
+        (GOOD + "batch = [0]\n", "line 3: batch must be from 1 to 1048576, got 0"),
+        (GOOD + "batch = [\n 1,\n 1.5\n]\n", r"line 5: batch\.1 is 1\.5: .*valid integer"),
+        (GOOD + "batch = [\n 1,\n 2,\n 1,\n]\n", r"line 6: batch 1 is asked for 2 times"),
+        (GOOD + 'batch = "8..1 x2"\n', r"line 3: batch is '8\.\.1 x2': range '8\.\.1 x2' must go up"),
+        (GOOD + 'precision = "fp33"\n', r"line 3: unknown precision 'fp33': did you mean 'fp32'\?"),
+        (GOOD + 'l2 = "hot"\n', r"line 3: l2 is 'hot': .*'warm' or 'cold'"),
+        (GOOD + 'l2 = "cold"\nscenario = "serve"\n', "line 3: l2 cold times one call .* scenario serve does not"),
+        (GOOD + 'energy = "much"\n', "line 3: energy is 'much': .*valid boolean"),
+        (GOOD + "max_call_s = -1\n", "line 3: max_call_s is -1: .*greater than or equal to 0"),
+        ('model = "identiti"\ntargets = ["spin"]\n', r"line 1: unknown model 'identiti'"),
+        ('model = "digits"\ntargets = [\n"spin",\n"numpi"]\n', r"line 4: unknown backend 'numpi': .* 'numpy'\?"),
+        ('model = "digits"\nbackend = [\n"numpi"]\n', r"line 3: unknown backend 'numpi': .* 'numpy'\?"),
+        ('model = "digits"\ntargets = ["spin"]\n[parameters]\nhiden = 1\n', r"line 4: unknown .*'hiden': .*'hidden'"),
+        ('model = "digits"\ntargets = ["spin"]\n[parameters]\nhidden = [8, 0]\n', "line 4: hidden must be .*, got 0"),
+        (GOOD + '[crossover]\naxs = "batch"\n', r"line 4: unknown key of \[crossover\] 'axs': did you mean 'axis'\?"),
+        (GOOD + '[crossover]\naxis = "batch"\npair = []\n', r"line 5: unknown key .* 'pair': did you mean 'pairs'\?"),
+        (GOOD + "[crossover]\n", r"crossover\.axis is \{\}: Field required"),
+        (GOOD + "crossover = 3\n", r"line 3: crossover is 3: "),
+        (GOOD + "[parameters]\nbatch = [1]\n", r"line 4: batch is an axis of its own: write it at the top level"),
+        (GOOD + 'batch = ["one"]\n', r"batch\.0 is 'one': .*valid integer"),
+        (GOOD + "max_generations = 0\n", "max_generations is 0: .*greater than or equal to 1"),
+        (GOOD + "[parameters]\nd_model = []\n", r"parameters\.d_model is \[\]: .*at least 1 item"),
+        (GOOD + 'name = "../up"\n', "name is '../up'"),
+        (GOOD + 'name = ".."\n', "name is '..'"),
+        (GOOD + 'name = ""\n', "name is ''"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place(tmp_path: Path, text: str, says: str):
+    with pytest.raises(UsageError, match=says) as caught:
+        schema.load(file(tmp_path, text))
+    assert "mine.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["shotout", "../studies/shootout", "shoot out", ""])
+def test_an_unknown_study_is_refused(name: str):
+    with pytest.raises(UsageError, match=f"unknown study {re.escape(repr(name))}: .*known: .*digits, .*shootout"):
+        schema.load(name)
+
+
+def test_the_nearest_study_is_named():
+    with pytest.raises(UsageError, match="did you mean 'shootout'"):
+        schema.load("shotout")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"can't read the study file .*gone\.toml.*No such file"):
+        schema.load(str(tmp_path / "gone.toml"))
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"can't read the study file .*binary\.toml"):
+        schema.load(str(tmp_path / "binary.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("64", 64), ("-3", -3), ("0.5", 0.5), ("1e3", 1000.0), ("true", True), ("False", False), ("relu", "relu")],
+)
+def test_a_value_is_what_it_looks_like(text: str, value: object):
+    found = axes.parse_value(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_sets_are_axes():
+    assert axes.parse_sets(["n = 1, 2", "activation=relu"]) == {"n": (1, 2), "activation": ("relu",)}
+
+
+@pytest.mark.parametrize("text", ["d_model", "=3", " =3", "d_model=", "d_model=1,,2", "d_model=1,"])
+def test_a_set_of_another_form_is_refused(text: str):
+    with pytest.raises(UsageError, match=f"--set {re.escape(repr(text))} is not of the form key=value"):
+        axes.parse_sets([text])
+
+
+@pytest.mark.parametrize("text", ["work=3", "spin.work", ".work=3", "spin.=3", "spin"])
+def test_an_option_of_another_form_is_refused(text: str):
+    with pytest.raises(UsageError, match=r"is not of the form backend\.KEY=value"):
+        axes.parse_options([text])
+
+
+def test_an_option_may_hold_anything():
+    assert axes.parse_options(["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("90", 90), ("1.5s", 1.5), ("2m", 120), (" 1h ", 3600), ("0s", 0)])
+def test_times(text: str, wanted: float):
+    assert seconds(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "-5", "1d", "2 minutes", "m", "1:30", "inf", "nan", "1e3"])
+def test_a_time_of_another_form_is_refused(text: str):
+    with pytest.raises(UsageError, match=f"--max-time {re.escape(repr(text))} is not a time: write 90s, 2m or 1h"):
+        seconds(text)
+
+
+def test_the_command_line_changes_only_what_it_names(tmp_path: Path):
+    options = '[options.spin]\nwork = "5"\nmore = "1"\n[parameters]\nd_model = [1]\nn_layers = [2]\n'
+    name = file(tmp_path, TOY + options)
+    found = Asked(study=name, sets=("d_model=3,4",), options=("spin.work=9",), batch="2,4").chosen()
+    assert found.parameters == {"d_model": (3, 4), "n_layers": (2,)}
+    assert found.options == {"spin": {"work": "9", "more": "1"}}
+    assert (found.batch, found.targets) == ((2, 4), ("spin",))
+
+
+def test_what_is_looked_at_on_a_gpu_is_the_studys_unless_the_command_line_says_more(tmp_path: Path):
+    plain = Asked(study=file(tmp_path, GOOD)).chosen()
+    assert (plain.energy, plain.l2, plain.unsynchronised) == (False, "warm", False)
+    name = file(tmp_path, GOOD + 'energy = true\nl2 = "cold"\nunsynchronised = true\n')
+    kept = Asked(study=name).chosen()
+    assert (kept.energy, kept.l2, kept.unsynchronised) == (True, "cold", True)
+    asked = Asked(study=file(tmp_path, GOOD), energy=True, l2="cold").chosen()
+    assert (asked.energy, asked.l2, asked.unsynchronised) == (True, "cold", False)
+    assert Asked(study=name, l2="warm").chosen().l2 == "warm"
+
+
+@pytest.mark.parametrize("name", ["matmul-transfers", "nested-sin"])
+def test_only_the_studies_about_the_trap_set_it(name: str):
+    assert schema.load(name).unsynchronised
+    assert not schema.load("shootout").unsynchronised
+
+
+def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
+    name = file(tmp_path, TOY + "[parameters]\nd_model = [1]\n")
+    assert Asked(study=name, model="digits", sets=("c=1",)).chosen().parameters == {"c": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (Asked(batch="0"), "the request: batch must be from 1 to 1048576, got 0"),
+        (Asked(batch="-8"), "batch must be from 1 .*got -8"),
+        (Asked(batch="99999999999999999999"), "batch must be from 1 .*got 99999999999999999999"),
+        (Asked(batch="one"), "--batch takes whole numbers, got 'one'"),
+        (Asked(batch=""), "--batch takes whole numbers, got ''"),
+        (Asked(batch="1,"), "--batch takes whole numbers, got ''"),
+        (Asked(l2="tepid"), "the request: l2 is 'tepid': .*'warm' or 'cold'"),
+        (Asked(l2="cold", scenario="throughput"), "the request: l2 cold times one call at a time, and scenario"),
+        (Asked(threads="many"), "--threads takes whole numbers, got 'many'"),
+    ],
+)
+def test_wrong_words_are_refused(asked: Asked, says: str):
+    with pytest.raises(UsageError, match=says):
+        asked.chosen()

@@ -1,0 +1,502 @@
+"""The tuner: what it tries, what it makes of the results, and its stages, driven by planted times."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+from console import call, deaf
+from rich.console import Console
+
+from shootout import backends, models
+from shootout.commands import commands
+from shootout.commands import run as runner
+from shootout.commands.commands import Asked
+from shootout.contract import Arm, Availability, Device, Precision, Target
+from shootout.errors import UsageError
+from shootout.host import environment
+from shootout.host.placement import place
+from shootout.journal.journal import Journal
+from shootout.journal.records import Ended, Header, Rounds, Skip
+from shootout.report.progress import Progress
+from shootout.results import analysis
+from shootout.results.document import Document, Ratio
+from shootout.stats.verdicts import Verdict
+from shootout.study import points, reproduce
+from shootout.study.feasibility import Here, needed_bytes
+from shootout.study.plan import plan
+from shootout.study.schema import Study
+from shootout.tune import knobs, tuner
+from shootout.tune import results as tuning
+from shootout.tune import table as tuning_table
+from shootout.tune.knobs import Change
+from shootout.tune.results import Outcome
+from shootout.tune.stages import Ground, best_of_each
+from shootout.tune.tuning_stages import ALONE, CONFIRMED, TOGETHER, TUNED
+
+WORKS = Availability(ok=True, version="1")
+MISSING = Availability(ok=False, reason="it is not installed", fix="pip install it")
+HERE = Here(available={}, threads=2, cpus=2, memory_bytes=10**12)
+
+
+def default(backend: str, *, threads: int = 1, **target: Any) -> Arm:
+    return Arm(target=Target(backend=backend, **target), model="residual_mlp", threads=threads)
+
+
+def names(arm: Arm, changes: Sequence[Change]) -> list[str]:
+    return [knobs.setting(arm, knobs.changed(arm, [one])) for one in changes]
+
+
+def test_every_thread_count_is_tried_on_few_cpus_and_powers_of_two_on_many():
+    assert knobs.counts(4) == [1, 2, 3, 4]
+    assert knobs.counts(20) == [1, 2, 4, 8, 16, 20]
+    assert names(default("numpy"), knobs.alone(default("numpy"), 3)) == ["threads=2", "threads=3"]
+
+
+def test_a_knob_of_several_threads_brings_them_along_and_is_left_out_on_one_cpu():
+    arm = default("onnxruntime")
+    assert "threads=2, session.intra_op.allow_spinning=0" in names(arm, knobs.alone(arm, 2))
+    assert not [name for name in names(arm, knobs.alone(arm, 1)) if "spinning" in name]
+    wide = default("onnxruntime", threads=2)
+    assert "session.intra_op.allow_spinning=0" in names(wide, knobs.alone(wide, 2))
+
+
+def test_modes_and_allowed_precisions_are_knobs_too():
+    arm = default("torch-compile")
+    assert {"+aoti", "cpp_wrapper=1"} <= set(names(arm, knobs.alone(arm, 1)))
+    assert "+aoti" not in names(
+        default("torch-compile", mode="aoti"), knobs.alone(default("torch-compile", mode="aoti"), 1)
+    )
+    openvino = default("openvino")
+    assert "int8" not in names(openvino, knobs.alone(openvino, 1))
+    assert "int8" in names(openvino, knobs.alone(openvino, 1, [Precision.INT8]))
+
+
+def test_an_option_of_the_default_setting_is_not_turned():
+    arm = replace(default("openvino"), options={"ENABLE_CPU_PINNING": "YES"})
+    assert not [one for one in knobs.alone(arm, 1) if one.knob == "ENABLE_CPU_PINNING"]
+
+
+def test_every_knob_is_one_that_the_adapter_takes():
+    taken = {
+        "openvino": "shootout.backends._openvino.graph:PROPERTIES",
+        "tensorrt": "shootout.backends._tensorrt.engine:OPTIONS",
+        "torch-eager": "shootout.backends._torch.gpu:OPTIONS",
+        "torchscript": "shootout.backends._torch.gpu:OPTIONS",
+    }
+    from importlib import import_module
+
+    from shootout.backends._jax.session import check_options as check_jax
+    from shootout.backends._torch.compiled import OPTIONS
+    from shootout.backends.common import check_options
+
+    for backend, known in knobs.KNOBS.items():
+        for knob in known:
+            for value in knob.values:
+                options = {knob.option: value}
+                if backend == "jax-jit":
+                    check_jax(options)
+                elif backend == "onnxruntime":
+                    check_onnxruntime(options, knob)
+                elif backend == "torch-compile":
+                    for mode in knob.modes:
+                        check_options(options, OPTIONS[mode])
+                else:
+                    module, _, name = taken[backend].partition(":")
+                    check_options(options, getattr(import_module(module), name))
+
+
+def check_onnxruntime(options: dict[str, str], knob: knobs.Knob) -> None:
+    from shootout.backends._onnxruntime import providers
+    from shootout.backends._onnxruntime.account import OPTIONS
+
+    for mode in knob.modes:
+        target = Target(backend="onnxruntime", device=knob.device, mode=mode)
+        providers.check(Arm(target=target, model="m", options=options), OPTIONS)
+
+
+def test_what_helped_is_combined_the_best_with_each_other_one_then_more():
+    arm = default("openvino", threads=2)
+    one, pin, hint = (
+        Change(knob="threads", threads=1),
+        Change(knob="ENABLE_CPU_PINNING", options={"ENABLE_CPU_PINNING": "NO"}),
+        Change(knob="PERFORMANCE_HINT", options={"PERFORMANCE_HINT": "THROUGHPUT"}),
+    )
+    combined = [knobs.changed(arm, several).setting for several in knobs.together(arm, [one, pin, hint])]
+    assert combined == [
+        "threads=1, ENABLE_CPU_PINNING=NO",
+        "threads=1, PERFORMANCE_HINT=THROUGHPUT",
+        "threads=1, ENABLE_CPU_PINNING=NO, PERFORMANCE_HINT=THROUGHPUT",
+    ]
+    assert knobs.together(arm, [one]) == []
+    assert knobs.together(arm, []) == []
+
+
+def test_no_combination_asks_a_mode_for_an_option_that_it_lacks():
+    arm = default("torch-compile")
+    aoti, wrapper = Change(knob="mode", mode="aoti"), Change(knob="cpp_wrapper", options={"cpp_wrapper": "1"})
+    assert knobs.together(arm, [aoti, wrapper]) == []
+
+
+def test_no_combination_has_one_thread_and_a_knob_of_several():
+    arm = default("openvino", threads=2)
+    one, hint = Change(knob="threads", threads=1), Change(knob="h", options={"PERFORMANCE_HINT": "THROUGHPUT"})
+    streams = Change(knob="s", options={"NUM_STREAMS": "2"})
+    combined = [knobs.changed(arm, several).setting for several in knobs.together(arm, [one, streams, hint])]
+    assert combined == ["threads=1, PERFORMANCE_HINT=THROUGHPUT"]
+
+
+def asked_again(arm: Arm, *also: str, python: tuple[str, ...] = ()) -> Arm:
+    """The arm that the words of a run ask for."""
+    read = shlex.split(reproduce.words(arm, also))
+    given: dict[str, list[str]] = {}
+    for name, value in zip(read[::2], read[1::2], strict=True):
+        given.setdefault(name, []).append(value)
+    one = {name: given[f"--{name}"][0] for name in ("model", "batch", "backends", "threads")}
+    assert tuple(given.get("--python", ())) == python
+    asked = Asked(**one, sets=tuple(given.get("--set", ())), options=tuple(given.get("--option", ())), pythons=python)
+    study = asked.chosen()
+    provided = {(f"{name}{at}", device): WORKS for name in backends.names() for at in ("", "@new") for device in Device}
+    here = Here(available=provided, threads=2, cpus=2, memory_bytes=10**12)
+    (group,) = plan(study, here)
+    (found, sentinel) = group.record.arms
+    assert sentinel.sentinel
+    return found
+
+
+def test_the_words_give_the_same_arm():
+    parameters = models.get("residual_mlp").check({"d_model": 64})
+    target = Target(backend="openvino", python="new")
+    plain = replace(default("openvino", threads=2), target=target, parameters=parameters, batch=8)
+    arm = knobs.changed(plain, [Change(knob="threads", threads=1), Change(knob="n", options={"NUM_STREAMS": "1"})])
+    assert arm.label == "openvino@new:cpu:fp32{threads=1, NUM_STREAMS=1}"
+    pythons = ("--python", "new=/new/python", "--python", "old=/old/python")
+    again = asked_again(arm, *pythons, python=("new=/new/python",))
+    assert replace(again, setting=arm.setting) == arm
+    assert "n_layers" not in reproduce.words(arm)  # a default
+
+
+def test_the_words_name_the_users_own_files(tmp_path: Path):
+    own = f"{tmp_path}/my model.py:make"
+    files = {"inputs": "my data.npz", "labels": "l.npz", "calibration": "c.npz"}
+    study = Study(name="s", model=(own,), targets=("numpy",), pythons={"new": "n"}, **files)
+    arm = Arm(target=Target(backend="numpy"), model=own, parameters={"deep": True, "name": "a b"})
+    assert shlex.split(reproduce.words(arm, reproduce.given(study))) == [
+        "--model", own, "--set", "deep=true", "--set", "name=a b", "--batch", "1", "--backends", "numpy:cpu:fp32",
+        "--threads", "1", "--inputs", "my data.npz", "--labels", "l.npz", "--calibration", "c.npz",
+    ]  # fmt: skip
+
+
+def test_the_words_say_what_is_asked_of_a_gpu():
+    study = Study(name="s", model=("digits",), targets=("numpy",), energy=True)
+    arm = Arm(target=Target(backend="torch-eager", device=Device.CUDA), model="digits", cold_l2=True)
+    assert reproduce.words(arm, reproduce.given(study)).endswith("--threads 1 --l2 cold --energy")
+    plain = study.model_copy(update={"energy": False})
+    words = reproduce.words(replace(arm, cold_l2=False), reproduce.given(plain))
+    assert "--l2" not in words
+    assert "--energy" not in words
+
+
+def ratio(value: float, verdict: Verdict = Verdict.CANT_TELL) -> Ratio:
+    return Ratio(value=value, low=value * 0.9, high=value * 1.1, verdict=verdict, generations_needed=None, sd=0.01)
+
+
+def test_the_best_value_of_each_knob_that_may_help_is_taken_the_largest_gain_first():
+    a1, a2, b, c, d = (Change(knob=name, threads=index) for index, name in enumerate("aabcd", start=1))
+    results = [(a1, ratio(0.9)), (a2, ratio(0.8)), (b, ratio(0.7)), (c, ratio(0.995)), (d, None)]
+    assert best_of_each(results) == [b, a2]
+    assert best_of_each([(b, ratio(0.97, Verdict.SAME))]) == []
+
+
+def test_precisions_are_read_and_unknown_ones_refused():
+    assert tuner.parse_allowed("bf16, int8") == (Precision.BF16, Precision.INT8)
+    assert tuner.parse_allowed(None) == ()
+    with pytest.raises(UsageError, match="did you mean 'bf16'"):
+        tuner.parse_allowed("bf61")
+
+
+def test_one_model_at_a_time():
+    study = Study(name="s", model=("identity",), targets=("spin",), options={"spin": {"work": "20"}}, batch=(1, 2))
+    with pytest.raises(UsageError, match="one model at a time"):
+        tuner.configure(study, ())
+
+
+@pytest.mark.parametrize(
+    ("sets", "wanted"),
+    [
+        (("backend=numpy",), {"numpy:cpu:fp32"}),
+        (("backend=openvino", "precision=bf16"), {"openvino:cpu:bf16"}),
+        (("precision=bf16",), {f"{name}:{points.describe(name)[1].device}:bf16" for name in backends.names()}),
+        (("device=cuda",), {f"{name}:cuda:{points.describe(name)[1].precision}" for name in backends.names()}),
+        ((), {str(points.describe(name)[1]) for name in backends.names()}),
+    ],
+)
+def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str], monkeypatch: pytest.MonkeyPatch):
+    def stop(study: Study, _: object) -> Ground:
+        asked.append(study)
+        raise UsageError("seen")
+
+    asked: list[Study] = []
+    monkeypatch.setattr(tuner, "configure", stop)
+    with pytest.raises(UsageError, match="seen"):
+        commands.tune(Asked(sets=sets), None, as_json=True)
+    assert {str(target) for target in points.targets_of(asked[0])} == wanted
+
+
+Times = Callable[[str, Arm], float]
+"""The true time (ns) of an arm in a stage."""
+
+
+class Machine:
+    """Plays a stage's run with planted times, as the journal would hold it."""
+
+    def __init__(self, times: Times) -> None:
+        self.times, self.ran, self.limits, self.unfinished = times, [], {}, set()
+        self.plans: dict[str, runner.Plan] = {}
+        self.rng = np.random.default_rng(0)
+
+    def run(
+        self, planned: runner.Plan, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress
+    ) -> Document:
+        stage = out.name
+        self.ran.append(stage)
+        self.limits[stage] = max_time_s
+        self.plans[stage] = planned
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        file = Journal(out)
+        file.append(self._header(planned))
+        for group in planned.groups:
+            for arm in group.record.arms:
+                if why := group.skips.get(arm.label):
+                    file.append(skip(group.record.name, arm, why.reason, why.fix))
+            for generation in range(8 if group.playing else 0):
+                lines = [
+                    made.played(
+                        arm,
+                        generation,
+                        self.times(stage, arm) * float(np.exp(self.rng.normal(0, 0.002))),
+                        group=group.record.name,
+                    )
+                    for arm in group.playing
+                ]
+                file.append(
+                    *lines, Rounds(group=group.record.name, generation=generation, tried=3, voided=(), wall_s=1)
+                )
+        file.append(Ended(complete=stage not in self.unfinished, why="made", wall_s=7.0))
+        file.close()
+        return analysis.analyse(out)
+
+    def _header(self, planned: runner.Plan) -> Header:
+        return made.header(
+            study=planned.study.name,
+            identity=planned.identity,
+            groups=tuple(group.record for group in planned.groups),
+            environment={},
+        )
+
+
+def skip(group: str, arm: Arm, reason: str, fix: str) -> Skip:
+    return Skip(group=group, arm=arm, reason=reason, fix=fix)
+
+
+def times(stage: str, arm: Arm) -> float:
+    """OpenVINO gains from one thread and from a hint; ONNX Runtime seems to gain in the search only; NumPy never."""
+    name, setting = arm.target.backend, arm.setting
+    if name == "openvino":
+        return 1e6 * (0.5 if arm.threads == 1 else 1) * (0.9 if "THROUGHPUT" in setting else 1)
+    if name == "onnxruntime" and "denormal" in setting:
+        return 0.95e6 if stage == ALONE else 1e6
+    return 1e6 if arm.settings == "closed" else 1.1e6
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine(times)
+    monkeypatch.setattr(runner, "run", found.run)
+    monkeypatch.setattr("shootout.results.analysis.samples.read", lambda *_: np.ones(10))
+    monkeypatch.setattr(environment, "facts", dict)
+    return found
+
+
+def ground(
+    *targets: str, missing: tuple[str, ...] = (), threads: int = 2, memory: int = 10**12, **fields: Any
+) -> Ground:
+    named = targets or ("openvino", "onnxruntime", "numpy")
+    study = Study(name="s", model=("residual_mlp",), targets=named, **fields)
+    known = [*backends.names(), *(f"{name}@{python}" for name in backends.names() for python in study.pythons)]
+    available = {(name, device): MISSING if name in missing else WORKS for name in known for device in Device}
+    here = Here(available=available, threads=threads, cpus=threads, memory_bytes=memory)
+    planned = runner.Plan(
+        study=study, groups=plan(study, here), available=available, placement=place(None), identity="request", here=here
+    )
+    return Ground(planned=planned, most_threads=2, allowed=())
+
+
+def tune(found: Ground, out: Path, max_time_s: float | None = None) -> tuning.Tuning:
+    with Progress(Console(quiet=True)) as progress:
+        tuner.tune(found, out, fresh=False, max_time_s=max_time_s, progress=progress)
+    return tuning.read(out)
+
+
+def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(machine: Machine, tmp_path: Path):
+    found = tune(ground(), tmp_path / "out")
+    assert machine.ran == [ALONE, TOGETHER, CONFIRMED, TUNED]
+    assert found.complete
+    openvino, onnxruntime, numpy = found.found
+    assert openvino.outcome is Outcome.BETTER
+    assert openvino.best is not None
+    assert openvino.best.setting == "threads=1, PERFORMANCE_HINT=THROUGHPUT"
+    assert openvino.gain is not None
+    assert openvino.gain.low is not None
+    assert openvino.gain.high is not None
+    assert openvino.gain.low < 0.45 < openvino.gain.high
+    assert onnxruntime.outcome is Outcome.NONE_BETTER  # the winner's curse, met
+    assert onnxruntime.best is not None
+    assert onnxruntime.reason == "what led the search did not hold"
+    assert onnxruntime.ship is onnxruntime.default
+    assert (numpy.outcome, numpy.best) == (Outcome.NONE_BETTER, None)
+
+
+def test_each_stage_races_what_the_one_before_it_left(machine: Machine, tmp_path: Path):
+    tune(ground(), tmp_path / "out")
+    arms = {
+        stage: {group.record.name.rpartition(", ")[2]: [arm.label for arm in group.playing] for group in planned.groups}
+        for stage, planned in machine.plans.items()
+    }
+    first = "openvino:cpu:fp32"
+    assert arms[ALONE]["numpy:cpu:fp32"] == [
+        "numpy:cpu:fp32",
+        "numpy:cpu:fp32{threads=1}",
+        "numpy:cpu:fp32#sentinel",
+    ]
+    both = f"{first}{{threads=1, PERFORMANCE_HINT=THROUGHPUT}}"
+    assert arms[TOGETHER] == {first: [first, f"{first}{{threads=1}}", both, f"{first}#sentinel"]}
+    assert list(arms[CONFIRMED]) == [first, "onnxruntime:cpu:fp32"]
+    assert arms[CONFIRMED][first] == [first, both, f"{first}#sentinel"]
+    assert arms[TUNED] == {"tuned": [both, "onnxruntime:cpu:fp32", "numpy:cpu:fp32", f"{both}#sentinel"]}
+    assert all(group.record.comparisons == 1 for group in machine.plans[CONFIRMED].groups)
+    assert machine.plans[ALONE].study.max_generations < machine.plans[CONFIRMED].study.max_generations
+
+
+def test_a_finished_tuning_is_not_run_again_and_another_one_is_refused_its_folder(machine: Machine, tmp_path: Path):
+    tune(ground(), tmp_path / "out")
+    assert tune(ground(), tmp_path / "out").complete
+    assert len(machine.ran) == 4
+    with pytest.raises(UsageError, match="holds another tuning run: add --fresh"):
+        tune(ground("openvino"), tmp_path / "out")
+
+
+def test_the_time_is_shared_out_among_the_stages_and_one_without_any_is_left_for_later(
+    machine: Machine, tmp_path: Path
+):
+    found = tune(ground(), tmp_path / "out", max_time_s=20.0)  # each stage says that it took 7 s
+    assert machine.ran == [ALONE, TOGETHER, CONFIRMED]
+    assert machine.limits[ALONE] == pytest.approx(20 * tuner.SHARES[ALONE])
+    assert machine.limits[CONFIRMED] == pytest.approx(6 * tuner.SHARES[CONFIRMED])
+    assert not found.complete
+    assert tune(ground(), tmp_path / "out").complete
+    assert machine.ran[3:] == [TUNED]
+
+
+def test_the_last_race_waits_until_every_winner_is_confirmed(machine: Machine, tmp_path: Path):
+    machine.unfinished = {ALONE, CONFIRMED}
+    found = tune(ground(), tmp_path / "out")
+    assert machine.ran == [ALONE, TOGETHER, CONFIRMED]  # a search that was cut short is good enough to propose
+    assert not found.complete
+    machine.unfinished = set()
+    assert tune(ground(), tmp_path / "out").complete
+    assert machine.ran[3:] == [CONFIRMED, TUNED]  # and isn't gone on with, once something rests on it
+
+
+def test_a_target_that_cannot_run_here_is_skipped_and_the_others_are_tuned(machine: Machine, tmp_path: Path):
+    found = tune(ground("openvino", "numpy", missing=("openvino",)), tmp_path / "out")
+    skipped, numpy = sorted(found.found, key=lambda one: one.target, reverse=True)
+    assert (skipped.outcome, skipped.reason, skipped.fix) == (Outcome.SKIPPED, MISSING.reason, MISSING.fix)
+    assert numpy.outcome is Outcome.NONE_BETTER
+    assert machine.ran == [ALONE]  # nothing to combine, to confirm or to race
+    assert found.complete
+
+
+def test_each_target_has_the_memory_for_itself_and_settings_beyond_it_are_left_out(machine: Machine, tmp_path: Path):
+    two = needed_bytes(list(ground("numpy").defaults.values()) * 2, HERE)
+    found = tune(ground("openvino", "numpy", memory=two), tmp_path / "out")
+    openvino = next(group for group in machine.plans[ALONE].groups if "openvino" in group.record.name)
+    assert [arm.label for arm in openvino.playing if not arm.sentinel] == [
+        arm.label for arm in openvino.record.arms[:2]
+    ]
+    assert (openvino.record.comparisons, openvino.needs_bytes) == (1, two)
+    tried = found.found[0].tried
+    assert tried[0].ratio
+    assert all("memory holds 2 of the" in one.reason for one in tried[1:])
+    assert len(tried) > 2
+    nothing = ground("openvino", "numpy", memory=1)
+    assert all("GiB of memory" in nothing.skip_of(arm).reason for arm in nothing.defaults.values())
+
+
+def test_twins_under_another_interpreter_are_targets_of_one_tuning(machine: Machine, tmp_path: Path):
+    asked = ground("openvino", "numpy", pythons={"new": "python"})
+    assert len(asked.planned.groups) == 2  # as a run would race them
+    tune(asked, tmp_path / "out")
+    assert [group.record.name for group in machine.plans[ALONE].groups] == [
+        f"residual_mlp, batch 1, {target}"
+        for target in ("openvino:cpu:fp32", "openvino@new:cpu:fp32", "numpy:cpu:fp32", "numpy@new:cpu:fp32")
+    ]
+
+
+def test_a_tuning_goes_on_with_the_same_versions_only(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    folder = tuner.default_folder(ground(), fresh=False)
+    machine.unfinished = {ALONE, CONFIRMED}
+    tune(ground(), folder)
+    assert tuner.default_folder(ground(), fresh=False) == folder
+    assert tuner.default_folder(ground("numpy"), fresh=False) != folder
+    monkeypatch.setattr(environment, "facts", lambda: {"libraries": {"openvino": "another"}})
+    with pytest.raises(UsageError, match="was begun on another machine or with other versions: add --fresh"):
+        tune(ground(), folder)
+    folder.rename(tmp_path / "results/tune/2020")  # a name that no new folder gets
+    assert tuner.default_folder(ground(), fresh=False).name != "2020"
+    monkeypatch.setattr(environment, "facts", dict)
+    assert tuner.default_folder(ground(), fresh=False).name == "2020"
+
+
+def test_people_and_programs_are_told_the_gain_and_how_to_get_it(machine: Machine, tmp_path: Path):
+    found = tune(ground(), tmp_path / "out")
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(tuning_table.render(found, 200))
+    text = console.export_text()
+    assert "x faster [2." in text
+    assert "--threads 1 --option openvino.PERFORMANCE_HINT=THROUGHPUT" in text
+    data = json.loads(json.dumps(tuning_table.as_data(found), allow_nan=False))
+    first = data["targets"][0]
+    assert first["outcome"] == "better"
+    assert first["times_faster"]["low"] < 1 / 0.45 < first["times_faster"]["high"]
+    assert first["ship"]["options"] == {"PERFORMANCE_HINT": "THROUGHPUT"}
+    assert set(data["stages"]) == {ALONE, TOGETHER, CONFIRMED, TUNED}
+
+
+def test_a_tuning_run_from_the_command_line(tmp_path: Path):
+    words = ["tune", "--model", "identity", "--backends", "spin", "--option", "spin.work=20", "--out", "out", "--json"]
+    done = call(deaf(*words, tuner_plan__MORE_TO_SEARCH=-3, tuner_plan__MAX_GENERATIONS=1), tmp_path)
+    assert done.code == 0, done.err
+    (only,) = done.data["targets"]
+    assert only["target"] == "spin:cpu:fp32"
+    assert call(deaf("show", "out", "--json"), tmp_path).data == done.data
+
+
+def test_two_runs_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(runner, "utc_now", lambda: "2026-01-02T03:04:05+00:00")
+    first = runner.new_folder(tmp_path)
+    first.mkdir()
+    assert [first.name, runner.new_folder(tmp_path).name] == ["2026-01-02T030405Z", "2026-01-02T030405Z-2"]

@@ -1,0 +1,209 @@
+"""Arms under another Python: how it is named, what is asked of it, what crosses the pipe, and a real twin."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import pickletools
+import subprocess
+import sys
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+
+import numpy as np
+import pytest
+from console import call, deaf, spin_study
+
+from shootout.commands import doctor
+from shootout.commands.run import Here
+from shootout.contract import Device, Target
+from shootout.errors import SkippedArm, UsageError
+from shootout.messages import Fault
+from shootout.study.plan import plan
+from shootout.study.points import describe, targets_of
+from shootout.study.schema import Study
+from shootout.study.target import parse_targets, provider, with_twins
+from shootout.worker import interpreters
+from shootout.worker.interpreters import Interpreter, examine, packages_of, parse_pythons
+from shootout.worker.process import worker
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    """This Python with NumPy and nothing else installed."""
+    folder = tmp_path_factory.mktemp("bare")
+    packages = folder / "packages"
+    packages.mkdir()
+    site = Path(np.__file__).parents[1]
+    for name in ("numpy", "numpy.libs", f"numpy-{np.__version__}.dist-info"):
+        if (site / name).exists():
+            (packages / name).symlink_to(site / name)
+    path = script(
+        folder / "python", f'PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{packages}" exec {sys.executable} -S "$@"'
+    )
+    return examine({"bare": str(path)})["bare"]
+
+
+def test_names_and_paths_are_read_from_the_command_line():
+    assert parse_pythons(["new=a/python", "old=b=c"]) == {"new": "a/python", "old": "b=c"}
+
+
+@pytest.mark.parametrize(("texts", "says"), [(["new"], "not of the form"), (["a=x", "a=y"], "twice"), (["=x"], "form")])
+def test_other_forms_are_refused(texts: list[str], says: str):
+    with pytest.raises(UsageError, match=says):
+        parse_pythons(texts)
+
+
+def test_a_target_names_its_interpreter_after_the_mode():
+    (found,) = parse_targets("torch-compile+aoti@new:cpu:fp32", describe, ["new"])
+    assert found == Target(backend="torch-compile", mode="aoti", python="new")
+    assert str(found) == "torch-compile+aoti@new:cpu:fp32"
+    assert parse_targets(str(found), describe, ["new"]) == [found]
+    assert provider(found) == ("torch-compile@new", Device.CPU)
+
+
+def test_an_interpreter_that_nobody_named_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match="unknown interpreter 'newer': did you mean 'new'"):
+        parse_targets("numpy@newer", describe, ["new"])
+
+
+def test_every_target_gets_a_twin_under_interpreters_that_no_target_names():
+    own, named = Target(backend="numpy"), Target(backend="numpy", python="a")
+    assert [str(one) for one in with_twins([own, named], ["a", "b"])] == [
+        "numpy:cpu:fp32",
+        "numpy@b:cpu:fp32",
+        "numpy@a:cpu:fp32",
+        "numpy@b:cpu:fp32",
+    ]
+    assert with_twins([own, named], ["a"]) == [own, named]
+
+
+def test_without_a_question_of_its_own_each_target_races_its_twins_only():
+    study = Study(name="s", model=("residual_mlp",), targets=("numpy", "onnxruntime"), pythons={"new": "x"})
+    available = {provider(target): doctor.Availability(ok=True) for target in targets_of(study)}
+    here = Here(available=available, threads=1, cpus=1, memory_bytes=10**12)
+    one, other = plan(study, here)
+    assert [arm.label for arm in one.playing] == ["numpy:cpu:fp32", "numpy@new:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert other.record.baseline == "onnxruntime:cpu:fp32"
+    assert other.record.name.endswith(", onnxruntime:cpu:fp32")
+    asked = study.model_copy(update={"baseline": "numpy"})
+    (together,) = plan(asked, here)
+    assert len(together.playing) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("echo hello", "doesn't answer as Python does"),
+        ("""echo '{"version": [3, 10, 2], "libraries": {}, "numpy": "2.0.0"}'""", "is Python 3.10.2; arms need 3.11"),
+        ("""echo '{"version": [3, 12, 1], "libraries": {}, "numpy": null, "why": "no"}'""", "pip install numpy$"),
+        ("""echo '{"version": [3, 12, 1], "libraries": {}, "numpy": "1.25.9"}'""", "has NumPy 1.25.9: .*numpy>=1.26"),
+    ],
+)
+def test_what_is_no_fit_interpreter_is_refused_with_the_reason(tmp_path: Path, text: str, says: str):
+    with pytest.raises(UsageError, match=says):
+        examine({"new": str(script(tmp_path / "python", text))})
+
+
+def test_paths_and_names_that_cannot_be_are_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="can't be started: No such file"):
+        examine({"new": str(tmp_path / "none")})
+    with pytest.raises(UsageError, match="is a folder: name the interpreter in it"):
+        examine({"new": str(tmp_path)})
+    with pytest.raises(UsageError, match="letters, digits"):
+        examine({"ne:w": sys.executable})
+
+
+def test_the_lent_folder_holds_our_package_and_nothing_else(bare: Interpreter):
+    assert [entry.name for entry in Path(bare.lent).iterdir()] == ["shootout"]
+    assert bare.libraries == {"numpy": np.__version__}
+    assert bare.environment({"PYTHONPATH": "mine", "PYTHONHOME": "x"}) == {"PYTHONPATH": f"{bare.lent}{os.pathsep}mine"}
+
+
+def test_workers_need_numpy_only(bare: Interpreter):
+    modules = "shootout.worker.__main__, shootout.worker.availability"
+    code = f"import {modules}, sys; print(sorted(m for m in sys.modules if m.count('.') == 0))"
+    done = subprocess.run(
+        [bare.path, "-P", "-c", code], env=bare.environment(os.environ), capture_output=True, text=True, check=True
+    )
+    assert "'numpy'" in done.stdout
+    assert not {"pydantic", "rich", "typer", "scipy", "psutil"} & set(eval(done.stdout))
+
+
+def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(bare: Interpreter):
+    found = doctor.available([("numpy@bare", Device.CPU), ("onnxruntime@bare", Device.CPU)], {"bare": bare})
+    assert found["numpy@bare", Device.CPU].ok
+    missing = found["onnxruntime@bare", Device.CPU]
+    assert missing.reason == "under @bare: onnxruntime is not installed"
+    assert missing.fix == f"{bare.path} -m pip install {' '.join(packages_of('onnxruntime'))}"
+    assert "onnxruntime" in packages_of("onnxruntime")
+
+
+def test_a_module_that_is_missing_during_a_command_is_a_skip(bare: Interpreter, tmp_path: Path):
+    with worker(dict(os.environ), frozenset(os.sched_getaffinity(0)), tmp_path / "log", bare) as process:
+        process._pipe.close()
+        process._pipe = _Answers(Fault(kind="ModuleNotFoundError", message="No module named 'onnx.helper'"))
+        with pytest.raises(SkippedArm, match="@bare has no onnx") as found:
+            process.ask("load", 1.0)
+        process._pipe.closed = False
+    assert found.value.fix == f"{bare.path} -m pip install onnx"
+
+
+class _Answers:
+    """A pipe that gives one answer."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer, self.closed = answer, False
+
+    def send(self, message: object) -> None: ...
+    def poll(self, timeout_s: float) -> bool:
+        return True
+
+    def recv(self) -> object:
+        return self.answer
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_paths_cross_the_pipe_by_names_that_every_python_has():
+    data = bytes(ForkingPickler.dumps({"folder": Path("a/b")}))
+    words = [str(argument) for _, argument, _ in pickletools.genops(data) if isinstance(argument, str)]
+    assert not [word for word in words if "pathlib" in word]
+    assert pickle.loads(data) == {"folder": Path("a/b")}
+
+
+def test_a_record_tells_what_differs_and_not_who_the_user_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    libraries = {"onnxruntime": "1.24.1", "numpy": "2.0.0"}
+    one = Interpreter(
+        name="old", path="/home/somebody/venv/bin/python", version="3.12.1", libraries=libraries, lent="x"
+    )
+    assert one.facts()["path"] == "~/venv/bin/python"
+    facts = {
+        "python": {"version": "3.11.2"},
+        "libraries": {"numpy": "2.0.0", "onnxruntime": "1.31.1"},
+        "interpreters": {"old": one.facts()},
+    }
+    assert interpreters.described(facts) == [
+        "@old is ~/venv/bin/python: Python 3.12.1 (ours 3.11.2), onnxruntime 1.24.1 (ours 1.31.1)."
+    ]
+
+
+def test_this_python_under_another_name_is_a_twin_that_runs(tmp_path: Path):
+    study = spin_study(tmp_path, generations=1, arms=1)
+    done = call(deaf("run", study, "--python", f"same={sys.executable}", "--out", "out", "--json"), tmp_path)
+    assert done.code == 0, done.err
+    own, twin = done.data["rows"]
+    assert [own["arm"], twin["arm"]] == ["spin:cpu:fp32", "spin@same:cpu:fp32"]
+    assert [own["outcome"], twin["outcome"]] == ["measured", "measured"]
+    assert [own["python"], twin["python"]] == ["", "same"]
+    assert done.data["environment"]["interpreters"]["same"]["libraries"]["numpy"] == np.__version__
+    shown = call(deaf("show", "out"), tmp_path)
+    assert f"@same is {sys.executable}: the same versions as ours." in shown.out

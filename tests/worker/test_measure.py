@@ -1,0 +1,133 @@
+"""The bracket, the block and the rotation of buffers, on a clock that only moves when a call says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from array import array
+
+import pytest
+
+from shootout import clock as measure
+
+
+class FakeClock:
+    """Time passes inside calls only; `events` keeps the order of clock readings and calls."""
+
+    def __init__(self, call_ns: int) -> None:
+        self.time_ns, self.call_ns = 1_000, call_ns
+        self.events: list[str | int] = []
+
+    def now_ns(self) -> int:
+        self.events.append("clock")
+        return self.time_ns
+
+    def call(self, buffer: int) -> None:
+        self.events.append(buffer)
+        self.time_ns += self.call_ns
+
+    @property
+    def buffers(self) -> list[int]:
+        return [event for event in self.events if isinstance(event, int)]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    fake = FakeClock(call_ns=100)
+    monkeypatch.setattr(measure, "now_ns", fake.now_ns)
+    return fake
+
+
+def read(
+    clock: FakeClock, *, buffers: int = 3, capacity: int = 50, k: int = 1, ns: int = 0, calls: int = 1
+) -> list[int]:
+    readings = array("q", bytes(8 * capacity))
+    count = measure.read_block(clock.call, buffers, readings, per_reading=k, block_ns=ns, min_calls=calls)
+    return readings[:count].tolist()
+
+
+def test_nothing_but_the_call_stands_between_the_two_clock_readings(clock: FakeClock):
+    assert read(clock, calls=3) == [100, 100, 100]
+    assert clock.events == ["clock", *["clock", 0, "clock"], *["clock", 1, "clock"], *["clock", 2, "clock"]]
+
+
+def test_buffers_rotate(clock: FakeClock):
+    read(clock, calls=7)
+    assert clock.buffers == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_a_block_ends_when_it_is_both_long_and_full_enough(clock: FakeClock):
+    assert len(read(clock, ns=1_000, calls=2)) == 10
+    assert len(read(clock, ns=150, calls=5)) == 5
+    assert len(read(clock, ns=0, calls=1)) == 1
+
+
+def test_a_full_array_ends_the_block(clock: FakeClock):
+    assert len(read(clock, capacity=4, ns=10**9)) == 4
+
+
+def test_k_calls_share_a_reading_and_go_on_through_all_buffers(clock: FakeClock):
+    assert read(clock, k=4, calls=12) == [400, 400, 400]
+    assert clock.buffers == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2]
+
+
+def test_the_fewest_calls_are_rounded_up_to_whole_readings(clock: FakeClock):
+    assert len(read(clock, k=4, calls=5)) == 2
+
+
+def test_a_cold_reading_is_one_call_with_the_chilling_outside_the_bracket(clock: FakeClock):
+    readings = array("q", bytes(8 * 50))
+
+    def chill() -> None:
+        clock.events.append("chill")
+        clock.time_ns += 40
+
+    count = measure.read_cold_block(clock.call, chill, 2, readings, block_ns=0, min_calls=3)
+    assert readings[:count].tolist() == [100, 100, 100]
+    assert clock.events == ["clock", *(one for buffer in (0, 1, 0) for one in ("chill", "clock", buffer, "clock"))]
+
+
+def test_a_cold_block_ends_as_a_warm_one_and_its_time_counts_the_chilling(clock: FakeClock):
+    def chill() -> None:
+        clock.time_ns += 400
+
+    def read_cold(capacity: int, **until: int) -> int:
+        return measure.read_cold_block(clock.call, chill, 2, array("q", bytes(8 * capacity)), **until)
+
+    assert read_cold(50, block_ns=1_000, min_calls=1) == 2
+    assert read_cold(50, block_ns=1_000, min_calls=5) == 5
+    assert read_cold(4, block_ns=10**9, min_calls=1) == 4
+
+
+def test_a_lead_in_ends_at_its_calls_or_its_time(clock: FakeClock):
+    measure.lead_in(clock.call, 2, calls=3, ns=10**9)
+    assert clock.buffers == [0, 1, 0]
+    measure.lead_in(clock.call, 2, calls=100, ns=150)
+    assert clock.buffers == [0, 1, 0, 0, 1]
+    measure.lead_in(clock.call, 2, calls=3, ns=0)
+    assert len(clock.buffers) == 6
+
+
+def test_a_deadline_counts_the_work_still_to_do(clock: FakeClock):
+    deadline = measure.Deadline(1e-6)
+    assert deadline.allows(0.0)
+    clock.call(0)
+    assert deadline.allows(0.9e-6)
+    assert not deadline.allows(1.1e-6)
+    clock.time_ns += 1_000
+    assert not deadline.allows(0.0)
+    assert measure.Deadline(None).allows(1e9)
+
+
+def test_a_stopwatch_gives_seconds(clock: FakeClock):
+    assert measure.seconds_to_call(clock.call, 0) == pytest.approx(100e-9)
+
+
+def test_the_collector_rests_from_then_on():
+    """In a process of its own: it is never switched on again."""
+    code = (
+        "import gc; from shootout import clock; clock.quiet_collector();"
+        "print(gc.isenabled(), gc.get_freeze_count() > 0)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["False", "True"]

@@ -1,0 +1,181 @@
+"""What a GPU tells beside the verdict: the right steps between the right waits, on a device whose work is queued."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from queued import (
+    CALL_MJ,
+    COPY_NS,
+    FETCH_NS,
+    IDLE_W,
+    KERNELS_NS,
+    QUEUE_NS,
+    STAGE_NS,
+    Device,
+    Nvml,
+    Plain,
+    Session,
+    inputs,
+    plugged_in,
+)
+
+from shootout.constants import LEAD_IN_CALLS
+from shootout.messages import GpuState, OnGpu, Scope
+from shootout.worker import gpu_readings
+from shootout.worker.blocks import Blocks
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    found = Device()
+    plugged_in(monkeypatch, found, Nvml(found))
+    return found
+
+
+def look(session: Any, **how: Any) -> OnGpu:
+    asked = {"cold": False, "unsynchronised": False, "energy_s": 0.0} | how
+    return gpu_readings.measured(session, inputs(3), **asked)
+
+
+def test_each_step_of_a_call_is_waited_for(device: Device):
+    found = look(Session(device))
+    assert found.stage_ns == STAGE_NS + COPY_NS
+    assert found.compute_ns == QUEUE_NS + KERNELS_NS
+    assert found.fetch_ns == FETCH_NS
+    assert not device.queue
+
+
+def test_the_device_s_own_clock_and_allocator_are_asked(device: Device):
+    found = look(Session(device))
+    assert found.event_ns == KERNELS_NS + 1.5, "the median of four in a row"
+    assert (found.allocator_held_bytes, found.allocator_peak_bytes) == (30, 44)
+    assert found.copies == "pinned"
+    assert found.faults == ()
+
+
+def test_what_a_session_does_not_offer_is_unknown(device: Device):
+    found = look(Plain(device), energy_s=0.0)
+    assert (found.event_ns, found.allocator_held_bytes, found.allocator_peak_bytes) == (None, None, None)
+    assert (found.copies, found.energy, found.faults) == ("", None, ())
+    assert found.compute_ns == QUEUE_NS + KERNELS_NS
+
+
+def test_what_breaks_is_named_and_the_rest_is_told(device: Device, capfd: pytest.CaptureFixture[str]):
+    class Broken(Session):
+        def event_ns(self, staged: Any, calls: int) -> list[float]:
+            raise RuntimeError("no such event")
+
+    found = look(Broken(device))
+    assert found.event_ns is None
+    assert found.faults == ("events: RuntimeError: no such event",)
+    assert found.allocator_held_bytes == 30
+    assert "no such event" in capfd.readouterr().err
+
+
+def test_an_unsynchronised_timer_sees_the_queueing_alone_and_only_where_it_is_asked_for(device: Device):
+    assert look(Session(device)).dispatch_ns is None
+    found = look(Session(device), unsynchronised=True)
+    assert found.dispatch_ns == QUEUE_NS
+    assert found.compute_ns == QUEUE_NS + KERNELS_NS
+    assert not device.queue, "nothing is left running"
+
+
+def test_no_call_is_dispatched_while_another_one_runs(device: Device):
+    class Alone(Session):
+        def execute(self, staged: Any) -> Any:
+            assert all(what != "kernels" for what, _ in device.queue)
+            return super().execute(staged)
+
+    look(Alone(device), unsynchronised=True)
+
+
+def test_long_calls_are_few(device: Device):
+    class Slow(Plain):
+        def execute(self, staged: Any) -> Any:
+            device.now_ns += 10**9
+            return super().execute(staged)
+
+    look(Slow(device))
+    assert device.log.count("execute") == 1 + gpu_readings.FEWEST, "one to lead in"
+
+
+def test_short_calls_are_enough_for_a_median(device: Device):
+    look(Plain(device))
+    assert device.log.count("execute") == LEAD_IN_CALLS + gpu_readings.CALLS
+
+
+def test_energy_is_that_of_the_calls_and_less_what_an_idle_gpu_takes(device: Device):
+    found = look(Session(device), energy_s=2.0).energy
+    assert found is not None
+    call_s = (STAGE_NS + COPY_NS + QUEUE_NS + KERNELS_NS + FETCH_NS) / 1e9
+    assert found.seconds == pytest.approx(2.0, abs=2 * call_s)
+    assert found.calls == pytest.approx(2.0 / call_s, abs=2)
+    assert found.idle_w == IDLE_W
+    assert found.above_idle_mj == pytest.approx(CALL_MJ, rel=1e-3)
+    assert found.per_call_mj == pytest.approx(CALL_MJ + 1e3 * IDLE_W * call_s, rel=1e-3)
+
+
+def test_energy_is_unknown_where_the_driver_does_not_count(device: Device, monkeypatch: pytest.MonkeyPatch):
+    device.power_w = None
+    assert look(Session(device), energy_s=2.0).energy is None
+    plugged_in(monkeypatch, device, None)
+    assert look(Session(device), energy_s=2.0).energy is None
+
+
+def test_what_an_arm_takes_is_told_apart_from_its_context(device: Device):
+    context = gpu_readings.Context.made()
+    Session(device)
+    cost = context.cost()
+    assert (cost.context_s, cost.context_bytes, cost.loaded_bytes) == (0.3, 500, 30)
+
+
+def test_without_nvml_time_is_told_and_nothing_else(device: Device, monkeypatch: pytest.MonkeyPatch):
+    plugged_in(monkeypatch, device, None)
+    cost = gpu_readings.Context.made().cost()
+    assert (cost.context_s, cost.context_bytes, cost.loaded_bytes) == (0.3, None, None)
+    assert gpu_readings.state() == GpuState()
+
+
+def test_a_cold_look_empties_the_cache_before_each_call(device: Device):
+    look(Session(device), cold=True, unsynchronised=True)
+    begun = [index for index, what in enumerate(device.log) if what in ("execute", "events 1")]
+    for index in begun[LEAD_IN_CALLS:]:
+        before = [what for what in device.log[index - 4 : index] if what != "stage"]
+        assert "evict" in before, device.log[index - 4 : index]
+        assert before[before.index("evict") + 1] == "synchronize"
+    assert "events 4" not in device.log
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_cold_block_empties_the_cache_before_each_reading_and_does_not_time_that(device: Device, scope: Scope):
+    blocks = Blocks(Session(device), inputs(3), cold=True)
+    tuned = blocks.tune()
+    device.log.clear()
+    readings = blocks.play([scope])[scope]
+    led_in, timed = " ".join(device.log).split(" evict synchronize", 1)
+    copies = ["stage"] if scope is Scope.END_TO_END else []
+    ends = ["fetch"] if scope is Scope.END_TO_END else []
+    call = [*copies, "execute", "synchronize", *ends]
+    assert led_in.split() == call * LEAD_IN_CALLS
+    assert timed.split() == [*call, "evict", "synchronize"] * (len(readings) - 1) + call
+    assert len(readings) > 1
+    assert tuned.per_reading == {Scope.END_TO_END: 1, Scope.COMPUTE: 1}
+    wanted = QUEUE_NS + KERNELS_NS + (STAGE_NS + COPY_NS + FETCH_NS if scope is Scope.END_TO_END else 0)
+    np.testing.assert_array_equal(readings, float(wanted))
+
+
+def test_a_cold_reading_is_one_call_however_short(device: Device, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("queued.KERNELS_NS", 100)
+    monkeypatch.setattr("queued.QUEUE_NS", 100)
+    assert Blocks(Session(device), inputs(3)).tune().per_reading[Scope.COMPUTE] == 100
+    assert Blocks(Session(device), inputs(3), cold=True).tune().per_reading[Scope.COMPUTE] == 1
+
+
+def test_a_warm_block_leaves_the_cache_alone(device: Device):
+    blocks = Blocks(Session(device), inputs(3))
+    blocks.tune()
+    blocks.play(list(Scope))
+    assert "evict" not in device.log

@@ -1,0 +1,168 @@
+"""Real workers that break, hang, die and are held: what the parent learns of it, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from console import TESTS, children_of, environment, state
+from misbehaving import FAULTS, installed
+
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Built, Target
+from shootout.errors import ArmFailed
+from shootout.export.client import obtain
+from shootout.host.placement import allowed_cpus
+from shootout.messages import Loaded
+from shootout.worker.process import WorkerProcess, plain, worker
+
+IN_LOAD = ["raises-in-load", "exits", "killed", "crashes", "eats"]
+
+
+@pytest.fixture(scope="module")
+def bundle() -> ModelBundle:
+    return obtain("identity", {}, 1)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return os.pathsep.join([str(TESTS), str(installed(tmp_path_factory.mktemp("third")))])
+
+
+@pytest.fixture
+def process(path: str, tmp_path: Path) -> Iterator[WorkerProcess]:
+    with worker(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as started:
+        yield started
+
+
+def built(bundle: ModelBundle, backend: str, folder: Path) -> Built:
+    return Built(arm=Arm(target=Target(backend=backend), model="identity"), bundle=bundle, folder=folder)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another process does in its own time; the test's time-out is the limit."""
+    while not condition():
+        time.sleep(0.01)
+
+
+def test_a_worker_that_behaves_answers(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):
+    assert isinstance(process.ask("load", 60, built=built(bundle, "well", tmp_path)), Loaded)
+    assert process.ask("memory", 60) > 0
+
+
+@pytest.mark.parametrize("backend", IN_LOAD)
+def test_the_reason_says_how_it_ended_and_its_last_words(
+    process: WorkerProcess, bundle: ModelBundle, tmp_path: Path, backend: str
+):
+    with pytest.raises(ArmFailed, match=FAULTS[backend][1]):
+        process.ask("load", 60, built=built(bundle, backend, tmp_path))
+
+
+def test_a_hung_worker_is_given_up_and_killed(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):
+    process.ask("memory", 60)  # it is up: what follows is not its start
+    with pytest.raises(ArmFailed, match=FAULTS["hangs"][1]):
+        process.ask("load", 3, built=built(bundle, "hangs", tmp_path))
+    process.kill()
+    assert state(process.pid) == ""
+
+
+def test_a_command_that_raises_leaves_the_worker_alive(process: WorkerProcess):
+    with pytest.raises(ArmFailed, match="turn raised AttributeError"):
+        process.ask("turn", 60, scopes=("compute",), slow_ns=1.0)
+    assert process.ask("memory", 60) > 0
+
+
+def test_the_last_words_of_an_earlier_worker_are_not_its_own(path: str, tmp_path: Path):
+    (tmp_path / "log").write_text("said long ago\n")
+    with worker(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as process:
+        process.ask("memory", 60)
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(ArmFailed) as caught:
+            process.ask("memory", 60)
+    assert str(caught.value) == "killed by SIGKILL (the kernel does this when memory runs out) during 'memory'"
+
+
+def test_words_cannot_steer_the_terminal():
+    assert plain("\x1b[1;31mred\x1b[0m\n\n  two\x07\x1b]0;title\x07\r\n") == "red | two]0;title"
+
+
+def test_held_means_stopped_with_all_that_it_started(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):
+    process.ask("load", 60, built=built(bundle, "starts", tmp_path))
+    (sleeper,) = children_of(process.pid)
+    process.hold()
+    assert state(process.pid) == "T"
+    until(lambda: state(sleeper) == "T")
+    process.release()
+    until(lambda: state(sleeper) == "S")
+    assert process.ask("memory", 60) > 0
+    process.hold()
+    process.kill()
+    assert state(process.pid) == ""
+    until(lambda: state(sleeper) == "")
+    process.kill()  # harmless
+
+
+def test_holding_a_dead_worker_does_not_wait_for_ever(process: WorkerProcess):
+    os.kill(process.pid, signal.SIGKILL)
+    process.hold()
+    process.release()
+    with pytest.raises(ArmFailed, match="killed by SIGKILL"):
+        process.ask("memory", 60)
+
+
+def test_ctrl_c_reaches_the_parent_only(process: WorkerProcess):
+    process.ask("memory", 60)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.ask("memory", 60) > 0
+
+
+def test_workers_get_their_cpus_before_any_library(process: WorkerProcess):
+    assert os.sched_getaffinity(process.pid) == set(allowed_cpus())
+    assert os.getpgid(process.pid) == process.pid
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from shootout.worker.process import WorkerProcess
+from shootout.host.placement import allowed_cpus, child_environment
+workers = [WorkerProcess(child_environment(1, 0), frozenset(allowed_cpus()), Path(sys.argv[1], str(n))) for n in "ab"]
+for worker in workers:
+    worker.ask("memory", 60)
+workers[0].hold()
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_workers_die_with_a_killed_parent_held_or_not(tmp_path: Path):
+    command = [sys.executable, "-c", PARENT, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as parent:
+        try:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == "ready\n"
+            workers = children_of(parent.pid)
+            assert len(workers) == 2
+            until(lambda: sorted(map(state, workers)) == ["S", "T"])  # the free one runs on a little after its answer
+        finally:
+            parent.kill()
+        parent.wait()
+        until(lambda: not any(map(state, workers)))
+
+
+def test_a_killed_worker_leaves_no_temporary_files(path: str, bundle: ModelBundle, tmp_path: Path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(scratch))
+        with worker(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as started:
+            started.ask("load", 60, built=built(bundle, "litters", tmp_path))
+            assert [file.name for file in scratch.rglob("litter*")] == ["litter"]
+    assert list(scratch.iterdir()) == []

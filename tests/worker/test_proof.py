@@ -1,0 +1,67 @@
+"""Labels against evidence: a contradiction is a fault, a mixed account is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from shootout.contract import Arm, Device, Executed, Precision, Target
+from shootout.worker.precision_checks import executed_fault, probe_fault
+
+
+def executed(**counts: int) -> Executed:
+    return Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision=counts)
+
+
+def arm(precision: Precision = Precision.FP32, device: Device = Device.CPU, threads: int = 1) -> Arm:
+    return Arm(target=Target(backend="lib", precision=precision, device=device), model="m", threads=threads)
+
+
+@pytest.mark.parametrize(
+    ("counts", "precision"),
+    [
+        ({"fp32": 3}, Precision.FP32),
+        ({"fp32": 1, "int8": 9}, Precision.INT8),
+        ({"int8": 2}, Precision.INT8_DYNAMIC),
+        ({"fp64": 2}, Precision.FP32),
+        ({"fp32": 2}, Precision.TF32),
+        ({}, Precision.BF16),
+    ],
+)
+def test_an_account_that_holds_the_label_is_no_fault(counts: dict[str, int], precision: Precision):
+    assert executed_fault(executed(**counts), arm(precision)) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "precision"),
+    [({"bf16": 3}, Precision.FP32), ({"fp32": 641}, Precision.INT8), ({"fp32": 1}, Precision.FP16)],
+)
+def test_nothing_in_the_labelled_precision_is_a_fault_that_says_what_ran(counts: dict[str, int], precision: Precision):
+    fault = executed_fault(executed(**counts), arm(precision))
+    assert fault is not None
+    assert fault.startswith(f"labelled {precision}, but lib ran")
+    assert all(f"{count} in {name}" in fault for name, count in counts.items())
+
+
+def test_integers_that_the_runtime_says_nothing_of_are_a_fault():
+    for precision in (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4):
+        assert "tells of no compute node" in (executed_fault(executed(), arm(precision)) or "")
+
+
+def test_tf32_that_kept_every_bit_is_caught_by_the_probe():
+    assert "finds fp32" in (probe_fault("fp32", Precision.TF32) or "")
+
+
+def test_the_probes_settle_every_label():
+    assert probe_fault("fp32", Precision.FP32) is None
+    assert "finds bf16" in (probe_fault("bf16", Precision.FP32) or "")
+    assert "finds unknown" in (probe_fault("unknown", Precision.FP16) or "")
+    assert probe_fault(None, Precision.FP32) is None
+    assert probe_fault("int8", Precision.INT8_DYNAMIC) is None
+    assert "the grid probe finds int8-weights" in (probe_fault("int8-weights", Precision.INT8_DYNAMIC) or "")
+    assert "the grid probe finds float" in (probe_fault("float", Precision.INT8) or "")
+    assert "finds int8-weights" in (probe_fault("int8-weights", Precision.INT4) or "")
+
+
+def test_other_threads_or_another_device_than_the_label_says_are_faults():
+    assert "asked for 2 threads, but lib uses 1" in (executed_fault(executed(fp32=1), arm(threads=2)) or "")
+    assert "labelled cuda, but lib computes on cpu" in (executed_fault(executed(fp32=1), arm(device=Device.CUDA)) or "")

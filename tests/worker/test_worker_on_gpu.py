@@ -1,0 +1,190 @@
+"""The worker's commands for an arm on a GPU: what comes first, what is asked when, and that nothing is left running."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from queued import CONTEXT_BYTES, KERNELS_NS, MODEL_BYTES, QUEUE_NS, Device, Nvml, Plain, Session, inputs, plugged_in
+
+from shootout import backends
+from shootout.contract import Arm, Built, Scenario, Target
+from shootout.contract import Device as Kind
+from shootout.messages import Fault, GpuState, Loaded, Scope, Turn, Warming
+from shootout.worker import __main__ as worker
+from shootout.worker.__main__ import Worker, answer
+
+ON_GPU = Arm(target=Target(backend="queued", device=Kind.CUDA), model="identity")
+ON_CPU = replace(ON_GPU, target=replace(ON_GPU.target, device=Kind.CPU))
+NEVER_SLOW = float("inf")
+
+
+class Adapter:
+    """Makes sessions on `device`; `fails` is raised instead."""
+
+    def __init__(self, device: Device, made: type[Session] = Session) -> None:
+        self.device, self.made = device, made
+        self.fails: Exception | None = None
+
+    def build(self, bundle: Any, arm: Arm, folder: Path) -> Built:
+        return self._done(Built(arm=arm, bundle=bundle, folder=folder))
+
+    def load(self, built: Built) -> Session:
+        self.device.log.append("load")
+        return self._done(self.made(self.device))
+
+    def _done(self, found: Any) -> Any:
+        if self.fails:
+            raise self.fails
+        return found
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    found = Device()
+    plugged_in(monkeypatch, found, Nvml(found))
+    monkeypatch.setattr(worker, "canary", lambda: 100)
+    return found
+
+
+@pytest.fixture
+def adapter(device: Device, monkeypatch: pytest.MonkeyPatch) -> Adapter:
+    found = Adapter(device)
+    monkeypatch.setattr(backends, "get", lambda name: found)
+    return found
+
+
+def built(arm: Arm = ON_GPU) -> Built:
+    bundle: Any = SimpleNamespace(source_sha256="", input_buffers=lambda: inputs(3))
+    return Built(arm=arm, bundle=bundle, folder=Path())
+
+
+def loaded(arm: Arm = ON_GPU) -> Worker:
+    found = Worker()
+    assert isinstance(answer(found, "load", {"built": built(arm)}), Loaded)
+    return found
+
+
+def test_the_context_comes_first_and_its_cost_apart(device: Device, adapter: Adapter):
+    found = Worker().load(built())
+    assert device.log[:2] == ["context", "load"]
+    assert found.gpu is not None
+    assert (found.gpu.context_s, found.gpu.context_bytes, found.gpu.loaded_bytes) == (0.3, CONTEXT_BYTES, MODEL_BYTES)
+    assert found.load_s == 0.0, "the context's time is not among the loading's"
+
+
+def test_all_instances_are_among_what_was_loaded(adapter: Adapter):
+    serving = replace(ON_GPU, scenario=Scenario.THROUGHPUT, instances=3)
+    found = Worker().load(built(serving))
+    assert found.gpu is not None
+    assert found.gpu.loaded_bytes == 3 * MODEL_BYTES
+
+
+def test_an_arm_on_the_cpu_hears_nothing_of_gpus(device: Device, adapter: Adapter):
+    found = Worker()
+    assert found.load(built(ON_CPU)).gpu is None
+    found.tune()
+    assert found.turn((Scope.COMPUTE,), NEVER_SLOW).gpu is None
+    assert {"context", "state"}.isdisjoint(device.log)
+
+
+def test_the_clock_is_asked_for_right_after_the_last_block(device: Device, adapter: Adapter):
+    found = loaded()
+    found.tune()
+    turn = found.turn((Scope.COMPUTE, Scope.END_TO_END), NEVER_SLOW)
+    assert turn.gpu == GpuState(sm_clock_mhz=1_980, temperature_c=40)
+    assert device.log.count("state") == 1
+    assert device.log[-2:] == ["fetch", "state"]
+
+
+class Late(Session):
+    """Begins a copy that nobody waits for."""
+
+    def fetch(self, raw: Any) -> Any:
+        found = super().fetch(raw)
+        self.stage({}, 0)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kind"),
+    [
+        ("load", {"built": built()}, Loaded),
+        ("warm", {"calls": 3, "ns": 10**9}, Warming),
+        ("turn", {"scopes": (Scope.COMPUTE, Scope.END_TO_END), "slow_ns": NEVER_SLOW}, Turn),
+    ],
+)
+def test_nothing_is_pending_when_a_command_is_answered(
+    device: Device, adapter: Adapter, name: str, arguments: dict[str, Any], kind: type
+):
+    adapter.made = Late
+    found = loaded()
+    found.tune()
+    assert isinstance(getattr(found, name)(**arguments), kind)
+    assert device.queue, "by itself the command leaves something"
+    assert isinstance(answer(found, name, arguments), kind)
+    assert not device.queue
+
+
+def test_a_session_that_cannot_empty_the_cache_is_skipped_where_it_must_be_cold(adapter: Adapter):
+    adapter.made = Plain
+    cold = replace(ON_GPU, cold_l2=True)
+    fault = answer(Worker(), "load", {"built": built(cold)})
+    assert isinstance(fault, Fault)
+    assert fault.kind == "SkippedArm"
+    assert fault.message == "queued has no way to empty the GPU's L2 cache before each call"
+    assert fault.fix
+    assert "--l2 cold" in fault.fix
+    assert isinstance(answer(Worker(), "load", {"built": built()}), Loaded)
+
+
+def test_a_cold_arm_s_blocks_are_cold(device: Device, adapter: Adapter):
+    found = loaded(replace(ON_GPU, cold_l2=True))
+    found.tune()
+    device.log.clear()
+    latency_ns = found.turn((Scope.COMPUTE,), NEVER_SLOW).latency_ns[Scope.COMPUTE]
+    assert device.log.count("evict") == len(latency_ns)
+    assert set(latency_ns) == {QUEUE_NS + KERNELS_NS}
+
+
+def test_energy_is_of_one_session_that_calls_alone(adapter: Adapter):
+    assert loaded().on_gpu(unsynchronised=False, energy_s=0.5).energy is not None
+    several = loaded(replace(ON_GPU, scenario=Scenario.THROUGHPUT, instances=2))
+    assert several.on_gpu(unsynchronised=False, energy_s=0.5).energy is None
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch's."""
+
+
+FULL = OutOfMemoryError(
+    "CUDA out of memory. Tried to allocate 20.00 GiB. "
+    "GPU 0 has a total capacity of 15.00 GiB of which 5.00 GiB is free."
+)
+
+
+@pytest.mark.parametrize("name", ["build", "load"])
+def test_out_of_device_memory_says_what_is_needed_and_what_there_is(adapter: Adapter, tmp_path: Path, name: str):
+    adapter.fails = FULL
+    one = built()
+    arguments = {"built": one} if name == "load" else {"bundle": one.bundle, "arm": one.arm, "folder": tmp_path}
+    fault = answer(Worker(), name, arguments)
+    assert isinstance(fault, Fault)
+    assert fault.kind == "OutOfMemoryError"
+    assert fault.message == "needs 20.0 GiB of device memory, has 5.0 GiB free"
+
+
+def test_other_errors_and_other_devices_keep_their_words(adapter: Adapter):
+    adapter.fails = RuntimeError("no kernel image")
+    assert answer(Worker(), "load", {"built": built()}) == Fault(kind="RuntimeError", message="no kernel image")
+    adapter.fails = FULL
+    assert answer(Worker(), "load", {"built": built(ON_CPU)}) == Fault(kind="OutOfMemoryError", message=str(FULL))
+
+
+def test_a_closed_worker_waits_for_nobody(device: Device, adapter: Adapter):
+    found = loaded()
+    assert answer(found, "close", {}) is None
+    assert device.log[-1] == "close", "no session is waited for once it is closed"
