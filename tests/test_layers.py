@@ -1,0 +1,124 @@
+"""The floor plan, held: imports point downward only, folders stay small, and setuptools knows every package."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = (
+    *("cli", "api", "testing", "commands", "report", "results", "tune", "race", "crossover", "journal", "build"),
+    *("study", "export", "ceilings", "worker", "backends", "quantize", "models", "bundle", "stats", "host", "root"),
+)
+"""Top to bottom, against the data's flow; a module may import from its own layer and from those behind it."""
+STILL_UPWARD = {
+    "shootout.backends._openvino.dynamic -> shootout.worker.lifeline",
+    "shootout.build.groups -> shootout.journal.group",
+    "shootout.build.groups -> shootout.journal.journal",
+    "shootout.build.groups -> shootout.journal.records",
+    "shootout.build.groups -> shootout.race.setbacks",
+    "shootout.build.groups -> shootout.report.progress",
+    "shootout.ceilings.measure -> shootout.study.schema",
+    "shootout.ceilings.table -> shootout.results.document",
+    "shootout.contract -> shootout.bundle.bundle",
+    "shootout.host.store -> shootout.export.cache",
+    "shootout.host.surroundings -> shootout.export.cache",
+    "shootout.journal.group -> shootout.race.stopping",
+    "shootout.journal.group -> shootout.results.document",
+    "shootout.messages -> shootout.bundle.fidelity",
+    "shootout.quantize.mixed -> shootout.export.user_onnx",
+    "shootout.quantize.onnx_bands -> shootout.export.user_onnx",
+    "shootout.quantize.ranking -> shootout.export.user_onnx",
+    "shootout.quantize.sensitivity -> shootout.export.cache",
+    "shootout.quantize.sensitivity -> shootout.export.client",
+    "shootout.quantize.sensitivity -> shootout.worker.lifeline",
+    "shootout.quantize.variants -> shootout.export.user_onnx",
+    "shootout.race.campaign -> shootout.commands.trace",
+    "shootout.race.campaign -> shootout.report.progress",
+    "shootout.race.campaign -> shootout.results.rates",
+    "shootout.race.recording -> shootout.results.gpu",
+    "shootout.race.recording -> shootout.results.rates",
+    "shootout.race.setbacks -> shootout.report.progress",
+    "shootout.report.dry_run -> shootout.commands.run",
+    "shootout.study.plan -> shootout.journal.records",
+    "shootout.study.settings -> shootout.journal.records",
+    "shootout.study.settings -> shootout.race.halving",
+    "shootout.tune.results -> shootout.results.analysis",
+    "shootout.tune.results -> shootout.results.document",
+    "shootout.tune.stages -> shootout.commands.run",
+    "shootout.tune.stages -> shootout.results.document",
+    "shootout.tune.table -> shootout.report.table",
+    "shootout.tune.table -> shootout.results.document",
+    "shootout.tune.tuner -> shootout.commands.run",
+    "shootout.tune.tuner -> shootout.report.progress",
+    "shootout.tune.tuning_stages -> shootout.results.analysis",
+    "shootout.tune.tuning_stages -> shootout.results.document",
+    "shootout.units -> shootout.results.document",
+    "shootout.units -> shootout.stats.verdicts",
+    "shootout.worker.__main__ -> shootout.ceilings.worker",
+    "shootout.worker.interpreters -> shootout.export.cache",
+}
+"""To be emptied while the packages settle."""
+MOST_FILES = 14
+ROOM_ENOUGH = {"harness": 12}
+SOURCES = {"harness": "shootout", "backends": "shootout.backends", "models": "shootout.models"}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package, by its dotted name."""
+    found = {}
+    for folder, package in SOURCES.items():
+        for file in (ROOT / folder).rglob("*.py"):
+            parts = [package, *file.relative_to(ROOT / folder).with_suffix("").parts]
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def layer(module: str) -> str:
+    """The layer of a module: its package, or the root's own two at the top."""
+    name = module.partition(".")[2].partition(".")[0]
+    return name if name in LAYERS else "root"
+
+
+def imports(file: Path, known: set[str]) -> set[str]:
+    """The package's own modules that a file imports, at its top or inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inside = {f"{node.module}.{alias.name}" for alias in node.names} & known
+            found |= inside or {node.module}
+    return found & known
+
+
+def upward() -> list[str]:
+    """Every import of a higher layer, for the whole package; the front door (`shootout.run`) leads to the API."""
+    known = modules()
+    return sorted(
+        f"{module} -> {target}"
+        for module, file in known.items()
+        for target in imports(file, set(known))
+        if LAYERS.index(layer(target)) < LAYERS.index(layer(module))
+        and (module, target) != ("shootout", "shootout.api")
+    )
+
+
+def test_imports_point_downward():
+    assert set(upward()) <= STILL_UPWARD
+
+
+@pytest.mark.parametrize("folder", sorted({file.parent for file in modules().values()}), ids=str)
+def test_a_folder_stays_small_and_says_what_it_is_for(folder: Path):
+    files = [file for file in folder.glob("*.py") if file.name != "__init__.py"]
+    assert len(files) <= ROOM_ENOUGH.get(folder.name, MOST_FILES)
+    opening = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    assert opening
+
+
+def test_setuptools_knows_every_package():
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert sorted(packages) == sorted(name for name, file in modules().items() if file.name == "__init__.py")
