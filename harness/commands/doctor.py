@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +15,13 @@ from shootout.host import checks as quiet
 from shootout.host import environment, locks, nvml, surroundings
 from shootout.host.checks import Quiet
 from shootout.host.gpu import Gpu
-from shootout.host.placement import allowed_cpus, place
+from shootout.host.placement import place
 from shootout.host.surroundings import Folder
 from shootout.messages import GpuState
-from shootout.worker import interpreters
-from shootout.worker.availability import probing
-from shootout.worker.interpreters import Interpreter
+from shootout.worker.availability import available
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-LEAST_AT_ONCE, MOST_AT_ONCE = 2, 8
-
-Pair = tuple[str, Device]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,47 +55,6 @@ class Report:
     lock_holder: str
     advice: tuple[str, ...]
     environment: Mapping[str, Any]
-
-
-def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None) -> dict[Pair, Availability]:
-    """Whether each (backend, device) works here, each asked in a fresh process.
-
-    Args:
-        pairs: a backend may be `backend@python`: it is asked under that interpreter.
-        others: the other interpreters, by name.
-
-    A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
-    """
-    waiting = sorted(set(pairs))
-    found: dict[Pair, Availability] = {}
-    count = at_once()
-    while waiting:
-        batch, waiting = waiting[:count], waiting[count:]
-        with ExitStack() as running:
-            answers = {pair: running.enter_context(_probing(pair, others or {})) for pair in batch}
-            found |= {pair: answer() for pair, answer in answers.items()}
-    return found
-
-
-def at_once() -> int:
-    """How many probes run side by side: most of their time is imports, on one CPU each."""
-    return max(LEAST_AT_ONCE, min(MOST_AT_ONCE, len(allowed_cpus()) // 2))
-
-
-@contextmanager
-def _probing(pair: Pair, others: Mapping[str, Interpreter]) -> Iterator[Callable[[], Availability]]:
-    """A probe under the interpreter that the pair names; what to install is said for that one."""
-    backend, _, python = pair[0].partition("@")
-    other = others[python] if python else None
-    with probing(backend, pair[1], other) as answer:
-        yield (lambda: _advised(answer(), backend, other)) if other else answer
-
-
-def _advised(found: Availability, backend: str, other: Interpreter) -> Availability:
-    if found.ok or "pip install" not in found.fix:
-        return found
-    reason = f"under @{other.name}: {found.reason}"
-    return replace(found, reason=reason, fix=other.install(interpreters.packages_of(backend)))
 
 
 def examine() -> Report:

@@ -11,7 +11,6 @@ from typing import Any
 
 from shootout.ceilings.measure import facts_with_ceilings
 from shootout.clock import Deadline, utc_now
-from shootout.commands import doctor
 from shootout.commands import trace as tracing
 from shootout.contract import Availability, Device
 from shootout.errors import Interrupted, UsageError
@@ -34,6 +33,7 @@ from shootout.study.plan import PlannedGroup
 from shootout.study.schema import Study
 from shootout.study.target import provider
 from shootout.worker import interpreters
+from shootout.worker.availability import available
 from shootout.worker.interpreters import Interpreter
 
 _FILES = (journal.NAME, "samples", "logs", tracing.FOLDER, ".lock")
@@ -72,9 +72,9 @@ def configure(study: Study, named: Sequence[str] = ()) -> Plan:
     points = {point.model: point for point in every}  # one of each model: all of it have the same files
     checked = {model: client.check(cells.request(study, point)) for model, point in points.items()}
     others = interpreters.examine(study.pythons)
-    available = doctor.available({provider(target) for target in targets}, others)
+    found = available({provider(target) for target in targets}, others)
     here = Here(
-        available=available,
+        available=found,
         threads=place(None).threads,
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
@@ -85,7 +85,7 @@ def configure(study: Study, named: Sequence[str] = ()) -> Plan:
     return Plan(
         study=study,
         groups=groups,
-        available=available,
+        available=found,
         placement=placement,
         here=here,
         identity=plan.identity(study, groups, [*files, *(other.digest for other in others.values())]),

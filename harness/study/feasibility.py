@@ -37,7 +37,7 @@ class Here:
     """What this machine offers a study.
 
     Attributes:
-        available: what `doctor.available` found for every (backend, device) the study names.
+        available: what `worker.availability` found for every (backend, device) the study names.
         threads: compute threads per arm where a study says nothing.
         cpus: CPUs that this process may use.
         memory_bytes: what the machine can give.

@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
@@ -22,12 +22,58 @@ from shootout import backends
 from shootout.constants import LAST_WORDS_LINES
 from shootout.contract import Availability, Device
 from shootout.errors import UsageError
+from shootout.host.placement import allowed_cpus
 from shootout.worker.lifeline import leave_with
 
 if TYPE_CHECKING:
     from shootout.worker.interpreters import Interpreter
 
 PROBE_TIMEOUT_S = 60.0
+LEAST_AT_ONCE, MOST_AT_ONCE = 2, 8
+
+Pair = tuple[str, Device]
+"""A backend, `backend@python` where it is another interpreter's, and a device."""
+
+
+def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None) -> dict[Pair, Availability]:
+    """Whether each (backend, device) works here, each asked in a fresh process.
+
+    Args:
+        pairs: a backend may be `backend@python`: it is asked under that interpreter.
+        others: the other interpreters, by name.
+
+    A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
+    """
+    waiting = sorted(set(pairs))
+    found: dict[Pair, Availability] = {}
+    count = at_once()
+    while waiting:
+        batch, waiting = waiting[:count], waiting[count:]
+        with ExitStack() as running:
+            answers = {pair: running.enter_context(_probing(pair, others or {})) for pair in batch}
+            found |= {pair: answer() for pair, answer in answers.items()}
+    return found
+
+
+def at_once() -> int:
+    """How many probes run side by side: most of their time is imports, on one CPU each."""
+    return max(LEAST_AT_ONCE, min(MOST_AT_ONCE, len(allowed_cpus()) // 2))
+
+
+@contextmanager
+def _probing(pair: Pair, others: Mapping[str, Interpreter]) -> Iterator[Callable[[], Availability]]:
+    """A probe under the interpreter that the pair names; what to install is said for that one."""
+    backend, _, python = pair[0].partition("@")
+    other = others[python] if python else None
+    with probing(backend, pair[1], other) as answer:
+        yield (lambda: _advised(answer(), backend, other)) if other else answer
+
+
+def _advised(found: Availability, backend: str, other: Interpreter) -> Availability:
+    if found.ok or "pip install" not in found.fix:
+        return found
+    reason = f"under @{other.name}: {found.reason}"
+    return replace(found, reason=reason, fix=other.install_backend(backend))
 
 
 @contextmanager

@@ -83,6 +83,10 @@ class Interpreter:
         """The command that installs packages there."""
         return f"{self.path} -m pip install {' '.join(packages)}"
 
+    def install_backend(self, name: str) -> str:
+        """The command that installs a backend there."""
+        return self.install(packages_of(name))
+
     def facts(self) -> dict[str, Any]:
         """What the record says of it; the user's home stays out of the path."""
         return {"path": without_home(self.path), "python": self.version, "libraries": dict(self.libraries)}

@@ -1,4 +1,4 @@
-"""The doctor with backends that crash, hang and lie, and on machines in trouble."""
+"""The doctor, and what it says of machines in trouble."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from fake_nvidia import FakeDriver, FakeNvml, install
 from rich.console import Console
@@ -25,47 +24,7 @@ from shootout.host.noise import Mark
 from shootout.host.placement import Placement
 from shootout.host.surroundings import Folder
 from shootout.messages import GpuState
-from shootout.worker import availability
 
-FAKES = """
-import os, signal, sys, time
-from shootout.contract import Artifact, Availability, Capabilities, Device, Precision
-
-class Base:
-    capabilities = Capabilities(consumes=(Artifact.ONNX,), targets=frozenset({(Device.CPU, Precision.FP32)}))
-
-class Fine(Base):
-    def probe(self, device):
-        print("a library's greeting")
-        os.system("echo a greeting from C")
-        return Availability(ok=True, version=f"1.0 on {device}")
-
-class Crashing(Base):
-    def probe(self, device):
-        print("about to die", file=sys.stderr, flush=True)
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-class CrashingLate(Base):
-    def probe(self, device):
-        import atexit
-        atexit.register(os.kill, os.getpid(), signal.SIGABRT)
-        return Availability(ok=True, version="2.0")
-
-class Hanging(Base):
-    def probe(self, device):
-        open(os.environ["FAKE_PIDS"], "a").write(f"{os.getpid()}\\n")
-        os.system("sleep 600")
-
-class Raising(Base):
-    def probe(self, device):
-        raise RuntimeError("no such thing")
-
-class Leaving(Base):
-    def probe(self, device):
-        os._exit(7)
-"""
-NAMES = {"fine": "Fine", "crash": "Crashing", "late": "CrashingLate", "hang": "Hanging", "raise": "Raising"}
-NAMES |= {"leave": "Leaving", "gone": "Missing"}
 QUIET = Quiet(
     sources=("steal", "canary"),
     steal_share=0.0,
@@ -76,114 +35,6 @@ QUIET = Quiet(
     canary_slow_share=0.0,
     load_average=0.1,
 )
-
-
-@pytest.fixture
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed third-party package that brings all the fake backends; returns the hanging one's pid file."""
-    info = tmp_path / "fakes-1.0.dist-info"
-    info.mkdir()
-    (tmp_path / "fakes.py").write_text(FAKES)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fakes\nVersion: 1.0\n")
-    points = "".join(f"{name} = fakes:{kind}\n" for name, kind in NAMES.items())
-    (info / "entry_points.txt").write_text(f"[shootout.backends]\n{points}")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("FAKE_PIDS", str(tmp_path / "pids"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path / "pids"
-
-
-def ask(name: str) -> Availability:
-    return doctor.available([(name, Device.CPU)])[name, Device.CPU]
-
-
-@pytest.mark.usefixtures("fakes")
-def test_a_working_backend_answers_whatever_it_prints():
-    assert ask("fine") == Availability(ok=True, version="1.0 on cpu")
-
-
-@pytest.mark.usefixtures("fakes")
-def test_an_answer_counts_even_when_the_process_then_crashes():
-    assert ask("late") == Availability(ok=True, version="2.0")
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("crash", "killed by SIGSEGV; its last words: about to die"),
-        ("raise", "RuntimeError: no such thing"),
-        ("leave", "ended with code 7 and no answer"),
-        ("gone", "AttributeError"),
-    ],
-)
-@pytest.mark.usefixtures("fakes")
-def test_a_broken_backend_is_a_reason_and_a_fix_never_an_exception(name: str, reason: str):
-    found = ask(name)
-    assert not found.ok
-    assert reason in found.reason
-    assert "pip install --upgrade fakes" in found.fix
-
-
-def test_an_unknown_backend_is_a_reason_with_the_nearest_name():
-    found = ask("nunpy")
-    assert not found.ok
-    assert "did you mean 'numpy'" in found.reason
-
-
-def assert_gone(group: int) -> None:
-    """Wait until nothing of a killed process group lives; one that lives on runs into the test's time limit."""
-    while any(member(process, group) for process in psutil.process_iter()):
-        os.sched_yield()
-
-
-def member(process: psutil.Process, group: int) -> bool:
-    try:
-        # An orphan is a zombie until init looks after it.
-        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
-    except (ProcessLookupError, psutil.NoSuchProcess):
-        return False
-
-
-@pytest.mark.timeout(60)
-def test_a_hanging_probe_is_ended_with_all_it_started(fakes: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(availability, "PROBE_TIMEOUT_S", 3.0)
-    assert ask("hang").reason.startswith("hung: no answer within 3 s")
-    assert_gone(int(fakes.read_text()))
-
-
-@pytest.mark.timeout(60)
-def test_an_interrupt_leaves_no_probe_behind(fakes: Path):
-    def interrupted() -> None:
-        with availability.probing("hang", Device.CPU):
-            while not (fakes.exists() and fakes.read_text().endswith("\n")):
-                os.sched_yield()
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert_gone(int(fakes.read_text()))
-
-
-@pytest.mark.usefixtures("fakes")
-def test_every_pair_gets_its_own_answer_and_is_asked_once():
-    pairs = [("fine", Device.CPU), ("raise", Device.CPU), ("fine", Device.CUDA), ("fine", Device.CPU)]
-    found = doctor.available(pairs)
-    assert set(found) == set(pairs)
-    assert found["fine", Device.CUDA].version == "1.0 on cuda"
-    assert not found["raise", Device.CPU].ok
-    assert doctor.available([]) == {}
-
-
-@pytest.mark.parametrize(("cpus", "count"), [(1, 2), (2, 2), (6, 3), (16, 8), (128, 8)])
-def test_more_probes_run_side_by_side_where_there_are_more_cpus(cpus: int, count: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doctor, "allowed_cpus", lambda: tuple(range(cpus)))
-    assert doctor.at_once() == count
-
-
-def test_a_file_in_the_current_folder_cannot_pose_as_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "numpy.py").write_text("raise SystemExit('an impostor')")
-    monkeypatch.chdir(tmp_path)
-    assert ask("numpy").ok
 
 
 def test_the_real_backends_are_all_examined(monkeypatch: pytest.MonkeyPatch):

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from console import call, deaf, spin_study
 
-from shootout.commands import doctor
-from shootout.commands.run import Here
-from shootout.contract import Device, Target
+from shootout.contract import Availability, Device, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.messages import Fault
+from shootout.study.feasibility import Here
 from shootout.study.plan import plan
 from shootout.study.points import describe, targets_of
 from shootout.study.schema import Study
 from shootout.study.target import parse_targets, provider, with_twins
 from shootout.worker import interpreters
+from shootout.worker.availability import available
 from shootout.worker.interpreters import Interpreter, examine, packages_of, parse_pythons
 from shootout.worker.process import worker
 
@@ -86,7 +86,7 @@ def test_every_target_gets_a_twin_under_interpreters_that_no_target_names():
 
 def test_without_a_question_of_its_own_each_target_races_its_twins_only():
     study = Study(name="s", model=("residual_mlp",), targets=("numpy", "onnxruntime"), pythons={"new": "x"})
-    available = {provider(target): doctor.Availability(ok=True) for target in targets_of(study)}
+    available = {provider(target): Availability(ok=True) for target in targets_of(study)}
     here = Here(available=available, threads=1, cpus=1, memory_bytes=10**12)
     one, other = plan(study, here)
     assert [arm.label for arm in one.playing] == ["numpy:cpu:fp32", "numpy@new:cpu:fp32", "numpy:cpu:fp32#sentinel"]
@@ -137,7 +137,7 @@ def test_workers_need_numpy_only(bare: Interpreter):
 
 
 def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(bare: Interpreter):
-    found = doctor.available([("numpy@bare", Device.CPU), ("onnxruntime@bare", Device.CPU)], {"bare": bare})
+    found = available([("numpy@bare", Device.CPU), ("onnxruntime@bare", Device.CPU)], {"bare": bare})
     assert found["numpy@bare", Device.CPU].ok
     missing = found["onnxruntime@bare", Device.CPU]
     assert missing.reason == "under @bare: onnxruntime is not installed"
