@@ -6,17 +6,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
+from shootout.testing.plugin import add_option
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--backend",
-        action="append",
-        metavar="NAME",
-        help="run the conformance suite on this backend only (may be repeated); one that can't run here fails",
-    )
+    """The suite is a part of these tests (tests/backends/test_conformance.py)."""
+    with suppress(ValueError):  # `--pyargs shootout.testing`: the plugin was first
+        add_option(parser)
 
 
 MADE: list[str] = []

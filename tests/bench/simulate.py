@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from shootout.stats.warmup import steady_from
-from tests.simulation import (
+from tests.support.simulation import (
     CLOSE_RIVAL_MS,
     NOISES,
     PINNED_SD,

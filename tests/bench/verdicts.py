@@ -27,7 +27,7 @@ from shootout.results.document import Document
 from shootout.stats.verdicts import Verdict
 from shootout.study import schema
 from shootout.study.plan import PlannedGroup
-from tests.simulation import CLOSE_RIVAL_MS, race_share
+from tests.support.simulation import CLOSE_RIVAL_MS, race_share
 
 from .common import Bench, Table, Tables, generation, medians, say, watch
 

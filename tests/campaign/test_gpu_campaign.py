@@ -22,7 +22,7 @@ from gpu.campaign import Campaign, Ending
 from gpu.ground import Ground
 from gpu.state import Standing, State, Status
 from gpu.steps import GRACE_S, LEAST_S, STEPS, Step, limit_s, measuring_s, shared_s, shares
-from made import ended, header, played, prepared, rounds, write
+from support.made import ended, header, played, prepared, rounds, write
 
 from shootout import backends
 from shootout.contract import Arm, Availability, Device, Precision, Target

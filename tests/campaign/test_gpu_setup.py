@@ -11,11 +11,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from conformance.cases import has_gpu
 from gpu import ground, parts, tree, wheelhouse, wheels
 from gpu.requirements import Need, Project, key, need, there
 from gpu.steps import STEPS
 from gpu.wheelhouse import Wheel
+
+from shootout.testing.cases import has_gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console import shootout
+from support.console import shootout
 
 from shootout.ceilings import measure, worker
 from shootout.ceilings import model as ceilings

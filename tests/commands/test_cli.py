@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conformance.cases import has_gpu
-from console import SHOOTOUT, call, environment, shootout
-from made import A, B, ended, header, played, prepared, rounds, write
+from support.console import SHOOTOUT, call, environment, shootout
+from support.made import A, B, ended, header, played, prepared, rounds, write
+
+from shootout.testing.cases import has_gpu
 
 ANSI = re.compile(r"\x1b")
 

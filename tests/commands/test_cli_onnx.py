@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from console import Ended, call, deaf
-from onnx_made import linear, value, write
+from support.console import Ended, call, deaf
+from support.onnx_made import linear, value, write
 
 
 def run(folder: Path, *words: str) -> Ended:

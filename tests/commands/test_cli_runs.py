@@ -11,12 +11,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conformance.cases import has_gpu
-from conformance.third_party import install
-from console import TESTS, call, deaf, environment, shootout, spin_study, without_privileges
-from deaf import own_lock
+from support.console import TESTS, call, deaf, environment, shootout, spin_study, without_privileges
+from support.deaf import own_lock
+from support.third_party import install
 
 from shootout.host.locks import machine_lock
+from shootout.testing.cases import has_gpu
 
 
 def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_nvidia import FakeDriver, FakeNvml, install
 from rich.console import Console
+from support.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout.commands import doctor
 from shootout.contract import Availability, Device, Precision

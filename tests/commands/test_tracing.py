@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from console import call, deaf, environment, spin_study
+from support.console import call, deaf, environment, spin_study
 
 from shootout import trace_events
 from shootout.backends._jax import profile as jax_profile

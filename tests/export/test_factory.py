@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from console import call, deaf
+from support.console import call, deaf
 
 from shootout import models
 from shootout.backends._torch.session import architecture, float32_module

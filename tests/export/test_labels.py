@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_made import linear
+from support.onnx_made import linear
 
 from shootout.bundle import fidelity
 from shootout.contract import TensorSpec

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_made import F32, I64, WEIGHT, Shape, linear, value, write
+from support.onnx_made import F32, I64, WEIGHT, Shape, linear, value, write
 
 from shootout.bundle import onnx_files
 from shootout.contract import Artifact, Precision, TensorSpec

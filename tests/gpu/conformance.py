@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-SUITE = "tests/conformance/test_conformance.py"
+SUITE = "shootout.testing"
 FOLDER = "conformance"
 CODES = Path(FOLDER) / "codes.json"
 """By backend the exit code of its last pytest."""
@@ -37,7 +37,18 @@ def able(out: Path) -> list[str] | None:
 def command(backend: str, report: Path) -> list[str]:
     """Pytest over one backend's targets on CUDA."""
     words = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "-k", "cuda", "--junitxml", str(report)]
-    return [sys.executable, "-m", "pytest", SUITE, *words, "--backend", backend]
+    return [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "shootout.testing.plugin",
+        "--pyargs",
+        SUITE,
+        *words,
+        "--backend",
+        backend,
+    ]
 
 
 def codes(out: Path) -> dict[str, int]:

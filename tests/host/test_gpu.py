@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-from fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
+from support.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
 from shootout.backends.common import require_device, trial
 from shootout.contract import Device

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_nvidia import FakeDriver, FakeNvml, install
+from support.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout.constants import SM_CLOCK_SHARE
 from shootout.host import noise

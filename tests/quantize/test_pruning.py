@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from conformance.cases import bundles
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
@@ -17,6 +16,7 @@ from shootout.errors import ModelError, UsageError
 from shootout.export import user_onnx
 from shootout.export.client import Request, obtain, obtain_all
 from shootout.quantize import pruning
+from shootout.testing.cases import bundles
 
 rng = np.random.default_rng(0)
 

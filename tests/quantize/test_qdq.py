@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from conformance.cases import bundles
-from conformance.fresh import run_fresh
 from onnx import TensorProto, helper, numpy_helper
 
 from shootout.bundle.bundle import ModelBundle
@@ -20,6 +18,8 @@ from shootout.errors import ModelError, UsageError
 from shootout.export import user_onnx
 from shootout.export.client import Request, obtain, obtain_all
 from shootout.quantize import qdq
+from shootout.testing.cases import bundles
+from shootout.testing.fresh import run_fresh
 
 MODELS = {
     "digits": Request(model="digits", batch=2),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance.cases import bundles
 
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare
@@ -19,6 +18,7 @@ from shootout.export.client import Request, obtain_all
 from shootout.quantize import mixed, qdq, ranking
 from shootout.quantize.layers import LayerSensitivity
 from shootout.quantize.sensitivity import sensitivity
+from shootout.testing.cases import bundles
 
 DIGITS = Request(model="digits", batch=9)
 RESIDUAL = {"model": "residual_mlp", "parameters": {"d_model": 64, "n_layers": 4}}

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 from rich.console import Console
+from support.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
 from shootout.journal import journal
 from shootout.journal.records import Added, Rounds

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console import call, deaf
-from made import played
+from support.console import call, deaf
+from support.made import played
 
 from shootout.contract import Arm, Scenario, Target
 from shootout.journal.records import GroupRecord, Played

@@ -7,10 +7,10 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 
-import fakes
 import numpy as np
 import pytest
-from fakes import QUIET, FakePlayer, FakeWatch, World
+from support import fakes
+from support.fakes import QUIET, FakePlayer, FakeWatch, World
 
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS
 from shootout.contract import Device

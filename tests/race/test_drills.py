@@ -6,10 +6,10 @@ slow. With the protection the planted effect does no harm; without it the verdic
 
 from __future__ import annotations
 
-import fakes
 import numpy as np
 import pytest
-from fakes import World
+from support import fakes
+from support.fakes import World
 
 from shootout.messages import Scope
 from shootout.race import race, stopping

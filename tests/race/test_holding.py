@@ -7,13 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import fakes
 import numpy as np
-import planted
 import pytest
-import queued
-from fakes import QUIET, FakePlayer, FakeWatch, World
-from planted import ByBatch, on_stage
+from support import fakes, planted, queued
+from support.fakes import QUIET, FakePlayer, FakeWatch, World
+from support.planted import ByBatch, on_stage
 
 from shootout import clock
 from shootout.bundle.fidelity import NOTHING

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console import Ended, call, children_of, deaf, environment, spin_study, state
+from support.console import Ended, call, children_of, deaf, environment, spin_study, state
 
 from shootout.journal import journal
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-import fakes
 import numpy as np
 import pytest
-from fakes import QUIET, FakePlayer, FakeWatch, World
-from made import played
+from support import fakes
+from support.fakes import QUIET, FakePlayer, FakeWatch, World
+from support.made import played
 
 from shootout import clock as measure
 from shootout.constants import SERVE_ROUNDS

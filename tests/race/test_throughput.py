@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import fakes
 import numpy as np
 import pytest
-from fakes import QUIET, FakeWatch, World
 from rich.console import Console
+from support import fakes
+from support.fakes import QUIET, FakeWatch, World
 
 from shootout import clock
 from shootout.commands import run as runner

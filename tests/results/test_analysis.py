@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 from rich.console import Console
+from support.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 
 import shootout
 from shootout.contract import Precision

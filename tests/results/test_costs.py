@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import COPY, EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
 from rich.console import Console
+from support.made import COPY, EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.journal.records import GroupRecord, Line

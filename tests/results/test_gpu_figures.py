@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from made import EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
 from rich.console import Console
+from support.made import EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Device, Target
 from shootout.journal import journal

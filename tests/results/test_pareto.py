@@ -3,10 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support import made
 
 from shootout.results import analysis, pareto
 from shootout.results.pareto import Candidate
-from tests import made
 
 A = Candidate(group="g", arm="a", accuracy=0.9, right="", median_ns=100.0, times=(95.0, 105.0), ratios=(1.0, 1.0))
 SLOW = replace(A, arm="slow", median_ns=200.0, times=(190.0, 210.0), ratios=(1.9, 2.1))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import ARMS, COPY, EXECUTED, A, B, ended, header, played, prepared, rounds, write
 from rich.console import Console
+from support.made import ARMS, COPY, EXECUTED, A, B, ended, header, played, prepared, rounds, write
 
 from shootout.bundle.work import Work
 from shootout.ceilings.model import Bandwidth, Ceilings, Peak

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-import simulation
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import simulation
 
 from shootout.contract import Array
 from shootout.stats.evidence import bonferroni, ceiling, e_value, interval, min_generations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simulation import STEADY, latencies, share
+from support.simulation import STEADY, latencies, share
 
 from shootout.stats.warmup import steady_from
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import made
 import numpy as np
 import pytest
-from console import call, deaf
 from rich.console import Console
+from support import made
+from support.console import call, deaf
 
 from shootout import backends, models
 from shootout.commands import commands

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from conformance.third_party import install
-from console import TESTS, Ended, call, deaf, environment
+from support.console import TESTS, Ended, call, deaf, environment
+from support.third_party import install
 
 STUDY = """
 model = "digits"
@@ -22,7 +22,7 @@ n_layers = [1]
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     made = tmp_path_factory.mktemp("boasting")
     (made / "mine.toml").write_text(STUDY)
-    adapters = {"boasting": "conformance.liars:Boasting", "cunning": "conformance.liars:Cunning"}
+    adapters = {"boasting": "support.liars:Boasting", "cunning": "support.liars:Cunning"}
     install(made / "third", "boasters", adapters)
     path = os.pathsep.join([str(TESTS), str(made / "third")])
     return call(deaf("run", "mine.toml", "--json", "--out", "all"), made, environment(PYTHONPATH=path))

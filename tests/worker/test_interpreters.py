@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from console import call, deaf, spin_study
+from support.console import call, deaf, spin_study
 
 from shootout.contract import Availability, Device, Target
 from shootout.errors import SkippedArm, UsageError

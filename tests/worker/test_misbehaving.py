@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console import TESTS, Ended, call, deaf, environment
-from misbehaving import FAULTS, installed
+from support.console import TESTS, Ended, call, deaf, environment
+from support.misbehaving import FAULTS, installed
 
 QUICK = {"player__LOAD_TIMEOUT_S": 3}
 

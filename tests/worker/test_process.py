@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from console import TESTS, children_of, environment, state
-from misbehaving import FAULTS, installed
+from support.console import TESTS, children_of, environment, state
+from support.misbehaving import FAULTS, installed
 
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Built, Target

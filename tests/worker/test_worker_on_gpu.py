@@ -8,7 +8,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from queued import CONTEXT_BYTES, KERNELS_NS, MODEL_BYTES, QUEUE_NS, Device, Nvml, Plain, Session, inputs, plugged_in
+from support.queued import (
+    CONTEXT_BYTES,
+    KERNELS_NS,
+    MODEL_BYTES,
+    QUEUE_NS,
+    Device,
+    Nvml,
+    Plain,
+    Session,
+    inputs,
+    plugged_in,
+)
 
 from shootout import backends
 from shootout.contract import Arm, Built, Scenario, Target

@@ -1,0 +1,251 @@
+"""What every adapter must do, one function each. They run together in one fresh process per target.
+
+A check raises AssertionError (or whatever broke) when the adapter doesn't conform; its name is what the report says.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout import backends
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import INTEGERS, Adapter, Array, Availability, Built, Session
+from shootout.errors import SkippedArm
+from shootout.testing.cases import Case
+from shootout.worker import precision_probe
+from shootout.worker.precision_checks import PROBED
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One target, ready to be checked: `session` is shared by the checks that leave it as it was."""
+
+    case: Case
+    folder: Path
+
+    @cached_property
+    def adapter(self) -> Adapter:
+        """The backend's adapter, from the registry."""
+        return backends.get(self.case.arm.target.backend)
+
+    @cached_property
+    def built(self) -> Built:
+        """The case's model, built once."""
+        return self.build(self.case.bundle, "main")
+
+    @cached_property
+    def session(self) -> Session:
+        """The session that most checks call."""
+        return self.adapter.load(self.built)
+
+    @property
+    def inputs(self) -> list[dict[str, Array]]:
+        """Read anew each time, so that an adapter that writes to its inputs can't spoil the next check."""
+        return self.case.bundle.input_buffers()
+
+    def build(self, bundle: ModelBundle, name: str) -> Built:
+        """As the harness does it: into an empty folder, and through a pickle to another process."""
+        folder = self.folder / name
+        folder.mkdir()
+        arm = replace(self.case.arm, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+        built: Built = pickle.loads(pickle.dumps(self.adapter.build(bundle, arm, folder)))  # noqa: S301
+        return built
+
+
+def build_in(case: Case, folder: Path) -> Built:
+    """The case's arm, built into a folder; for `run_fresh`."""
+    return backends.get(case.arm.target.backend).build(case.bundle, case.arm, folder)
+
+
+def call(session: Session, inputs: Any, slot: int = 0) -> Any:
+    """One end-to-end call."""
+    raw = session.execute(session.stage(inputs, slot))
+    session.synchronize()
+    return session.fetch(raw)
+
+
+def probe_explains(bench: Bench) -> None:
+    """The probe finds the device able and names the library's version."""
+    found = bench.adapter.probe(bench.case.device)
+    assert isinstance(found, Availability)
+    assert found.ok, f"not available: {found.reason} (fix: {found.fix})"
+    assert found.version, "an available backend names its version"
+
+
+def names_shapes_dtypes(bench: Bench) -> None:
+    """Outputs have the model's names, order, shapes and dtypes."""
+    outputs = call(bench.session, bench.inputs[0])
+    fault = fidelity.check_outputs(bench.case.bundle.outputs, outputs)
+    assert fault is None, fault
+    assert list(outputs) == [spec.name for spec in bench.case.bundle.outputs], "outputs in the model's order"
+
+
+def error_within_band(bench: Bench) -> None:
+    """Outputs lie within the precision's tolerance of the FP64 oracle."""
+    outputs = [call(bench.session, inputs, slot) for slot, inputs in enumerate(bench.inputs)]
+    found = fidelity.compare(outputs, bench.case.bundle.oracle_outputs())
+    fault = fidelity.gate(found, *bench.case.bundle.band(bench.case.arm.target))
+    assert fault is None, fault
+
+
+def executed_matches_request(bench: Bench) -> None:
+    """What the library says it ran is what was asked, with no fallback."""
+    executed = bench.session.executed
+    assert executed.library
+    assert executed.version
+    assert bench.case.device in executed.device.lower(), f"asked for {bench.case.device}, runs on {executed.device}"
+    assert executed.fallbacks == (), executed.fallbacks
+    if bench.case.probe_bundle is not None:
+        counts = executed.compute_nodes_by_precision
+        assert sum(counts.values()) > 0, "no compute node was seen"
+        if bench.case.precision not in INTEGERS:
+            assert set(counts) == {bench.case.precision}, counts
+        else:
+            assert counts.get(bench.case.precision.partition("-")[0], 0) > sum(counts.values()) / 2, counts
+            assert executed.other_nodes_by_precision, "what does the float remainder run in?"
+        assert executed.artifact_bytes > 0
+
+
+def threads_as_asked(bench: Bench) -> None:
+    """The session runs as many threads as were asked for, where it can tell."""
+    asked, threads = bench.case.arm.threads, bench.session.executed.threads
+    assert threads in (asked, None), f"asked for {asked} threads, runs {threads}"
+
+
+def probe_agrees(bench: Bench) -> None:
+    """The numbers themselves show the asked-for precision, on a model made to reveal it."""
+    if bench.case.probe_bundle is None:
+        return
+    session = bench.adapter.load(bench.build(bench.case.probe_bundle, "probe"))
+    outputs = call(session, bench.case.probe_bundle.input_buffers()[0])
+    found = precision_probe.READERS[bench.case.probe_bundle.model](outputs)
+    session.close()
+    assert found == PROBED[bench.case.precision], f"asked for {bench.case.precision}, the probe shows {found}"
+
+
+def inputs_unchanged(bench: Bench) -> None:
+    """A call leaves the caller's arrays as they were."""
+    inputs = {name: array.copy() for name, array in bench.inputs[0].items()}
+    call(bench.session, inputs)
+    for name, array in inputs.items():
+        np.testing.assert_array_equal(array, bench.inputs[0][name])
+
+
+def outputs_survive(bench: Bench) -> None:
+    """What was fetched stays as it was when the session is called again."""
+    first = call(bench.session, bench.inputs[0], slot=0)
+    kept = {name: array.copy() for name, array in first.items()}
+    call(bench.session, bench.inputs[1], slot=0)
+    call(bench.session, bench.inputs[2], slot=1)
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, kept[name], err_msg="a later call changed a fetched output")
+
+
+def slots_are_independent(bench: Bench) -> None:
+    """Inputs staged in several slots can be executed in any order."""
+    wanted = [{name: array.copy() for name, array in call(bench.session, one).items()} for one in bench.inputs]
+    handles = [bench.session.stage(inputs, slot) for slot, inputs in enumerate(bench.inputs)]
+    for slot in (*reversed(range(len(handles))), 0):
+        raw = bench.session.execute(handles[slot])
+        bench.session.synchronize()
+        for name, array in bench.session.fetch(raw).items():
+            np.testing.assert_allclose(array, wanted[slot][name], rtol=1e-6, atol=1e-6, err_msg=f"slot {slot}")
+
+
+def wrong_inputs_are_refused(bench: Bench) -> None:
+    """A wrong, missing or surplus input is a ValueError that names it, and the session stays usable."""
+    spec, good = bench.case.bundle.inputs[0], bench.inputs[0]
+    array = good[spec.name]
+    wrong = {
+        "shape": ({**good, spec.name: array[..., :-1]}, str(list(array[..., :-1].shape))),
+        "dtype": ({**good, spec.name: array.astype(np.float16)}, "float16"),
+        "missing": ({name: value for name, value in good.items() if name != spec.name}, spec.name),
+        "surplus": ({**good, "no such input": array}, "no such input"),
+    }
+    for what, (inputs, named) in wrong.items():
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 - both names are looked for below
+            bench.session.stage(inputs, 0)
+        assert named in str(caught.value), f"{what}: the message names neither side: {caught.value}"
+        assert spec.name in str(caught.value), f"{what}: the message doesn't name {spec.name}: {caught.value}"
+    fault = fidelity.check_outputs(bench.case.bundle.outputs, call(bench.session, good))
+    assert fault is None, f"unusable afterwards: {fault}"
+
+
+def unknown_option_is_refused(bench: Bench) -> None:
+    """An option that the adapter doesn't know is a ValueError that names it."""
+    arm = replace(bench.case.arm, options={"no_such_option": "1"})
+    folder = bench.folder / "option"
+    folder.mkdir()
+    with pytest.raises(ValueError, match="no_such_option"):
+        bench.adapter.build(bench.case.bundle, arm, folder)
+
+
+def load_only_reads(bench: Bench) -> None:
+    """Loading writes nothing into the built folder, and what was noted at the build is plain JSON."""
+    built = bench.built
+    before = {path: path.stat().st_mtime_ns for path in built.folder.rglob("*")}
+    bench.adapter.load(built).close()
+    assert {path: path.stat().st_mtime_ns for path in built.folder.rglob("*")} == before, "load wrote into the folder"
+    json.dumps(dict(built.facts))
+
+
+def close_twice(bench: Bench) -> None:
+    """A second close is harmless, and closing one session leaves others alone."""
+    session = bench.adapter.load(bench.built)
+    call(session, bench.inputs[0])
+    session.close()
+    session.close()
+    assert call(bench.session, bench.inputs[0]), "closing one session broke another"
+
+
+CHECKS: dict[str, Callable[[Bench], None]] = {
+    check.__name__: check
+    for check in (
+        probe_explains,
+        names_shapes_dtypes,
+        error_within_band,
+        executed_matches_request,
+        threads_as_asked,
+        probe_agrees,
+        inputs_unchanged,
+        outputs_survive,
+        slots_are_independent,
+        wrong_inputs_are_refused,
+        unknown_option_is_refused,
+        load_only_reads,
+        close_twice,
+    )
+}
+
+
+def run_checks(case: Case) -> dict[str, str]:
+    """Every check on one target, in this process: its name → what went wrong, "" if nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(case, Path(folder))
+        try:
+            bench.built  # noqa: B018 - built once, for all checks
+        except SkippedArm as skipped:
+            return dict.fromkeys(CHECKS, f"SkippedArm: {skipped.reason}; fix: {skipped.fix}")
+        except Exception:  # noqa: S110 - each check that needs it tells
+            pass
+        return {name: _fault(check, bench) for name, check in CHECKS.items()}
+
+
+def _fault(check: Callable[[Bench], None], bench: Bench) -> str:
+    try:
+        check(bench)
+    except (Exception, pytest.fail.Exception):
+        return traceback.format_exc()
+    return ""

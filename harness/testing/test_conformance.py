@@ -1,0 +1,67 @@
+"""The suite itself: each check on each target of each backend that is asked for, or that the registry knows."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from shootout import backends
+from shootout.contract import Device, Target
+from shootout.testing.cases import FIXTURES, case_of, has_gpu, is_slow, lacks, probe_everywhere, targets
+from shootout.testing.checks import CHECKS, run_checks
+from shootout.testing.fresh import run_fresh
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The asked-for backends, and their targets; CUDA ones where they can run (elsewhere they have to explain)."""
+    chosen = metafunc.config.getoption("--backend", default=None)
+    asked = chosen or backends.names(hidden=True)
+    if "backend" in metafunc.fixturenames:
+        metafunc.parametrize("backend", asked)
+    if "target" in metafunc.fixturenames:
+        found = [target for target in targets(asked) if _is_tested(target, must=bool(chosen))]
+        metafunc.parametrize("target", [pytest.param(one, marks=_marks(one), id=str(one)) for one in found])
+
+
+def _is_tested(target: Target, *, must: bool) -> bool:
+    """CPU targets always; CUDA ones on a GPU machine if they were asked for by name or if their library is there."""
+    if target.device is Device.CPU:
+        return True
+    return has_gpu() and (must or run_fresh(probe_everywhere, target.backend)[target.device].ok)
+
+
+def _marks(target: Target) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if is_slow(target) else []
+
+
+@cache
+def faults(target: Target) -> dict[str, str]:
+    """All checks on one target, in one fresh process."""
+    found: dict[str, str] = run_fresh(run_checks, case_of(target))
+    return found
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_conforms(target: Target, check: str) -> None:
+    """The target keeps the promise, or is a skip that explains itself where this machine lacks what it needs."""
+    fault = faults(target)[check]
+    if lacks(target):
+        assert re.fullmatch(r"SkippedArm: .+; fix: .+", fault), f"this CPU can't do {target.precision}: {fault}"
+    else:
+        assert not fault, fault
+
+
+def test_probe_explains_where_it_cannot_run(backend: str) -> None:
+    """On every device the probe finds the backend able, or gives a reason and a fix."""
+    devices = {device for device, _ in backends.get(backend).capabilities.targets}
+    for device, found in run_fresh(probe_everywhere, backend).items():
+        assert found.ok or (found.reason and found.fix), f"{device}: no reason or no fix: {found}"
+        if device not in devices or (device is Device.CUDA and not has_gpu()):
+            assert not found.ok, f"{device}: can't be right: {found}"
+
+
+def test_every_shipped_backend_has_a_fixture() -> None:
+    """A backend that joins the package brings its row."""
+    assert set(FIXTURES) == set(backends.SHIPPED)

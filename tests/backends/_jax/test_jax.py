@@ -1,0 +1,275 @@
+"""jax-jit beyond the suite: both roads, what is stored, and that XLA's own account can contradict a label."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout import backends, models
+from shootout.backends._jax import session as jax_program
+from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
+from shootout.contract import Built, Device, Executed, Precision, Target
+from shootout.testing.cases import Case, case_of
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+
+PLAIN, TORCHAX = Target(backend="jax-jit"), Target(backend="jax-jit", mode="torchax")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a fresh process saw while it used the adapter."""
+
+    built: Built
+    executed: Executed
+    compilations: int
+    torch: bool
+
+
+def observe(case: Case, folder: Path, built: Built | None = None) -> Seen:
+    """Build (unless that was done elsewhere), load and call; counts XLA's compilations on the way."""
+    import jax
+
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
+    adapter = backends.get("jax-jit")
+    built = built or adapter.build(case.bundle, case.arm, folder)
+    session = adapter.load(built)
+    call(session, case.bundle.input_buffers()[0])
+    compilations = sum("backend_compile" in event for event in compiled)
+    return Seen(built, session.executed, compilations, "torch" in sys.modules)
+
+
+def test_load_neither_compiles_nor_imports_torch(tmp_path: Path):
+    case = case_of(PLAIN)
+    first = run_fresh(observe, case, tmp_path)
+    again = run_fresh(observe, case, tmp_path, first.built)
+    assert first.compilations >= 2, "the listener hears nothing"
+    assert (first.torch, again.compilations, again.torch) == (False, 0, False)
+    check_account(again.executed, case)
+
+
+def check_account(executed: Executed, case: Case) -> None:
+    assert executed.compute_nodes_by_precision == {"fp32": 4}
+    assert executed.other_nodes_by_precision["fp32"] > 0
+    assert executed.artifact_bytes > case.bundle.parameter_count * 4
+    assert executed.flops_by_precision == {"fp32": 4 * 2 * 2 * 64 * 64}  # layers, multiply and add, batch, width
+    assert executed.conversion_nodes == 0
+
+
+def case_with(precision: Precision = Precision.FP32, threads: int = 1, **options: str) -> Case:
+    case = case_of(PLAIN)
+    return replace(
+        case, arm=replace(case.arm, target=replace(PLAIN, precision=precision), threads=threads, options=options)
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_limited_and_counted(threads: int, tmp_path: Path):
+    assert run_fresh(observe, case_with(threads=threads), tmp_path).executed.threads == threads
+
+
+HLO = """
+HloModule jit_run, is_scheduled=true
+
+%fused (a: bf16[2,8], b: bf16[8,8]) -> f32[2,8] {
+  %a = bf16[2,8]{1,0} parameter(0)
+  %b = bf16[8,8]{1,0} parameter(1)
+  %wide = f32[8,8]{1,0} convert(%b)
+  ROOT %mixed = f32[2,8]{1,0} dot(%a, %wide), lhs_contracting_dims={1}, operand_precision={highest,highest}
+}
+
+ENTRY %main (x: f16[2,8], q: s8[8,8], d: f64[2,8], s: f32[8,8]) -> (f32[2,8], f16[2,8]) {
+  %x = f16[2,8]{1,0} parameter(0)
+  %q = s8[8,8]{1,0} parameter(1)
+  %d = f64[2,8]{1,0} parameter(2)
+  %s = f32[8,8]{1,0} parameter(3)
+  %half = (f16[2,8]{1,0}, s8[4096]{0}) custom-call(%x, %x), custom_call_target="__cublas$lt$matmul"
+  %int = s32[8,8]{1,0} dot(%q, %q), lhs_contracting_dims={1}
+  %double.1 = f64[2,8]{1,0} convolution(%d, %d), dim_labels=bf_io->bf
+  %default = f32[8,8]{1,0} dot(%s, %s), lhs_contracting_dims={1}
+  %ieee = f32[8,8]{1,0} custom-call(%s, %s), custom_call_target="__cublas$gemm", \
+backend_config={"precision_config":{"operand_precision":["HIGHEST","HIGHEST"]}}
+  %sorted = f32[8,8]{1,0} custom-call(%s), custom_call_target="TopK"
+  %more = pred[8,8]{1,0} compare(%s, %sorted), direction=GT
+  ROOT %out = (f32[2,8]{1,0}, f16[2,8]{1,0}) tuple(%fusion, %gte)
+}
+"""
+
+
+def test_the_account_names_each_product_by_its_operands():
+    products, others = count_nodes(HLO, Device.CPU)
+    assert products == {"fp32": 3, "fp16": 1, "int8": 1, "fp64": 1}
+    assert others == {"fp32": 2, "pred": 1}
+
+
+def test_on_cuda_a_float32_product_is_tf32_unless_it_asks_for_the_highest_precision():
+    assert count_nodes(HLO, Device.CUDA)[0] == {"fp32": 2, "tf32": 1, "fp16": 1, "int8": 1, "fp64": 1}
+
+
+def test_operations_are_counted_where_every_product_tells_its_axes():
+    assert count_flops(HLO, Device.CPU) == {}, "the custom call to cuBLAS doesn't say what it sums over"
+    told = "\n".join(line for line in HLO.splitlines() if "cublas" not in line and "double" not in line)
+    inner = {"fp32": 2 * 8 * 8 * 2 + 2 * 8 * 8 * 8, "int8": 2 * 8 * 8 * 8}
+    assert count_flops(told, Device.CPU) == inner
+    assert count_flops(told.replace("TopK", "__cublas$gemm"), Device.CPU) == {}
+    assert count_flops(told + "\n  %loop = (f32[]) while(%sorted), body=%b", Device.CPU) == {}
+    window = "%y = f32[2,8,8,32]{3,2,1,0} convolution(%x, %w), window={size=3x3}, dim_labels=b01f_01io->b01f"
+    ends = "%x = f32[2,8,8,16]{3,2,1,0} parameter(0)\n%w = f32[3,3,16,32]{3,2,1,0} parameter(1)\n"
+    assert count_flops(ends + window, Device.CPU) == {"fp32": 2 * (2 * 8 * 8 * 32) * (3 * 3 * 16)}
+
+
+CONVERTING = """
+%quantize (p0: f32[2,8]) -> s8[2,8] {
+  %p0 = f32[2,8]{1,0} parameter(0)
+  %scaled = f32[2,8]{1,0} multiply(%p0, %p0)
+  ROOT %cast = s8[2,8]{1,0} convert(%scaled)
+}
+
+%turn (p1: f32[8,2]) -> f32[2,8] {
+  %p1 = f32[8,2]{1,0} parameter(0)
+  ROOT %turned = f32[2,8]{0,1} transpose(%p1), dimensions={1,0}
+}
+
+%relu_and_cast (p2: f32[2,8]) -> bf16[2,8] {
+  %p2 = f32[2,8]{1,0} parameter(0)
+  %relu = f32[2,8]{1,0} maximum(%p2, %p2)
+  ROOT %more = bf16[2,8]{1,0} convert(%relu)
+}
+
+%scale (p3: f32[2,8]) -> f32[2,8] {
+  %p3 = f32[2,8]{1,0} parameter(0)
+  ROOT %product = f32[2,8]{1,0} multiply(%p3, %p3)
+}
+
+ENTRY %main (x: f32[2,8]) -> s8[2,8] {
+  %x = f32[2,8]{1,0} parameter(0)
+  %a = s8[2,8]{1,0} fusion(%x), kind=kLoop, calls=%quantize
+  %b = f32[2,8]{1,0} fusion(%x), kind=kLoop, calls=%turn, metadata={}
+  %c = bf16[2,8]{1,0} fusion(%x), kind=kLoop, calls=%relu_and_cast
+  %d = f32[2,8]{1,0} fusion(%x), kind=kLoop, calls=%scale
+  ROOT %e = f32[2,8]{0,1} copy(%x)
+}
+"""
+
+
+def test_a_node_that_only_converts_is_counted_and_one_that_also_computes_is_not():
+    assert count_conversions(CONVERTING) == 3
+
+
+def staged_copies(case: Case, folder: Path) -> list[bool]:
+    """For arrays at each alignment: does the staged input stay what it was when the caller's array changes?"""
+    adapter = backends.get("jax-jit")
+    session, spec = adapter.load(adapter.build(case.bundle, case.arm, folder)), case.bundle.inputs[0]
+    kept = []
+    for offset in range(0, 64, 16):
+        memory = np.zeros(int(np.prod(spec.shape)) * 4 + 128, np.uint8)
+        start = -memory.ctypes.data % 64 + offset
+        array = memory[start : start + int(np.prod(spec.shape)) * 4].view(np.float32).reshape(spec.shape)
+        staged = session.stage({spec.name: array}, 0)
+        array[:] = 5
+        kept.append(not np.asarray(staged[0]).any())
+    return kept
+
+
+def test_a_staged_input_is_a_copy_at_every_alignment(tmp_path: Path):
+    assert run_fresh(staged_copies, case_of(PLAIN), tmp_path) == [True] * 4
+
+
+def refusals(cases: list[Case], folder: Path) -> list[str]:
+    """What `build` says to each case's options; "" where it takes them."""
+    said = []
+    for case in cases:
+        try:
+            backends.get("jax-jit").build(case.bundle, case.arm, folder)
+            said.append("")
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
+def test_options_are_xla_s_own_and_wrong_ones_are_named(tmp_path: Path):
+    wrong = [
+        {"xla_no_such_thing": "1"},
+        {"xla_cpu_enable_fast_math": "perhaps"},
+        {"NUM_STREAMS": "1"},
+        {jax_program.ASYNC_DISPATCH: "1"},
+    ]
+    right = {"xla_cpu_enable_fast_math": "true", jax_program.ASYNC_DISPATCH: "false"}
+    *said, nothing = run_fresh(refusals, [case_with(**options) for options in [*wrong, right]], tmp_path)
+    assert nothing == ""
+    for options, words in zip(wrong, said, strict=True):
+        assert next(iter(options)) in words
+
+
+def with_forward(case: Case, forward: Callable[..., Any], folder: Path) -> tuple[Built, Any]:
+    """The fixture's module with another `forward` and one more buffer, built; and what torch makes of it."""
+    import torch
+
+    def module(parameters: Any) -> Any:
+        made = original.module(parameters)
+        made.register_buffer("shift", torch.full((1,), 3.0), persistent=False)
+        made.__class__ = type("Other", (type(made),), {"forward": forward})
+        return made
+
+    original = models.get(case.bundle.model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "get", lambda name: replace(original, module=module))
+        built = backends.get("jax-jit").build(case.bundle, case.arm, folder)
+    eager = module(case.bundle.parameters)
+    eager.load_state_dict({name: torch.from_numpy(array) for name, array in case.bundle.weights().items()})
+    return built, eager(torch.from_numpy(case.bundle.input_buffers()[0]["x"])).detach().numpy()
+
+
+def shifted(self: Any, x: Any) -> Any:
+    return self.layers[0](x) + self.shift
+
+
+def branching(self: Any, x: Any) -> Any:
+    return x if x.sum() > 0 else -x
+
+
+def torchax_road(case: Case, folder: Path) -> tuple[Built, Any, str]:
+    """A module that torchax takes (what was built, and torch's own output), and its words on one that it can't."""
+    built, wanted = with_forward(case, shifted, folder)
+    try:
+        with_forward(case, branching, folder)
+    except Exception as error:
+        return built, wanted, f"{type(error).__name__}: {error}"
+    return built, wanted, ""
+
+
+def load_and_call(case: Case, built: Built) -> tuple[Any, Seen]:
+    session = backends.get("jax-jit").load(built)
+    return call(session, case.bundle.input_buffers()[0])["y"], observe(case, built.folder, built)
+
+
+def test_any_module_goes_through_torchax_or_fails_in_jax_s_own_words(tmp_path: Path):
+    case = case_of(TORCHAX)
+    built, wanted, words = run_fresh(torchax_road, case, tmp_path)
+    got, seen = run_fresh(load_and_call, case, built)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, err_msg="the buffer outside the state dict is missing")
+    assert (seen.compilations, seen.torch) == (0, False)
+    assert seen.executed.compute_nodes_by_precision == {"fp32": 1}
+    assert "tracer" in words.lower(), f"a branch on data can't be compiled: {words}"
+
+
+def platforms(folder: Path) -> tuple[str, str]:
+    """What a CPU arm opens, and the variable that keeps a CUDA arm from taking all of the GPU's memory."""
+    device = jax_program.open_device(Device.CPU, 1, {})
+    import jax
+
+    return ",".join(sorted({one.platform for one in jax.devices()} | {device.platform})), os.environ[
+        "XLA_PYTHON_CLIENT_PREALLOCATE"
+    ]
+
+
+def test_a_cpu_arm_opens_no_other_device(tmp_path: Path):
+    assert run_fresh(platforms, tmp_path) == ("cpu", "false")

@@ -1,0 +1,379 @@
+"""ONNX Runtime on a GPU without one: what sessions are told, what is refused, and that no fall-back stays unseen."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from fake_onnxruntime import Machine, Value
+from onnx import ModelProto, TensorProto, helper, numpy_helper, save
+from support.fake_gpu import FakeCuda
+
+from shootout import backends
+from shootout.backends import common_onnx
+from shootout.backends._onnxruntime import account as onnxruntime_graph
+from shootout.backends._onnxruntime import backend as onnxruntime_backend
+from shootout.backends._onnxruntime import providers, tensorrt
+from shootout.backends._onnxruntime import session as onnxruntime_session
+from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
+from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
+from shootout.backends._onnxruntime.session import OnnxRuntimeSession
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Artifact, Built, Device, Precision, Target, TensorSpec
+from shootout.errors import SkippedArm
+from shootout.export.client import Request
+from shootout.testing.cases import bundles
+from shootout.testing.checks import call
+
+SIZE = 4
+X, Y = (TensorSpec(name=name, shape=(SIZE, SIZE), dtype="float32") for name in "xy")
+WEIGHT = np.eye(SIZE, dtype=np.float32)
+RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
+
+
+def arm_of(precision: Precision = Precision.FP32, mode: str = "", scheme: str = "", **options: str) -> Arm:
+    target = Target(backend="onnxruntime", device=Device.CUDA, precision=precision, mode=mode, scheme=scheme)
+    return Arm(target=target, model="made", options=options)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A GPU machine in place of this one; ONNX Runtime's session and run options stay its own."""
+    made = Machine()
+    monkeypatch.setenv(TF32, "1")  # so that it is restored; a user's own wish
+    told = SimpleNamespace(ortvalue_from_shape_and_type=Value)
+    opened = type("InferenceSession", (), {"__new__": lambda _, *args, **named: made.session(*args, **named)})
+    opened.get_provider_graph_assignment_info = None  # type: ignore[attr-defined] # it is asked whether there is one
+    monkeypatch.setattr(onnxruntime, "OrtValue", told)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", opened)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(made.available))
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(providers, "load_fault", lambda provider: "")
+    monkeypatch.setattr(providers, "_require_tensorrt", lambda: None)
+    monkeypatch.setattr(onnxruntime_session, "_has_bindings", lambda: False)
+    return made
+
+
+def product_file(path: Path) -> Path:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIZE, SIZE]) for name in "xy")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["z"], name="product"),
+        helper.make_node("Add", ["z", "z"], ["y"], name="sum"),
+    ]
+    graph = helper.make_graph(nodes, "made", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
+    model: ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    save(model, path)
+    return path
+
+
+def bundle_in(folder: Path) -> Any:
+    """As much of a bundle as a build and a session need."""
+    source = product_file(folder / "source.onnx")
+    return SimpleNamespace(inputs=(X,), outputs=(Y,), path=lambda artifact: source, input_buffers=lambda: [inputs(1)])
+
+
+def inputs(value: float) -> dict[str, np.ndarray]:
+    return {"x": np.full((SIZE, SIZE), value, np.float32)}
+
+
+def session_of(arm: Arm, folder: Path) -> OnnxRuntimeSession:
+    made = Built(arm=arm, bundle=bundle_in(folder), folder=folder, facts={"compute_nodes_by_precision": {"fp32": 1}})
+    return onnxruntime_backend.OnnxRuntimeAdapter().load(made)
+
+
+def built(folder: Path, arm: Arm) -> Built:
+    place = folder / "built"
+    place.mkdir()
+    made = backends.get("onnxruntime").build(bundle_in(folder), arm, place)
+    json.dumps(dict(made.facts))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("precision", "allowed"),
+    [
+        (Precision.FP32, {}),
+        (Precision.TF32, {}),
+        (Precision.FP16, {"trt_fp16_enable": "True"}),
+        (Precision.BF16, {"trt_bf16_enable": "True"}),
+        (Precision.INT8, {"trt_int8_enable": "True"}),
+    ],
+)
+def test_tensorrt_comes_first_and_is_allowed_its_label_s_precision_only(
+    precision: Precision, allowed: dict[str, str], machine: Machine, tmp_path: Path
+):
+    (tmp_path / ENGINES).mkdir()
+    open_session(tmp_path / MODEL, arm_of(precision, "tensorrt", trt_builder_optimization_level="5"))
+    (session,) = machine.sessions
+    assert list(session.given) == [TENSORRT, CUDA]
+    cache = {"trt_engine_cache_enable": "True", "trt_engine_cache_path": str(tmp_path / ENGINES)}
+    assert session.given[TENSORRT] == {**cache, "trt_builder_optimization_level": "5", **allowed}
+
+
+@pytest.mark.parametrize("mode", ["", "tensorrt"])
+def test_tf32_is_off_in_all_of_nvidia_s_libraries_but_for_tf32(mode: str, machine: Machine, tmp_path: Path):
+    (tmp_path / ENGINES).mkdir()
+    for precision in (Precision.FP32, Precision.FP16, Precision.BF16):
+        open_session(tmp_path / MODEL, arm_of(precision, mode))
+        assert machine.sessions[-1].given[CUDA]["use_tf32"] == "0"
+        assert os.environ[TF32] == "0"
+    open_session(tmp_path / MODEL, arm_of(Precision.TF32, mode))
+    assert machine.sessions[-1].given[CUDA]["use_tf32"] == "1"
+    assert TF32 not in os.environ
+
+
+def test_a_cpu_arm_leaves_the_environment_and_the_gpu_alone(machine: Machine, tmp_path: Path):
+    open_session(tmp_path / MODEL, Arm(target=Target(backend="onnxruntime"), model="made"))
+    assert machine.sessions[0].given == {CPU: {}}
+    assert os.environ[TF32] == "1"
+
+
+@pytest.mark.parametrize("mode", ["", "tensorrt"])
+def test_no_node_falls_back_to_the_cpu_and_every_other_one_is_named(mode: str, machine: Machine, tmp_path: Path):
+    machine.elsewhere = [("Erf", "gelu"), ("Cast", "narrow")]
+    arm = arm_of(mode=mode)
+    session = session_of(arm, built(tmp_path, arm).folder) if mode else session_of(arm, tmp_path)
+    opened = machine.sessions[-1]
+    assert opened.entry("session.disable_cpu_ep_fallback") == "1"
+    assert opened.entry("session.record_ep_graph_assignment_info") == "1"
+    second = CUDA if mode else CPU
+    assert session.executed.fallbacks == (f"Erf 'gelu' on {second}", f"Cast 'narrow' on {second}")
+    assert session.executed.device == (f"{TENSORRT} on CUDA" if mode else CUDA)
+
+
+def test_a_missing_provider_is_a_skip_with_what_there_is_and_how_to_get_it(machine: Machine, tmp_path: Path):
+    machine.available = [CPU]
+    for mode, name in (("", CUDA), ("tensorrt", TENSORRT)):
+        with pytest.raises(SkippedArm, match=rf"built without {name} \(it has {CPU}\)") as caught:
+            backends.get("onnxruntime").build(bundle_in(tmp_path), arm_of(mode=mode), tmp_path)
+        assert "pip install 'onnxruntime-gpu" in str(caught.value.fix)
+        assert "CUDA 13" in str(caught.value.fix)
+
+
+def test_an_onnxruntime_that_hides_where_nodes_run_is_a_skip(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(onnxruntime, "InferenceSession", object)
+    with pytest.raises(SkippedArm, match=r"doesn't tell which provider runs a node") as caught:
+        providers.require(CUDA)
+    assert "onnxruntime-gpu>=1.24" in str(caught.value.fix)
+
+
+@pytest.fixture
+def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the providers' libraries; what is in it can't be loaded."""
+    (tmp_path / "capi").mkdir()
+    monkeypatch.setattr(onnxruntime, "__file__", str(tmp_path / "__init__.py"))
+    for name in providers.LIBRARIES.values():
+        (tmp_path / "capi" / name).write_bytes(b"no library; it needs libnvinfer.so.987 and libnvinfer_plugin.so.987")
+    return tmp_path
+
+
+def test_the_loader_s_words_say_why_a_provider_is_not_there(libraries: Path):
+    assert "libonnxruntime_providers_cuda.so" in providers.load_fault(CUDA)
+    assert providers.load_fault(CPU) == ""
+
+
+def test_tensorrt_itself_is_looked_for_by_the_name_that_the_provider_needs(libraries: Path):
+    with pytest.raises(SkippedArm, match=r"needs TensorRT 987: libnvinfer\.so\.987") as caught:
+        providers._require_tensorrt()
+    assert "tensorrt-cu13==987.*" in str(caught.value.fix)
+
+
+def test_a_session_that_fails_says_why_its_provider_is_missing(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    machine.fails_with = RuntimeError("nodes are assigned to the default CPU EP")
+    words = "libcublasLt.so.13: no such file"
+    monkeypatch.setattr(providers, "load_fault", lambda provider: f"{words}, {provider}")
+    with pytest.raises(RuntimeError, match=f"^{CUDA} can't be loaded: {words}, {CUDA}$"):
+        open_session(b"model", arm_of())
+
+
+def test_any_other_failure_keeps_its_own_words(machine: Machine):
+    words = "Failed to allocate memory for requested buffer of size 17179869184"
+    machine.fails_with = RuntimeError(words)
+    with pytest.raises(RuntimeError, match=f"^{words}$"):
+        open_session(b"model", arm_of())
+
+
+def test_a_session_without_its_provider_is_refused_with_the_reason(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    machine.loads = [CPU]
+    with pytest.raises(RuntimeError, match=f"runs on {CPU} instead of {CUDA}: ONNX Runtime gives no reason"):
+        open_session(b"model", arm_of())
+    monkeypatch.setattr(providers, "load_fault", lambda provider: "libcudnn.so.9: no such file")
+    with pytest.raises(RuntimeError, match=r"instead of .*: libcudnn\.so\.9: no such file"):
+        open_session(b"model", arm_of())
+
+
+@pytest.mark.parametrize(
+    ("arm", "named"),
+    [
+        (arm_of(cuda_graph="yes"), "cuda_graph"),
+        (arm_of(mode="tensorrt", cuda_graph="1"), "cuda_graph"),
+        (arm_of(mode="tensorrt", trt_cuda_graph_enable="1"), "trt_cuda_graph_enable"),
+        (arm_of(mode="tensorrt", trt_fp16_enable="1"), "trt_fp16_enable"),
+        (arm_of(trt_builder_optimization_level="5"), "trt_builder_optimization_level"),
+        (replace(arm_of(), options={"cuda.use_tf32": "1"}), "cuda.use_tf32"),
+        (replace(arm_of(), options={"cuda.device_id": "1"}), "cuda.device_id"),
+        (Arm(target=Target(backend="onnxruntime"), model="made", options={"cuda_graph": "1"}), "cuda_graph"),
+    ],
+)
+def test_options_that_the_provider_lacks_or_that_are_settled_are_refused(arm: Arm, named: str, tmp_path: Path):
+    with pytest.raises(ValueError, match=f"option '{named}'"):
+        backends.get("onnxruntime").build(bundle_in(tmp_path), arm, tmp_path)
+
+
+def test_cuda_s_own_options_reach_it(machine: Machine, tmp_path: Path):
+    open_session(tmp_path / MODEL, replace(arm_of(), options={"cuda.prefer_nhwc": "1", "session.x": "2"}))
+    (session,) = machine.sessions
+    assert session.given == {CUDA: {"use_tf32": "0", "prefer_nhwc": "1"}}
+    assert session.entry("session.x") == "2"
+
+
+@pytest.mark.parametrize(
+    ("mode", "scheme"), [("", ""), ("", "shared"), ("tensorrt", ""), ("tensorrt", "per-tensor"), ("tensorrt", "s8s8")]
+)
+def test_int8_is_tensorrt_s_from_the_shared_model(mode: str, scheme: str, tmp_path: Path):
+    arm = arm_of(Precision.INT8, mode, scheme)
+    with pytest.raises(SkippedArm) as caught:
+        backends.get("onnxruntime").build(bundle_in(tmp_path), arm, tmp_path)
+    assert caught.value.fix == "ask for onnxruntime+tensorrt:cuda:int8/shared"
+
+
+def test_the_build_keeps_the_engine_and_a_load_takes_it(machine: Machine, tmp_path: Path):
+    made = built(tmp_path, arm_of(mode="tensorrt"))
+    assert [path.name for path in sorted(made.folder.iterdir())] == [ENGINES, MODEL]
+    assert made.facts["compute_nodes_by_precision"] == {"fp32": 1}
+    assert "the probe alone says what they compute in" in made.facts["notes"][0]
+    before = tensorrt.engines(made.folder)
+    session = backends.get("onnxruntime").load(made)
+    assert tensorrt.engines(made.folder) == before
+    sizes = [path.stat().st_size for path in made.folder.rglob("*") if path.is_file()]
+    assert session.executed.artifact_bytes == sum(sizes)
+    assert len(sizes) == 2
+
+
+def test_an_engine_that_load_would_build_anew_is_an_error(machine: Machine, tmp_path: Path):
+    made = built(tmp_path, arm_of(mode="tensorrt"))
+    machine.refuses = True
+    os.utime(made.folder / ENGINES / "graph_sm90.engine", (0, 0))
+    with pytest.raises(RuntimeError, match="refused the engine"):
+        backends.get("onnxruntime").load(made)
+
+
+def test_a_model_of_which_tensorrt_takes_nothing_is_no_tensorrt_arm(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tensorrt, "engines", lambda folder: {})
+    with pytest.raises(RuntimeError, match="TensorRT took no node of this model"):
+        built(tmp_path, arm_of(mode="tensorrt"))
+
+
+def test_each_slot_replays_a_graph_of_its_own_on_its_own_tensors(machine: Machine, tmp_path: Path):
+    session = session_of(arm_of(cuda_graph="1"), tmp_path)
+    (opened,) = machine.sessions
+    assert opened.given[CUDA]["enable_cuda_graph"] == "1"
+    for value in (1.0, 2.0):
+        for slot in range(3):
+            np.testing.assert_array_equal(call(session, inputs(value + slot), slot)["y"], 2 * (value + slot))
+    ids = [options.get_run_config_entry("gpu_graph_id") for _, options in opened.runs]
+    assert ids == ["1", "2", "3"] * 2, "0 is ONNX Runtime's own"
+    assert [binding for binding, _ in opened.runs[:3]] == [binding for binding, _ in opened.runs[3:]]
+    assert len({id(value) for binding, _ in opened.runs for value in binding.inputs.values()}) == 3
+
+
+def test_without_the_option_nothing_is_captured_and_the_account_never_is(machine: Machine, tmp_path: Path):
+    session = session_of(arm_of(), tmp_path)
+    call(session, inputs(1))
+    assert machine.sessions[0].runs[0][1] is None
+    open_session(tmp_path / MODEL, arm_of(cuda_graph="1"), profile=tmp_path / "profile")
+    assert not [opened for opened in machine.sessions if "enable_cuda_graph" in opened.given[CUDA]]
+
+
+def test_tensors_lie_on_the_gpu_and_what_was_fetched_survives(machine: Machine, tmp_path: Path):
+    session = session_of(arm_of(), tmp_path)
+    first = call(session, inputs(1))
+    call(session, inputs(9))
+    np.testing.assert_array_equal(first["y"], 2)
+    binding = machine.sessions[0].runs[0][0]
+    assert {value.device for value in (*binding.inputs.values(), *binding.outputs.values())} == {"cuda"}
+    assert session.copies == "pageable"  # type: ignore[attr-defined]
+
+
+def test_the_cache_is_emptied_by_cuda_bindings_where_they_are(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert not hasattr(session_of(arm_of(), tmp_path), "evict")
+    monkeypatch.setattr(onnxruntime_session, "_has_bindings", lambda: True)
+    gpu = FakeCuda()
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", gpu)  # type: ignore[arg-type]
+    session: Any = session_of(arm_of(), tmp_path)
+    assert gpu.opened == [], "not before it is asked"
+    session.evict()
+    session.evict()
+    assert gpu.calls == ["memset", "synchronize"] * 2
+    session.close()
+    session.close()
+    assert gpu.open == []
+
+
+def shared() -> ModelBundle:
+    (bundle,) = bundles(replace(RESIDUAL, variant="shared"))
+    return bundle
+
+
+def test_the_account_of_a_half_graph_is_half(tmp_path: Path):
+    (bundle,) = bundles(RESIDUAL)
+    for precision in (Precision.FP16, Precision.BF16):
+        folder = tmp_path / precision
+        folder.mkdir()
+        half = common_onnx.write_half(bundle.path(Artifact.ONNX), precision, folder)
+        found = tensorrt.account(half, (), tf32=False)
+        assert found["compute_nodes_by_precision"] == {precision: 4}
+        assert found["flops_by_precision"] == {precision: 4 * 2 * 2 * 64 * 64}  # layers, multiply and add, batch, width
+        assert set(found["other_nodes_by_precision"]) == {precision}
+
+
+def test_the_account_of_the_shared_model_is_int8_where_both_operands_are(tmp_path: Path):
+    found = tensorrt.account(shared().path(Artifact.ONNX), (), tf32=False)
+    assert found["compute_nodes_by_precision"] == {"int8": 4}
+    assert found["flops_by_precision"] == {"int8": 4 * 2 * 2 * 64 * 64}
+    assert set(found["other_nodes_by_precision"]) == {"fp32"}
+
+
+def test_float32_products_are_tf32_where_that_is_allowed_and_nodes_elsewhere_don_t_count(tmp_path: Path):
+    path = product_file(tmp_path / MODEL)
+    assert tensorrt.account(path, (), tf32=True)["compute_nodes_by_precision"] == {"tf32": 1}
+    found = tensorrt.account(path, {"product"}, tf32=False)
+    assert found["compute_nodes_by_precision"] == found["flops_by_precision"] == {}
+    assert found["other_nodes_by_precision"] == {"fp32": 1}
+
+
+def test_a_weight_alone_that_is_dequantized_makes_no_int8_product(tmp_path: Path):
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIZE, SIZE]) for name in "xy")
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "scale"], ["wide"]),
+        helper.make_node("Transpose", ["wide"], ["turned"]),
+        helper.make_node("MatMul", ["x", "turned"], ["y"]),
+    ]
+    weights = [
+        numpy_helper.from_array(WEIGHT.astype(np.int8), "w"),
+        numpy_helper.from_array(np.array(0.5, np.float32), "scale"),
+    ]
+    graph = helper.make_graph(nodes, "made", [x], [y], weights)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / MODEL)
+    found = tensorrt.account(tmp_path / MODEL, (), tf32=False)
+    assert found["compute_nodes_by_precision"] == {"fp32": 1}
+
+
+def test_big_weights_are_kept_beside_tensorrt_s_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(onnxruntime_graph, "SINGLE_FILE_BYTES", 0)
+    (bundle,) = bundles(RESIDUAL)
+    stored = tensorrt._store(bundle.path(Artifact.ONNX), tmp_path / MODEL)
+    assert {path.name for path in tmp_path.iterdir()} == {MODEL, f"{MODEL}.data"}
+    assert tensorrt.account(stored, (), tf32=False)["compute_nodes_by_precision"] == {"fp32": 4}

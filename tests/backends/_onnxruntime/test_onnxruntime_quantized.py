@@ -1,0 +1,259 @@
+"""ONNX Runtime's quantized arms: every scheme runs, what it ran is counted, and the S8S8 trap shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from shootout import backends
+from shootout.backends._onnxruntime.account import open_session, optimise
+from shootout.backends._onnxruntime.profile import account
+from shootout.backends._onnxruntime.shared import HARMFUL, recode
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Artifact, Executed, Precision, Target
+from shootout.export.client import Request
+from shootout.testing.cases import bundles
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+from shootout.worker.precision_checks import executed_fault
+
+DIGITS = Request(model="digits", batch=2)
+RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
+CNN = Request(model="digits_cnn", batch=2)
+INT8 = ["", "per-tensor", "symmetric", "asymmetric+minmax", "entropy", "percentile", "samples-8", "s8s8"]
+OTHERS = [
+    (Precision.INT8_DYNAMIC, ""),
+    (Precision.INT8_DYNAMIC, "per-tensor"),
+    (Precision.INT4, ""),
+    (Precision.INT4, "symmetric"),
+]
+SCHEMES = [*((Precision.INT8, scheme) for scheme in INT8), *OTHERS]
+ORT = Arm(target=Target(backend="onnxruntime"), model="file")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One arm: its account, its outputs for every buffer, the operations in its graph; or what it said."""
+
+    arm: Arm
+    executed: Executed | None = None
+    outputs: tuple[dict[str, np.ndarray], ...] = ()
+    operations: tuple[str, ...] = ()
+    said: str = ""
+
+
+def arm_of(bundle: ModelBundle, precision: Precision, scheme: str) -> Arm:
+    target = Target(backend="onnxruntime", precision=precision, scheme=scheme)
+    return Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+
+
+def run_arms(bundle: ModelBundle, arms: list[Arm], folder: Path) -> list[Ran]:
+    return [run_arm(bundle, arm, folder / str(index)) for index, arm in enumerate(arms)]
+
+
+def run_arm(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
+    folder.mkdir()
+    adapter = backends.get("onnxruntime")
+    try:
+        built = adapter.build(bundle, arm, folder)
+    except ValueError as error:
+        return Ran(arm, said=str(error))
+    assert [path.name for path in folder.iterdir()] == ["model.onnx"]
+    session = adapter.load(built)
+    outputs = tuple(dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers()))
+    operations = tuple(node.op_type for node in onnx.load(folder / "model.onnx").graph.node)
+    return Ran(arm, session.executed, outputs, operations)
+
+
+def ran(request: Request, folder: Path, *schemes: tuple[Precision, str]) -> tuple[ModelBundle, list[Ran]]:
+    """All of these arms on one model, in one fresh process."""
+    (bundle,) = bundles(request)
+    return bundle, run_fresh(run_arms, bundle, [arm_of(bundle, *one) for one in schemes], folder)
+
+
+def gated(bundle: ModelBundle, found: Ran) -> str | None:
+    error = fidelity.compare(found.outputs, bundle.oracle_outputs())
+    return fidelity.gate(error, *bundle.band(found.arm.target))
+
+
+def test_every_scheme_runs_as_labelled_and_ships_less(tmp_path: Path):
+    bundle, found = ran(DIGITS, tmp_path, (Precision.FP32, ""), *SCHEMES)
+    plain, *quantized = found
+    assert plain.executed is not None
+    products = sum(plain.executed.compute_nodes_by_precision.values())
+    for one in quantized:
+        assert one.executed is not None, one.said
+        label = one.arm.target.precision.partition("-")[0]
+        assert one.executed.compute_nodes_by_precision == {label: products}, one.arm.label
+        assert one.executed.flops_by_precision == {label: plain.executed.flops_by_precision["fp32"]}, one.arm.label
+        assert executed_fault(one.executed, one.arm) is None
+        assert gated(bundle, one) is None, one.arm.label
+        bits = 4 if label == "int4" else 8
+        assert one.executed.artifact_bytes < plain.executed.artifact_bytes * (bits + 4) / 32, one.arm.label
+
+
+def test_words_make_a_difference(tmp_path: Path):
+    _, found = ran(DIGITS, tmp_path, *SCHEMES)
+    by_scheme = {str(one.arm.target).removeprefix("onnxruntime:cpu:"): one.outputs[0]["y"] for one in found}
+    plain = by_scheme["int8"]
+    np.testing.assert_array_equal(by_scheme["int8/asymmetric+minmax"], plain)
+    for scheme in ("per-tensor", "symmetric", "entropy", "percentile", "samples-8"):
+        assert not np.array_equal(by_scheme[f"int8/{scheme}"], plain), scheme
+    assert not np.array_equal(by_scheme["int8-dynamic"], by_scheme["int8-dynamic/per-tensor"])
+    assert not np.array_equal(by_scheme["int4"], by_scheme["int4/symmetric"])
+
+
+def test_s8s8_runs_no_int8_product_where_activations_have_two_readers(tmp_path: Path):
+    _, (u8s8, s8s8) = ran(RESIDUAL, tmp_path, (Precision.INT8, ""), (Precision.INT8, "s8s8"))
+    assert u8s8.executed is not None
+    assert u8s8.executed.compute_nodes_by_precision == {"int8": 4}
+    assert u8s8.executed.conversion_nodes == 2
+    assert s8s8.executed is not None
+    assert s8s8.executed.compute_nodes_by_precision == {"fp32": 4}
+    conversions = {"QuantizeLinear", "DequantizeLinear"}
+    assert s8s8.executed.conversion_nodes == sum(one in conversions for one in s8s8.operations) > 20
+    assert "labelled int8, but onnxruntime ran its compute nodes elsewhere: 4 in fp32" in str(
+        executed_fault(s8s8.executed, s8s8.arm)
+    )
+
+
+def test_convolutions_run_in_int8_and_4_bits_leave_them_in_float(tmp_path: Path):
+    bundle, (static, dynamic, four) = ran(
+        CNN, tmp_path, (Precision.INT8, ""), (Precision.INT8_DYNAMIC, ""), (Precision.INT4, "")
+    )
+    assert static.executed is not None
+    assert dynamic.executed is not None
+    assert four.executed is not None
+    assert static.executed.compute_nodes_by_precision == dynamic.executed.compute_nodes_by_precision == {"int8": 4}
+    assert four.executed.compute_nodes_by_precision == {"fp32": 3, "int4": 1}
+    assert four.executed.flops_by_precision["fp32"] > 100 * four.executed.flops_by_precision["int4"]
+    assert [gated(bundle, one) for one in (static, dynamic, four)] == [None] * 3
+
+
+def test_kernel_times_name_every_kind(tmp_path: Path):
+    _, (found,) = ran(RESIDUAL, tmp_path, (Precision.INT8, "symmetric"))
+    assert found.executed is not None
+    assert set(found.executed.kernel_ns) == {"int8", "conversion", "other"}
+    assert found.executed.kernel_ns["int8"] > 0
+    assert found.executed.other_nodes_by_precision
+
+
+def largest_difference(first: Path, second: Path, bundle: ModelBundle) -> float:
+    """Of the outputs, as a share of the largest; both graphs as they are."""
+    left, right = (open_session(path, ORT) for path in (first, second))
+    runs = [(left.run(None, dict(one))[0], right.run(None, dict(one))[0]) for one in bundle.input_buffers()]
+    return max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in runs)
+
+
+@pytest.mark.parametrize("request_", [DIGITS, RESIDUAL, CNN], ids=lambda one: one.model)
+def test_the_shared_model_fuses_and_says_the_same(request_: Request, tmp_path: Path):
+    (bundle,) = bundles(replace(request_, variant="shared"))
+    source = bundle.path(Artifact.ONNX)
+    recoded = recode(source, tmp_path)
+    # A bias that is rounded now can tip an activation over to the next of its 255 levels.
+    exact = 1e-6 if request_ is RESIDUAL else 0.01
+    assert largest_difference(recoded, source, bundle) < exact
+    found = run_arm(bundle, arm_of(bundle, Precision.INT8, "shared"), tmp_path / "arm")
+    assert found.executed is not None
+    assert set(found.executed.compute_nodes_by_precision) == {"int8"}
+    assert gated(bundle, found) is None
+    assert largest_difference(tmp_path / "arm" / "model.onnx", source, bundle) < max(exact, 1e-5)
+
+
+def test_activations_keep_their_values_bit_for_bit_where_biases_stay(tmp_path: Path):
+    """Without biases nothing is rounded anew, so the optimised INT8 graph is the S8 graph."""
+    (bundle,) = bundles(replace(RESIDUAL, variant="shared"))
+    path = optimise(recode(bundle.path(Artifact.ONNX), tmp_path), ORT, tmp_path, without=HARMFUL)
+    graph = onnx.load(path).graph
+    assert {node.op_type for node in graph.node} >= {"QGemm", "QLinearAdd"}
+    assert {tensor.data_type for tensor in graph.initializer} >= {TensorProto.INT8, TensorProto.UINT8}
+    assert largest_difference(path, bundle.path(Artifact.ONNX), bundle) < 1e-6
+
+
+def file_of(path: Path, nodes: list[Any], opset: int = 11, **weights: np.ndarray) -> Path:
+    graph = helper.make_graph(
+        nodes,
+        "own",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 8])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
+    return path
+
+
+def test_without_products_there_is_nothing_to_quantize(tmp_path: Path):
+    path = file_of(tmp_path / "tanh.onnx", [helper.make_node("Tanh", ["x"], ["y"])])
+    precisions = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
+    _, found = ran(Request(model=str(path), batch=2), tmp_path, *((one, "") for one in precisions))
+    for one in found:
+        assert one.said.startswith("nothing to quantize: "), one.arm.label
+
+
+def test_products_of_activations_are_nothing_for_weight_quantizers(tmp_path: Path):
+    nodes = [helper.make_node("Transpose", ["x"], ["turned"]), helper.make_node("MatMul", ["x", "turned"], ["square"])]
+    path = file_of(tmp_path / "square.onnx", [*nodes, helper.make_node("MatMul", ["square", "x"], ["y"])])
+    schemes = [(Precision.INT8_DYNAMIC, ""), (Precision.INT4, "")]
+    _, found = ran(Request(model=str(path), batch=2), tmp_path, *schemes)
+    for one in found:
+        assert "quantizer left every node as it was" in one.said, one.arm.label
+
+
+def test_a_file_of_an_old_opset_whose_nodes_have_no_names_is_quantized(tmp_path: Path):
+    weight = np.random.default_rng(3).standard_normal((8, 8)).astype(np.float32)
+    path = file_of(tmp_path / "old.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], w=weight)
+    precisions = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
+    bundle, found = ran(Request(model=str(path), batch=2), tmp_path, *((one, "") for one in precisions))
+    for one in found:
+        assert one.executed is not None, one.said
+        assert one.executed.compute_nodes_by_precision == {one.arm.target.precision.partition("-")[0]: 1}
+        assert sum(one.executed.flops_by_precision.values()) == 2 * 2 * 8 * 8
+        assert gated(bundle, one) is None, one.arm.label
+
+
+def told(bundle: ModelBundle, sets: list[dict[str, np.ndarray]], folder: Path) -> str:
+    type(bundle).calibration = lambda self: sets  # type: ignore[method-assign]
+    return run_arm(bundle, arm_of(bundle, Precision.INT8, "samples-2"), folder / "arm").said
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_calibration_data_that_cannot_be_used_is_refused(sets: int, tmp_path: Path):
+    """ONNX Runtime itself would pass over the NaN."""
+    (bundle,) = bundles(DIGITS)
+    broken = {"x": np.full((2, 64), np.nan, np.float32)}
+    said = run_fresh(told, bundle, [bundle.calibration()[0], broken][:sets], tmp_path)
+    assert (
+        said
+        == {
+            1: "samples-2: the calibration split has only 1; give more with --calibration data.npz",
+            2: "calibration set 1: input 'x' has NaN or infinity",
+        }[sets]
+    )
+
+
+def test_a_float_model_is_no_shared_model(tmp_path: Path):
+    (bundle,) = bundles(DIGITS)
+    with pytest.raises(ValueError, match="is no quantized model"):
+        recode(bundle.path(Artifact.ONNX), tmp_path)
+
+
+def test_operations_of_turned_operands_are_counted_and_unknown_ones_are_not_guessed(tmp_path: Path):
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0]),
+        helper.make_node("Gemm", ["turned", "w"], ["y"], transA=1),
+    ]
+    source = file_of(tmp_path / "turned.onnx", nodes, w=np.eye(8, dtype=np.float32))
+    found = account(optimise(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
+    assert found["flops_by_precision"] == {"fp32": 2 * 2 * 8 * 8}
+    einsum = helper.make_node("Einsum", ["x", "w"], ["y"], equation="ij,jk->ik")
+    source = file_of(tmp_path / "einsum.onnx", [einsum], opset=12, w=np.eye(8, dtype=np.float32))
+    found = account(optimise(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
+    assert found["compute_nodes_by_precision"] == {"fp32": 1}
+    assert found["flops_by_precision"] == {}

@@ -1,0 +1,114 @@
+"""The user's own ONNX file, on every backend that takes one: integers, several inputs and outputs, float64."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from shootout import backends
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Artifact, Device, Precision, Target
+from shootout.errors import SkippedArm
+from shootout.export.client import Request
+from shootout.testing.cases import bundles
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+
+TAKERS = [
+    name
+    for name in backends.names()
+    if Artifact.ONNX in (can := backends.get(name).capabilities).consumes
+    and (Device.CPU, Precision.FP32) in can.targets
+]
+NO_FLOAT64 = {"openvino"}
+"""Compute a float64 file in float32, by their own account."""
+ROWS, WIDTH = 4, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What came out of one backend."""
+
+    outputs: list[dict[str, np.ndarray]]
+    compute: dict[str, int]
+
+
+def write(path: Path, float_type: int) -> Path:
+    """`score = table[ids] @ w + offset`, `best = argmax(score)`; the batch axis is called N."""
+    rng, dtype = np.random.default_rng(3), helper.tensor_dtype_to_np_dtype(float_type)
+    weights = {
+        "table": rng.standard_normal((ROWS, WIDTH)).astype(dtype),
+        "w": rng.standard_normal((WIDTH, WIDTH)).astype(dtype),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["table", "ids"], ["row"], axis=0),
+            helper.make_node("MatMul", ["row", "w"], ["product"]),
+            helper.make_node("Add", ["product", "offset"], ["score"]),
+            helper.make_node("ArgMax", ["score"], ["best"], axis=1, keepdims=0),
+        ],
+        "users_own",
+        [
+            helper.make_tensor_value_info("ids", TensorProto.INT64, ["N"]),
+            helper.make_tensor_value_info("offset", float_type, ["N", WIDTH]),
+        ],
+        [
+            helper.make_tensor_value_info("best", TensorProto.INT64, ["N"]),
+            helper.make_tensor_value_info("score", float_type, ["N", WIDTH]),
+        ],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    return path
+
+
+def run_file(bundle: ModelBundle, name: str, folder: Path) -> Ran:
+    """Build, load and call one backend on every input buffer, in this process."""
+    arm = Arm(target=Target(backend=name), model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+    adapter = backends.get(name)
+    session = adapter.load(adapter.build(bundle, arm, folder))
+    outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers())]
+    return Ran(outputs=outputs, compute=dict(session.executed.compute_nodes_by_precision))
+
+
+@pytest.mark.parametrize(
+    ("float_type", "precision"), [(TensorProto.FLOAT, "fp32"), (TensorProto.DOUBLE, "fp64")], ids=["float32", "float64"]
+)
+@pytest.mark.parametrize("name", TAKERS)
+def test_a_users_file_runs_and_its_precision_is_told(name: str, float_type: int, precision: str, tmp_path: Path):
+    path = write(tmp_path / "users_own.onnx", float_type)
+    (bundle,) = bundles(Request(model=str(path), batch=3))
+    built = tmp_path / "built"
+    built.mkdir()
+    ran: Ran = run_fresh(run_file, bundle, name, built)
+    found = fidelity.compare(ran.outputs, bundle.oracle_outputs())
+    assert [fidelity.check_outputs(bundle.outputs, one) for one in ran.outputs] == [None] * len(ran.outputs)
+    assert found.mismatches == 0
+    assert found.relative_l2 is not None
+    assert found.relative_l2 < 1e-6
+    assert ran.compute == {"fp32" if name in NO_FLOAT64 else precision: 1}
+    assert {array.dtype.name for one in ran.outputs for array in one.values()} == {
+        "int64", helper.tensor_dtype_to_np_dtype(float_type).name
+    }  # fmt: skip
+
+
+def load_without_onnx(bundle: ModelBundle, folder: Path) -> tuple[str, str]:
+    """Why NumPy can't take the file where the onnx package is missing, and the fix."""
+    sys.modules["onnx"] = None  # type: ignore[assignment]
+    adapter, arm = backends.get("numpy"), Arm(target=Target(backend="numpy"), model=bundle.model, batch=bundle.batch)
+    with pytest.raises(SkippedArm) as caught:
+        adapter.load(adapter.build(bundle, arm, folder))
+    return caught.value.reason, caught.value.fix
+
+
+def test_without_the_onnx_package_numpy_skips_a_users_file(tmp_path: Path):
+    (bundle,) = bundles(Request(model=str(write(tmp_path / "users_own.onnx", TensorProto.FLOAT)), batch=3))
+    reason, fix = run_fresh(load_without_onnx, bundle, tmp_path)
+    assert "onnx package, which is not installed" in reason
+    assert fix == "pip install 'shootout[onnxruntime]'"

@@ -1,0 +1,264 @@
+"""OpenVINO's own traps: silent bf16, fused nodes that hide their products, NNCF's options, telemetry, users' files."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from shootout import backends
+from shootout.build.exports import probe_request
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Executed, Precision, Target
+from shootout.errors import SkippedArm
+from shootout.export.client import Request
+from shootout.testing.cases import bundles, lacks
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+from shootout.worker import precision_probe
+from shootout.worker.precision_checks import executed_fault, probe_fault
+
+PROBE = probe_request("permutation_probe", "")
+DIGITS = Request(model="digits", batch=1)
+needs_bf16 = pytest.mark.skipif(
+    lacks(Target(backend="openvino", precision=Precision.BF16)), reason="OpenVINO's default is f32 on this CPU"
+)
+lacks_fp16 = pytest.mark.skipif(
+    not lacks(Target(backend="openvino", precision=Precision.FP16)), reason="this CPU has FP16 arithmetic"
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one arm did: its account, its outputs for every input buffer, and what its process had imported."""
+
+    arm: Arm
+    executed: Executed
+    outputs: list[dict[str, np.ndarray]]
+    imported: set[str]
+
+
+def arm_of(bundle: ModelBundle, precision: Precision = Precision.FP32, **options: str) -> Arm:
+    target = Target(backend="openvino", precision=precision)
+    return Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch, options=options)
+
+
+def build(bundle: ModelBundle, arm: Arm, folder: Path) -> Any:
+    return backends.get("openvino").build(bundle, arm, folder)
+
+
+def load_and_run(built: Any) -> Ran:
+    session = backends.get("openvino").load(built)
+    buffers = built.bundle.input_buffers()
+    outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(buffers)]
+    imported = {"torch", "jax", "nncf", "openvino_telemetry"} & {n for n, m in sys.modules.items() if m}
+    return Ran(built.arm, session.executed, outputs, imported)
+
+
+def build_and_run(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
+    return load_and_run(build(bundle, arm, folder))
+
+
+def ran(request: Request, folder: Path, precision: Precision = Precision.FP32, **options: str) -> Ran:
+    (bundle,) = bundles(request)
+    found: Ran = run_fresh(build_and_run, bundle, arm_of(bundle, precision, **options), folder)
+    return found
+
+
+def error_of(found: Ran, request: Request) -> float:
+    (bundle,) = bundles(request)
+    error = fidelity.compare(found.outputs, bundle.oracle_outputs()).relative_l2
+    assert error is not None
+    return error
+
+
+@needs_bf16
+@pytest.mark.parametrize("hint", ["bf16", pytest.param("f16", marks=lacks_fp16)])
+def test_bf16_under_an_fp32_label_is_caught_twice(hint: str, tmp_path: Path):
+    found = ran(PROBE, tmp_path, INFERENCE_PRECISION_HINT=hint)
+    assert set(found.executed.compute_nodes_by_precision) == {"bf16"}
+    assert "elsewhere: 1 in bf16" in str(executed_fault(found.executed, found.arm))
+    answer = precision_probe.read_permutation(found.outputs[0])
+    assert "finds bf16" in str(probe_fault(answer, Precision.FP32))
+
+
+def refusal(bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[str, str, str]:
+    """The type, words and fix of what `build` raises."""
+    try:
+        build(bundle, arm, folder)
+    except SkippedArm as error:
+        return "SkippedArm", error.reason, error.fix
+    except Exception as error:
+        return type(error).__name__, str(error), ""
+    return "", "", ""
+
+
+def refusals(bundle: ModelBundle, arms: list[Arm], folder: Path) -> list[tuple[str, str, str]]:
+    return [refusal(bundle, arm, folder) for arm in arms]
+
+
+def refused(folder: Path, *arms: tuple[Precision, dict[str, str]], request: Request = DIGITS) -> Any:
+    """What each of these arms is told, all in one process."""
+    (bundle,) = bundles(request)
+    return run_fresh(refusals, bundle, [arm_of(bundle, precision, **options) for precision, options in arms], folder)
+
+
+@lacks_fp16
+def test_fp16_that_would_become_another_precision_is_skipped(tmp_path: Path):
+    ((kind, reason, fix),) = refused(tmp_path, (Precision.FP16, {}))
+    assert kind == "SkippedArm"
+    assert "no fp16 arithmetic for this CPU; it would silently run" in reason
+    assert "openvino:cpu:fp32" in fix
+
+
+REFUSED_OPTIONS = [
+    (Precision.FP32, {"NUM_STREAM": "2"}, "ValueError", "unknown option 'NUM_STREAM'"),
+    (
+        Precision.FP32,
+        {"model_type": "transformer"},
+        "ValueError",
+        "'model_type' is NNCF's for static int8, not for fp32",
+    ),
+    (Precision.INT4, {"model_type": "transformer"}, "ValueError", "not for int4"),
+    (Precision.INT8, {"preset": "mixed"}, "ValueError", "unknown option 'preset'"),
+    (Precision.FP32, {"INFERENCE_NUM_THREADS": "many"}, "RuntimeError", "Wrong value for property key INFERENCE_NUM"),
+    (Precision.FP32, {"NUM_STREAMS": "2"}, "RuntimeError", "did not honour NUM_STREAMS=2: it runs with 1"),
+    (Precision.INT8, {"model_type": "cnn"}, "ValueError", "model_type must be transformer, got 'cnn'"),
+]
+
+
+def test_options_are_honoured_or_refused(tmp_path: Path):
+    told = refused(tmp_path, *[(precision, options) for precision, options, _, _ in REFUSED_OPTIONS])
+    for (_, options, kind, words), (got, said, _) in zip(REFUSED_OPTIONS, told, strict=True):
+        assert got == kind, f"{options}: {said}"
+        assert words in said, options
+
+
+def test_honoured_options_run(tmp_path: Path):
+    options = {"CPU_DENORMALS_OPTIMIZATION": "YES", "ENABLE_CPU_PINNING": "NO", "PERFORMANCE_HINT": "THROUGHPUT"}
+    assert error_of(ran(DIGITS, tmp_path, **options), DIGITS) < 1e-6
+
+
+def test_without_products_there_is_nothing_to_quantize(tmp_path: Path):
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Tanh", ["x"], ["y"])], "plain", [x], [y])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "tanh.onnx")
+    request = Request(model=str(tmp_path / "tanh.onnx"), batch=1)
+    ((kind, said, _),) = refused(tmp_path, (Precision.INT8, {}), request=request)
+    assert (kind, said) == ("ValueError", "nothing to quantize: the model has no matrix product and no convolution")
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, pytest.param(Precision.BF16, marks=needs_bf16), Precision.INT8])
+def test_products_inside_fused_nodes_are_counted(precision: Precision, tmp_path: Path):
+    """Of this model OpenVINO makes one or two nodes, which it reports as f32 whatever they compute in."""
+    found = ran(DIGITS, tmp_path, precision)
+    (bundle,) = bundles(DIGITS)
+    assert found.executed.compute_nodes_by_precision == {precision: 3}
+    assert executed_fault(found.executed, found.arm) is None
+    assert fidelity.gate(fidelity.compare(found.outputs, bundle.oracle_outputs()), bundle.bands[precision]) is None
+    least = {Precision.FP32: 0.0, Precision.BF16: 1e-4, Precision.INT8: 1e-3}
+    assert error_of(found, DIGITS) > least[precision], "too exact for what it claims"
+
+
+def built_on(bundle: ModelBundle, splits: list[Any], folder: Path) -> list[bytes | str]:
+    """The weights that come out with each calibration split, or what was said; None is the bundle's own."""
+    own, found = type(bundle).calibration, list[bytes | str]()
+    for split in splits:
+        type(bundle).calibration = own if split is None else lambda self, split=split: split  # type: ignore[assignment,method-assign,misc]
+        _, said, _ = refusal(bundle, arm_of(bundle, Precision.INT8), folder)
+        found.append(said or (folder / "model.bin").read_bytes())
+    return found
+
+
+def test_ranges_come_from_the_calibration_split(tmp_path: Path):
+    (bundle,) = bundles(DIGITS)
+    own = bundle.calibration()
+    wider = [{"x": 3 * one["x"]} for one in own]
+    broken = [own[0], {"x": np.full_like(own[0]["x"], np.nan)}]
+    plain, same, other, told, empty = run_fresh(built_on, bundle, [None, own, wider, broken, []], tmp_path)
+    assert plain == same
+    assert plain != other
+    assert told == "calibration set 1: input 'x' has NaN or infinity"
+    assert "needs at least 2 sets: the calibration split has only 0" in str(empty)
+
+
+def refusal_without_nncf(bundle: ModelBundle, folder: Path) -> list[tuple[str, str, str]]:
+    sys.modules["nncf"] = None  # type: ignore[assignment]
+    return [refusal(bundle, arm_of(bundle, one), folder) for one in (Precision.INT8, Precision.FP32)]
+
+
+def test_only_int8_needs_nncf(tmp_path: Path):
+    (bundle,) = bundles(DIGITS)
+    (kind, reason, fix), plain = run_fresh(refusal_without_nncf, bundle, tmp_path)
+    assert (kind, fix) == ("SkippedArm", "pip install 'shootout[openvino]'")
+    assert "nncf is not installed" in reason
+    assert plain == ("", "", "")
+
+
+def test_nothing_is_reported_to_anyone_and_a_session_needs_openvino_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Telemetry leaves a client id in the home folder; nothing may."""
+    home, built = tmp_path / "home", tmp_path / "built"
+    for folder in (home, built):
+        folder.mkdir()
+    (bundle,) = bundles(DIGITS)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("CI", raising=False)
+    done = run_fresh(build, bundle, arm_of(bundle, Precision.INT8), built)
+    assert run_fresh(load_and_run, done).imported == set()
+    assert [path.relative_to(home) for path in home.rglob("*") if "intel" in path.parts] == []
+
+
+def write_file(path: Path) -> Path:
+    """Two inputs, of which one is integer; a float16, an integer and a pass-through output; weights beside the file."""
+    rng = np.random.default_rng(5)
+    weights = {
+        "table": rng.standard_normal((4, 8)).astype(np.float32),
+        "w": rng.standard_normal((8, 8)).astype(np.float32),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gather", ["table", "ids"], ["row"], axis=0),
+            helper.make_node("MatMul", ["row", "w"], ["product"]),
+            helper.make_node("Add", ["product", "offset"], ["score"]),
+            helper.make_node("ArgMax", ["score"], ["best"], axis=1, keepdims=0),
+            helper.make_node("Cast", ["score"], ["half"], to=TensorProto.FLOAT16),
+            helper.make_node("Identity", ["score"], ["same"]),
+        ],
+        "users_own",
+        [
+            helper.make_tensor_value_info("ids", TensorProto.INT64, ["N"]),
+            helper.make_tensor_value_info("offset", TensorProto.FLOAT, ["N", 8]),
+        ],
+        [
+            helper.make_tensor_value_info("half", TensorProto.FLOAT16, ["N", 8]),
+            helper.make_tensor_value_info("best", TensorProto.INT64, ["N"]),
+            helper.make_tensor_value_info("same", TensorProto.FLOAT, ["N", 8]),
+            helper.make_tensor_value_info("score", TensorProto.FLOAT, ["N", 8]),
+        ],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=16)
+    return path
+
+
+def test_a_users_file_keeps_its_names_order_and_types(tmp_path: Path):
+    request = Request(model=str(write_file(tmp_path / "users_own.onnx")), batch=3)
+    (tmp_path / "built").mkdir()
+    found = ran(request, tmp_path / "built")
+    (bundle,) = bundles(request)
+    named = {name: array.dtype.name for name, array in found.outputs[0].items()}
+    assert list(named) == [spec.name for spec in bundle.outputs]
+    assert named == {"half": "float32", "best": "int64", "same": "float32", "score": "float32"}
+    assert fidelity.compare(found.outputs, bundle.oracle_outputs()).mismatches == 0
+    for got, wanted in zip(found.outputs, bundle.oracle_outputs(), strict=True):
+        np.testing.assert_allclose(got["score"], wanted["score"], rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(got["same"], got["score"])

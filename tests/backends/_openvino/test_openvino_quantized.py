@@ -1,0 +1,205 @@
+"""OpenVINO's quantized arms: every word of a scheme, and what the runtime says of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from shootout import backends
+from shootout.backends._openvino.profile import node_ns
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
+from shootout.errors import SkippedArm
+from shootout.export.client import Request
+from shootout.schemes import parse, unoffered
+from shootout.testing.cases import bundles
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+from shootout.worker.precision_checks import executed_fault
+
+DIGITS = Request(model="digits", parameters={"hidden": 512, "n_layers": 3}, batch=1)
+RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
+PRODUCTS = (64 * 512, 512 * 512, 512 * 512, 512 * 10)
+LABELS = (
+    "fp32", "int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/symmetric+minmax",
+    "int8/asymmetric+minmax", "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
+    "int4/symmetric",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one arm came to: its account and error, or what it was told instead."""
+
+    arm: Arm
+    executed: Executed | None = None
+    error: float = 0.0
+    told: str = ""
+
+
+def run_one(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
+    adapter = backends.get("openvino")
+    try:
+        session = adapter.load(adapter.build(bundle, arm, folder))
+    except SkippedArm as skipped:
+        return Ran(arm, told=f"{skipped.reason}; {skipped.fix}")
+    outputs = [call(session, inputs) for inputs in bundle.input_buffers()]
+    found = fidelity.compare(outputs, bundle.oracle_outputs())
+    if not arm.options and arm.target.scheme != "default":
+        assert fidelity.gate(found, *bundle.band(arm.target)) is None
+    assert found.relative_l2 is not None
+    return Ran(arm, session.executed, found.relative_l2)
+
+
+def run_all(work: list[tuple[ModelBundle, Arm]]) -> list[Ran]:
+    found = []
+    for bundle, arm in work:
+        with TemporaryDirectory() as folder:
+            found.append(run_one(bundle, arm, Path(folder)))
+    return found
+
+
+def target_of(label: str) -> Target:
+    precision, _, scheme = label.partition("/")
+    return Target(backend="openvino", precision=Precision(precision), scheme=scheme)
+
+
+@cache
+def everything() -> dict[str, Ran]:
+    """All arms in one process (importing NNCF takes seconds); the key is model, label and options."""
+    work = {f"digits {label}": (DIGITS, label, {}) for label in (*LABELS, "fp32/default")}
+    for label, size in (("int8-dynamic", "0"), ("int8-dynamic", "128"), ("int4", "32")):
+        work[f"digits {label} {size}"] = (DIGITS, label, {"DYNAMIC_QUANTIZATION_GROUP_SIZE": size})
+    for label in ("int8/symmetric+samples-20", "int8/asymmetric+samples-20", "int8/accuracy-control"):
+        work[f"residual {label}"] = (RESIDUAL, label, {})
+    arms = [
+        Arm(target=target_of(label), model="", batch=request.batch, options=o) for request, label, o in work.values()
+    ]
+    asked = [
+        replace(request, variant="shared" if label.endswith("shared") else "") for request, label, _ in work.values()
+    ]
+    found: list[Ran] = run_fresh(run_all, list(zip(bundles(*asked), arms, strict=True)))
+    return dict(zip(work, found, strict=True))
+
+
+def executed(label: str, model: str = "digits") -> Executed:
+    ran = everything()[f"{model} {label}"]
+    assert ran.executed is not None, ran.told
+    return ran.executed
+
+
+def error(label: str, model: str = "digits") -> float:
+    return everything()[f"{model} {label}"].error
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_every_scheme_computes_in_its_precision(label: str) -> None:
+    found, precision = executed(label), label.partition("/")[0].partition("-")[0]
+    assert found.compute_nodes_by_precision == {precision: len(PRODUCTS)}
+    assert found.flops_by_precision == {precision: 2.0 * sum(PRODUCTS)}
+    assert executed_fault(found, everything()[f"digits {label}"].arm) is None
+
+
+def test_weights_are_stored_in_few_bits() -> None:
+    sizes = {label: executed(label).artifact_bytes for label in LABELS}
+    float_bytes = 4 * sum(PRODUCTS)
+    assert sizes["fp32"] > float_bytes
+    for label, size in sizes.items():
+        if (precision := target_of(label).precision) in INTEGERS:
+            assert size < float_bytes * (0.16 if precision == "int4" else 0.3), label
+
+
+def test_words_make_a_difference() -> None:
+    """Each is another model: the same error would be the same arithmetic."""
+    distinct = ("int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/samples-3")
+    assert len({error(label) for label in distinct}) == len(distinct)
+    assert error("int4") != error("int4/symmetric")
+    assert error("int8/per-channel+minmax") < error("int8"), "NNCF's default clips"
+
+
+def test_asymmetric_activations_differ_where_they_are_signed() -> None:
+    labels = ("int8/symmetric+samples-20", "int8/asymmetric+samples-20")
+    assert len({error(label, "residual") for label in labels}) == len(labels)
+
+
+def test_conversions_are_counted_apart() -> None:
+    assert executed("fp32").conversion_nodes == 0
+    assert executed("int8").conversion_nodes == 1, "only the input is quantized: the rest is fused"
+    assert executed("int8-dynamic").conversion_nodes == 0
+    left = executed("int8/symmetric+samples-20", "residual")
+    assert left.conversion_nodes == 1
+    assert sum(left.other_nodes_by_precision.values()) == 1 + RESIDUAL.parameters["n_layers"], "and the sums"
+
+
+def test_dynamic_quantization_that_does_not_happen_is_skipped() -> None:
+    """With group size 0 the plugin keeps activations float; its graph looks the same."""
+    assert "none of its 4 products as dynamically quantized" in everything()["digits int8-dynamic 0"].told
+    mixed = executed("int8-dynamic 128").compute_nodes_by_precision
+    assert mixed == {"int8": 3, "int8-weights": 1}, "the first layer has only 64 inputs"
+
+
+def test_int4_with_rounded_activations_is_not_int4() -> None:
+    found = everything()["digits int4 32"]
+    fault = executed_fault(executed("int4 32"), found.arm)
+    assert "labelled int4, but openvino ran its compute nodes elsewhere: 4 in int8" in str(fault)
+
+
+def test_accuracy_control_needs_labels() -> None:
+    told = everything()["residual int8/accuracy-control"].told
+    assert "accuracy-control needs labelled data to select by, and residual_mlp has none" in told
+
+
+def test_the_default_precision_hint_is_left_alone() -> None:
+    """On a CPU with bfloat16 OpenVINO then runs in it, under a label that says fp32."""
+    found = executed("fp32/default")
+    ran = set(found.compute_nodes_by_precision)
+    assert ran in ({"bf16"}, {"fp32"})
+    assert (executed_fault(found, everything()["digits fp32/default"].arm) is None) is (ran == {"fp32"})
+
+
+def test_only_words_that_nncf_has_are_offered() -> None:
+    offered = backends.get("openvino").capabilities.schemes
+    for target in map(target_of, [*LABELS, "fp32/default", "int8/mixed-sqnr-20"]):
+        assert unoffered(parse(target.scheme, own=["default"]), offered.get(target.precision, ())) is None, target
+    assert unoffered(parse("entropy"), offered[Precision.INT8]) == "entropy"
+
+
+def profile(bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Executed, dict[str, float]]:
+    adapter = backends.get("openvino")
+    built = adapter.build(bundle, arm, folder)
+    return adapter.load(built).executed, built.facts["node_ns"]
+
+
+def test_times_are_given_where_the_counters_are_fine_enough(tmp_path: Path) -> None:
+    (bundle,) = bundles(Request(model="residual_mlp", parameters={"d_model": 512, "n_layers": 2}, batch=64))
+    found, nodes = run_fresh(profile, bundle, Arm(target=target_of("fp32"), model="residual_mlp", batch=64), tmp_path)
+    assert set(found.kernel_ns) == {"fp32", "other"}
+    assert np.isclose(sum(found.kernel_ns.values()), sum(nodes.values()))
+
+
+@pytest.mark.parametrize(("us", "given"), [(3, False), (40, True)])
+def test_counters_of_whole_microseconds_are_not_believed_for_short_nodes(us: int, given: bool) -> None:
+    class Request:
+        """One node: its first call takes a second longer."""
+
+        calls = 0
+
+        def infer(self, _: object = None) -> None:
+            self.calls += 1
+
+        @property
+        def profiling_info(self) -> list[SimpleNamespace]:
+            mean = timedelta(microseconds=(1_000_000 + us * self.calls) // self.calls)
+            return [SimpleNamespace(node_name="product", real_time=mean)]
+
+    found = node_ns(SimpleNamespace(create_infer_request=Request), {})
+    assert set(found) == ({"product"} if given else set())
+    assert all(abs(ns - us * 1e3) < 3e3 for ns in found.values())

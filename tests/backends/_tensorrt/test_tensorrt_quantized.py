@@ -1,0 +1,206 @@
+"""TensorRT's INT8 and INT4 without a GPU: what the network asks for, what the engine made of it, and who is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_dtypes import int4
+from onnx import TensorProto, helper, load, numpy_helper
+from test_tensorrt import arm_of, compiled, onnx_file, product, toy, without_gpu
+
+from shootout import backends
+from shootout.backends._tensorrt.int4 import write_int4
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Artifact, Device, Precision, Target, TensorSpec
+from shootout.errors import SkippedArm
+from shootout.export.client import Request
+from shootout.quantize import qdq
+from shootout.testing.cases import bundles
+from shootout.testing.fresh import run_fresh
+
+INT8, INT4, FP32 = Precision.INT8, Precision.INT4, Precision.FP32
+TOY_FLOPS = 4 * 2 * 2 * 64 * 64
+SCALES = {"sx": np.float32(0.05), "sw": np.full(32, 0.02, np.float32)}
+WIDE = TensorSpec(name="x", shape=(4, 32), dtype="float32")
+
+
+def shared_toy() -> ModelBundle:
+    [bundle] = bundles(
+        Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2, variant="shared")
+    )
+    return bundle
+
+
+def shared_arm(precision: Precision = INT8, scheme: str = "shared") -> Arm:
+    target = Target(backend="tensorrt", device=Device.CUDA, precision=precision, scheme=scheme)
+    return Arm(target=target, model="residual_mlp")
+
+
+def build(bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[dict[str, Any], bytes]:
+    built = backends.get("tensorrt").build(bundle, arm, folder)
+    return dict(built.facts), (folder / "engine.plan").read_bytes()
+
+
+def sandwich(path: Path, *, activation: bool = True, weight: bool = True, second: bool = False) -> Path:
+    """One product, with its pairs or without one of them; `second` adds a float product behind it."""
+    rng = np.random.default_rng(0)
+    integers = rng.integers(-127, 128, (32, 32)).astype(np.int8)
+    floats = rng.standard_normal((32, 32)).astype(np.float32)
+    nodes = []
+    if activation:
+        nodes += [
+            helper.make_node("QuantizeLinear", ["x", "sx", "zx"], ["xq"], name="round"),
+            helper.make_node("DequantizeLinear", ["xq", "sx", "zx"], ["xd"], name="widen"),
+        ]
+    if weight:
+        nodes.append(helper.make_node("DequantizeLinear", ["q", "sw"], ["wd"], axis=1, name="widen_weight"))
+    operands = ["xd" if activation else "x", "wd" if weight else "w"]
+    nodes.append(helper.make_node("MatMul", operands, ["h" if second else "y"], name="first"))
+    if second:
+        nodes.append(helper.make_node("MatMul", ["h", "w"], ["y"], name="second"))
+    read = {name for node in nodes for name in node.input}
+    weights = {"q": integers, "w": floats, "zx": np.int8(0), **SCALES}
+    kept = {name: np.asarray(array) for name, array in weights.items() if name in read}
+    return onnx_file(path, nodes, (4, 32), **kept)
+
+
+@without_gpu
+def test_the_shared_model_is_int8_in_the_network_and_in_the_engine(tmp_path: Path):
+    bundle = shared_toy()
+    facts, engine = run_fresh(build, bundle, shared_arm(), tmp_path)
+    assert facts["network_nodes_by_precision"] == {"int8": 4}
+    assert facts["compute_nodes_by_precision"] == {"int8": 4}
+    assert facts["flops_by_precision"] == {"int8": TOY_FLOPS}
+    assert facts["conversion_nodes"] == 1, "the input's; the others are fused"
+    assert facts["artifact_bytes"] == len(engine)
+    [note] = facts["notes"]
+    weights = int(note.split()[0].replace(",", ""))
+    assert 4 * 64 * 64 < weights < 2 * 4 * 64 * 64, "those of 8 bits and their scales; the rest of the engine is code"
+    stored = [numpy_helper.to_array(one) for one in load(bundle.path(Artifact.ONNX)).graph.initializer]
+    weights = [array for array in stored if array.dtype == np.int8 and array.ndim == 2]
+    assert len(weights) == 4
+    assert all(array.tobytes() in engine for array in weights), "what ships are the 8-bit weights"
+    assert not any(array.tobytes() in engine for array in toy().weights().values())
+
+
+@without_gpu
+def test_a_shared_convolution_model_is_int8(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["h"], kernel_shape=[3, 3], pads=[1] * 4, name="wide"),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Conv", ["r", "b"], ["y"], kernel_shape=[1, 1], name="back"),
+    ]
+    kernels = {"a": rng.standard_normal((16, 8, 3, 3)), "b": rng.standard_normal((8, 16, 1, 1))}
+    shape = (1, 8, 6, 6)
+    source = onnx_file(
+        tmp_path / "conv.onnx", nodes, shape, **{name: one.astype(np.float32) for name, one in kernels.items()}
+    )
+    sets = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(4)]
+    qdq.write_shared(source, sets, tmp_path / "shared.onnx")
+    facts = compiled(tmp_path / "shared.onnx", INT8, tmp_path)
+    assert facts["compute_nodes_by_precision"] == facts["network_nodes_by_precision"] == {"int8": 2}
+    assert facts["flops_by_precision"] == {"int8": 2 * 36 * (16 * 8 * 9 + 8 * 16)}
+
+
+@without_gpu
+def test_a_mixed_model_is_told_by_both_its_precisions(tmp_path: Path):
+    facts = compiled(sandwich(tmp_path / "mixed.onnx", second=True), INT8, tmp_path)
+    assert facts["compute_nodes_by_precision"] == facts["network_nodes_by_precision"] == {"int8": 1, "fp32": 1}
+    assert facts["flops_by_precision"] == {"int8": 2 * 4 * 32 * 32, "fp32": 2 * 4 * 32 * 32}
+
+
+def test_a_float_graph_is_refused_under_an_int8_label(tmp_path: Path):
+    with pytest.raises(RuntimeError, match="labelled int8, but the parsed network is not: 'product' is fp32"):
+        compiled(product(tmp_path / "float.onnx"), INT8, tmp_path)
+    with pytest.raises(RuntimeError, match=r"labelled int8.*is fp32 and 1 more"):
+        backends.get("tensorrt").build(toy(), shared_arm(), tmp_path)
+    assert not (tmp_path / "engine.plan").exists()
+
+
+@pytest.mark.parametrize("missing", ["activation", "weight"])
+def test_a_product_with_one_pair_missing_is_refused(missing: str, tmp_path: Path):
+    source = sandwich(tmp_path / "half.onnx", **{missing: False})  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match=r"labelled int8.*'first' is fp32\+int8"):
+        compiled(source, INT8, tmp_path)
+
+
+def test_an_int8_graph_is_refused_under_a_float_label(tmp_path: Path):
+    with pytest.raises(RuntimeError, match=r"labelled fp32.*'first' is int8"):
+        compiled(sandwich(tmp_path / "whole.onnx"), FP32, tmp_path)
+
+
+@without_gpu
+def test_an_engine_that_widens_before_it_multiplies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """TensorRT was asked for INT8, and its own list of layers says that it multiplied floats."""
+    wide = {"Name": "first_myl0_1", "LayerType": "gemm", "Inputs": [{"Datatype": "Float"}]}
+    monkeypatch.setattr("shootout.backends._tensorrt.library.read_log", lambda message: [wide])
+    with pytest.raises(RuntimeError, match=r"labelled int8, but tensorrt_rtx_bindings built .* otherwise: 1 in fp32"):
+        compiled(sandwich(tmp_path / "whole.onnx"), INT8, tmp_path)
+    assert not (tmp_path / "engine.plan").exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "pruned-50"])
+def test_tensorrt_quantizes_nothing_itself_and_says_what_to_ask_for(scheme: str, tmp_path: Path):
+    with pytest.raises(SkippedArm) as caught:
+        backends.get("tensorrt").build(toy(), shared_arm(scheme=scheme), tmp_path)
+    assert "only as Q/DQ" in caught.value.reason
+    assert "tensorrt:cuda:int8/shared" in caught.value.fix
+    assert list(tmp_path.iterdir()) == []
+
+
+@without_gpu
+def test_an_asymmetric_graph_fails_in_tensorrt_s_words(tmp_path: Path):
+    model = load(sandwich(tmp_path / "whole.onnx"))
+    zero = next(one for one in model.graph.initializer if one.name == "zx")
+    zero.CopyFrom(numpy_helper.from_array(np.asarray(3, np.int8), "zx"))
+    (tmp_path / "shifted.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(RuntimeError, match=r"can't parse the model: .*zero"):
+        compiled(tmp_path / "shifted.onnx", INT8, tmp_path)
+
+
+@without_gpu
+def test_int4_weights_stay_4_bits_in_the_engine(tmp_path: Path):
+    facts, engine = run_fresh(build, toy(), shared_arm(INT4, ""), tmp_path)
+    assert facts["network_nodes_by_precision"] == facts["compute_nodes_by_precision"] == {"int4": 4}
+    assert facts["flops_by_precision"] == {"int4": TOY_FLOPS}
+    wide = toy().weights().values()
+    assert not any(one.astype(kind).tobytes() in engine for one in wide for kind in (np.float32, np.float16))
+
+
+def test_the_int4_graph_computes_the_model_with_weights_of_15_levels(tmp_path: Path):
+    from onnx.reference import ReferenceEvaluator
+
+    bundle = toy()
+    path = write_int4(bundle.path(Artifact.ONNX), tmp_path)
+    model = load(path)
+    stored = [numpy_helper.to_array(one) for one in model.graph.initializer if one.data_type == TensorProto.INT4]
+    assert [one.shape for one in stored] == [(64, 64)] * 4
+    for one in stored:
+        assert one.dtype == int4
+        assert np.abs(one.astype(np.int8)).max() == 7
+    assert not any(one.dims == [64, 64] and one.data_type == TensorProto.FLOAT16 for one in model.graph.initializer)
+    outputs = [ReferenceEvaluator(model).run(None, inputs) for inputs in bundle.input_buffers()]
+    found = [dict(zip("y", one, strict=True)) for one in outputs]
+    close = fidelity.compare(found, bundle.oracle_outputs())
+    assert close.relative_l2 is not None
+    assert 1e-3 < close.relative_l2 < 0.5, "4 bits, not 16 and not noise"
+
+
+def test_a_model_without_products_to_quantize_is_refused(tmp_path: Path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    source = onnx_file(tmp_path / "small.onnx", nodes, (4, 4), w=np.eye(4, dtype=np.float32))
+    (tmp_path / "work").mkdir()
+    with pytest.raises(ValueError, match="nothing to quantize"):
+        write_int4(source, tmp_path / "work")
+
+
+def test_it_offers_the_shared_and_mixed_schemes_for_int8_alone():
+    can = backends.get("tensorrt").capabilities
+    assert can.schemes == {INT8: frozenset({"shared", "mixed-*"})}
+    assert {(Device.CUDA, INT8), (Device.CUDA, INT4)} <= can.targets
+    assert not arm_of(INT4).target.scheme

@@ -1,0 +1,192 @@
+"""torch.compile, AOTInductor and TorchScript: what the suite's plain targets don't show (modes, caches, refusals)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shootout import backends
+from shootout.contract import Arm, Availability, Built, Device, Precision, Target
+from shootout.testing.cases import Case, case_of
+from shootout.testing.checks import build_in
+from shootout.testing.fresh import run_fresh
+
+PLAIN = Target(backend="torch-compile")
+
+
+def fallbacks_after_load(built: Built, spoil: bool) -> tuple[str, ...]:
+    """What a fresh process says after loading; `spoil` empties the built cache first."""
+    if spoil:
+        import shutil
+
+        shutil.rmtree(built.folder / "inductor")
+        (built.folder / "inductor").mkdir()
+    session = backends.get(built.arm.target.backend).load(built)
+    return session.executed.fallbacks
+
+
+def test_load_takes_the_kernels_from_the_cache_and_says_when_it_cannot(tmp_path: Path):
+    built = run_fresh(build_in, case_of(PLAIN), tmp_path)
+    assert run_fresh(fallbacks_after_load, built, False) == ()
+    told = run_fresh(fallbacks_after_load, built, True)
+    assert len(told) == 1
+    assert "while loading" in told[0]
+
+
+def compiled_by_a_call_after_another_load(built: Built) -> dict[str, int]:
+    """What Inductor does in a session's next call when its process has loaded a second one meanwhile."""
+    from torch._dynamo.utils import counters
+
+    adapter, inputs = backends.get(built.arm.target.backend), built.bundle.input_buffers()[0]
+    first, second = adapter.load(built), adapter.load(built)
+    counters.clear()
+    for session in (first, second):
+        session.fetch(session.execute(session.stage(inputs, 0)))
+    return dict(counters["stats"])
+
+
+def test_a_second_session_in_a_process_takes_nothing_from_the_first(tmp_path: Path):
+    built = run_fresh(build_in, case_of(PLAIN), tmp_path)
+    assert run_fresh(compiled_by_a_call_after_another_load, built) == {}
+
+
+def recorded(dtype_name: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """What Inductor makes of two products on one narrow row: loops, not library calls."""
+    import torch
+    import torch._inductor.config as inductor
+
+    from shootout.backends._torch.account import kernel_recorder
+
+    dtype = getattr(torch, dtype_name)
+    layers = OrderedDict(wide=torch.nn.Linear(16, 16), act=torch.nn.ReLU(), dot=torch.nn.Linear(16, 1))
+    net = torch.nn.Sequential(layers).eval().requires_grad_(False).to(dtype)
+    recorder, tally, kernels = kernel_recorder(Device.CPU)
+    with inductor.patch({"_post_fusion_custom_pass": recorder, "force_disable_caches": True}), torch.no_grad():
+        torch.compile(net, fullgraph=True, dynamic=False)(torch.ones(1, 16, dtype=dtype))
+    return tally.facts(), dict(kernels)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("float32", "fp32"), ("bfloat16", "bf16")])
+def test_products_that_became_loops_are_counted_too(dtype: str, precision: str):
+    told, kernels = run_fresh(recorded, dtype)
+    assert told["compute_nodes_by_precision"] == {precision: 2}
+    assert told["flops_by_precision"] == {precision: 2 * 16 * 16 + 2 * 16}
+    assert "library" not in kernels
+
+
+def refusal(name: str) -> str:
+    """The compiler's words for a model whose control flow depends on its data, or that breaks the graph."""
+    import torch
+
+    def depends(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x - 1
+
+    def breaks(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x + 1
+
+    from shootout.backends._torch import compiled
+
+    case = case_of(PLAIN)
+    module: Any = {"depends": depends, "breaks": breaks}[name]
+    try:
+        compiled.compiled(module, case.bundle, case.arm)
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("name", "words"), [("depends", "Data-dependent"), ("breaks", "graph_break")])
+def test_a_model_that_is_not_one_graph_fails_with_the_compiler_s_words(name: str, words: str):
+    assert words in run_fresh(refusal, name)
+
+
+def probe_cpu(backend: str) -> Availability:
+    return backends.get(backend).probe(Device.CPU)
+
+
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    found = run_fresh(probe_cpu, "torch-compile")
+    assert not found.ok
+    assert "no-such-compiler" in found.reason
+    assert "g++" in found.fix
+
+
+def without_headers() -> tuple[str, str]:
+    import sysconfig
+
+    sysconfig.get_path = lambda *_, **__: "/nowhere"  # type: ignore[assignment]
+    found = backends.get("torch-compile").probe(Device.CPU)
+    return found.reason, found.fix
+
+
+def test_missing_headers_are_named():
+    reason, fix = run_fresh(without_headers)
+    assert "Python.h" in reason
+    assert "python3-dev" in fix
+
+
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [("", {"max_autotune": "yes"}), ("aoti", {"cpp_wrapper": "1"})],
+)
+def test_an_option_s_value_and_mode_are_checked(mode: str, options: dict[str, str], tmp_path: Path):
+    case = case_of(PLAIN)
+    arm: Arm = replace(case.arm, target=replace(PLAIN, mode=mode), options=options)
+    with pytest.raises(ValueError, match=next(iter(options))):
+        backends.get("torch-compile").build(case.bundle, arm, tmp_path)
+
+
+def captured_by(case: Case, folder: Path, scriptable: bool) -> tuple[Any, dict[str, int]]:
+    import torch
+
+    from shootout.backends._torch import script
+
+    if not scriptable:
+
+        def refuse(*_: Any) -> None:
+            raise RuntimeError("can't script this")
+
+        torch.jit.script = refuse
+    adapter = backends.get("torchscript")
+    built = adapter.build(case.bundle, case.arm, folder)
+    assert script.FILE in {path.name for path in folder.iterdir()}
+    return built.facts["captured_by"], dict(adapter.load(built).executed.compute_nodes_by_precision)
+
+
+@pytest.mark.parametrize(("scriptable", "how"), [(True, "script"), (False, "trace")])
+def test_torchscript_says_how_it_captured_the_module(scriptable: bool, how: str, tmp_path: Path):
+    case = case_of(Target(backend="torchscript", precision=Precision.BF16))
+    assert run_fresh(captured_by, case, tmp_path, scriptable) == (how, {"bf16": 4})
+
+
+FLOPS = {
+    "linear": ("addmm", [(8,), (2, 4), (4, 8)], (2, 8), 2 * 2 * 8 * 4),
+    "batched": ("bmm", [(3, 2, 4), (3, 4, 8)], (3, 2, 8), 3 * 2 * 2 * 8 * 4),
+    "convolution": ("convolution", [(1, 4, 9, 9), (6, 2, 3, 3)], (1, 6, 7, 7), 2 * 6 * 49 * 2 * 9),
+    "attention": ("_scaled_dot_product_flash_attention_for_cpu", [(1, 2, 5, 4)] * 3, (1, 2, 5, 4), 2 * 2 * 2 * 25 * 4),
+}
+
+
+@pytest.mark.parametrize("case", FLOPS)
+def test_operations_are_counted_from_shapes(case: str):
+    from shootout.backends._torch.trace import flops_of
+
+    name, operands, output, expected = FLOPS[case]
+    assert flops_of(name, operands, output) == expected
+
+
+@pytest.mark.parametrize("runtime", ["torch-eager", "torchscript", "torch-compile"])
+def test_every_runtime_of_the_family_counts_the_same_operations(runtime: str, tmp_path: Path):
+    case = case_of(Target(backend=runtime))
+    found = run_fresh(flops_told, run_fresh(build_in, case, tmp_path))
+    assert found == {"fp32": 4 * 2 * case.arm.batch * 64 * 64}
+
+
+def flops_told(built: Built) -> dict[str, float]:
+    return dict(backends.get(built.arm.target.backend).load(built).executed.flops_by_precision)

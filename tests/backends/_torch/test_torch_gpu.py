@@ -1,0 +1,354 @@
+"""PyTorch's run path on a GPU without one: what is called, in which order, and what would be read too early.
+
+It shows that the calls are in order; that torch and CUDA answer as they are made to here needs a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from fake_torch import KERNEL_MS, L2_BYTES, FakeTorch
+
+from shootout import backends
+from shootout.backends._spin import backend as spin
+from shootout.backends._spin.gpu import STEP_CYCLES
+from shootout.backends._torch import compiled, gpu, training
+from shootout.backends._torch import inductor as torch_inductor
+from shootout.backends._torch.session import Account
+from shootout.bundle.training import RATE
+from shootout.contract import Arm, Arrays, Availability, Built, Device, Precision, Scenario, Target, TensorSpec
+from shootout.errors import SkippedArm
+from shootout.study import feasibility
+from shootout.testing.cases import targets
+from shootout.testing.fresh import run_fresh
+from shootout.tune import knobs
+
+SIZE = 4
+X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")
+COPIES = ["pageable", "pinned"]
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    fake = FakeTorch()
+    monkeypatch.setitem(sys.modules, "torch", fake)  # type: ignore[arg-type]
+    return fake
+
+
+def arm_of(precision: Precision = Precision.FP32, **options: str) -> Arm:
+    target = Target(backend="torch-eager", device=Device.CUDA, precision=precision)
+    return Arm(target=target, model="made", options=options)
+
+
+def inputs(value: float) -> dict[str, np.ndarray]:
+    return {"x": np.full(SIZE, value, np.float32)}
+
+
+BUNDLE: Any = SimpleNamespace(inputs=(X,), outputs=(Y,), input_buffers=lambda: [inputs(1)])
+
+
+def session_on(torch: FakeTorch, copies: str, precision: Precision = Precision.FP32) -> gpu.TorchGpuSession:
+    def account(staged: Any) -> Account:
+        return Account(compute_nodes_by_precision={str(precision): len(staged)}, artifact_bytes=1)
+
+    session = gpu.session_on(torch.double, arm_of(precision, copies=copies), BUNDLE, account)
+    assert isinstance(session, gpu.TorchGpuSession)
+    return session
+
+
+def call(session: Any, value: float, slot: int = 0) -> Arrays:
+    raw = session.execute(session.stage(inputs(value), slot))
+    session.synchronize()
+    fetched: Arrays = session.fetch(raw)
+    return fetched
+
+
+ORDER = {
+    "pageable": ["upload", "kernel", "synchronize", "download"],
+    "pinned": ["upload", "kernel", "synchronize", "download", "synchronize"],
+}
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_one_call_is_copy_run_wait_copy(torch: FakeTorch, copies: str):
+    session = session_on(torch, copies)
+    outputs = call(session, 3)
+    assert torch.calls == ORDER[copies]
+    np.testing.assert_array_equal(outputs["y"], 6)
+    assert session.copies == copies
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_a_fetch_that_nobody_waited_before_is_right_all_the_same(torch: FakeTorch, copies: str):
+    session = session_on(torch, copies)
+    raw = session.execute(session.stage(inputs(3), 0))
+    np.testing.assert_array_equal(session.fetch(raw)["y"], 6)
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_each_slot_has_its_own_tensors_for_good(torch: FakeTorch, copies: str):
+    session = session_on(torch, copies)
+    first = [session.stage(inputs(slot), slot)[0] for slot in range(3)]
+    call(session, 0)
+    made = list(torch.made)
+    for value in (1.0, 2.0):
+        for slot in range(3):
+            assert session.stage(inputs(value + slot), slot)[0] is first[slot]
+            np.testing.assert_array_equal(call(session, value + slot, slot)["y"], 2 * (value + slot))
+    assert len({id(tensor) for tensor in first}) == 3
+    assert torch.made == made, "nothing is allocated by a call"
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_staged_slots_keep_their_inputs(torch: FakeTorch, copies: str):
+    session = session_on(torch, copies)
+    handles = [session.stage(inputs(value), slot) for slot, value in enumerate((1, 2, 3))]
+    assert [session.fetch(session.execute(handle))["y"][0] for handle in reversed(handles)] == [6, 4, 2]
+
+
+def test_page_locked_memory_is_not_written_over_while_it_is_read(torch: FakeTorch):
+    session = session_on(torch, "pinned")
+    first = session.stage(inputs(1), 0)
+    session.stage(inputs(7), 0)
+    assert torch.calls == ["upload", "synchronize", "upload"]
+    session.synchronize()
+    np.testing.assert_array_equal(first[0].array, 7)  # type: ignore[attr-defined]
+    session.stage(inputs(8), 1)
+    assert torch.calls[-2:] == ["synchronize", "upload"], "once waited for, nothing is pending"
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_the_caller_s_array_may_change_and_what_was_fetched_survives(torch: FakeTorch, copies: str):
+    session = session_on(torch, copies)
+    mine = inputs(1)
+    handle = session.stage(mine, 0)
+    mine["x"][:] = 50
+    kept = session.fetch(session.execute(handle))
+    call(session, 9)
+    np.testing.assert_array_equal(kept["y"], 2)
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_floats_are_the_arm_s_on_the_device_and_float32_on_the_host(torch: FakeTorch, copies: str):
+    session = session_on(torch, copies, Precision.FP16)
+    assert session.stage(inputs(1), 0)[0].dtype == np.float16
+    outputs = call(session, 3)
+    assert outputs["y"].dtype == np.float32
+    np.testing.assert_array_equal(outputs["y"], 6)
+
+
+def test_events_tell_the_device_s_own_time_of_each_call(torch: FakeTorch):
+    session = session_on(torch, "pinned")
+    staged = session.stage(inputs(1), 0)
+    torch.calls.clear()
+    assert session.event_ns(staged, 3) == [KERNEL_MS * 1e6] * 3
+    assert torch.calls == ["synchronize", *["event", "kernel", "event", "synchronize"] * 3]
+
+
+def test_the_cache_is_overwritten_twice_over_and_its_buffer_is_not_the_arm_s(torch: FakeTorch):
+    session = session_on(torch, "pageable")
+    session.stage(inputs(1), 0)
+    torch.peak = 10_000 * L2_BYTES  # loading took more for a while than the buffer and all that is there now
+    before = session.allocator()
+    session.evict()
+    session.evict()
+    assert torch.calls.count("evict") == 2
+    assert torch.made[-1].nbytes == 2 * L2_BYTES
+    assert torch.made[-1].device == "cuda"
+    assert session.allocator() == before == (4 * SIZE, 10_000 * L2_BYTES)
+    torch.peak = 20_000 * L2_BYTES  # with the buffer there
+    assert session.allocator() == (4 * SIZE, 20_000 * L2_BYTES - 2 * L2_BYTES)
+
+
+def test_the_account_names_the_device_of_a_real_output(torch: FakeTorch):
+    executed = session_on(torch, "pageable").executed
+    assert (executed.device, executed.compute_nodes_by_precision) == ("cuda", {"fp32": 1})
+
+
+def test_wrong_inputs_are_refused_before_anything_is_copied(torch: FakeTorch):
+    session = session_on(torch, "pageable")
+    with pytest.raises(ValueError, match="'x'"):
+        session.stage({"x": np.zeros(SIZE + 1, np.float32)}, 0)
+    assert torch.calls == []
+
+
+def test_close_drops_what_holds_device_memory(torch: FakeTorch):
+    session = session_on(torch, "pinned")
+    call(session, 1)
+    session.close()
+    session.close()
+    assert not [name for name, value in vars(session).items() if "OnCuda" in repr(value)]
+
+
+def test_a_training_step_uses_the_slot_s_tensors_too(torch: FakeTorch):
+    target = TensorSpec(name="target", shape=(SIZE,), dtype="float32")
+    rate = TensorSpec(name=RATE, shape=(), dtype="float32")
+    loss = TensorSpec(name="loss", shape=(), dtype="float32")
+    bundle: Any = SimpleNamespace(inputs=(X, target, rate), outputs=(loss,))
+    given = {**inputs(1), "target": np.zeros(SIZE, np.float32), RATE: np.asarray(np.float32(0.5))}
+    seen: list[float] = []
+
+    def step(x: Any, target: Any, rate: float) -> Any:
+        seen.append(rate)
+        return torch.double(x)
+
+    arm = Arm(target=arm_of().target, model="made", scenario=Scenario.TRAIN_STEP, options={"copies": "pinned"})
+    built = Built(arm=arm, bundle=bundle, folder=Path())
+    student: Any = SimpleNamespace(step=step)
+    session: Any = training.TorchTrainingSession(student, built, Mock())
+    first = session.stage(given, 0)
+    assert [one is other for one, other in zip(first, session.stage(given, 0), strict=True)] == [True, True, False]
+    np.testing.assert_array_equal(session.fetch(session.execute(first))["loss"], 2)
+    assert seen == [0.5]
+    assert session.copies == "pinned"
+    assert session.event_ns(first, 1) == [KERNEL_MS * 1e6]
+    session.close()
+    assert not hasattr(session, "event_ns")
+
+
+BAD_OPTIONS = {
+    "a value": (Device.CUDA, {"copies": "mapped"}, "expected pageable or pinned, got 'mapped'"),
+    "the CPU": (Device.CPU, {"copies": "pinned"}, "is for cuda"),
+    "a name": (Device.CUDA, {"copy": "pinned"}, "unknown option 'copy'"),
+}
+
+
+@pytest.mark.parametrize("runtime", ["torch-eager", "torchscript", "torch-compile"])
+@pytest.mark.parametrize("why", BAD_OPTIONS)
+def test_copies_are_for_a_gpu_and_one_of_two(runtime: str, why: str, tmp_path: Path):
+    device, options, words = BAD_OPTIONS[why]
+    arm = Arm(target=Target(backend=runtime, device=device), model="made", options=options)
+    with pytest.raises(ValueError, match=words):
+        backends.get(runtime).build(BUNDLE, arm, tmp_path)
+
+
+def test_spin_asks_the_gpu_for_so_many_cycles_and_waits(torch: FakeTorch):
+    arm = Arm(target=Target(backend="spin", device=Device.CUDA), model="identity", options={"work": "51"})
+    adapter = spin.SpinAdapter()
+    session = adapter.load(adapter.build(BUNDLE, arm, Path()))
+    np.testing.assert_array_equal(call(session, 3)["y"], 3)
+    assert torch.calls == [f"sleep {51 * STEP_CYCLES}", "synchronize"]
+    assert session.executed.device == "cuda:0"
+
+
+def test_spin_has_no_duration_on_a_gpu(tmp_path: Path):
+    arm = Arm(target=Target(backend="spin", device=Device.CUDA), model="identity", options={"duration_us": "5"})
+    with pytest.raises(ValueError, match=r"duration_us=5 is for the CPU"):
+        spin.SpinAdapter().build(BUNDLE, arm, tmp_path)
+
+
+def node(*, graph: bool = True, **children: list[Any]) -> Any:
+    return SimpleNamespace(graph=object() if graph else None, children=children)
+
+
+def test_captured_graphs_are_counted_wherever_they_hang():
+    roots = {"f": [node(), node(graph=False)], "g": [node(h=[node(), node(k=[node()])])]}
+    assert torch_inductor._recorded(roots) == 5
+
+
+@pytest.mark.parametrize(
+    ("captured", "since", "parts", "words"),
+    [(1, 0, 1, []), (2, 0, 3, ["3 parts"]), (1, 0, 2, ["2 parts"]), (1, 4, 1, ["4 more"])],
+)
+def test_what_isn_t_one_replayed_graph_is_told(captured: int, since: int, parts: int, words: list[str]):
+    told = run_fresh(torch_inductor.outside_graphs, captured, since, parts)
+    assert len(told) == len(words)
+    assert all(word in line for word, line in zip(words, told, strict=True))
+
+
+def uncaptured(folder: Path) -> str:
+    """What loading says under the mode's own configuration on torch's CPU build, where nothing is captured."""
+    target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
+    config = compiled.config(Arm(target=target, model="made", options={"max_autotune": "1", "copies": "pinned"}))
+    assert config == {"max_autotune": True, "triton.cudagraphs": True}
+    with torch_inductor.inductor_with(folder, config):
+        try:
+            compiled._captured_since(0)
+        except RuntimeError as error:
+            return str(error)
+    return ""
+
+
+def test_a_label_of_graphs_without_any_is_a_failure(tmp_path: Path):
+    assert "captured no CUDA graph" in run_fresh(uncaptured, tmp_path)
+
+
+def test_graphs_of_several_sessions_in_a_process_are_refused(tmp_path: Path):
+    target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
+    arm = Arm(target=target, model="made", scenario=Scenario.THROUGHPUT, instances=2)
+    with pytest.raises(SkippedArm, match="one pool"):
+        compiled.load_cache(Built(arm=arm, bundle=BUNDLE, folder=tmp_path))
+
+
+def test_graphs_are_no_target_and_no_knob_of_a_cpu():
+    found = {target.device for target in targets(["torch-compile"]) if target.mode == "cudagraphs"}
+    assert found == {Device.CUDA}
+    for device in Device:
+        arm = Arm(target=Target(backend="torch-compile", device=device), model="residual_mlp")
+        tried = [change.mode for change in knobs.alone(arm, 1)]
+        assert ("cudagraphs" in tried) is (device is Device.CUDA)
+        assert "aoti" in tried
+
+
+def test_a_mode_for_cuda_is_skipped_on_a_cpu_with_the_target_to_ask_for():
+    arm = Arm(target=Target(backend="torch-compile", mode="cudagraphs", precision=Precision.BF16), model="residual_mlp")
+    why = feasibility._skip(arm, {("torch-compile", Device.CPU): Availability(ok=True, version="1")})
+    assert why is not None
+    assert why.reason == "torch-compile+cudagraphs is for cuda, not for cpu"
+    assert "torch-compile+cudagraphs:cuda:bf16" in why.fix
+
+
+def rounding(precision: str) -> tuple[Any, ...]:
+    """Torch's flags of a CUDA arm, the older ones too: reading those fails where they disagree with the newer."""
+    import torch
+
+    from shootout.backends._torch import session as torch_session
+    from shootout.backends._torch import trace
+
+    target = Target(backend="torch-eager", device=Device.CUDA, precision=Precision(precision))
+    torch_session.configure(Arm(target=target, model="made"))
+    older = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    return dict(trace.float32_policy(Device.CUDA)), older, torch.get_float32_matmul_precision()
+
+
+@pytest.mark.parametrize(
+    ("precision", "policy", "older"),
+    [("fp32", "ieee", "highest"), ("tf32", "tf32", "high"), ("fp16", "ieee", "highest"), ("bf16", "ieee", "highest")],
+)
+def test_one_policy_rounds_products_convolutions_and_recurrent_layers(precision: str, policy: str, older: str):
+    flags, switches, matmul = run_fresh(rounding, precision)
+    assert flags == dict.fromkeys(("conv", "rnn", "matmul"), policy)
+    assert switches == (policy == "tf32",) * 2
+    assert matmul == older
+
+
+def kernels_seen(twice: bool, older: bool) -> dict[str, int]:
+    """Products that the recorder counts when a graph is scheduled once or twice, in this torch or an older one."""
+    import torch
+    import torch._inductor.config as inductor
+    from torch._inductor import custom_graph_pass
+
+    from shootout.backends._torch.account import kernel_recorder
+
+    newer = getattr(custom_graph_pass, "CustomSchedulerPass", None)
+    if older and newer:
+        del custom_graph_pass.CustomSchedulerPass
+    recorder, tally, _ = kernel_recorder(Device.CPU)
+    if newer:
+        custom_graph_pass.CustomSchedulerPass = newer  # type: ignore[misc]
+    run = (lambda nodes: recorder(recorder(nodes))) if twice else recorder
+    net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).eval()
+    with inductor.patch({"_post_fusion_custom_pass": run, "force_disable_caches": True}), torch.no_grad():
+        torch.compile(net, fullgraph=True, dynamic=False)(torch.ones(1, 16))
+    return dict(tally.products)
+
+
+@pytest.mark.parametrize(("twice", "older"), [(True, False), (False, True)])
+def test_kernels_are_counted_once_and_in_torch_before_2_13_too(twice: bool, older: bool):
+    assert run_fresh(kernels_seen, twice, older) == {"fp32": 2}

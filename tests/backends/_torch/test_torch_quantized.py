@@ -1,0 +1,137 @@
+"""Torchao's quantization on torch-eager and torch-compile: what runs, what is stored, what can't be quantized."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shootout import backends
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Built, Executed, Precision, Target
+from shootout.export.client import Request
+from shootout.models.grid_probe import GRID_BATCH
+from shootout.testing.cases import bundles
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+from shootout.worker import precision_probe
+
+DIGITS = Request(model="digits", parameters={"hidden": 64, "n_layers": 1}, batch=2)
+PROBE = Request(model="grid_probe", batch=GRID_BATCH)
+STATIC = Target(backend="torch-compile", precision=Precision.INT8)
+DYNAMIC = Target(backend="torch-eager", precision=Precision.INT8_DYNAMIC)
+INT4 = Target(backend="torch-eager", precision=Precision.INT4)
+
+
+@cache
+def bundle_of(request_model: str) -> ModelBundle:
+    """The digits or the probe; both are exported at once."""
+    digits, probe = bundles(DIGITS, PROBE)
+    return digits if request_model == "digits" else probe
+
+
+def built_in(bundle: ModelBundle, target: Target, folder: Path) -> Built:
+    arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+    return backends.get(target.backend).build(bundle, arm, folder)
+
+
+def ran(built: Built) -> tuple[Executed, str | None]:
+    """What a process that only loads says it runs, and why its error isn't its precision's."""
+    session, bundle = backends.get(built.arm.target.backend).load(built), built.bundle
+    outputs = [call(session, inputs, slot) for slot, inputs in enumerate(bundle.input_buffers())]
+    found = fidelity.compare(outputs, bundle.oracle_outputs())
+    return session.executed, fidelity.gate(found, *bundle.band(built.arm.target))
+
+
+def probed(bundle: ModelBundle, target: Target, folder: Path) -> str:
+    session = backends.get(target.backend).load(built_in(bundle, target, folder))
+    return precision_probe.READERS[bundle.model](call(session, bundle.input_buffers()[0]))
+
+
+def run_on_digits(target: Target, folder: Path) -> tuple[Executed, str | None, Built]:
+    built = run_fresh(built_in, bundle_of("digits"), target, folder)
+    executed, fault = run_fresh(ran, built)
+    return executed, fault, built
+
+
+def test_dynamic_int8_multiplies_integers_and_stores_them(tmp_path: Path):
+    executed, fault, built = run_on_digits(DYNAMIC, tmp_path)
+    assert fault is None
+    assert dict(executed.compute_nodes_by_precision) == {"int8": 2}
+    assert dict(executed.flops_by_precision) == {"int8": 2 * 2 * (64 * 64 + 64 * 10)}
+    assert executed.conversion_nodes
+    stored = sum(path.stat().st_size for path in built.folder.iterdir())
+    assert executed.artifact_bytes == stored < 4 * built.bundle.parameter_count
+
+
+def test_int4_says_which_layer_its_kernel_can_t_take(tmp_path: Path):
+    executed, fault, _ = run_on_digits(INT4, tmp_path)
+    assert fault is None
+    assert dict(executed.compute_nodes_by_precision) == {"int4": 1, "fp32": 1}  # ten outputs are no multiple of 16
+
+
+def test_static_int8_is_int8_in_inductor_s_own_list(tmp_path: Path):
+    executed, fault, built = run_on_digits(STATIC, tmp_path)
+    assert fault is None
+    assert dict(executed.compute_nodes_by_precision) == {"int8": 2}
+    assert executed.conversion_nodes == 1
+    assert executed.fallbacks == ()
+    assert not built.facts["graph_cached"]  # oneDNN's packed weights can't be cached: the load said what it scheduled
+
+
+@pytest.mark.parametrize("scheme", ["", "per-tensor", "asymmetric"])
+def test_the_grid_probe_counts_8_bits_of_weights_and_activations(scheme: str, tmp_path: Path):
+    assert run_fresh(probed, bundle_of("probe"), replace(DYNAMIC, scheme=scheme), tmp_path) == "int8"
+
+
+def test_the_grid_probe_counts_4_bits_of_weights_and_float_activations(tmp_path: Path):
+    assert run_fresh(probed, bundle_of("probe"), INT4, tmp_path) == "int4"
+
+
+def refusal(bundle: ModelBundle, target: Target, layer: str, folder: Path) -> str:
+    """The words for a model with another body: its adapter gets it in place of the bundle's."""
+    import torch
+
+    from shootout.backends._torch import quantize, static
+
+    bodies: dict[str, Any] = {
+        "relu": torch.nn.ReLU(),
+        "narrow": torch.nn.Linear(64, 10),
+        "bare": torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()),
+    }
+    quantize.float32_module = static.float32_module = lambda _: bodies[layer]  # type: ignore[assignment]
+    try:
+        built_in(bundle, target, folder)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "layer", "words"),
+    [(DYNAMIC, "relu", "linear"), (INT4, "narrow", "16"), (STATIC, "relu", "quantizer")],
+)
+def test_a_model_with_nothing_to_quantize_is_refused(asked: Target, layer: str, words: str, tmp_path: Path):
+    said = run_fresh(refusal, bundle_of("digits"), asked, layer, tmp_path)
+    assert "nothing to quantize" in said
+    assert words in said
+
+
+def test_calibration_that_can_t_be_used_is_refused(tmp_path: Path):
+    spoilt = replace(bundle_of("digits"), calibration_fault="NaN in the calibration data")
+    assert run_fresh(refusal, spoilt, STATIC, "bare", tmp_path) == "NaN in the calibration data"
+
+
+def imported_by_float(bundle: ModelBundle, folder: Path) -> list[str]:
+    import sys
+
+    backends.get("torch-eager").load(built_in(bundle, Target(backend="torch-eager"), folder))
+    return [name for name in sys.modules if name.startswith("torchao")]
+
+
+def test_float_arms_don_t_import_torchao(tmp_path: Path):
+    assert run_fresh(imported_by_float, bundle_of("digits"), tmp_path) == []

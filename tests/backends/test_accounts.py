@@ -1,0 +1,180 @@
+"""`executed` is read from the runtime: what the suite's small models don't show (casts, flags, int8, providers)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper, save
+
+from shootout import backends
+from shootout.backends._numpy.account import blas_threads, counts, nodes_of, products_of
+from shootout.backends._onnxruntime import account as onnxruntime_graph
+from shootout.backends._onnxruntime import profile
+from shootout.backends.common import COMPUTE_OPS
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Arrays, Device, Target
+from shootout.testing.cases import Case, case_of
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+from shootout.worker import precision_probe
+
+ORT = Arm(target=Target(backend="onnxruntime"), model="file")
+MATRIX = np.eye(4, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("names", "counted"),
+    [
+        (
+            "MatMul Gemm FusedGemm QGemm Conv QLinearConv ConvInteger QLinearMatMul DynamicQuantizeMatMul LSTM Einsum",
+            True,
+        ),
+        ("mm addmm bmm baddbmm _int_mm _scaled_mm convolution linear bilinear mkldnn_rnn_layer mv dot", True),
+        ("_scaled_dot_product_flash_attention_for_cpu MultiHeadAttention", True),
+        ("QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearAdd Add Relu Dropout Reorder", False),
+        ("upsample_bilinear2d relu add view _to_copy convert_element_type native_layer_norm group_norm", False),
+    ],
+)
+def test_compute_operations_are_known_by_name(names: str, counted: bool):
+    for name in names.split():
+        assert bool(re.search(COMPUTE_OPS, name)) == counted, name
+
+
+def onnx_model(nodes: list[Any], output: int = TensorProto.FLOAT, **weights: np.ndarray) -> ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "account",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])],
+        [helper.make_tensor_value_info("y", output, [4, 4])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def slipping_model() -> ModelProto:
+    """One product in float32 and one in float64."""
+    return onnx_model(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["a"]),
+            helper.make_node("Cast", ["a"], ["wide"], to=TensorProto.DOUBLE),
+            helper.make_node("MatMul", ["wide", "wide"], ["b"]),
+            helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
+        ],
+        w=np.full((4, 4), 0.5, np.float32),
+    )
+
+
+def test_numpy_counts_a_product_that_slipped_into_float64():
+    def forward(inputs: Arrays) -> Any:
+        hidden = np.maximum(inputs["x"] @ MATRIX, 0)
+        wide = np.dot(hidden, np.eye(4))
+        return np.einsum("ij,jk->ik", wide.astype(np.float32), MATRIX) + np.add(wide, 1, out=wide)
+
+    assert counts(products_of(forward, {"x": MATRIX})) == {"fp32": 2, "fp64": 1}
+    assert counts(products_of(lambda inputs: inputs["x"] + 1, {"x": MATRIX})) == {}
+
+
+def test_numpy_counts_onnx_nodes_by_the_dtype_they_had():
+    from onnx.reference import ReferenceEvaluator
+
+    assert counts(nodes_of(ReferenceEvaluator(slipping_model()), {"x": MATRIX})) == {"fp32": 1, "fp64": 1}
+
+
+def test_blas_threads_are_the_library_s_own():
+    assert run_fresh(blas_threads, threads=1) == 1
+    assert run_fresh(blas_threads, threads=2) == 2
+
+
+def test_onnxruntime_counts_what_each_kernel_was_given(tmp_path: Path):
+    save(slipping_model(), tmp_path / "source.onnx")
+    path = onnxruntime_graph.optimise(tmp_path / "source.onnx", ORT, tmp_path)
+    assert profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"fp32": 1, "fp64": 1}
+
+
+def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["quantized", "scale", "zero"]),
+        helper.make_node("MatMulInteger", ["quantized", "w", "zero"], ["y"]),
+    ]
+    save(onnx_model(nodes, TensorProto.INT32, w=np.eye(4, dtype=np.int8)), tmp_path / "source.onnx")
+    path = onnxruntime_graph.optimise(tmp_path / "source.onnx", ORT, tmp_path)
+    assert profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"int8": 1}
+
+
+def test_onnxruntime_lists_the_nodes_that_another_provider_runs():
+    session = onnxruntime_graph.open_session(slipping_model().SerializeToString(), ORT)
+    assert onnxruntime_graph.fallbacks(session, "CPUExecutionProvider") == ()
+    elsewhere = onnxruntime_graph.fallbacks(session, "CUDAExecutionProvider")
+    assert len(elsewhere) == 4
+    assert all("CPUExecutionProvider" in line for line in elsewhere)
+
+
+def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(onnxruntime_graph, "SINGLE_FILE_BYTES", 0)
+    bundle = case_of(ORT.target).probe_bundle
+    assert bundle is not None
+    adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=bundle.model, batch=bundle.batch)
+    session = adapter.load(adapter.build(bundle, arm, tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
+    assert session.executed.artifact_bytes > 4 * 256 * 256
+    inputs = bundle.input_buffers()[0]
+    assert precision_probe.read_permutation(call(session, inputs)) == "fp32"
+
+
+def threads_with(options: dict[str, str], bundle: ModelBundle, folder: Path) -> int | None:
+    adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=bundle.model, options=options)
+    return adapter.load(adapter.build(bundle, arm, folder)).executed.threads
+
+
+def test_onnxruntime_s_own_thread_option_wins_and_is_read_back(tmp_path: Path):
+    assert threads_with({"intra_op_num_threads": "2"}, case_of(ORT.target).bundle, tmp_path) == 2
+
+
+def torch_counts(settings: list[tuple[str, bool]]) -> list[dict[str, int]]:
+    """Counts of a convolution and a linear layer under each of torch's own settings (flag, autocast)."""
+    import torch
+
+    from shootout.backends._torch.trace import count_operations, float32_flags
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.linear, self.autocast = torch.nn.Conv2d(1, 1, 2), torch.nn.Linear(9, 2), False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", enabled=self.autocast):
+                hidden = self.conv(x).flatten(1)
+            return self.linear(hidden.float())
+
+    net, counts = Net().eval(), []
+    for policy, net.autocast in settings:
+        float32_flags(Device.CPU)["matmul"].fp32_precision = policy
+        counts.append(dict(count_operations(net, [torch.zeros(1, 1, 4, 4)], Device.CPU).products))
+    return counts
+
+
+def test_torch_counts_follow_autocast_and_the_flags():
+    plain, autocast, rounded = run_fresh(torch_counts, [("ieee", False), ("ieee", True), ("bf16", False)])
+    assert plain == {"fp32": 2}
+    assert autocast == {"bf16": 1, "fp32": 1}
+    assert rounded == {"fp32": 1, "bf16": 1}
+
+
+def flags_after_load(case: Case) -> list[str]:
+    """What torch's flags say after loading a session in a process that had them at bf16."""
+    import torch
+
+    from shootout.backends._torch.trace import float32_flags
+
+    torch.backends.fp32_precision = "bf16"
+    adapter = backends.get("torch-eager")
+    adapter.load(adapter.build(case.bundle, case.arm, Path()))
+    return [flag.fp32_precision for flag in float32_flags(Device.CPU).values()]
+
+
+def test_torch_is_set_to_ieee_whatever_it_was():
+    assert run_fresh(flags_after_load, case_of(Target(backend="torch-eager"))) == ["ieee"] * 3

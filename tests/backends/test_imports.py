@@ -1,0 +1,68 @@
+"""Nothing is imported before it is used: neither the package nor any adapter's module brings in a framework."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from shootout import backends
+from shootout.contract import Built, Target
+from shootout.testing.cases import case_of
+from shootout.testing.checks import build_in, call
+from shootout.testing.fresh import run_fresh
+
+FRAMEWORKS = {
+    "torch", "torchax", "onnx", "onnxruntime", "jax", "openvino", "nncf", "tensorrt", "tensorrt_rtx", "sklearn",
+    "scipy", "ruptures", "pydantic", "pyarrow", "pandas", "safetensors", "transformers",
+}  # fmt: skip
+MODULES = ("shootout", "shootout.backends", *(row.path.partition(":")[0] for row in backends.SHIPPED.values()))
+
+
+def frameworks_after(module: str, backend: str = "") -> set[str]:
+    """The frameworks in this process after importing `module` and making the adapter of `backend`."""
+    before = FRAMEWORKS & set(sys.modules)
+    importlib.import_module(module)
+    if backend:
+        importlib.import_module("shootout.backends").get(backend)
+    return before | (FRAMEWORKS & set(sys.modules))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_importing_brings_in_no_framework(module: str) -> None:
+    assert run_fresh(frameworks_after, module) == set()
+
+
+def test_making_every_adapter_brings_in_no_framework(backend: str) -> None:
+    assert run_fresh(frameworks_after, "shootout.backends", backend) == set()
+
+
+LOADED = {
+    "numpy": {"safetensors"},
+    "torch-eager": {"torch", "safetensors"},
+    "torch-compile": {"torch", "safetensors"},
+    "torch-compile+aoti": {"torch", "safetensors"},
+    "torchscript": {"torch", "safetensors"},
+    "jax-jit": {"jax", "scipy", "safetensors"},
+    "jax-jit+torchax": {"jax", "scipy", "torch", "torchax", "safetensors"},
+    "onnxruntime": {"onnxruntime"},
+    "openvino": {"openvino"},
+}
+"""What an arm's process may hold: torch.compile, for one, no longer works where torchax was imported."""
+
+
+def frameworks_of_a_session(made: Built) -> set[str]:
+    """The frameworks in a process that loads an arm, runs it, and reads its account."""
+    session = backends.get(made.arm.target.backend).load(made)
+    call(session, made.bundle.input_buffers()[0])
+    assert session.executed.version
+    return FRAMEWORKS & set(sys.modules)
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_an_arm_s_process_holds_its_own_library_only(name: str, tmp_path: Path) -> None:
+    backend, _, mode = name.partition("+")
+    made = run_fresh(build_in, case_of(Target(backend=backend, mode=mode)), tmp_path)
+    assert run_fresh(frameworks_of_a_session, made) <= LOADED[name]

@@ -1,0 +1,50 @@
+"""A library that is missing or broken: the probe names it, with the command that installs it, and never raises."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from shootout import backends
+from shootout.contract import Availability, Device
+from shootout.testing.fresh import run_fresh
+
+LIBRARIES = [
+    ("torch-eager", "torch"),
+    ("torch-compile", "torch"),
+    ("torchscript", "torch"),
+    ("jax-jit", "jax"),
+    ("onnxruntime", "onnxruntime"),
+    ("onnxruntime", "onnx"),
+    ("openvino", "openvino"),
+]
+
+
+def probe_without(backend: str, library: str) -> Availability:
+    """The adapter's answer where `library` is not installed."""
+    sys.modules[library] = None  # type: ignore[assignment]
+    return backends.get(backend).probe(Device.CPU)
+
+
+def probe_broken(backend: str, folder: Path) -> Availability:
+    """The adapter's answer where the library in `folder` breaks on import."""
+    sys.path.insert(0, str(folder))
+    return backends.get(backend).probe(Device.CPU)
+
+
+@pytest.mark.parametrize(("name", "library"), LIBRARIES)
+def test_a_missing_library_is_named_with_the_install_command(name: str, library: str) -> None:
+    found = run_fresh(probe_without, name, library)
+    extra = backends.entry(name).extra
+    assert found == Availability(ok=False, reason=f"{library} is not installed", fix=f"pip install 'shootout[{extra}]'")
+
+
+@pytest.mark.parametrize(("name", "library"), LIBRARIES)
+def test_a_broken_library_is_a_reason_not_a_crash(name: str, library: str, tmp_path: Path) -> None:
+    (tmp_path / f"{library}.py").write_text("raise OSError('libbroken.so: cannot open shared object file')")
+    found = run_fresh(probe_broken, name, tmp_path)
+    assert not found.ok
+    assert "libbroken.so" in found.reason
+    assert "pip install" in found.fix

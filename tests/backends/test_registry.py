@@ -1,0 +1,90 @@
+"""The registry: names, defaults, third parties by entry point, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.third_party import install
+
+from shootout import backends
+from shootout.contract import Arm, Device, Precision, Target
+from shootout.errors import SkippedArm, UsageError
+
+MODULE = "from shootout.backends._spin.backend import SpinAdapter\nclass Mine(SpinAdapter):\n    name = 'mine'\n"
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+SHIPPED = (
+    *("numpy", "torch-eager", "torch-compile", "torchscript", "jax-jit"),
+    *("onnxruntime", "openvino", "tensorrt"),
+)
+
+
+def test_the_harness_own_instruments_are_hidden():
+    assert backends.names() == SHIPPED
+    assert backends.names(hidden=True) == (*SHIPPED, "spin")
+
+
+def test_every_row_leads_to_an_adapter_of_its_name_that_has_the_default_target():
+    for name in backends.names(hidden=True):
+        adapter = backends.get(name)
+        assert adapter.name == name
+        assert backends.entry(name).default in adapter.capabilities.targets
+        assert backends.entry(name).fix.startswith("pip install")
+
+
+def test_an_unknown_name_gets_the_nearest_one():
+    with pytest.raises(UsageError, match=r"unknown backend 'onxruntime': did you mean 'onnxruntime'\?"):
+        backends.get("onxruntime")
+
+
+def test_a_third_party_is_named_like_any_other(packages: Path):
+    (packages / "mine_module.py").write_text(MODULE)
+    install(packages, "mine-package", {"mine": "mine_module:Mine"})
+    assert backends.names() == (*SHIPPED, "mine")
+    assert backends.get("mine").name == "mine"
+    assert backends.entry("mine").default == (Device.CPU, Precision.FP32)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import no_such_library", "No module named 'no_such_library'"),
+        ("raise RuntimeError('wrong driver')", "wrong driver"),
+        ("", "has no attribute 'Broken'"),
+        ("class Broken:\n    def __init__(self): 1/0", "division by zero"),
+    ],
+)
+def test_a_broken_third_party_explains_itself_and_the_others_work(packages: Path, source: str, reason: str):
+    module = f"broken_{abs(hash(source))}"
+    (packages / f"{module}.py").write_text(source)
+    install(packages, "broken-package", {"broken": f"{module}:Broken"})
+    adapter = backends.get("broken")
+    found = adapter.probe(Device.CPU)
+    assert not found.ok
+    assert reason in found.reason
+    assert found.fix == "pip install --upgrade broken-package"
+    with pytest.raises(SkippedArm, match="can't be loaded"):
+        adapter.build(None, Arm(target=Target(backend="broken"), model="identity"), packages)  # type: ignore[arg-type]
+    assert backends.get("numpy").probe(Device.CPU).ok
+
+
+def test_a_third_party_cannot_take_a_shipped_name(packages: Path):
+    install(packages, "grabbing-package", {"numpy": "mine_module:Mine"})
+    with pytest.raises(UsageError, match=r"'numpy' is claimed twice, by grabbing-package against shootout itself"):
+        backends.get("numpy")
+    assert backends.names() == SHIPPED
+    assert backends.get("torch-eager").name == "torch-eager"
+
+
+def test_two_third_parties_cannot_share_a_name(packages: Path):
+    install(packages, "first-package", {"mine": "a:A"})
+    install(packages, "second-package", {"mine": "b:B"})
+    with pytest.raises(UsageError, match="first-package, second-package"):
+        backends.entry("mine")

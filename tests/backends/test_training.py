@@ -1,0 +1,289 @@
+"""Training steps of every backend that has them: right gradients, an optimiser that works, and lies that are caught."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout import backends
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.training import RATE, TARGET
+from shootout.contract import Adapter, Arm, Arrays, Built, Capabilities, Executed, Scenario, Target
+from shootout.errors import ShootoutError, SkippedArm
+from shootout.export.client import Request, obtain_all
+from shootout.messages import Verified
+from shootout.testing.fresh import run_fresh
+from shootout.worker.__main__ import Worker
+
+REQUESTS = {
+    "residual_mlp": Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2, training=True),
+    "digits": Request(model="digits", parameters={"hidden": 32, "n_layers": 1}, batch=4, training=True),
+    "digits_cnn": Request(model="digits_cnn", batch=2, training=True),
+    "mlp": Request(model="mlp", training=True),
+    "recurrent": Request(
+        model="recurrent", parameters={"kind": "gru", "inputs": 8, "hidden": 12, "steps": 3}, batch=2, training=True
+    ),
+}
+TRAINERS = ["torch-eager", "torch-compile", "jax-jit"]
+STEPS = 12
+
+
+@cache
+def bundles() -> dict[str, ModelBundle]:
+    """All that these tests train, exported in one process."""
+    found = dict(zip(REQUESTS, obtain_all(list(REQUESTS.values())), strict=True))
+    for one in found.values():
+        if isinstance(one, ShootoutError):
+            raise one
+    return found  # type: ignore[return-value] # no error is among them
+
+
+def arm_of(bundle: ModelBundle, target: Target) -> Arm:
+    return Arm(
+        target=target,
+        model=bundle.model,
+        parameters=bundle.parameters,
+        batch=bundle.batch,
+        scenario=Scenario.TRAIN_STEP,
+    )
+
+
+def built_by(adapter: Adapter, bundle: ModelBundle, target: Target, folder: Path) -> Built:
+    folder.mkdir(parents=True)
+    return adapter.build(bundle, arm_of(bundle, target), folder)
+
+
+def verified(built: Built) -> Verified:
+    """What a run's own worker says of it, in this process."""
+    worker = Worker()
+    worker.load(built)
+    return worker.verify(with_accuracy=True)
+
+
+def behaviour(built: Built) -> dict[str, Any]:
+    """What the checks of every other session look at, and what only a training session does."""
+    session: Any = backends.get(built.arm.target.backend).load(built)
+    buffers, at_rest = built.bundle.input_buffers(), built.bundle.weights()
+    staged = [session.stage(inputs, slot) for slot, inputs in enumerate(buffers)]
+
+    def train(steps: int, handles: list[Any]) -> list[float]:
+        return [float(session.fetch(session.execute(handles[step % len(handles)]))["loss"]) for step in range(steps)]
+
+    session.reset()
+    still = train(STEPS, staged)
+    weights, momenta = session.state()
+    kept = all(np.array_equal(weights[name], at_rest[name]) for name in built.bundle.trained)
+    session.reset()
+    again, (_, same) = train(STEPS, staged), session.state()
+    moving = session.stage({**buffers[0], RATE: np.asarray(np.float32(1e-3))}, len(buffers))
+    falling = train(STEPS, [moving])
+    moved = [name for name in weights if not np.array_equal(session.state()[0][name], at_rest[name])]
+    session.reset()
+    back = all(np.array_equal(array, at_rest[name]) for name, array in session.state()[0].items())
+    refused = refusals(session, buffers[0])
+    unchanged = all(
+        np.array_equal(array, other[name])
+        for one, other in zip(buffers, built.bundle.input_buffers(), strict=True)
+        for name, array in one.items()
+    )
+    session.close()
+    session.close()
+    return {
+        "still": still,
+        "again": again,
+        "kept": kept,
+        "survived": all(np.array_equal(momenta[name], same[name]) for name in momenta),
+        "falling": falling,
+        "moved": moved,
+        "back": back,
+        "refused": refused,
+        "unchanged": unchanged,
+    }
+
+
+def refusals(session: Any, inputs: Arrays) -> dict[str, str]:
+    wrong = {
+        "shape": {**inputs, TARGET: inputs[TARGET][..., :-1]},
+        "dtype": {**inputs, RATE: inputs[RATE].astype(np.float64)},
+        "missing": {name: array for name, array in inputs.items() if name != TARGET},
+    }
+    said = {}
+    for what, given in wrong.items():
+        try:
+            session.stage(given, 0)
+        except ValueError as error:
+            said[what] = str(error)
+    return said
+
+
+def trained_by(backend: str, found: dict[str, ModelBundle], folder: Path) -> tuple[dict[str, Verified], dict[str, Any]]:
+    """Each bundle's verdict, and the first one's behaviour; all in one process."""
+    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # saves Inductor's own test of the vector units, half a minute
+    verdicts: dict[str, Verified] = {}
+    first: dict[str, Any] = {}
+    for name, bundle in found.items():
+        built = built_by(backends.get(backend), bundle, Target(backend=backend), folder / name)
+        verdicts[name] = verified(built)
+        first = first or behaviour(built)
+    return verdicts, first
+
+
+def models_for(backend: str) -> list[str]:
+    """All of them; one for torch.compile, which takes seconds for each kernel."""
+    return ["residual_mlp"] if backend == "torch-compile" else list(REQUESTS)
+
+
+COMPILED = pytest.param("torch-compile", marks=pytest.mark.slow)  # compiles for a minute
+
+
+@pytest.fixture(scope="module", params=[*(name for name in TRAINERS if name != "torch-compile"), COMPILED])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Any]:
+    backend = request.param
+    found = {name: bundles()[name] for name in models_for(backend)}
+    return backend, *run_fresh(trained_by, backend, found, tmp_path_factory.mktemp(backend), timeout_s=600)
+
+
+def test_gradients_are_the_oracle_s(trained: tuple[str, dict[str, Verified], Any]):
+    backend, verdicts, _ = trained
+    assert list(verdicts) == models_for(backend)
+    for name, found in verdicts.items():
+        assert found.fault is None, f"{name}: {found.fault}"
+        assert found.fidelity.gradient_l2 is not None
+        assert 0 < found.fidelity.gradient_l2 < 1e-5, name
+
+
+def test_the_account_counts_the_backward_pass_too(trained: tuple[str, dict[str, Verified], Any]):
+    backend, verdicts, _ = trained
+    executed: Executed = verdicts["residual_mlp"].executed
+    products = 4 + 3 + 4  # forward, gradients of the inputs of all layers but the first, gradients of the weights
+    assert executed.compute_nodes_by_precision == {"fp32": products}
+    assert executed.flops_by_precision == {"fp32": products * 2 * 2 * 64 * 64}
+    breaks = [line for line in executed.fallbacks if not line.startswith("graph break: Call to `torch._dynamo.graph")]
+    assert breaks == []
+    assert len(executed.fallbacks) == (backend == "torch-compile")  # torch's own, at the start of optimizer.step
+
+
+def test_a_learning_rate_of_zero_changes_nothing_but_the_momenta(trained: tuple[str, Any, dict[str, Any]]):
+    found = trained[2]
+    assert found["kept"]
+    assert found["unchanged"]
+    assert found["survived"], "the same steps from rest give the same momenta, and state() gives copies"
+    buffers = len(bundles()["residual_mlp"].input_buffers())
+    np.testing.assert_allclose(found["still"][buffers:], found["still"][: STEPS - buffers], rtol=1e-6)
+    assert found["again"] == found["still"]
+
+
+def test_a_learning_rate_trains_every_weight_and_reset_takes_it_back(trained: tuple[str, Any, dict[str, Any]]):
+    found = trained[2]
+    assert found["moved"] == list(bundles()["residual_mlp"].trained)
+    assert found["falling"][-1] < found["falling"][0]
+    assert found["back"]
+
+
+def test_wrong_inputs_are_refused_and_close_twice_is_harmless(trained: tuple[str, Any, dict[str, Any]]):
+    refused = trained[2]["refused"]
+    assert set(refused) == {"shape", "dtype", "missing"}
+    assert all(name in refused[what] for what, name in {"shape": TARGET, "dtype": RATE, "missing": TARGET}.items())
+
+
+def test_only_these_backends_train():
+    found = {name for name in backends.names() if Scenario.TRAIN_STEP in backends.get(name).capabilities.scenarios}
+    assert found == set(TRAINERS)
+    assert Scenario.TRAIN_STEP not in Capabilities(consumes=(), targets=frozenset()).scenarios
+
+
+def test_a_package_without_a_backward_is_a_skip(tmp_path: Path):
+    target = Target(backend="torch-compile", mode="aoti")
+    with pytest.raises(SkippedArm, match="no backward"):
+        built_by(backends.get("torch-compile"), bundles()["residual_mlp"], target, tmp_path / "aoti")
+
+
+def detached(session: Any) -> None:
+    layers = session._student.module.layers
+    layers[2].register_forward_pre_hook(lambda _, given: (given[0].detach(),))
+
+
+def frozen(session: Any) -> None:
+    session._student.weights["layers.1.weight"].register_hook(lambda gradient: gradient * 0)
+
+
+def doubled(session: Any) -> None:
+    for weight in session._student.weights.values():
+        weight.register_hook(lambda gradient: gradient * 2)
+
+
+def drifting(session: Any) -> None:
+    run = session._step
+    session._step = lambda *inputs: run(*inputs[:-1], 1e-4)
+
+
+def standing(session: Any) -> None:
+    run = session._step
+    session._step = lambda *inputs: run(*inputs[:-1], 0.0)
+
+
+def forgetful(session: Any) -> None:
+    run, momenta = session._step, session._student.momenta
+
+    def step(*inputs: Any) -> Any:
+        for momentum in momenta.values():
+            momentum.zero_()
+        return run(*inputs)
+
+    session._step = step
+
+
+def rounding(session: Any) -> None:
+    for weight in session._student.weights.values():
+        weight.register_hook(lambda gradient: gradient.bfloat16().float())
+
+
+def honest(_: Any) -> None:
+    pass
+
+
+LIES: dict[str, tuple[Callable[[Any], None], str]] = {
+    "honest": (honest, ""),
+    "detached": (detached, "above the"),
+    "frozen": (frozen, "above the"),
+    "doubled": (doubled, "above the"),
+    "rounding": (rounding, "above the"),
+    "drifting": (drifting, "a learning rate of 0 changed the weight"),
+    "standing": (standing, "doesn't move the weights"),
+    "forgetful": (forgetful, "a second step"),
+}
+
+
+def faults_of_liars(bundle: ModelBundle, folder: Path) -> dict[str, str | None]:
+    """What the worker says of an eager step that lies in each of these ways."""
+    found = {}
+    for name, (lie, _) in LIES.items():
+        adapter = backends.get("torch-eager")
+        built, load = built_by(adapter, bundle, Target(backend="torch-eager"), folder / name), adapter.load
+
+        def lying(built: Built, load: Any = load, lie: Callable[[Any], None] = lie) -> Any:
+            session = load(built)
+            lie(session)
+            return session
+
+        adapter.load = lying  # type: ignore[method-assign]
+        backends.get = lambda _, adapter=adapter: adapter  # type: ignore[assignment,misc]
+        found[name] = verified(built).fault
+        backends.get = GET
+    return found
+
+
+GET = backends.get
+
+
+def test_a_wrong_step_is_caught(tmp_path: Path):
+    found = run_fresh(faults_of_liars, bundles()["residual_mlp"], tmp_path)
+    assert found["honest"] is None
+    for name, (_, words) in LIES.items():
+        assert words in (found[name] or ""), f"{name}: {found[name]}"

@@ -1,0 +1,98 @@
+"""The command line as a user has it, in a process of its own: real, or deaf to this machine's noise (see `deaf`)."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+SHOOTOUT = [sys.executable, "-c", "from shootout.cli import main; main()"]
+TIMEOUT_S = 120
+PR_CAPBSET_DROP = 24
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        """The one JSON document on stdout; anything else there fails."""
+        return json.loads(self.out)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(TESTS), **changes}
+
+
+def deaf(*words: object, **constants: float) -> list[str]:
+    """The command line of a deaf run; `player__LOAD_TIMEOUT_S=2` changes that constant in `shootout.race.live`."""
+    changes = {f"shootout.{name.replace('__', '.')}": value for name, value in constants.items()}
+    return [sys.executable, str(TESTS / "support" / "deaf.py"), json.dumps(changes), *map(str, words)]
+
+
+def call(command: list[str], cwd: Path, env: Mapping[str, str] | None = None, **how: Any) -> Ended:
+    """Run a command to its end; a traceback is never what a user may see."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment() if env is None else dict(env),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        **how,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def shootout(*words: object, cwd: Path, **how: Any) -> Ended:
+    """The real command, for what doesn't measure."""
+    return call([*SHOOTOUT, *map(str, words)], cwd, **how)
+
+
+def without_privileges() -> None:
+    """Before exec: permission bits hold for root too (it drops CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH)."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert all(libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0 for capability in (1, 2))
+
+
+def spin_study(folder: Path, *, generations: int = 2, arms: int = 2, work: int = 20, name: str = "tiny") -> Path:
+    """A study file that takes about a second a generation and needs no framework."""
+    path = folder / f"{name}.toml"
+    targets = ", ".join(['"spin"'] * arms)
+    path.write_text(
+        f'model = "identity"\ntargets = [{targets}]\nmax_generations = {generations}\n[options.spin]\nwork = "{work}"\n'
+    )
+    return path
+
+
+def children_of(pid: int) -> set[int]:
+    """All living processes that descend from `pid`."""
+    found = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found |= {child, *children_of(child)}
+    return found
+
+
+def state(pid: int) -> str:
+    """The state letter in /proc, "" when there is no such process (or only its zombie is left)."""
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+    return "" if letter in "ZX" else letter

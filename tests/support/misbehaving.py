@@ -1,0 +1,254 @@
+"""Third-party adapters that break in every way there is. Each is NumPy on the identity model, but for one thing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import (
+    Arm,
+    Array,
+    Arrays,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Executed,
+    Precision,
+)
+from support.third_party import install
+
+CALLS_BEFORE_THE_END = 200
+"""Past the warm-up's 60 calls, so that it happens while the arm is timed."""
+
+
+class Well(NumpyAdapter):
+    """Behaves. The base of the others, so that each differs in one thing only."""
+
+    name = "well"
+    capabilities = Capabilities(consumes=(Artifact.FORWARD,), targets=frozenset({(Device.CPU, Precision.FP32)}))
+
+    hides = True
+    """Whether it behaves on the permutation probe, so that only the model itself meets its fault."""
+
+    def load(self, built: Built) -> NumpySession:
+        session = super().load(built)
+        if built.bundle.model != "permutation_probe" or not self.hides:
+            self.begin(session)
+            run = session._run
+            session._run = lambda inputs: self.change(run(inputs))
+        return session
+
+    def begin(self, session: NumpySession) -> None:
+        """What goes wrong while it loads."""
+
+    def change(self, outputs: Mapping[str, Array]) -> Arrays:
+        """What goes wrong in each call."""
+        return outputs
+
+
+class RaisesInBuild(Well):
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        raise RuntimeError("no kernel\n\x1b[31mfor this\x1b[0m")
+
+
+class RaisesInLoad(Well):
+    def begin(self, session: NumpySession) -> None:
+        raise FileNotFoundError("no engine")
+
+
+class RaisesInExecute(Well):
+    calls = 0
+
+    def change(self, outputs: Mapping[str, Array]) -> Arrays:
+        self.calls += 1
+        if self.calls > CALLS_BEFORE_THE_END:
+            raise ArithmeticError("worn out")
+        return outputs
+
+
+class Hangs(Well):
+    def begin(self, session: NumpySession) -> None:
+        print("waiting for a licence", flush=True)
+        time.sleep(3_600)
+
+
+class Exits(Well):
+    def begin(self, session: NumpySession) -> None:
+        print("goodbye", flush=True)
+        os._exit(7)
+
+
+class Killed(Well):
+    def begin(self, session: NumpySession) -> None:
+        print("reserving memory", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Crashes(Well):
+    def begin(self, session: NumpySession) -> None:
+        ctypes.string_at(0)
+
+
+class Eats(Well):
+    """Needs more memory than its process may have."""
+
+    def begin(self, session: NumpySession) -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        np.ones(4 << 30, dtype=np.uint8)
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch's."""
+
+
+class FillsTheGpu(Well):
+    """Says what torch says when a model is larger than the device's memory."""
+
+    capabilities = Capabilities(consumes=(Artifact.FORWARD,), targets=frozenset({(Device.CUDA, Precision.FP32)}))
+
+    def probe(self, device: Device) -> Availability:
+        return Availability(ok=True, version="1")
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        raise OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 15.00 GiB of which "
+            "5.00 GiB is free. See documentation for Memory Management"
+        )
+
+
+class WrongShape(Well):
+    def change(self, outputs: Mapping[str, Array]) -> Arrays:
+        return {name: array[:, :-1] for name, array in outputs.items()}
+
+
+class NotANumber(Well):
+    def change(self, outputs: Mapping[str, Array]) -> Arrays:
+        return {name: np.full_like(array, np.nan) for name, array in outputs.items()}
+
+
+class Lies(Well):
+    """Labelled fp32, computes in bf16."""
+
+    hides = False
+
+    def change(self, outputs: Mapping[str, Array]) -> Arrays:
+        low = {name: array.copy() for name, array in outputs.items()}
+        for array in low.values():
+            array.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
+        return low
+
+
+class Nonsense(Well):
+    """Its account is not of the types that the contract asks for."""
+
+    def begin(self, session: NumpySession) -> None:
+        account: Executed = replace(session.executed, threads="all")  # type: ignore[arg-type]
+        session.__dict__["executed"] = account
+
+
+class NoBuilt(Well):
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        return None  # type: ignore[return-value]
+
+
+class OddFacts(Well):
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={"engine": object()})
+
+
+class Wanders(Well):
+    """Moves off the CPUs it was given, as a library may that pins its own threads."""
+
+    def begin(self, session: NumpySession) -> None:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+class Widens(Well):
+    """Rewrites the thread count it was started with."""
+
+    def begin(self, session: NumpySession) -> None:
+        os.environ["OMP_NUM_THREADS"] = "64"
+
+
+class BuildsOnly(Well):
+    """Can't run here, but its artifact can be made."""
+
+    def probe(self, device: Device) -> Availability:
+        return Availability(ok=False, version="3", reason="no such chip", fix="buy one", builds=True)
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        (folder / "engine").write_bytes(b"12345")
+        facts = {"artifact_bytes": 5, "compute_nodes_by_precision": {"fp32": 7}}
+        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+
+    def load(self, built: Built) -> NumpySession:
+        raise AssertionError("an arm that can't run is never loaded")
+
+
+class Counts(Well):
+    """Takes long enough to build that a second build of the same would begin meanwhile."""
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        time.sleep(1)
+        return super().build(bundle, arm, folder)
+
+
+class Litters(Well):
+    """Leaves a temporary file behind, as a compiler does that is killed."""
+
+    def begin(self, session: NumpySession) -> None:
+        Path(tempfile.gettempdir(), "litter").touch()
+
+
+class Starts(Well):
+    """Starts a process of its own, as compilers do."""
+
+    def begin(self, session: NumpySession) -> None:
+        subprocess.Popen(["sleep", "3600"])
+
+
+FAULTS: Mapping[str, tuple[type[Well], str]] = {
+    "raises-in-build": (RaisesInBuild, r"build raised RuntimeError: no kernel \| for this$"),
+    "raises-in-load": (RaisesInLoad, r"load raised FileNotFoundError: no engine$"),
+    "raises-in-execute": (RaisesInExecute, r"raised ArithmeticError: worn out$"),
+    "hangs": (Hangs, r"^hung: no answer to 'load' within 3 s; it was killed; its last words: waiting for a licence$"),
+    "exits": (Exits, r"^exited with code 7 during 'load'; its last words: goodbye$"),
+    "killed": (Killed, r"^killed by SIGKILL \(.*memory runs out\) during 'load'; its last words: reserving memory$"),
+    "crashes": (Crashes, r"^killed by SIGSEGV during 'load'"),
+    "eats": (Eats, r"load raised MemoryError: .*4\.00 GiB"),
+    "wrong-shape": (WrongShape, r"expected float32\[1, 64\], got float32\[1, 63\]$"),
+    "not-a-number": (NotANumber, r"the output has NaN or infinity"),
+    "lies": (Lies, r"labelled fp32, but the permutation probe finds bf16"),
+    "nonsense": (Nonsense, r"its account of what it ran: threads is 'all'"),
+    "no-built": (NoBuilt, r"build raised AttributeError: .*facts"),
+    "wanders": (Wanders, r"was given the CPUs \[\d+\], but has threads that may run on \[\d"),
+    "widens": (Widens, r"was started with OMP_NUM_THREADS=\d, which is 64 after loading"),
+    "odd-facts": (OddFacts, r"build raised TypeError: .*not JSON serializable"),
+}
+"""Backend name → its adapter, and what the row's reason must say."""
+
+
+def installed(folder: Path) -> Path:
+    """A folder for PYTHONPATH that makes all of them known, `well` and `starts` too."""
+    classes: dict[str, Callable[..., Any]] = {name: adapter for name, (adapter, _) in FAULTS.items()}
+    classes |= {"well": Well, "starts": Starts, "builds-only": BuildsOnly, "litters": Litters, "counts": Counts}
+    classes |= {"fills-the-gpu": FillsTheGpu}
+    return install(
+        folder, "shootout-misbehaving", {name: f"support.misbehaving:{c.__name__}" for name, c in classes.items()}
+    )

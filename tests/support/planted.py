@@ -1,0 +1,124 @@
+"""A whole campaign whose arms have planted times: nothing is built, and the stage is one of fakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from shootout.clock import Deadline
+from shootout.contract import Availability, Device
+from shootout.host.placement import place
+from shootout.journal import journal
+from shootout.journal.journal import Journal
+from shootout.journal.records import Ended, Header
+from shootout.race import campaign
+from shootout.race.campaign import Campaign
+from shootout.report.progress import Progress
+from shootout.study.feasibility import Here
+from shootout.study.plan import plan
+from shootout.study.schema import Study, checked
+from support.fakes import FakeWatch, World
+
+LINES = {"numpy": (2e4, 100.0), "onnxruntime": (8e4, 20.0)}
+"""ns of a call: a + b·batch; they cross at batch 750."""
+TRUTH = 750.0
+
+
+class ByBatch(World):
+    """A stage whose arms take a + b·batch."""
+
+    def __init__(self, *, stop_after: int | None = None, seed: int = 0) -> None:
+        super().__init__(call_ns={}, seed=seed)
+        self.spawned: list[tuple[int, str]] = []
+        self.stop_after = stop_after
+
+    def spawn(self, arm: Any, generation: int, padding: int) -> Any:
+        self.spawned.append((arm.batch, arm.label))
+        if self.stop_after is not None and len(self.spawned) > self.stop_after:
+            raise KeyboardInterrupt
+        self.call_ns = {name: a + b * arm.batch for name, (a, b) in LINES.items()}
+        return super().spawn(arm, generation, padding)
+
+
+class Planted(Campaign):
+    """Nothing is built: the stage needs no artifact."""
+
+    def _prepared(self, groups: Any) -> dict[str, dict[str, Any]]:
+        return {group.record.name: {arm.label: arm for arm in group.playing} for group in groups}
+
+
+def study(*batches: int, **fields: Any) -> Study:
+    words = {"crossover": {"axis": "batch"}, **fields}
+    targets = ("numpy", "onnxruntime")
+    return checked({"name": "s", "model": "digits", "targets": targets, "batch": batches, **words}, "a test")
+
+
+def here() -> Here:
+    works = Availability(ok=True, version="1")
+    available = {(name, device): works for name in LINES for device in Device}
+    return Here(available=available, threads=1, cpus=2, memory_bytes=10**12)
+
+
+def header(asked: Study) -> Header:
+    return Header(
+        created="2026-01-01T00:00:00+00:00",
+        study="s",
+        identity="0",
+        seed=0,
+        max_generations=asked.max_generations,
+        bias_floor=0.005,
+        named=(),
+        groups=tuple(group.record for group in plan(asked, here())),
+        environment={"machine": "made"},
+        axis=asked.crossover.axis if asked.crossover else None,
+    )
+
+
+def on_stage(patch: pytest.MonkeyPatch) -> list[ByBatch]:
+    """The stage that campaigns get from now on; put another one in its place to change what happens."""
+    current = [ByBatch()]
+    patch.setattr(campaign, "LiveStage", lambda **_: current[0])
+    patch.setattr(campaign, "LiveWatch", lambda _: FakeWatch())
+    return current
+
+
+def run(out: Path, asked: Study, *, allowed: Deadline | None = None) -> bool:
+    """Race in this folder, from what its journal holds."""
+    out.mkdir(exist_ok=True)
+    begun = journal.begun(out)
+    file = Journal(out, journal.read(out).sound_bytes if begun else 0)
+    if not begun:
+        file.append(header(asked))
+    found = Planted(
+        study=asked,
+        groups=plan(asked, here()),
+        available=here().available,
+        placement=place(1),
+        here=here(),
+        out=out,
+        file=file,
+        history=journal.read(out),
+        deadline=allowed or Deadline(None),
+        progress=Progress(Console(quiet=True)),
+    )
+    try:
+        found.prepare()
+        complete = found.race()
+        file.append(Ended(complete=complete, why="a test", wall_s=1.0))
+        return complete
+    finally:
+        file.close()
+
+
+class Budget(Deadline):
+    """Time for so many generations."""
+
+    def __init__(self, world: ByBatch, generations: int) -> None:
+        super().__init__(None)
+        self.world, self.spawns = world, 3 * generations
+
+    def allows(self, seconds: float) -> bool:
+        return len(self.world.spawned) < self.spawns
