@@ -188,7 +188,7 @@ def test_out_of_device_memory_says_what_is_needed_and_what_there_is(adapter: Ada
     assert fault.message == "needs 20.0 GiB of device memory, has 5.0 GiB free"
 
 
-def test_other_errors_and_other_devices_keep_their_words(adapter: Adapter):
+def test_other_faults_and_other_devices_keep_their_words(adapter: Adapter):
     adapter.fails = RuntimeError("no kernel image")
     assert answer(Worker(), "load", {"built": built()}) == Fault(kind="RuntimeError", message="no kernel image")
     adapter.fails = FULL
