@@ -15,7 +15,19 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from shootout.contract import Adapter, Arm, Artifact, Availability, Built, Capabilities, Device, Precision, Session
+from shootout.contract import (
+    Adapter,
+    Arm,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    NotRun,
+    NotRunKind,
+    Precision,
+    Session,
+)
 from shootout.errors import SkippedArm, UsageError, install, unknown
 
 if TYPE_CHECKING:
@@ -105,7 +117,7 @@ class BrokenAdapter:
 
     def probe(self, device: Device) -> Availability:  # noqa: ARG002 - the same answer for each
         """Why it can't be imported."""
-        return Availability(ok=False, reason=self._reason, fix=self._fix)
+        return Availability(why=NotRun(NotRunKind.UNAVAILABLE, self._reason, self._fix))
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:  # noqa: ARG002
         """Not possible.

@@ -7,12 +7,13 @@ meets it. Imports NumPy only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.contract import Array, Arrays, Availability, Device, Precision, TensorSpec
+from shootout.contract import Array, Arrays, Availability, Device, NotRun, NotRunKind, Precision, TensorSpec
 from shootout.errors import SkippedArm, install
 from shootout.schemes import Scheme
 
@@ -106,18 +107,19 @@ def trial(extra: str, run: Callable[[], str]) -> Availability:
     """
     fix = install(extra) if extra else "pip install --force-reinstall shootout"
     try:
-        return Availability(ok=True, version=run())
+        return Availability(version=run())
     except SkippedArm as skipped:
-        return Availability(ok=False, reason=skipped.reason, fix=skipped.fix or fix)
+        return Availability(why=replace(skipped.why, fix=skipped.fix or fix))
     except ModuleNotFoundError as error:
-        return Availability(ok=False, reason=f"{error.name} is not installed", fix=fix)
+        return Availability(why=NotRun(NotRunKind.UNAVAILABLE, f"{error.name} is not installed", fix))
     except Exception as error:
         from shootout.host import gpu
 
         if old := gpu.old_driver(error):
-            return Availability(ok=False, reason=old.reason, fix=old.fix)
+            return Availability(why=old.why)
         reason = f"a tiny session failed: {type(error).__name__}: {error}"
-        return Availability(ok=False, reason=reason, fix=f"{fix} --force-reinstall" if extra else fix)
+        fix = f"{fix} --force-reinstall" if extra else fix
+        return Availability(why=NotRun(NotRunKind.UNAVAILABLE, reason, fix))
 
 
 def require_device(device: Device, known: Iterable[Device]) -> None:

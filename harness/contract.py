@@ -149,21 +149,82 @@ class Arm:
         return f"{self.target}{setting}{suffix}"
 
 
+class NotRunKind(StrEnum):
+    """Why an arm has no figures, as far as programs tell it apart; `NotRun.reason` has the words for people."""
+
+    UNAVAILABLE = "unavailable"  # the backend, or what it needs, isn't here or doesn't work
+    BUILT_ONLY = "built only"  # likewise, but `build` works all the same: what it would ship is told
+    UNSUPPORTED = "unsupported"  # the backend has no such mode, precision, scheme or scenario
+    UNFIT = "unfit"  # the model isn't there in a form that the backend takes
+    TOO_BIG = "too big"  # it needs more memory or CPUs than there are
+    TOO_SLOW = "too slow"  # a call takes longer than the study wants to wait
+    NOT_REACHED = "not reached"  # the run ended before it was measured
+    DISTURBED = "disturbed"  # every round was disturbed from outside
+    NEVER_HELD = "never held"  # no rate of requests that was tried held the limit
+    FAILED = "failed"  # it was asked, and broke or lied
+
+
+COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.DISTURBED, NotRunKind.NEVER_HELD})
+"""Nothing speaks against these arms but the time and the luck of one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """Why an arm was skipped or failed: one type from the probe to the table.
+
+    Attributes:
+        reason: why, in one line.
+        fix: what the user can do about it; "" where there is nothing.
+        during: the step at which it left; "" where it never began.
+    """
+
+    kind: NotRunKind
+    reason: str
+    fix: str = ""
+    during: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it was asked and broke or lied; all else is a skip."""
+        return self.kind is NotRunKind.FAILED
+
+    @property
+    def builds(self) -> bool:
+        """Whether its artifact can be made here though it can't run."""
+        return self.kind is NotRunKind.BUILT_ONLY
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
     """Whether a backend works on a device here.
 
     Attributes:
         version: of its library; "" where that isn't installed.
-        reason: why it can't run; "" when it can, as is `fix`.
-        builds: it can't run here, but `build` works all the same: a skipped row then still says what it would ship.
+        why: why it can't run, `built only` where `build` works all the same; None when it can.
     """
 
-    ok: bool
     version: str = ""
-    reason: str = ""
-    fix: str = ""
-    builds: bool = False
+    why: NotRun | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it can run."""
+        return self.why is None
+
+    @property
+    def builds(self) -> bool:
+        """Whether it can't run here, but build."""
+        return self.why is not None and self.why.builds
+
+    @property
+    def reason(self) -> str:
+        """Why it can't run; "" when it can."""
+        return self.why.reason if self.why else ""
+
+    @property
+    def fix(self) -> str:
+        """What the user can do about that; "" when there is nothing to do."""
+        return self.why.fix if self.why else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

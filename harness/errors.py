@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from shootout.contract import NotRun, NotRunKind
+
 
 class ShootoutError(Exception):
     """Root of all errors raised on purpose; `exit_code` is what the command line ends with."""
@@ -30,31 +32,52 @@ class Interrupted(ShootoutError):
     exit_code = 130
 
 
-class ArmFailed(ShootoutError):
-    """One arm broke, hung, was killed or lied about what it ran; the others go on."""
-
-    exit_code = 4
-
-
 class Unavailable(ShootoutError):
     """What the whole command asked for isn't on this machine; the message ends with the fix."""
 
     exit_code = 6
 
 
-class SkippedArm(ShootoutError):
-    """One arm can't be asked here.
+class ArmOut(ShootoutError):
+    """One arm is out, for the reason `why`; the others go on. Raised as one of the two below."""
+
+    def __init__(self, why: NotRun) -> None:
+        super().__init__(why.reason)
+        self.why = why
+
+
+class ArmFailed(ArmOut):
+    """It broke, hung, was killed or lied about what it ran."""
+
+    exit_code = 4
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(NotRun(NotRunKind.FAILED, reason))
+
+
+class SkippedArm(ArmOut):
+    """It can't be asked here.
 
     Args:
         reason: why, in one line.
         fix: what the user can do about it, or "".
+        kind: what sort of reason it is.
     """
 
     exit_code = 6
 
-    def __init__(self, reason: str, fix: str = "") -> None:
-        super().__init__(reason)
-        self.reason, self.fix = reason, fix
+    def __init__(self, reason: str, fix: str = "", kind: NotRunKind = NotRunKind.UNAVAILABLE) -> None:
+        super().__init__(NotRun(kind, reason, fix))
+
+    @property
+    def reason(self) -> str:
+        """Why, in one line."""
+        return self.why.reason
+
+    @property
+    def fix(self) -> str:
+        """What the user can do about it, or ""."""
+        return self.why.fix
 
 
 def install(extra: str) -> str:

@@ -214,8 +214,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A command that raised: the exception's type and message, and whether it is a skip with a fix."""
+    """A command that raised: the exception's type and message. One that can't be asked answers with its `NotRun`."""
 
     kind: str
     message: str
-    fix: str | None = None

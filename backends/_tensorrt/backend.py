@@ -22,7 +22,17 @@ from shootout.backends._tensorrt.int4 import write_int4
 from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends.common import require_device, trial
-from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device, Precision, TensorSpec
+from shootout.contract import (
+    Arm,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    NotRunKind,
+    Precision,
+    TensorSpec,
+)
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
@@ -46,10 +56,11 @@ class TensorRtAdapter:
     def probe(self, device: Device) -> Availability:
         """Run a tiny engine; where that can't be, say whether one can at least be built."""
         found = trial("tensorrt-rtx", lambda: _try(device))
-        if found.ok or device is not Device.CUDA:
+        if found.why is None or device is not Device.CUDA:
             return found
         version = trial("", _build_tiny).version
-        return replace(found, version=version, builds=bool(version))
+        why = replace(found.why, kind=NotRunKind.BUILT_ONLY) if version else found.why
+        return Availability(version=version, why=why)
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
         """The engine; on a GPU that TensorRT-RTX knows, also its kernels for that GPU.

@@ -12,8 +12,8 @@ from shootout.build.builder import BuiltArm, Workshop
 from shootout.build.cpu_pool import Crew, lanes
 from shootout.build.exports import Exports, export_all
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import INTEGERS, Arm, Availability, Built, Device
-from shootout.errors import ArmFailed, ShootoutError, SkippedArm
+from shootout.contract import INTEGERS, Arm, Availability, Built, Device, NotRun, NotRunKind
+from shootout.errors import ArmOut, ShootoutError, SkippedArm
 from shootout.export import cache
 from shootout.host import environment
 from shootout.host.placement import Placement
@@ -68,7 +68,7 @@ class Preparation:
     def _skip_the_impossible(self, group: PlannedGroup) -> None:
         for arm in group.record.arms:
             if not arm.sentinel and (why := group.skips.get(arm.label)) and not why.builds:
-                self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
+                self.setbacks.note(group.record.name, arm, why)
 
     def _export(self, groups: Sequence[PlannedGroup]) -> Exports:
         count = sum(not arm.sentinel for group in groups for arm in group.building)
@@ -82,16 +82,17 @@ class Preparation:
         for arm in arms:
             found = exports.of(group, arm)
             if isinstance(found, SkippedArm):
-                self.setbacks.skip(group.record.name, arm, found.reason, found.fix)
+                self.setbacks.note(group.record.name, arm, found.why)
             elif isinstance(found, ShootoutError):
-                self._without_bundle(group, arm, str(found))
+                broken = NotRun(NotRunKind.FAILED, str(found), during="export")
+                self.setbacks.note(group.record.name, arm, group.skips.get(arm.label, broken))
             elif why := unfit(arm, found):
-                self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
+                self.setbacks.note(group.record.name, arm, why)
             else:
                 bundles[arm.label] = found
         lacking = unheld(arms, bundles, self.memory_bytes)
         for arm in [arm for arm in arms if arm.label in lacking]:
-            self.setbacks.skip(group.record.name, arm, lacking[arm.label].reason, lacking[arm.label].fix)
+            self.setbacks.note(group.record.name, arm, lacking[arm.label])
             del bundles[arm.label]
         alone = [arm for arm in arms if arm.label in bundles and arm.target.device is Device.CUDA]
         beside = [arm for arm in arms if arm.label in bundles and arm not in alone]
@@ -101,13 +102,6 @@ class Preparation:
         copies = [arm for arm in group.playing if arm.sentinel and not self.setbacks.has(group.record.name, arm)]
         sentinels = copies if group.record.baseline in ready else []
         return ready | {arm.label: replace(ready[str(group.record.baseline)], arm=arm) for arm in sentinels}
-
-    def _without_bundle(self, group: PlannedGroup, arm: Arm, error: str) -> None:
-        """The model can't be exported: a failure of every arm that could have run, and one more reason for a skip."""
-        if why := group.skips.get(arm.label):
-            self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
-        else:
-            self.setbacks.fail(group.record.name, arm, "export", error)
 
     def _build_arms(
         self,
@@ -133,7 +127,7 @@ class Preparation:
                 if found and why is None:
                     ready[label] = found.built
                 elif found and why:
-                    self.setbacks.skip(group.record.name, arm, why.reason, why.fix)
+                    self.setbacks.note(group.record.name, arm, why)
         return ready
 
     def _job(
@@ -147,11 +141,9 @@ class Preparation:
     def _outcome(self, group: str, arm: Arm, future: Future[BuiltArm]) -> BuiltArm | None:
         try:
             return future.result()
-        except SkippedArm as error:
-            self.setbacks.skip(group, arm, error.reason, error.fix)
-        except ArmFailed as error:
-            self.setbacks.fail(group, arm, "build", str(error))
-        return None
+        except ArmOut as error:
+            self.setbacks.note(group, arm, replace(error.why, during="build"))
+            return None
 
     def _tell(self, waiting: Mapping[str, Arm]) -> None:
         self.progress.detail(f"building {', '.join(waiting)}" if waiting else "")

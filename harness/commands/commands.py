@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 
 from shootout import backends, models
 from shootout.commands import run as runner
-from shootout.contract import Device
+from shootout.contract import COULD_RUN, Device
 from shootout.errors import Interrupted, UsageError, unknown
 from shootout.host.gpu import choose
 from shootout.race.halving import family
@@ -126,10 +126,9 @@ def exit_code(document: Document, planned: runner.Plan, *, strict: bool) -> int:
     targets = with_twins([one for text in texts for one in parse_targets(text, points.describe, pythons)], pythons)
     named = {str(target) for target in targets}
     mine = [row for row in document.rows if family(row.arm).partition("#")[0] in named]
-    could = (analysis.NOT_REACHED, analysis.DISTURBED, analysis.NEVER_HELD)
     ran = {(row.group, family(row.arm)) for row in mine if row.outcome == "measured"}  # in another setting
     skipped = [row for row in mine if row.outcome == "skipped" and (row.group, family(row.arm)) not in ran]
-    if any(row.reason not in could for row in skipped):
+    if any(row.cause not in COULD_RUN for row in skipped):
         return UNAVAILABLE
     if any(row.outcome == "failed" for row in (document.rows if strict else mine)):
         return FAILED

@@ -135,7 +135,13 @@ def state(found: Availability) -> str:
 
 def as_data(report: Report) -> dict[str, Any]:
     """The report as JSON values."""
-    return asdict(report)
+    findings = [asdict(finding) | {"availability": _flat(finding.availability)} for finding in report.findings]
+    return asdict(report) | {"findings": findings}
+
+
+def _flat(found: Availability) -> dict[str, Any]:
+    names = ("ok", "version", "reason", "fix", "builds")
+    return {name: getattr(found, name) for name in names}
 
 
 def render(report: Report) -> RenderableType:

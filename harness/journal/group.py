@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shootout.constants import MAX_VOID_SHARE
-from shootout.contract import Array
+from shootout.contract import Array, NotRun
 from shootout.journal.journal import History
 from shootout.journal.records import Failure, GroupRecord, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
@@ -27,7 +27,7 @@ class Group:
     played: dict[str, list[Played]]
     rounds: list[Rounds]
     prepared: dict[str, Prepared]
-    setbacks: dict[str, Skip | Failure]
+    setbacks: dict[str, NotRun]
 
     def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
         """Block medians in ns by label and generation; generations without a valid round are left out."""
@@ -71,7 +71,7 @@ def group_of(history: History, record: GroupRecord) -> Group:
         played=dict(played),
         rounds=[line for line in mine if isinstance(line, Rounds)],
         prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
-        setbacks={line.arm.label: line for line in mine if isinstance(line, Skip | Failure)},
+        setbacks={line.arm.label: line.why for line in mine if isinstance(line, Skip | Failure)},
     )
 
 

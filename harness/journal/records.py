@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from shootout.bundle.fidelity import Fidelity
 from shootout.bundle.work import Work
-from shootout.contract import Arm, Executed
+from shootout.contract import Arm, Executed, NotRun, NotRunKind
 from shootout.messages import GpuCost, OnGpu
 
 SCHEMA = 1
@@ -214,13 +214,19 @@ class Rounds(Record):
 
 
 class Skip(Record):
-    """A cell that couldn't be asked here."""
+    """A cell that couldn't be asked here; where `cause` isn't told, the line was written before there were any."""
 
     kind: Literal["skip"] = "skip"
     group: str
     arm: Arm
     reason: str
     fix: str
+    cause: NotRunKind = NotRunKind.UNAVAILABLE
+
+    @property
+    def why(self) -> NotRun:
+        """The reason as the rest of the program knows it."""
+        return NotRun(self.cause, self.reason, self.fix)
 
 
 class Failure(Record):
@@ -231,6 +237,18 @@ class Failure(Record):
     arm: Arm
     during: str
     reason: str
+
+    @property
+    def why(self) -> NotRun:
+        """The reason as the rest of the program knows it."""
+        return NotRun(NotRunKind.FAILED, self.reason, during=self.during)
+
+
+def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
+    """The line that says why an arm of a group is out."""
+    if why.failed:
+        return Failure(group=group, arm=arm, during=why.during, reason=why.reason)
+    return Skip(group=group, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind)
 
 
 class Ended(Record):

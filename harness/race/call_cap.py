@@ -11,11 +11,10 @@ import numpy as np
 
 from shootout import models
 from shootout.constants import FIRST_CALL_FACTOR, LONG_CALL_NS
-from shootout.contract import Arm, Scenario
+from shootout.contract import Arm, NotRun, NotRunKind, Scenario
 from shootout.export.client import is_file
 from shootout.journal.records import GroupRecord, Line, Played
 from shootout.messages import Scope
-from shootout.study.feasibility import Skipped
 
 APART = 2.0
 """Two cells tell how time grows when one has at least so many times the work of the other."""
@@ -109,7 +108,7 @@ class Caps:
             cell = Cell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)
             self._known.setdefault(_kind(arm), {})[tuple(cell.numbers.values())] = cell
 
-    def setback(self, arm: Arm) -> Skipped | None:
+    def setback(self, arm: Arm) -> NotRun | None:
         """Why this arm is left out; None when it may play."""
         known = self._known.get(_kind(arm), {})
         if not self.max_call_s or not known:
@@ -120,17 +119,18 @@ class Caps:
         return _skipped(f"a call would take about {_told(seconds)}", self.max_call_s)
 
 
-def too_slow(call_s: float, max_call_s: float) -> Skipped | None:
+def too_slow(call_s: float, max_call_s: float) -> NotRun | None:
     """Why an arm that was not foreseen to be slow is left out after a call; None when it may go on."""
     if not max_call_s or call_s <= FIRST_CALL_FACTOR * max_call_s:
         return None
     return _skipped(f"a call takes {_told(call_s)}", max_call_s)
 
 
-def _skipped(why: str, max_call_s: float) -> Skipped:
-    return Skipped(
-        reason=f"{why}, the study's cap is {_told(max_call_s)}",
-        fix="raise max_call_s in the study (0: no cap), or leave this size out",
+def _skipped(why: str, max_call_s: float) -> NotRun:
+    return NotRun(
+        NotRunKind.TOO_SLOW,
+        f"{why}, the study's cap is {_told(max_call_s)}",
+        "raise max_call_s in the study (0: no cap), or leave this size out",
     )
 
 

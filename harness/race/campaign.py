@@ -10,7 +10,7 @@ from pathlib import Path
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
 from shootout.commands import trace as tracing
-from shootout.contract import Availability, Built, Device
+from shootout.contract import Availability, Built, Device, NotRun, NotRunKind
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError
@@ -158,7 +158,7 @@ class Campaign:
             unsynchronised=self.study.unsynchronised,
             energy=self.study.energy,
         )
-        notes = Notes(say=self.progress.detail, setback=partial(self.setbacks.heard, name))
+        notes = Notes(say=self.progress.detail, setback=partial(self.setbacks.note, name))
         self.progress.generation(name, one.race.played, one.fewest, left_s)
         with Stopwatch() as stopwatch:
             generation = one.race.generation(one.players, stage, watch, notes, self.hold)
@@ -190,7 +190,8 @@ class Campaign:
                 self.built |= self._prepared([group])
             except ModelError as error:
                 for arm in group.playing:
-                    self.setbacks.fail(group.record.name, arm, "export", str(error))
+                    why = NotRun(NotRunKind.FAILED, str(error), during="export")
+                    self.setbacks.note(group.record.name, arm, why)
         groups = [group for group, _ in found]
         self.groups = [*self.groups, *groups]
         self._enter(groups)
@@ -215,6 +216,6 @@ class Campaign:
         """Skip what would take too long, by what smaller cells took."""
         for arm in one.players:
             if why := self.caps.setback(arm):
-                self.setbacks.skip(one.group.record.name, arm, why.reason, why.fix)
+                self.setbacks.note(one.group.record.name, arm, why)
                 one.race.out.add(arm.label)
         one.look(one.pressing)

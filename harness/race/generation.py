@@ -30,7 +30,7 @@ from shootout.constants import (
     WARM_UP_NS,
 )
 from shootout.contract import Arm, Array
-from shootout.errors import ArmFailed, SkippedArm
+from shootout.errors import ArmFailed, ArmOut
 from shootout.messages import OnGpu, Scope, Turn
 from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import (
@@ -40,7 +40,6 @@ from shootout.race.protocols import (
     Notes,
     Performance,
     Player,
-    Setback,
     Stage,
     WarmUp,
     Watch,
@@ -241,15 +240,10 @@ def _guarded(generation: Generation, arm: Arm, player: Player, during: str, step
     """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on."""
     try:
         step()
-    except ArmFailed as error:
-        setback = Setback(arm=arm, during=during, reason=str(error))
-    except SkippedArm as error:
-        setback = Setback(arm=arm, during=during, reason=error.reason, fix=error.fix)
-    else:
-        return
-    player.kill()
-    generation.notes.setback(setback)
-    generation.performances[:] = [p for p in generation.performances if p.arm.label != arm.label]
+    except ArmOut as error:
+        player.kill()
+        generation.notes.setback(arm, replace(error.why, during=during))
+        generation.performances[:] = [p for p in generation.performances if p.arm.label != arm.label]
 
 
 def _shuffled(items: Sequence[T], rng: random.Random) -> list[T]:

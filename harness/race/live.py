@@ -55,7 +55,7 @@ class LivePlayer:
         if too_slow(self._call_s, self._max_call_s):
             self._call_s = float(self.warm(1, WARM_UP_NS).latency_ns[0]) / 1e9
         if why := too_slow(self._call_s, self._max_call_s):
-            raise SkippedArm(why.reason, why.fix)
+            raise SkippedArm(why.reason, why.fix, why.kind)
         return loaded
 
     def verify(self) -> Verified:

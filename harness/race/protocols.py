@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from shootout.contract import Arm
+from shootout.contract import Arm, NotRun
 from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Gpus = Mapping[str, tuple[int | None, GpuState]]
 
 
 class Player(Protocol):
-    """One arm, alive for one generation. Any method may raise `ArmFailed` or `SkippedArm`."""
+    """One arm, alive for one generation. Any method may raise `ArmOut`."""
 
     def load(self) -> Loaded: ...  # noqa: D102
     def verify(self) -> Verified: ...  # noqa: D102
@@ -92,21 +92,11 @@ class Performance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setback:
-    """An arm that left: it failed (`fix` None) or can't be asked here."""
-
-    arm: Arm
-    during: str
-    reason: str
-    fix: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
     """Who hears of a generation while it goes on: people (`say`) and the journal (`setback`, at once)."""
 
     say: Callable[[str], None]
-    setback: Callable[[Setback], None]
+    setback: Callable[[Arm, NotRun], None]
 
 
 @dataclass(slots=True, kw_only=True)

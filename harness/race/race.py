@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shootout.constants import MAX_VOID_SHARE
-from shootout.contract import Arm, Array, Scenario
+from shootout.contract import Arm, Array, NotRun, Scenario
 from shootout.messages import Scope
 from shootout.race import serving, stopping
 from shootout.race.generation import play
 from shootout.race.pausing import Hold
-from shootout.race.protocols import Generation, Notes, Performance, Setback, Stage, Watch
+from shootout.race.protocols import Generation, Notes, Performance, Stage, Watch
 
 
 @dataclass(kw_only=True)
@@ -73,9 +73,9 @@ class Race:
     ) -> Generation:
         """Play the next generation and take what it showed into account."""
 
-        def setback(found: Setback) -> None:
-            self.out.add(found.arm.label)
-            notes.setback(found)
+        def setback(arm: Arm, why: NotRun) -> None:
+            self.out.add(arm.label)
+            notes.setback(arm, why)
 
         rng = random.Random(f"{self.seed} {self.played}")
         told = Notes(say=notes.say, setback=setback)

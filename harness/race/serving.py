@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS, SERVE_STEP_S
+from shootout.contract import NotRunKind
 from shootout.errors import SkippedArm
 from shootout.messages import Offer, Scope, Turn
 from shootout.race.protocols import Performance
@@ -84,6 +85,7 @@ class Desk:
                     f"holds a p99 of {duration(self.limit_ns)} at no rate, not even at {lowest:.3g} requests a second "
                     f"(one call takes {duration(performance.tuned.call_ns[Scope.END_TO_END])} without load)",
                     "give more time with --p99",
+                    NotRunKind.TOO_SLOW,
                 )
             tried = tried[: _HOPELESS - 1]  # the lowest rate again
         alone_per_s = performance.arm.instances * 1e9 / performance.tuned.call_ns[Scope.END_TO_END]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shootout.contract import Arm
+from shootout.contract import Arm, NotRun
 from shootout.journal.journal import Journal
-from shootout.journal.records import Failure, Line, Skip
-from shootout.race.protocols import Setback
+from shootout.journal.records import Failure, Line, Skip, not_run
 from shootout.report.progress import Progress
 
 
@@ -18,37 +17,25 @@ class Setbacks:
 
     file: Journal
     progress: Progress
-    known: dict[tuple[str, str], Skip | Failure] = field(default_factory=dict)
+    known: dict[tuple[str, str], NotRun] = field(default_factory=dict)
 
     def recall(self, lines: Iterable[Line]) -> None:
         """Take over those that the journal already holds."""
-        self.known |= {(line.group, line.arm.label): line for line in lines if isinstance(line, Skip | Failure)}
+        self.known |= {(line.group, line.arm.label): line.why for line in lines if isinstance(line, Skip | Failure)}
 
     def has(self, group: str, arm: Arm) -> bool:
         """Whether this arm is out."""
         return (group, arm.label) in self.known
 
-    def skip(self, group: str, arm: Arm, reason: str, fix: str) -> None:
-        """It can't be asked here."""
-        if not self.has(group, arm):
-            self._note(Skip(group=group, arm=arm, reason=reason, fix=fix))
+    def note(self, group: str, arm: Arm, why: NotRun) -> None:
+        """An arm is out; only the first reason counts."""
+        if self.has(group, arm):
+            return
+        if why.failed:
+            self.progress.say(f"failed: {arm.label}: {why.reason}")
+        self.known[group, arm.label] = why
+        self.file.append(not_run(group, arm, why))
 
-    def fail(self, group: str, arm: Arm, during: str, reason: str) -> None:
-        """It was asked, and broke or lied."""
-        self.progress.say(f"failed: {arm.label}: {reason}")
-        self._note(Failure(group=group, arm=arm, during=during, reason=reason))
-
-    def heard(self, group: str, found: Setback) -> None:
-        """An arm left in the middle of a generation."""
-        if found.fix is not None:
-            self.skip(group, found.arm, found.reason, found.fix)
-        else:
-            self.fail(group, found.arm, found.during, found.reason)
-
-    def of_group(self, group: str) -> dict[str, Skip | Failure]:
+    def of_group(self, group: str) -> dict[str, NotRun]:
         """The arms of one group that are out, by label."""
-        return {label: line for (name, label), line in self.known.items() if name == group}
-
-    def _note(self, line: Skip | Failure) -> None:
-        self.known[line.group, line.arm.label] = line
-        self.file.append(line)
+        return {label: why for (name, label), why in self.known.items() if name == group}

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from shootout.contract import Arm
+from shootout.contract import Arm, NotRun, NotRunKind
 from shootout.journal import journal, samples
 from shootout.journal.group import Group, compare, compare_own, group_of, ratio_of, sentinel, withheld
 from shootout.journal.journal import History
-from shootout.journal.records import SCHEMA, Ended, Failure, Played, Prepared, Skip
+from shootout.journal.records import SCHEMA, Ended, Played, Prepared
 from shootout.messages import Scope
 from shootout.race import pausing
 from shootout.results import gpu, pareto, rates, roofline
@@ -25,9 +25,11 @@ from shootout.results.document import Document, FidelityFigures, GroupSummary, H
 from shootout.results.quantization import joined
 from shootout.stats import quantiles
 
-NOT_REACHED = "the run ended before it was measured"
-DISTURBED = "every round was disturbed from outside"
-NEVER_HELD = "no rate that was tried held the limit on p99"
+MISSED = {
+    NotRunKind.NOT_REACHED: "the run ended before it was measured",
+    NotRunKind.DISTURBED: "every round was disturbed from outside",
+    NotRunKind.NEVER_HELD: "no rate that was tried held the limit on p99",
+}
 
 
 def analyse(folder: Path) -> Document:
@@ -101,23 +103,30 @@ def _right(group: Group) -> dict[tuple[str, str], str]:
 
 
 def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
-    setback = group.setbacks.get(arm.label)
+    why = group.setbacks.get(arm.label)
     facts = {"group": group.record.name} | _identity(arm) | _preparation(group.prepared.get(arm.label))
-    if isinstance(setback, Skip):
-        return Row(**facts, outcome="skipped", reason=setback.reason, fix=setback.fix)
-    if isinstance(setback, Failure):
-        return Row(**facts, outcome="failed", reason=setback.reason)
+    if why:
+        return _not_run(facts, why)
     lines = group.played.get(arm.label, [])
     timings: dict[str, Any] = {scope.value: _timing(group, arm.label, scope, folder) for scope in Scope}
     if timings["end_to_end"] is None:
-        served = any(line.served and line.served.steps for line in lines)
-        why = NEVER_HELD if served else DISTURBED if lines else NOT_REACHED
-        fix = "" if complete else "run the same command again to resume"
-        return Row(**facts, outcome="skipped", reason=why, fix=fix)
+        return _not_run(facts, _missed(lines, complete=complete))
     timed = timings["end_to_end"]
     speeds = {"items_per_s": rates.items_per_s(arm, lines, timed), "serve": rates.serving(lines, timed)}
     account = _account(lines, group.prepared.get(arm.label)) | {"gpu": gpu.figures(arm, lines)}
     return Row(**(facts | timings | speeds | account), outcome="measured")
+
+
+def _not_run(facts: dict[str, Any], why: NotRun) -> Row:
+    outcome: Literal["failed", "skipped"] = "failed" if why.failed else "skipped"
+    return Row(**facts, outcome=outcome, reason=why.reason, fix=None if why.failed else why.fix, cause=why.kind)
+
+
+def _missed(lines: Sequence[Played], *, complete: bool) -> NotRun:
+    """Why an arm that nothing kept out has no figures."""
+    served = any(line.served and line.served.steps for line in lines)
+    kind = NotRunKind.NEVER_HELD if served else NotRunKind.DISTURBED if lines else NotRunKind.NOT_REACHED
+    return NotRun(kind, MISSED[kind], "" if complete else "run the same command again to resume")
 
 
 def _identity(arm: Arm) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from shootout.bundle.work import Work
-from shootout.contract import Scenario, Value
+from shootout.contract import NotRunKind, Scenario, Value
 from shootout.crossover.brackets import Kind
 from shootout.stats.verdicts import Verdict
 
@@ -189,7 +189,11 @@ class Gpu(_Part):
 
 
 class Row(_Part):
-    """One arm's line; `why` says, from evidence, why it is or isn't faster than its own backend's FP32."""
+    """One arm's line; `why` says, from evidence, why it is or isn't faster than its own backend's FP32.
+
+    Attributes:
+        cause: what kind of reason `reason` is, for this program alone: not in the JSON.
+    """
 
     group: str
     arm: str
@@ -211,6 +215,7 @@ class Row(_Part):
     outcome: Literal["measured", "skipped", "failed"]
     reason: str | None = None
     fix: str | None = None
+    cause: NotRunKind | None = Field(default=None, exclude=True)
     compute: Timing | None = None
     end_to_end: Timing | None = None
     items_per_s: Rate | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from shootout import backends, models, schemes
 from shootout.bundle import training
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Scenario, Target
+from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRun, NotRunKind, Scenario, Target
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
 from shootout.host.placement import Threads
 from shootout.models import factory
@@ -21,15 +21,6 @@ COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the oracle's."""
 
 Available = Mapping[tuple[str, Device], Availability]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    """Why a cell isn't measured, and what to do about it; `builds`: its artifact can be made here all the same."""
-
-    reason: str
-    fix: str = ""
-    builds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,58 +46,59 @@ class Here:
         return self.threads if asked is None else self.cpus if asked == "all" else asked
 
 
-def obstacles(arms: Sequence[Arm], here: Here) -> dict[str, Skipped]:
+def obstacles(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
     """Why arms can't be asked, by label; those that can are not in it."""
     skips = {arm.label: why for arm in arms if (why := _too_many_threads(arm, here) or _skip(arm, here.available))}
     made_here = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
     return skips | _lacking(made_here, needed_bytes(made_here, here), here.memory_bytes)
 
 
-def _too_many_threads(arm: Arm, here: Here) -> Skipped | None:
+def _too_many_threads(arm: Arm, here: Here) -> NotRun | None:
     if arm.cpus <= here.cpus:
         return None
     reason = f"needs {arm.cpus} CPUs, one for each thread; this process may use {here.cpus}"
     fewer = "leave this thread count out" if arm.instances == 1 else "fewer --threads or --instances"
-    return Skipped(reason=reason, fix=f"{fewer}, or run it on a larger machine")
+    return NotRun(NotRunKind.TOO_BIG, reason, f"{fewer}, or run it on a larger machine")
 
 
-def _skip(arm: Arm, available: Available) -> Skipped | None:
+def _skip(arm: Arm, available: Available) -> NotRun | None:
     """Why this arm can't be asked here, None when it can."""
     found = available[provider(arm.target)]
-    if not found.ok and not found.builds:
-        return Skipped(reason=found.reason, fix=found.fix)
+    if found.why and not found.why.builds:
+        return found.why
     capabilities = backends.get(arm.target.backend).capabilities
     if why := _unoffered(arm.target, capabilities):
         return why
     if arm.scenario not in capabilities.scenarios:
         others = ", ".join(sorted(capabilities.scenarios))
-        return Skipped(reason=f"{arm.target.backend} has no {arm.scenario}", fix=f"it offers {others}")
+        return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target.backend} has no {arm.scenario}", f"it offers {others}")
     if arm.scenario is Scenario.TRAIN_STEP and (why := _untrained(arm)):
         return why
     consumes = capabilities.consumes
     quantized = schemes.parse(arm.target.scheme, own=own_words(capabilities)).is_quantized
     offered = (Artifact.ONNX,) if is_file(arm.model) or quantized else models.get(arm.model).artifacts
     if Artifact.NONE in consumes or set(consumes) & set(offered):
-        return None if found.ok else Skipped(reason=found.reason, fix=found.fix, builds=True)
+        return found.why
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
     has = ", ".join(_ARTIFACT_NAMES[artifact] for artifact in offered)
-    return Skipped(
-        reason=f"{arm.target.backend} takes {takes}; {arm.model} is only there as {has}",
-        fix=f"leave {arm.target.backend} out of --backends, or give a model that has it",
+    return NotRun(
+        NotRunKind.UNFIT,
+        f"{arm.target.backend} takes {takes}; {arm.model} is only there as {has}",
+        f"leave {arm.target.backend} out of --backends, or give a model that has it",
     )
 
 
-def _untrained(arm: Arm) -> Skipped | None:
+def _untrained(arm: Arm) -> NotRun | None:
     """Why there is no training step of this model in this target."""
     if is_file(arm.model) or factory.is_meant(arm.model):
-        return Skipped(reason="a model of your own has no training step", fix="ask for a model that ships")
+        return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "ask for a model that ships")
     if not models.get(arm.model).parameter_count(arm.parameters):
-        return Skipped(reason=f"{arm.model} has no weights to train", fix="ask for a model that has weights")
+        return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "ask for a model that has weights")
     untrained = training.obstacle(arm.target)
-    return Skipped(reason=untrained[0], fix=untrained[1]) if untrained else None
+    return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
 
 
-def unfit(arm: Arm, bundle: ModelBundle) -> Skipped | None:
+def unfit(arm: Arm, bundle: ModelBundle) -> NotRun | None:
     """Why the arm can't be asked what came of the export: a module that has no export, or rows that aren't told."""
     if uncounted := _uncounted(arm, bundle):
         return uncounted
@@ -116,10 +108,10 @@ def unfit(arm: Arm, bundle: ModelBundle) -> Skipped | None:
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
     why = f": {bundle.notes[-1]}" if bundle.notes else ""
     fix = "change the module so that torch can export it"
-    return Skipped(reason=f"{arm.target.backend} takes {takes}{why}", fix=fix)
+    return NotRun(NotRunKind.UNFIT, f"{arm.target.backend} takes {takes}{why}", fix)
 
 
-def _uncounted(arm: Arm, bundle: ModelBundle) -> Skipped | None:
+def _uncounted(arm: Arm, bundle: ModelBundle) -> NotRun | None:
     """Why items a second would be wrong: a factory that isn't told the batch makes as many rows as it likes."""
     if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or is_file(arm.model):
         return None
@@ -128,32 +120,36 @@ def _uncounted(arm: Arm, bundle: ModelBundle) -> Skipped | None:
     rows = firsts.pop() if len(firsts) == 1 else None
     if model.called is None or model.takes_batch or rows in (None, arm.batch):
         return None
-    return Skipped(
-        reason=f"its example inputs have {rows} rows, so items a second can't be counted with batch {arm.batch}",
-        fix=f"--batch {rows}, or give the factory a parameter `batch`",
+    return NotRun(
+        NotRunKind.UNFIT,
+        f"its example inputs have {rows} rows, so items a second can't be counted with batch {arm.batch}",
+        f"--batch {rows}, or give the factory a parameter `batch`",
     )
 
 
-def _unoffered(target: Target, can: Capabilities) -> Skipped | None:
+def _unoffered(target: Target, can: Capabilities) -> NotRun | None:
     """Why the backend has no such mode or precision on this device, or no such scheme for it."""
     if target.mode in can.cuda_modes and target.device is not Device.CUDA:
         moded = f"{target.backend}+{target.mode}"
-        return Skipped(
-            reason=f"{moded} is for {Device.CUDA}, not for {target.device}",
-            fix=f"ask for {moded}:{Device.CUDA}:{target.precision}, or leave +{target.mode} out",
+        return NotRun(
+            NotRunKind.UNSUPPORTED,
+            f"{moded} is for {Device.CUDA}, not for {target.device}",
+            f"ask for {moded}:{Device.CUDA}:{target.precision}, or leave +{target.mode} out",
         )
     if (target.device, target.precision) not in can.targets:
         offered = ", ".join(sorted(precision for device, precision in can.targets if device is target.device))
-        return Skipped(
-            reason=f"{target.backend} has no {target.precision} on {target.device}",
-            fix=f"it offers {offered or 'nothing there'}",
+        return NotRun(
+            NotRunKind.UNSUPPORTED,
+            f"{target.backend} has no {target.precision} on {target.device}",
+            f"it offers {offered or 'nothing there'}",
         )
     words = can.schemes.get(target.precision, frozenset())
     scheme = schemes.parse(target.scheme, own=own_words(can))
     if word := schemes.unoffered(scheme, words):
-        return Skipped(
-            reason=f"{target.backend} has no {word} quantization for {target.precision}",
-            fix=f"it offers {', '.join(sorted(words)) or 'no scheme for this precision'}",
+        return NotRun(
+            NotRunKind.UNSUPPORTED,
+            f"{target.backend} has no {word} quantization for {target.precision}",
+            f"it offers {', '.join(sorted(words)) or 'no scheme for this precision'}",
         )
     return None
 
@@ -177,7 +173,7 @@ def needed_bytes(arms: Sequence[Arm], here: Here) -> int:
     return needs + COPIES_OF_INPUTS * sum(arm.instances * _input_bytes(arm) for arm in (arms[0], *arms))
 
 
-def unheld(arms: Sequence[Arm], bundles: Mapping[str, ModelBundle], memory_bytes: int) -> dict[str, Skipped]:
+def unheld(arms: Sequence[Arm], bundles: Mapping[str, ModelBundle], memory_bytes: int) -> dict[str, NotRun]:
     """Why arms don't fit in memory together, which only the export tells of a user's own model; by label.
 
     Args:
@@ -199,15 +195,13 @@ def _bytes_per_weight(arms: Sequence[Arm]) -> int:
     return BYTES_PER_WEIGHT_ARM * held * sessions
 
 
-def _lacking(arms: Sequence[Arm], needs: int, memory_bytes: int) -> dict[str, Skipped]:
+def _lacking(arms: Sequence[Arm], needs: int, memory_bytes: int) -> dict[str, NotRun]:
     """Skips for all arms where they would not fit in memory."""
     if needs <= memory_bytes:
         return {}
     reason = f"needs {needs / 2**30:.1f} GiB of memory, has {memory_bytes / 2**30:.1f} GiB"
-    return {
-        arm.label: Skipped(reason=reason, fix="choose a smaller model or batch, or fewer backends at once")
-        for arm in arms
-    }
+    why = NotRun(NotRunKind.TOO_BIG, reason, "choose a smaller model or batch, or fewer backends at once")
+    return {arm.label: why for arm in arms}
 
 
 def _input_bytes(arm: Arm) -> int:

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shootout import schemes
-from shootout.contract import INTEGERS, Arm, Device, Precision, Target
+from shootout.contract import INTEGERS, Arm, Device, NotRun, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export.client import Request
 from shootout.journal.records import GroupRecord
 from shootout.study import pairs, settings
-from shootout.study.feasibility import Here, Skipped, needed_bytes, obstacles
+from shootout.study.feasibility import Here, needed_bytes, obstacles
 from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets
@@ -32,7 +32,7 @@ class PlannedGroup:
 
     record: GroupRecord
     request: Request
-    skips: Mapping[str, Skipped]
+    skips: Mapping[str, NotRun]
     needs_bytes: int = 0
 
     def request_of(self, arm: Arm) -> Request:
@@ -150,7 +150,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
     return PlannedGroup(record=record, request=request(study, point), skips=skips, needs_bytes=needs)
 
 
-def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, Skipped]) -> Arm | None:
+def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, NotRun]) -> Arm | None:
     if study.baseline is None:
         eager = [arm for arm in runnable if arm.target == Target(backend="torch-eager")]
         return next(iter(eager or runnable), None)

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shootout import models
-from shootout.contract import Arm, Array, Scenario
+from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.export.client import is_file
 from shootout.journal.records import CONFIRMED, GroupRecord
 from shootout.race.halving import chosen, family
-from shootout.study.feasibility import Skipped
 from shootout.study.schema import Study
 
 BATCHES = (1, 8, 64)
@@ -51,16 +50,17 @@ def batches(study: Study, arm: Arm) -> tuple[int, ...]:
     return study.batch if named else BATCHES
 
 
-def crowded(arms: Sequence[Arm], threads: int) -> dict[str, Skipped]:
+def crowded(arms: Sequence[Arm], threads: int) -> dict[str, NotRun]:
     """Why arms don't fit on the CPUs, by label.
 
     Args:
         threads: that an arm may have, all its instances together.
     """
     return {
-        arm.label: Skipped(
-            reason=f"{arm.instances} instances need as many threads, and an arm has {threads} here",
-            fix="--threads all, or fewer --instances",
+        arm.label: NotRun(
+            NotRunKind.TOO_BIG,
+            f"{arm.instances} instances need as many threads, and an arm has {threads} here",
+            "--threads all, or fewer --instances",
         )
         for arm in arms
         if arm.cpus > threads

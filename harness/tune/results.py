@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from shootout.contract import Arm
+from shootout.contract import COULD_RUN, Arm
 from shootout.errors import UsageError
 from shootout.journal import journal
 from shootout.journal.records import GroupRecord
-from shootout.results import analysis
 from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Verdict
 from shootout.tune import knobs
@@ -154,9 +153,7 @@ def _outcome(
         row: the default's, from the first search.
         rows: the confirmation's.
     """
-    if row.outcome == "failed" or (
-        row.outcome == "skipped" and row.reason not in (analysis.NOT_REACHED, analysis.DISTURBED)
-    ):
+    if row.outcome != "measured" and row.cause not in COULD_RUN:
         return Outcome(row.outcome), row.reason or "", row.fix or ""
     if best is None:
         bounded = [one for one in tried if one.ratio and one.ratio.low is not None and one.ratio.reason is None]

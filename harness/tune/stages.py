@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from shootout.commands import run as runner
 from shootout.constants import MAX_GENERATIONS
-from shootout.contract import INTEGERS, Arm, Precision, Target
+from shootout.contract import INTEGERS, Arm, NotRun, NotRunKind, Precision, Target
 from shootout.journal.records import GroupRecord
 from shootout.results.document import Ratio
 from shootout.stats.evidence import min_generations
 from shootout.study import reproduce
-from shootout.study.feasibility import Here, Skipped, needed_bytes, obstacles
+from shootout.study.feasibility import Here, needed_bytes, obstacles
 from shootout.study.plan import PlannedGroup
 from shootout.study.points import group_name, points
 from shootout.tune import knobs
@@ -49,7 +49,7 @@ class Ground:
         arms = (arm for group in self.planned.groups for arm in group.record.arms if not arm.sentinel)
         return {str(arm.target): arm for arm in sorted(arms, key=lambda arm: arm.ordinal, reverse=True)}
 
-    def skip_of(self, default: Arm) -> Skipped | None:
+    def skip_of(self, default: Arm) -> NotRun | None:
         """Why a target can't be tuned here; each has the memory for itself."""
         return obstacles([default], self.planned.here).get(default.label)
 
@@ -116,7 +116,7 @@ def _last_group(ground: Ground, stages: Mapping[str, Stage]) -> list[PlannedGrou
     return [_group(ground, ", tuned", arms, None)]
 
 
-def _group(ground: Ground, apart: str, arms: Sequence[Arm], skip: Skipped | None) -> PlannedGroup:
+def _group(ground: Ground, apart: str, arms: Sequence[Arm], skip: NotRun | None) -> PlannedGroup:
     """Arms that race the first one, and its hidden copy; a target that can't run here is alone in its group.
 
     The last ones are left out where memory won't hold all at once.
@@ -134,12 +134,12 @@ def _group(ground: Ground, apart: str, arms: Sequence[Arm], skip: Skipped | None
     return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
 
 
-def _too_many(arms: Sequence[Arm], here: Here) -> dict[str, Skipped]:
+def _too_many(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
     """Why arms are left out of a group, by label: of those that come last, as many as memory won't hold."""
     fitting = next((count for count in range(len(arms), 1, -1) if _fits(arms[:count], here)), 1)
     reason = f"memory holds {fitting} of the {len(arms)} settings of this race, besides the hidden copy"
     fix = "choose a smaller model or batch, or make room"
-    return {arm.label: Skipped(reason=reason, fix=fix) for arm in arms[fitting:]}
+    return {arm.label: NotRun(NotRunKind.TOO_BIG, reason, fix) for arm in arms[fitting:]}
 
 
 def _fits(arms: Sequence[Arm], here: Here) -> bool:

@@ -255,7 +255,7 @@ def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
         worker.settle()
         return found
     except SkippedArm as error:
-        return Fault(kind="SkippedArm", message=error.reason, fix=error.fix)
+        return error.why
     except MemoryError as error:
         return Fault(kind="MemoryError", message=worker.words(error) or "out of memory")
     except Exception as error:

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 
 from shootout import backends
 from shootout.constants import LAST_WORDS_LINES
-from shootout.contract import Availability, Device
+from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.errors import UsageError
 from shootout.host.placement import allowed_cpus
 from shootout.worker.lifeline import leave_with
@@ -70,10 +70,10 @@ def _probing(pair: Pair, others: Mapping[str, Interpreter]) -> Iterator[Callable
 
 
 def _advised(found: Availability, backend: str, other: Interpreter) -> Availability:
-    if found.ok or "pip install" not in found.fix:
+    if found.why is None or "pip install" not in found.fix:
         return found
-    reason = f"under @{other.name}: {found.reason}"
-    return replace(found, reason=reason, fix=other.install_backend(backend))
+    reason, fix = f"under @{other.name}: {found.reason}", other.install_backend(backend)
+    return replace(found, why=replace(found.why, reason=reason, fix=fix))
 
 
 @contextmanager
@@ -103,14 +103,19 @@ def _answer(process: subprocess.Popen[bytes], words: IO[bytes], backend: str) ->
     try:
         said, _ = process.communicate(timeout=PROBE_TIMEOUT_S)
         # An answer counts even when the library then crashes on the way out, as some GPU drivers do.
-        return Availability(**json.loads(said))
+        version, why = json.loads(said)
+        return Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
     except subprocess.TimeoutExpired:
         how = f"hung: no answer within {PROBE_TIMEOUT_S:.0f} s"
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError, KeyError):
         code = process.wait()
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code} and no answer"
     last = _last_words(words)
-    return Availability(ok=False, reason=f"{how}; its last words: {last}" if last else how, fix=_fix(backend))
+    return _unavailable(f"{how}; its last words: {last}" if last else how, backend)
+
+
+def _unavailable(reason: str, backend: str) -> Availability:
+    return Availability(why=NotRun(NotRunKind.UNAVAILABLE, reason, _fix(backend)))
 
 
 def _last_words(words: IO[bytes]) -> str:
@@ -143,8 +148,8 @@ def main() -> None:
     try:
         found = backends.get(backend).probe(Device(device))
     except Exception as error:
-        found = Availability(ok=False, reason=f"{type(error).__name__}: {error}", fix=_fix(backend))
-    os.write(answer, json.dumps(asdict(found)).encode())
+        found = _unavailable(f"{type(error).__name__}: {error}", backend)
+    os.write(answer, json.dumps([found.version, found.why and asdict(found.why)]).encode())
     os.close(answer)
 
 

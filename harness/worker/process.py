@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout.constants import LAST_WORDS_LINES
+from shootout.contract import NotRun
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.messages import Fault
 
@@ -90,10 +91,10 @@ class WorkerProcess:
             raise ArmFailed(self._told(f"{self._how_it_died()} during {command!r}")) from None
         except Exception as error:  # a type of the adapter's own, which can't be unpickled here
             raise ArmFailed(f"{command} gave an answer that can't be read: {plain(str(error))}") from None
+        if isinstance(answer, NotRun):
+            raise SkippedArm(answer.reason, answer.fix, answer.kind)
         if not isinstance(answer, Fault):
             return answer
-        if answer.kind == "SkippedArm":
-            raise SkippedArm(answer.message, answer.fix or "")
         if self._interpreter and answer.kind == "ModuleNotFoundError":
             raise _missing(answer, self._interpreter)
         raise ArmFailed(f"{command} raised {answer.kind}: {plain(answer.message)}")

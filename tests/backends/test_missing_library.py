@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shootout import backends
-from shootout.contract import Availability, Device
+from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.testing.fresh import run_fresh
 
 LIBRARIES = [
@@ -38,7 +38,9 @@ def probe_broken(backend: str, folder: Path) -> Availability:
 def test_a_missing_library_is_named_with_the_install_command(name: str, library: str) -> None:
     found = run_fresh(probe_without, name, library)
     extra = backends.entry(name).extra
-    assert found == Availability(ok=False, reason=f"{library} is not installed", fix=f"pip install 'shootout[{extra}]'")
+    assert found == Availability(
+        why=NotRun(NotRunKind.UNAVAILABLE, f"{library} is not installed", f"pip install 'shootout[{extra}]'")
+    )
 
 
 @pytest.mark.parametrize(("name", "library"), LIBRARIES)

@@ -18,7 +18,7 @@ import numpy as np
 from shootout import models
 from shootout.build.builder import BuiltArm, Workshop
 from shootout.clock import Stopwatch
-from shootout.contract import Arm, Array, Built, Value
+from shootout.contract import Arm, Array, Built, NotRun, Value
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.export import cache
 from shootout.export.client import obtain
@@ -29,7 +29,7 @@ from shootout.messages import Scope
 from shootout.race import stopping
 from shootout.race.generation import play
 from shootout.race.live import LiveStage, LiveWatch
-from shootout.race.protocols import Canaries, Generation, Gpus, Notes, Performance, Player, Setback, Stage
+from shootout.race.protocols import Canaries, Generation, Gpus, Notes, Performance, Player, Stage
 from shootout.race.race import block_medians
 from shootout.study.points import describe
 from shootout.study.target import parse_targets
@@ -200,7 +200,7 @@ def generation(
     stage: Stage,
     eye: Disturbances,
     rng: random.Random,
-    setback: Callable[[Setback], None] | None = None,
+    setback: Callable[[Arm, NotRun], None] | None = None,
 ) -> Generation:
     """One generation by the conductor.
 
@@ -210,10 +210,14 @@ def generation(
     Raises:
         RuntimeError: with the arm's last words.
     """
-    faults: list[Setback] = []
-    found = play(index, arms, stage, eye, rng, Notes(say=lambda _: None, setback=setback or faults.append))
+    faults: list[str] = []
+
+    def fault(arm: Arm, why: NotRun) -> None:
+        faults.append(f"{arm.label}: {why.reason}")
+
+    found = play(index, arms, stage, eye, rng, Notes(say=lambda _: None, setback=setback or fault))
     if faults:
-        raise RuntimeError("; ".join(f"{fault.arm.label}: {fault.reason}" for fault in faults))
+        raise RuntimeError("; ".join(faults))
     return found
 
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from shootout.clock import Stopwatch
 from shootout.constants import LEAD_IN_CALLS
-from shootout.contract import Arm, Built
+from shootout.contract import Arm, Built, NotRun
 from shootout.messages import Scope, Turn
 from shootout.race.live import LivePlayer, LiveStage
-from shootout.race.protocols import Performance, Player, Setback
+from shootout.race.protocols import Performance, Player
 
 from .common import TARGETS, TOY, Bench, Tables, attempt, generation, medians, say, watch
 
@@ -162,8 +162,8 @@ def _play(bench: Bench, point: Point, built: dict[str, Built], found: dict[str, 
     stage, eye, rng = CountingStage(bench.stage([*built.values()])), watch(bench.placement), bench.rng(point.name)
     count = bench.size(3, 1)
 
-    def setback(fault: Setback) -> None:
-        found[names[fault.arm.label]].why = {"failed" if fault.fix is None else "skipped": fault.reason}
+    def setback(arm: Arm, why: NotRun) -> None:
+        found[names[arm.label]].why = {"failed" if why.failed else "skipped": why.reason}
 
     for index in range(count):
         say(f"  {point.name}: generation {index + 1}/{count}")

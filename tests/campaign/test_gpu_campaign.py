@@ -37,7 +37,7 @@ from shootout.study.schema import Study
 NAMES = [step.name for step in STEPS]
 STUDIES = [step for step in STEPS if step.study]
 GPU_MACHINE = Here(
-    available={(name, device): Availability(ok=True, version="1") for name in backends.names() for device in Device},
+    available={(name, device): Availability(version="1") for name in backends.names() for device in Device},
     threads=15,
     cpus=16,
     memory_bytes=128 << 30,

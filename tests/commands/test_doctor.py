@@ -15,7 +15,7 @@ from rich.console import Console
 from support.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout.commands import doctor
-from shootout.contract import Availability, Device, Precision
+from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.export import cache
 from shootout.host import checks, surroundings
 from shootout.host.checks import Quiet
@@ -56,9 +56,11 @@ def shown(report: doctor.Report) -> str:
 
 
 def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
-    missing = Availability(ok=False, reason="[bold]no module[/bold] [torch]", fix="pip install 'shootout[torch]'")
-    works = Availability(ok=True, version="2.4")
-    buildable = Availability(ok=False, reason="no driver", fix="get one", version="1.7", builds=True)
+    missing = Availability(
+        why=NotRun(NotRunKind.UNAVAILABLE, "[bold]no module[/bold] [torch]", "pip install 'shootout[torch]'")
+    )
+    works = Availability(version="2.4")
+    buildable = Availability(version="1.7", why=NotRun(NotRunKind.BUILT_ONLY, "no driver", "get one"))
     report = doctor.Report(
         findings=(
             doctor.Finding(backend="numpy", device=Device.CPU, availability=works),
@@ -95,9 +97,9 @@ def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (Availability(ok=True), "works"),
-        (Availability(ok=False, builds=True), "builds only"),
-        (Availability(ok=False), "missing"),
+        (Availability(), "works"),
+        (Availability(why=NotRun(NotRunKind.BUILT_ONLY, "")), "builds only"),
+        (Availability(why=NotRun(NotRunKind.UNAVAILABLE, "")), "missing"),
     ],
 )
 def test_a_backend_works_or_builds_or_is_missing(found: Availability, told: str):
@@ -105,7 +107,7 @@ def test_a_backend_works_or_builds_or_is_missing(found: Availability, told: str)
 
 
 def test_what_a_backend_needs_stands_beside_it():
-    finding = doctor.Finding(backend="x", device=Device.CPU, availability=Availability(ok=True), needs="a compiler")
+    finding = doctor.Finding(backend="x", device=Device.CPU, availability=Availability(), needs="a compiler")
     report = doctor.Report(
         findings=(finding,),
         quiet=QUIET,

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from shootout.commands import commands, selftest
 from shootout.commands import run as runner
-from shootout.contract import Availability, Device, Target
+from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.errors import Unavailable, UsageError
 from shootout.host import bias_floor
 from shootout.report.progress import Progress
@@ -113,7 +113,7 @@ def test_a_race_goes_on_only_with_the_same_question(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_gpu_it_says_what_to_do_and_ends_as_unavailable(monkeypatch: pytest.MonkeyPatch):
-    missing = Availability(ok=False, reason="there is none", fix="get one")
+    missing = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "there is none", "get one"))
     planned = SimpleNamespace(available={("spin", Device.CUDA): missing})
     monkeypatch.setattr(runner, "configure", lambda study: planned)
     with pytest.raises(Unavailable, match="selftest on cuda: there is none; get one") as caught:

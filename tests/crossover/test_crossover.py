@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from support.crossings import COPY, A, B, World, crossing, group, play, tally
 
-from shootout.contract import Scenario
+from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.crossover import brackets, proposal, sweeps
 from shootout.crossover.brackets import At, Kind
 from shootout.crossover.search import Search
 from shootout.journal import group as standing
-from shootout.journal.records import Failure
 from shootout.messages import Scope
 from shootout.results import crossings as told
 from shootout.stats.verdicts import Verdict
@@ -213,7 +212,7 @@ def test_without_a_baseline_no_copy_vouches_for_the_other_arms():
     other = one.played.pop(A.label)
     one.played["c:cpu:fp32"] = other
     assert standing.withheld(one, "c:cpu:fp32", B.label) is None
-    one.setbacks[A.label] = Failure(group=one.record.name, arm=A, during="build", reason="it broke")
+    one.setbacks[A.label] = NotRun(NotRunKind.FAILED, "it broke")
     reason = "the baseline failed, so no copy of it vouches for this group"
     assert standing.withheld(one, "c:cpu:fp32", B.label) == reason
     assert sweeps.at(one, 4, ("c:cpu:fp32", B.label), Scope.END_TO_END).verdict is Verdict.CANT_TELL
@@ -231,6 +230,6 @@ def test_what_presses_is_the_undecided_size_between_the_winners():
 
 def test_an_arm_that_failed_is_a_size_without_a_verdict():
     broken = raced(4, 0.5)
-    broken.setbacks[B.label] = Failure(group=broken.record.name, arm=B, during="load", reason="it broke")
+    broken.setbacks[B.label] = NotRun(NotRunKind.FAILED, "it broke")
     found = sweeps.at(broken, 4, (A.label, B.label), Scope.END_TO_END)
     assert (found.verdict, found.open, found.reason) == (Verdict.CANT_TELL, False, "b:cpu:fp32: it broke")

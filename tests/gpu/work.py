@@ -62,7 +62,7 @@ def least_s(step: Step) -> tuple[float, float]:
     chosen = Study(**changed(schema.load(step.study), step), name=step.name)
     targets = [parse_targets(text, describe)[0] for text in chosen.targets]
     here = Here(
-        available={provider(target): Availability(ok=True) for target in targets},
+        available={provider(target): Availability() for target in targets},
         threads=place(None).threads,
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),

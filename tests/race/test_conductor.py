@@ -118,8 +118,8 @@ def test_the_watch_sees_canaries_and_no_latency() -> None:
 def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     heard = []
     world = World(THREE, fails={("b:cpu:fp32", command): "it broke"})
-    found = generation(world, notes=Notes(say=lambda _: None, setback=heard.append))
-    assert [(one.arm.label, one.reason, one.fix) for one in heard] == [("b:cpu:fp32", "it broke", None)]
+    found = generation(world, notes=Notes(say=lambda _: None, setback=lambda *left: heard.append(left)))
+    assert [(arm.label, why.reason, why.failed) for arm, why in heard] == [("b:cpu:fp32", "it broke", True)]
     assert {p.arm.label for p in found.performances} == {"a:cpu:fp32", "c:cpu:fp32"}
     assert all(len(p.turns) == ROUNDS for p in found.performances)
     assert ("kill", "b:cpu:fp32") in world.events
@@ -255,8 +255,8 @@ def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_qui
 def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> None:
     heard = []
     world = World(THREE, fails={("a:cuda:fp32", "on_gpu"): "it broke"})
-    found = on_gpus(world, notes=Notes(say=lambda _: None, setback=heard.append))
-    assert [(one.arm.label, one.during) for one in heard] == [("a:cuda:fp32", "leaving")]
+    found = on_gpus(world, notes=Notes(say=lambda _: None, setback=lambda *left: heard.append(left)))
+    assert [(arm.label, why.during) for arm, why in heard] == [("a:cuda:fp32", "leaving")]
     assert {p.arm.label for p in found.performances} == {"b:cuda:fp32", "c:cpu:fp32"}
 
 

@@ -91,7 +91,7 @@ def test_an_arm_on_the_cpu_is_always_stopped(found: Holding | None) -> None:
 def tried(world: World, *devices: Device, heard: list[Any] | None = None) -> Hold:
     """What a generation of the world's arms, on these devices, finds out."""
     arms = [fakes.arm(name, device=device) for name, device in zip(world.call_ns, devices, strict=True)]
-    notes = Notes(say=lambda _: None, setback=heard.append) if heard is not None else QUIET
+    notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left)) if heard is not None else QUIET
     play(0, arms, world, FakeWatch(), random.Random(0), notes, hold=world.hold)
     return world.hold
 
@@ -203,7 +203,7 @@ def test_an_arm_that_fails_in_the_trial_leaves_and_the_others_are_held() -> None
     heard: list[Any] = []
     world = Stage(THREE)
     assert tried(world, GPU, GPU, CPU, heard=heard).found is None
-    assert [(one.arm.label, one.during) for one in heard] == [("b:cuda:fp32", "trying how to hold")]
+    assert [(arm.label, why.during) for arm, why in heard] == [("b:cuda:fp32", "trying how to hold")]
     at = world.events.index(("kill", "b:cuda:fp32"))
     mine = [name for name, label in world.events[:at] if label == "a:cuda:fp32"]
     assert mine[-1] == "hold"
@@ -366,7 +366,7 @@ def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[A
     live = LiveStage(built={}, placement=place(1), logs=tmp_path, **asked)
     stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
     heard: list[Any] = []
-    notes = Notes(say=lambda _: None, setback=heard.append)
+    notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
     play(0, list(arms.values()), stage, FakeWatch(), random.Random(0), notes, hold=live.hold)
     return heard
 
@@ -392,7 +392,7 @@ def test_an_arm_that_hangs_is_killed_and_never_stopped_first(
 ) -> None:
     hung, other = InProcess(queued.Session(device), hangs=command), InProcess(queued.Session(device))
     heard = alive(tmp_path, {"a": hung, "b": other})
-    assert [one.reason for one in heard] == [f"hung: no answer to {command!r}"]
+    assert [why.reason for _, why in heard] == [f"hung: no answer to {command!r}"]
     assert set(hung.events[hung.events.index(command) + 1 :]) == {"kill"}
     assert "memory" in other.events, "the other one goes on"
 

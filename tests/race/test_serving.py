@@ -273,15 +273,15 @@ def test_a_disturbed_step_is_asked_again() -> None:
 @pytest.mark.usefixtures("quick")
 def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
     heard = []
-    notes = Notes(say=lambda _: None, setback=heard.append)
+    notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
     arms = [serves("a"), serves("b")]
     generation = play(
         0, arms, Serving({"a": 1e6, "b": 9e6}), FakeWatch(), fakes.InOrder(3), notes, Terms(), arms[0].label
     )
     assert [p.arm.label for p in generation.performances] == ["a:cpu:fp32"]
-    assert [(found.arm.label, found.fix) for found in heard] == [("b:cpu:fp32", "give more time with --p99")]
-    assert "holds a p99 of 5 ms at no rate" in heard[0].reason
-    assert "9" in heard[0].reason
+    assert [(arm.label, why.fix) for arm, why in heard] == [("b:cpu:fp32", "give more time with --p99")]
+    assert "holds a p99 of 5 ms at no rate" in heard[0][1].reason
+    assert "9" in heard[0][1].reason
 
 
 @pytest.mark.usefixtures("quick")

@@ -44,7 +44,7 @@ def study(**fields: object) -> Study:
 
 
 def here(threads: int) -> Here:
-    ok = {(name, Device.CPU): Availability(ok=True) for name in ("numpy", "torch-eager")}
+    ok = {(name, Device.CPU): Availability() for name in ("numpy", "torch-eager")}
     return Here(available=ok, threads=threads, cpus=4, memory_bytes=1 << 36)
 
 

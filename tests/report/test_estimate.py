@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from shootout.commands.run import Plan
-from shootout.contract import Availability, Device
+from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.host.placement import Placement
 from shootout.report import dry_run
 from shootout.stats.evidence import min_generations
@@ -22,9 +22,11 @@ GIB = 2**30
 
 def planned(memory: int = 64 * GIB, **fields: Any) -> Plan:
     study = checked({"name": "s", "model": "residual_mlp", "targets": TARGETS, **fields}, "a test")
-    works = Availability(ok=True, version="1")
+    works = Availability(version="1")
     available = {(name.partition(":")[0], Device.CPU): works for name in TARGETS}
-    available["onnxruntime", Device.CPU] = Availability(ok=False, reason="it is not installed", fix="get it")
+    available["onnxruntime", Device.CPU] = Availability(
+        why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "get it")
+    )
     here = Here(available=available, threads=1, cpus=2, memory_bytes=memory)
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
     return Plan(study=study, groups=plan(study, here), available=available, placement=placement, here=here, identity="")

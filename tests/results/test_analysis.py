@@ -13,12 +13,11 @@ from rich.console import Console
 from support.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 
 import shootout
-from shootout.contract import Precision
+from shootout.contract import NotRunKind, Precision
 from shootout.journal import samples
 from shootout.journal.records import Failure, Line, Skip
 from shootout.messages import Scope, Turn
 from shootout.report import table
-from shootout.results import analysis
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict
@@ -158,14 +157,14 @@ def test_a_skip_keeps_its_fix(tmp_path: Path):
 
 def test_what_was_not_reached_is_no_failure_and_resumes(tmp_path: Path):
     found = document(tmp_path, ended(complete=False))
-    assert {(row.outcome, row.reason) for row in found.rows} == {("skipped", analysis.NOT_REACHED)}
+    assert {(row.outcome, row.cause) for row in found.rows} == {("skipped", NotRunKind.NOT_REACHED)}
     assert row(found).fix == "run the same command again to resume"
 
 
 def test_an_arm_without_one_valid_round_says_so(tmp_path: Path):
     none = {"block_median_ns": {"end_to_end": (), "compute": ()}, "canary_ns": ()}
     found = row(document(tmp_path, played(A, 0, 1.0, **none), played(B, 0, 1.0, **none), rounds(0), ended()))
-    assert (found.outcome, found.reason) == ("skipped", analysis.DISTURBED)
+    assert (found.outcome, found.cause) == ("skipped", NotRunKind.DISTURBED)
 
 
 def with_samples(folder: Path, readings: int) -> None:

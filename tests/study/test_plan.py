@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from shootout.contract import Availability, Device
+from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.errors import UsageError
 from shootout.study.feasibility import Here
 from shootout.study.plan import PlannedGroup, identity, plan
 from shootout.study.schema import Study, checked
 
 ALL = ("torch-eager", "numpy", "onnxruntime")
-WORKS = Availability(ok=True, version="1")
-BUILDS = Availability(ok=False, version="1", reason="there is no GPU", fix="get one", builds=True)
-MISSING = Availability(ok=False, reason="it is not installed", fix="pip install it")
+WORKS = Availability(version="1")
+BUILDS = Availability(version="1", why=NotRun(NotRunKind.BUILT_ONLY, "there is no GPU", "get one"))
+MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))
 
 
 def study(*targets: str, **fields: Any) -> Study:

@@ -3,16 +3,17 @@ from __future__ import annotations
 import pytest
 
 from shootout import backends, models
-from shootout.contract import Availability, Device, Precision, Scenario, Target
+from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision, Scenario, Target
 from shootout.errors import UsageError
 from shootout.study import points, schema, spelling
 from shootout.study.feasibility import Here
 from shootout.study.plan import plan
 
 ALL = sorted(schema.names())
+NO_GPU = NotRun(NotRunKind.UNAVAILABLE, "no GPU", "get one")
 CPU_ONLY = Here(
     available={
-        (name, device): Availability(ok=device is Device.CPU, version="1", reason="no GPU", fix="get one")
+        (name, device): Availability(version="1", why=None if device is Device.CPU else NO_GPU)
         for name in backends.names()
         for device in Device
     },

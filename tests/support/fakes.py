@@ -186,7 +186,7 @@ class InOrder(random.Random):
         return list(population)[:k]
 
 
-QUIET = Notes(say=lambda _: None, setback=lambda _: None)
+QUIET = Notes(say=lambda _: None, setback=lambda arm, why: None)
 
 
 def race(world: World, backends: list[str], *, generations: int = 20, bias_floor: float = 0.005) -> Race:

@@ -12,7 +12,19 @@ import numpy as np
 from shootout import models
 from shootout.backends._torch.eager import TorchEagerAdapter, TorchSession
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Arrays, Artifact, Availability, Built, Capabilities, Device, Executed, Precision
+from shootout.contract import (
+    Arm,
+    Arrays,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Executed,
+    NotRun,
+    NotRunKind,
+    Precision,
+)
 
 CPU_FP32 = frozenset({(Device.CPU, Precision.FP32)})
 
@@ -77,7 +89,7 @@ class Echoing:
     capabilities = Capabilities(consumes=(Artifact.FORWARD,), targets=CPU_FP32)
 
     def probe(self, device: Device) -> Availability:
-        return Availability(ok=device is Device.CPU)
+        return Availability(why=None if device is Device.CPU else NotRun(NotRunKind.UNAVAILABLE, ""))
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
         return Built(arm=arm, bundle=bundle, folder=folder)

@@ -29,6 +29,8 @@ from shootout.contract import (
     Capabilities,
     Device,
     Executed,
+    NotRun,
+    NotRunKind,
     Precision,
 )
 from support.third_party import install
@@ -123,7 +125,7 @@ class FillsTheGpu(Well):
     capabilities = Capabilities(consumes=(Artifact.FORWARD,), targets=frozenset({(Device.CUDA, Precision.FP32)}))
 
     def probe(self, device: Device) -> Availability:
-        return Availability(ok=True, version="1")
+        return Availability(version="1")
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
         raise OutOfMemoryError(
@@ -190,7 +192,7 @@ class BuildsOnly(Well):
     """Can't run here, but its artifact can be made."""
 
     def probe(self, device: Device) -> Availability:
-        return Availability(ok=False, version="3", reason="no such chip", fix="buy one", builds=True)
+        return Availability(version="3", why=NotRun(NotRunKind.BUILT_ONLY, "no such chip", "buy one"))
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
         (folder / "engine").write_bytes(b"12345")

@@ -57,7 +57,7 @@ def study(*batches: int, **fields: Any) -> Study:
 
 
 def here() -> Here:
-    works = Availability(ok=True, version="1")
+    works = Availability(version="1")
     available = {(name, device): works for name in LINES for device in Device}
     return Here(available=available, threads=1, cpus=2, memory_bytes=10**12)
 

@@ -21,7 +21,7 @@ from shootout import backends, models
 from shootout.commands import commands
 from shootout.commands import run as runner
 from shootout.commands.commands import Asked
-from shootout.contract import Arm, Availability, Device, Precision, Target
+from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.host.placement import place
@@ -43,8 +43,8 @@ from shootout.tune.results import Outcome
 from shootout.tune.stages import Ground, best_of_each
 from shootout.tune.tuning_stages import ALONE, CONFIRMED, TOGETHER, TUNED
 
-WORKS = Availability(ok=True, version="1")
-MISSING = Availability(ok=False, reason="it is not installed", fix="pip install it")
+WORKS = Availability(version="1")
+MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))
 HERE = Here(available={}, threads=2, cpus=2, memory_bytes=10**12)
 
 

@@ -22,7 +22,7 @@ class Fine(Base):
     def probe(self, device):
         print("a library's greeting")
         os.system("echo a greeting from C")
-        return Availability(ok=True, version=f"1.0 on {device}")
+        return Availability(version=f"1.0 on {device}")
 
 class Crashing(Base):
     def probe(self, device):
@@ -33,7 +33,7 @@ class CrashingLate(Base):
     def probe(self, device):
         import atexit
         atexit.register(os.kill, os.getpid(), signal.SIGABRT)
-        return Availability(ok=True, version="2.0")
+        return Availability(version="2.0")
 
 class Hanging(Base):
     def probe(self, device):
@@ -73,12 +73,12 @@ def ask(name: str) -> Availability:
 
 @pytest.mark.usefixtures("fakes")
 def test_a_working_backend_answers_whatever_it_prints():
-    assert ask("fine") == Availability(ok=True, version="1.0 on cpu")
+    assert ask("fine") == Availability(version="1.0 on cpu")
 
 
 @pytest.mark.usefixtures("fakes")
 def test_an_answer_counts_even_when_the_process_then_crashes():
-    assert ask("late") == Availability(ok=True, version="2.0")
+    assert ask("late") == Availability(version="2.0")
 
 
 @pytest.mark.parametrize(

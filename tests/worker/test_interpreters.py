@@ -86,7 +86,7 @@ def test_every_target_gets_a_twin_under_interpreters_that_no_target_names():
 
 def test_without_a_question_of_its_own_each_target_races_its_twins_only():
     study = Study(name="s", model=("residual_mlp",), targets=("numpy", "onnxruntime"), pythons={"new": "x"})
-    available = {provider(target): Availability(ok=True) for target in targets_of(study)}
+    available = {provider(target): Availability() for target in targets_of(study)}
     here = Here(available=available, threads=1, cpus=1, memory_bytes=10**12)
     one, other = plan(study, here)
     assert [arm.label for arm in one.playing] == ["numpy:cpu:fp32", "numpy@new:cpu:fp32", "numpy:cpu:fp32#sentinel"]
