@@ -16,10 +16,10 @@ import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx, cuda_memory
-from shootout.backends._tensorrt import network as tensorrt_network
 from shootout.backends._tensorrt.engine import Plan, check, compile_engine
-from shootout.backends._tensorrt.int4 import write_int4
 from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
+from shootout.backends._tensorrt.network import load_network
+from shootout.backends._tensorrt.quantize import write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends.common import require_device, trial
 from shootout.contract import (
@@ -97,7 +97,7 @@ class TensorRtAdapter:
             plan=(built.folder / ENGINE).read_bytes(),
             inputs=built.bundle.inputs,
             outputs=built.bundle.outputs,
-            network=tensorrt_network.load(built.folder),
+            network=load_network(built.folder),
             kernels=kernels.read_bytes() if kernels.exists() else b"",
             graph=built.arm.options.get("cuda_graph") == "1",
             copies=built.arm.options.get("copies", cuda_memory.PINNED),
@@ -164,7 +164,7 @@ def _tiny(library: Library, folder: Path, *, current: bool) -> Setup:
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "tiny.onnx")
     plan = Plan(precision=Precision.FP32, inputs=(TINY,), current=current, options={})
     compile_engine(library, folder / "tiny.onnx", plan, folder)
-    network = tensorrt_network.load(folder)
+    network = load_network(folder)
     return Setup(
         plan=(folder / ENGINE).read_bytes(), inputs=(TINY,), outputs=(replace(TINY, name="y"),), network=network
     )

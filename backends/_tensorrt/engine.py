@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shootout.backends._tensorrt import network as tensorrt_network
 from shootout.backends._tensorrt.account import account
 from shootout.backends._tensorrt.library import Library, telling
+from shootout.backends._tensorrt.network import TYPED_AS, read_network, require_precision
 from shootout.backends.common import check_options
 from shootout.backends.cuda_memory import PAGEABLE, PINNED
 from shootout.contract import INTEGERS, Precision, TensorSpec
@@ -85,8 +85,8 @@ def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> 
             f"{error.node_operator()} {error.node_name()!r}: {telling(error.desc().splitlines())}" for error in errors
         ]
         raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(found) or library.words()}")
-    network = tensorrt_network.read(trt, parsed)
-    asked = tensorrt_network.require_precision(network, plan.precision)
+    network = read_network(trt, parsed)
+    asked = require_precision(network, plan.precision)
     config = _config(library, builder, parsed, plan)
     engine = builder.build_serialized_network(parsed, config)
     if engine is None:
@@ -122,7 +122,7 @@ def _notes(library: Library, precision: Precision, total: int) -> list[str]:
 
 def _require_integers(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:
     """An engine may well dequantize first and multiply floats: that is no INT8, nor INT4."""
-    promised = tensorrt_network.TYPED_AS[precision][0]
+    promised = TYPED_AS[precision][0]
     if precision in INTEGERS and promised not in counts:
         ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "none at all"
         raise RuntimeError(f"labelled {precision}, but {library.name} built its products otherwise: {ran}")

@@ -2,7 +2,7 @@
 
 Networks are strongly typed. An INT8 product shows in one as a float layer whose operands come straight out of
 DequantizeLinear layers, through nothing but reshapes; that the engine then multiplies integers is TensorRT's doing, and
-its list of layers tells (see `tensorrt_layers`).
+its list of layers tells (see `account`).
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ class Network:
     converters: tuple[str, ...]
 
     def save(self, folder: Path) -> None:
-        """Write it for `load`."""
+        """Write it for `load_network`."""
         (folder / NETWORK).write_text(json.dumps(asdict(self)))
 
 
-def load(folder: Path) -> Network:
+def load_network(folder: Path) -> Network:
     """The network that `save` wrote into a folder."""
     stored = json.loads((folder / NETWORK).read_text())
     products = tuple(Product(**one) for one in stored["products"])
     return Network(products=products, converters=tuple(stored["converters"]))
 
 
-def read(trt: ModuleType, parsed: Any) -> Network:
+def read_network(trt: ModuleType, parsed: Any) -> Network:
     """Read a parsed network."""
     layers = [parsed.get_layer(index) for index in range(parsed.num_layers)]
     makers = {tensor.name: layer for layer in layers for tensor in _outputs(layer)}

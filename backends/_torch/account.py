@@ -1,9 +1,10 @@
-"""What Inductor really made of a graph: its kernels, at the moment they are scheduled.
+"""What torch really computes, counted by precision: the operations it dispatches, or the kernels Inductor schedules.
 
-A pass that Inductor itself calls after fusion, with the final list of kernels, for torch.compile and AOTInductor
-alike. A product is either a kernel of its own (a library call or a GEMM template) or was decomposed into a generated
-loop, where it shows as a multiplication of two tensors that stems from the product; both are counted, by the operands'
-dtype.
+Without a compiler every ATen operation is seen in one traced call; its operands' dtype tells, and torch's own flags,
+since a float32 product may still be rounded to TF32 or bfloat16 on the way in. Of what Inductor compiles, a pass that
+it calls itself after fusion gets the final list of kernels, for torch.compile and AOTInductor alike. A product is then
+either a kernel of its own (a library call or a GEMM template) or was decomposed into a generated loop, where it shows
+as a multiplication of two tensors that stems from the product.
 """
 
 from __future__ import annotations
@@ -11,14 +12,24 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from shootout.backends._torch.trace import PRODUCTS, Tally, float32_policy, flops_of, product_precision
-from shootout.backends.common import precision_of
-from shootout.contract import Device
+from shootout.backends.common import COMPUTE_OPS, precision_of
+from shootout.bundle.flops import convolution_flops, product_flops
+from shootout.contract import Device, Precision
 
+if TYPE_CHECKING:
+    import torch
+
+Shape = Sequence[int]
+INT4_OPS = r"int4\w*mm"
+"""Products whose weights hold two INT4 in a byte, and whose activations are float: no dtype shows it."""
+PRODUCTS = rf"{COMPUTE_OPS}|{INT4_OPS}|linear_pointwise|conv_pointwise"
+CONVERSIONS = r"^(_to_copy|clone|copy_|contiguous|_?(de)?quantize.*)$"
+"""Operations that only change a tensor's type or layout."""
 UUID = "shootout-kernel-recorder-2"
 Product = tuple[str, float]
 """Precision and operations."""
@@ -29,6 +40,82 @@ ROUNDING = (
 )
 """What torchao's quantize is decomposed into; a loop of nothing else that ends in 8 bits is one."""
 EIGHT_BITS = ("torch.int8", "torch.uint8")
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What one call computes, counted as it is seen."""
+
+    products: Counter[str] = field(default_factory=Counter)
+    flops: dict[str, float] = field(default_factory=dict)
+    others: Counter[str] = field(default_factory=Counter)
+    conversions: int = 0
+
+    def add_product(self, precision: str, flops: float) -> None:
+        """One more product or convolution."""
+        self.products[precision] += 1
+        self.flops[precision] = self.flops.get(precision, 0.0) + flops
+
+    def facts(self) -> dict[str, Any]:
+        """The counts by their names in `Executed`, as JSON values."""
+        return {
+            "compute_nodes_by_precision": dict(self.products),
+            "other_nodes_by_precision": dict(self.others),
+            "flops_by_precision": dict(self.flops),
+            "conversion_nodes": self.conversions,
+        }
+
+
+def float32_flags(device: Device) -> Mapping[str, Any]:
+    """Torch's holders of `fp32_precision` by kind of operation: "ieee", "tf32", "bf16", or "none" (unset)."""
+    import torch
+
+    backends: Any = torch.backends
+    if device is Device.CUDA:
+        return {"conv": backends.cudnn.conv, "rnn": backends.cudnn.rnn, "matmul": backends.cuda.matmul}
+    return {"conv": backends.mkldnn.conv, "rnn": backends.mkldnn.rnn, "matmul": backends.mkldnn.matmul}
+
+
+def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], device: Device) -> Tally:
+    """What torch dispatches in one call; views aside, which compute nothing.
+
+    Traced under `no_grad`: inference mode hides what composite operations are made of.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    tally, policy = Tally(), float32_policy(device)
+
+    class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            """False: wrapping the mode for torch.compile would import all of it, 0.8 s and 800 modules."""
+            return False
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            operands = [arg for arg in args if isinstance(arg, torch.Tensor)]
+            if operands and not func.is_view:
+                _add_operation(tally, func.overloadpacket.__name__, operands, result, policy)
+            return result
+
+    with torch.no_grad(), Trace():  # type: ignore[no-untyped-call]
+        module(*staged)
+    return tally
+
+
+def _add_operation(
+    tally: Tally, name: str, operands: list[torch.Tensor], result: Any, policy: Mapping[str, str]
+) -> None:
+    dtype = str(operands[0].dtype)
+    if re.search(PRODUCTS, name):
+        results = result if isinstance(result, tuple) else (result,)
+        shapes = [None if one is None else one.shape for one in results]
+        flops = flops_of(name, [one.shape for one in operands], *shapes)
+        tally.add_product(product_precision(name, dtype, policy), flops)
+        return
+    tally.others[precision_of(dtype.removeprefix("torch."))] += 1
+    tally.conversions += bool(re.search(CONVERSIONS, name))
 
 
 def kernel_recorder(device: Device) -> tuple[Any, Tally, Counter[str]]:
@@ -54,7 +141,7 @@ def kernel_recorder(device: Device) -> tuple[Any, Tally, Counter[str]]:
             seen: set[Any] = set()
             for node in nodes:
                 kernels["library" if node.is_extern() else "loop"] += 1
-                _add(tally, node, policy, seen)
+                _add_kernel(tally, node, policy, seen)
             return nodes
 
         def uuid(self) -> str:
@@ -67,7 +154,7 @@ def kernel_recorder(device: Device) -> tuple[Any, Tally, Counter[str]]:
     return Recorder(), tally, kernels
 
 
-def _add(tally: Tally, node: Any, policy: Mapping[str, str], seen: set[Any]) -> None:
+def _add_kernel(tally: Tally, node: Any, policy: Mapping[str, str], seen: set[Any]) -> None:
     """One kernel: its products, or itself among the others."""
     parts = [part for part in node.get_nodes() if type(part.node).__name__ != "MultiOutput"]  # a call's result, no call
     products = [product for part in parts for product in _products(part, policy, seen)]
@@ -156,3 +243,51 @@ def _qualified(origin: Any) -> str:
 def _product_in(name: str) -> str:
     """The part of a qualified name such as `mkldnn._linear_pointwise.default` that means a product; "" if none does."""
     return next((part for part in name.split(".") if re.search(PRODUCTS, part)), "")
+
+
+def float32_policy(device: Device) -> Mapping[str, str]:
+    """What float32 operands are rounded to, by kind of operation, as torch's flags stand now."""
+    return {kind: flag.fp32_precision for kind, flag in float32_flags(device).items()}
+
+
+def product_precision(name: str, dtype: str, policy: Mapping[str, str]) -> str:
+    """The precision of a product called `name` on operands of torch's `dtype`, under the `float32_policy`."""
+    if re.search(INT4_OPS, name):
+        return Precision.INT4.value
+    rounded = policy[_kind(name)]
+    lowered = dtype == "torch.float32" and rounded in ("tf32", "bf16")
+    return rounded if lowered else precision_of(dtype.removeprefix("torch."))
+
+
+def flops_of(name: str, operands: Sequence[Shape], *results: Shape | None) -> float:
+    """Operations of the product called `name`; 0 for recurrent layers, whose steps their operands don't show.
+
+    Args:
+        operands: shapes in the operation's own order: a bias comes first in `addmm` and its like.
+        results: shapes likewise; of a backward operation, None for a gradient that isn't asked for.
+    """
+    if "backward" in name:
+        return _backward_flops(name, operands, results)
+    output = next(shape for shape in results if shape is not None)
+    if "attention" in name:
+        query, key, value = operands[:3]
+        return product_flops((*query[:-1], key[-2]), query[-1]) + product_flops((*query[:-1], value[-1]), key[-2])
+    if _kind(name) == "rnn":
+        return 0.0
+    if _kind(name) == "conv":
+        return convolution_flops(output, operands[1])
+    return product_flops(output, operands[1 if name.startswith(("add", "badd")) else 0][-1])
+
+
+def _backward_flops(name: str, operands: Sequence[Shape], results: Sequence[Shape | None]) -> float:
+    """Each gradient of a convolution takes what its forward takes; those of an attention four products, and the scores
+    once more (Dao et al., arXiv:2205.14135, appendix B).
+    """
+    if "attention" in name:
+        return 2.5 * flops_of(name.replace("backward", ""), operands[1:4], operands[0])
+    gradients = sum(shape is not None for shape in results[:2])  # of the input and of the weight; a bias only sums
+    return gradients * convolution_flops(operands[0], operands[2]) if "conv" in name else 0.0
+
+
+def _kind(name: str) -> str:
+    return "conv" if "conv" in name else "rnn" if re.search("rnn|lstm|gru", name) else "matmul"

@@ -6,22 +6,48 @@ while loading is a line in `fallbacks`, never a silent 20 s. AOTInductor has no 
 a Python one: its package is loaded as it is. `+cudagraphs` is what torch calls `reduce-overhead`: the kernels of a call
 are captured as a CUDA graph and replayed, after a copy of the inputs into the graph's own memory.
 
+Compiling and loading are the same calls under the same configuration: whether the kernels come out of the cache is
+Inductor's decision.
+
 Quantized models are frozen, as torchao's flow for x86 asks: without it INT8 kernels aren't found, and sums over
 constant weights are computed in every call.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from shootout.backends._torch import compiled, quantize, static, student, training
-from shootout.backends._torch.account import kernel_recorder
-from shootout.backends._torch.compiled import AOTI, CACHE, GRAPHS, OPTIONS, PACKAGE
-from shootout.backends._torch.gpu import TorchGpuSession
-from shootout.backends._torch.inductor import graph_bypassed, graph_parts, inductor_with
-from shootout.backends._torch.session import TARGETS, TorchSession, configure, example_of, module_of, require_torch
-from shootout.backends._torch.toolchain import require_cuda_headers, require_toolchain, require_triton
+from shootout.backends._torch import gpu, quantize
+from shootout.backends._torch.account import Tally, kernel_recorder
+from shootout.backends._torch.gpu import COPIES, TorchGpuSession, session_on
+from shootout.backends._torch.inductor import (
+    breaks,
+    captured_graphs,
+    graph_bypassed,
+    graph_parts,
+    inductor_with,
+    keep,
+    outside_graphs,
+    require_cuda_headers,
+    require_toolchain,
+    require_triton,
+)
+from shootout.backends._torch.session import (
+    TARGETS,
+    Facts,
+    TorchSession,
+    configure,
+    example_of,
+    module_of,
+    require_torch,
+    weight_bytes,
+)
+from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
 from shootout.backends.common import trial
 from shootout.contract import (
     INFERENCE,
@@ -42,11 +68,26 @@ if TYPE_CHECKING:
 
     from shootout.bundle.bundle import ModelBundle
 
+AOTI, GRAPHS = "aoti", "cudagraphs"
+"""The modes beside the plain one."""
+OPTIONS = {
+    "": ("max_autotune", "cpp_wrapper", COPIES),
+    AOTI: ("max_autotune", COPIES),
+    GRAPHS: ("max_autotune", COPIES),
+}
+"""By mode: Inductor's switches, "0" or "1", and how inputs are copied to a GPU. AOTInductor's wrapper is always C++,
+and Inductor captures no CUDA graph of a C++ wrapper. Not `freezing`: it is what quantized models need, and float ones
+were slower with it.
+"""
+CACHE, PACKAGE = "inductor", "model.pt2"
+CALLS_TO_CAPTURE = 3
+"""Inductor runs a model once as it is, captures its CUDA graph in the second call, and replays it from the third on."""
 NO_STEP = {
     AOTI: "AOTInductor packages have no backward",
     GRAPHS: "a training step isn't captured as CUDA graphs here",
 }
 """Why a mode has no training step."""
+Made = TypeVar("Made")
 
 
 class TorchCompileAdapter:
@@ -55,12 +96,12 @@ class TorchCompileAdapter:
     name = "torch-compile"
     capabilities = Capabilities(
         consumes=(Artifact.MODULE,),
-        targets=TARGETS | quantize.TARGETS | static.TARGETS,
+        targets=TARGETS | quantize.TARGETS | quantize.STATIC_TARGETS,
         needs_calibration=True,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         modes=frozenset(OPTIONS),
         cuda_modes=frozenset({GRAPHS}),
-        schemes={**quantize.SCHEMES, **static.SCHEMES},
+        schemes={**quantize.SCHEMES, **quantize.STATIC_SCHEMES},
     )
 
     def probe(self, device: Device) -> Availability:
@@ -74,7 +115,7 @@ class TorchCompileAdapter:
             ValueError: an unknown option or value; nothing to quantize, or nothing to calibrate with.
             SkippedArm: a compiler or headers are missing; or the mode can't do what is asked.
         """
-        config = compiled.config(arm)
+        config = configuration(arm)
         _refuse(bundle, arm)
         require_toolchain()
         configure(arm)
@@ -83,15 +124,15 @@ class TorchCompileAdapter:
             if arm.target.mode == AOTI:
                 _build_package(_program(bundle, arm), str(folder / PACKAGE))
             elif bundle.trained:
-                student.compiled(bundle, arm)
+                compile_student(bundle, arm)
             else:
                 _store(bundle, arm, folder)
-                compiled.compiled(compiled.module_in(folder, bundle, arm), bundle, arm)
+                compile_module(stored_module(folder, bundle, arm), bundle, arm)
             cached = not graph_bypassed()
         facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
         return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
 
-    def load(self, built: Built) -> TorchSession | TorchGpuSession | training.TorchTrainingSession:
+    def load(self, built: Built) -> TorchSession | TorchGpuSession | TorchTrainingSession:
         """The package, or the module with its kernels out of the cache, called once (to capture it, three times).
 
         Raises:
@@ -100,9 +141,154 @@ class TorchCompileAdapter:
         """
         configure(built.arm)
         if built.bundle.trained:
-            return compiled.load_step(built)
+            return load_step(built)
         is_package = built.arm.target.mode == AOTI
-        return compiled.load_package(built) if is_package else compiled.load_cache(built)
+        return load_package(built) if is_package else load_cache(built)
+
+
+def configuration(arm: Arm) -> dict[str, Any]:
+    """Inductor's configuration for this arm.
+
+    Raises:
+        ValueError: an option that the mode doesn't have, or a value that it can't be.
+    """
+    gpu.check(arm, OPTIONS[arm.target.mode])
+    given = {name: value for name, value in arm.options.items() if name != COPIES}
+    for name, value in given.items():
+        if value not in ("0", "1"):
+            raise ValueError(f"option {name!r}: expected 0 or 1, got {value!r}")
+    switches = {name: value == "1" for name, value in given.items()}
+    if arm.target.mode == GRAPHS:
+        switches["triton.cudagraphs"] = True
+    return {**switches, "freezing": True} if arm.target.precision in INTEGERS else switches
+
+
+def stored_module(folder: Path, bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
+    """The quantized module that the build wrote into its folder, or the bundle's float one."""
+    if arm.target.precision is Precision.INT8:
+        return quantize.load_program(folder)
+    quantized = arm.target.precision in INTEGERS
+    return quantize.load_module(bundle, folder) if quantized else module_of(bundle, arm)
+
+
+def compile_module(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> Any:
+    """The module's compiled form after the first calls: compilation and capture happen there.
+
+    The example is made outside inference mode, as staged tensors are: Dynamo's guards tell the two apart.
+    """
+    import torch
+
+    example = example_of(bundle, arm)
+    torch._dynamo.config.allow_rnn = True  # RNN, GRU and LSTM are traced step by step; without it they are refused
+    run: Any = torch.compile(module, fullgraph=True, dynamic=False)
+    with torch.inference_mode():
+        for _ in range(CALLS_TO_CAPTURE if arm.target.mode == GRAPHS else 1):
+            run(*example)
+    return run
+
+
+def load_cache(built: Built) -> TorchSession | TorchGpuSession:
+    """The module, compiled again with its kernels out of the cache.
+
+    Raises:
+        RuntimeError: CUDA graphs were asked for, and Inductor captured none.
+        SkippedArm: CUDA graphs of several sessions were asked for.
+    """
+    arm, graphs = built.arm, built.arm.target.mode == GRAPHS
+    if graphs and arm.instances > 1:  # whoever calls next writes over the others' outputs
+        reason = "the CUDA graphs of all sessions in a process share one pool of memory, so two can't run at once"
+        raise SkippedArm(reason, "--instances 1, or torch-compile without +cudagraphs")
+    before = captured_graphs() if graphs else 0
+
+    def compile_again() -> tuple[torch.nn.Module, Any]:
+        module = stored_module(built.folder, built.bundle, arm)
+        return module, compile_module(module, built.bundle, arm)
+
+    (module, run), told, cache = _with_cache(built, compile_again)
+    keep(run)
+    captured = _captured_since(before) if graphs else 0
+
+    def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
+        in_folder = arm.target.precision in INTEGERS
+        artifact = _bytes(built.folder) + (0 if in_folder else weight_bytes(module.state_dict().values()))
+        since = captured_graphs() - before - captured if captured else 0
+        outside = outside_graphs(captured, since, built.facts["graph_parts"]) if captured else ()
+        return {**told(*breaks(), *outside), "artifact_bytes": artifact}
+
+    session = session_on(run, arm, built.bundle, account)
+    weakref.finalize(session, shutil.rmtree, str(cache), True)
+    return session
+
+
+def load_step(built: Built) -> TorchTrainingSession:
+    """A training step, compiled again with its kernels out of the cache."""
+    student, told, cache = _with_cache(built, lambda: compile_student(built.bundle, built.arm))
+    keep(student.module)
+
+    def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
+        artifact = _bytes(built.folder) + weight_bytes(student.module.state_dict().values())
+        return {**told(*breaks("step", STEP_GRAPHS)), "artifact_bytes": artifact}
+
+    session = TorchTrainingSession(student, built, account)
+    weakref.finalize(session, shutil.rmtree, str(cache), True)
+    return session
+
+
+def load_package(built: Built) -> TorchSession | TorchGpuSession:
+    """AOTInductor's package as it is."""
+    from torch._inductor import aoti_load_package
+
+    cache = _cache_aside(built)
+    with inductor_with(cache, {}):
+        run: Any = aoti_load_package(str(built.folder / PACKAGE))
+    shutil.rmtree(cache)
+    facts = {**_built_facts(built), "artifact_bytes": (built.folder / PACKAGE).stat().st_size}
+    return session_on(run, built.arm, built.bundle, lambda _: facts)
+
+
+def _with_cache(built: Built, compile_again: Callable[[], Made]) -> tuple[Made, Callable[..., Facts], Path]:
+    """Compile under the build's configuration and a copy of its cache.
+
+    Returns:
+        What was made; by what else fell back, Inductor's account of it; the copy.
+    """
+    cache = _cache_aside(built)
+    recorder, tally, kernels = kernel_recorder(built.arm.target.device)
+    with inductor_with(cache, {**configuration(built.arm), "_post_fusion_custom_pass": recorder}):
+        made = compile_again()
+
+    def told(*fallbacks: str) -> Facts:
+        if not built.facts["graph_cached"]:
+            return {**tally.facts(), "fallbacks": fallbacks}
+        count = sum(kernels.values())
+        anew = f"Inductor compiled {count} kernels while loading: its cache didn't hold them"
+        return {**_built_facts(built), "fallbacks": (anew, *fallbacks) if count else fallbacks}
+
+    return made, told, cache
+
+
+def _cache_aside(built: Built) -> Path:
+    """A copy of the built cache: Inductor writes into the one it uses."""
+    cache = Path(tempfile.mkdtemp(prefix="shootout-inductor-"))
+    shutil.copytree(built.folder / CACHE, cache, dirs_exist_ok=True)
+    return cache
+
+
+def _built_facts(built: Built) -> dict[str, Any]:
+    """What was counted while it was built."""
+    return {name: built.facts[name] for name in Tally().facts()}
+
+
+def _captured_since(before: int) -> int:
+    count = captured_graphs() - before
+    if not count:  # the label would be a lie
+        raise RuntimeError("Inductor captured no CUDA graph (TORCH_LOGS=cudagraphs says why): ask without +cudagraphs")
+    return count
+
+
+def _bytes(folder: Path) -> int:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return sum(path.stat().st_size for path in files)
 
 
 def _refuse(bundle: ModelBundle, arm: Arm) -> None:
@@ -121,9 +307,9 @@ def _refuse(bundle: ModelBundle, arm: Arm) -> None:
 def _store(bundle: ModelBundle, arm: Arm, folder: Path) -> None:
     """Write the quantized model; a float one is in the bundle."""
     if arm.target.precision is Precision.INT8:
-        static.save(static.quantized_program(bundle, arm), folder)
+        quantize.save_program(quantize.quantize_program(bundle, arm), folder)
     elif arm.target.precision in INTEGERS:
-        quantize.save(quantize.quantized_module(bundle, arm), folder)
+        quantize.save_module(quantize.quantize_module(bundle, arm), folder)
 
 
 def _program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:
@@ -131,9 +317,9 @@ def _program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:
     import torch
 
     if arm.target.precision is Precision.INT8:
-        return static.quantized_program(bundle, arm)
+        return quantize.quantize_program(bundle, arm)
     quantized = arm.target.precision in INTEGERS
-    module = quantize.quantized_module(bundle, arm) if quantized else module_of(bundle, arm)
+    module = quantize.quantize_module(bundle, arm) if quantized else module_of(bundle, arm)
     with torch.no_grad():
         return torch.export.export(module, example_of(bundle, arm))
 

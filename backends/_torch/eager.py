@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shootout.backends._torch import gpu, quantize, training
+from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
     TARGETS,
-    Account,
+    Facts,
     TorchSession,
     configure,
     module_of,
     require_torch,
     weight_bytes,
 )
-from shootout.backends._torch.trace import count_operations
 from shootout.backends.common import trial
 from shootout.contract import INFERENCE, INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Scenario
 
@@ -50,7 +50,7 @@ class TorchEagerAdapter:
         """
         gpu.check(arm)
         if arm.target.precision in INTEGERS:
-            quantize.save(quantize.quantized_module(bundle, arm), folder)
+            quantize.save_module(quantize.quantize_module(bundle, arm), folder)
         return Built(arm=arm, bundle=bundle, folder=folder)
 
     def load(self, built: Built) -> TorchSession | gpu.TorchGpuSession | training.TorchTrainingSession:
@@ -59,14 +59,14 @@ class TorchEagerAdapter:
         configure(arm)
         if built.bundle.trained:
             return training.eager_session(built)
-        module = quantize.stored_module(built.bundle, built.folder) if quantized else module_of(built.bundle, arm)
+        module = quantize.load_module(built.bundle, built.folder) if quantized else module_of(built.bundle, arm)
 
-        def account(staged: list[torch.Tensor]) -> Account:
+        def account(staged: list[torch.Tensor]) -> Facts:
             """The ATen operations of one run by the dtype of their operands, and torch's own flags."""
             facts = count_operations(module, staged, arm.target.device).facts()
             stored = built.folder / quantize.WEIGHTS
             artifact = stored.stat().st_size if quantized else weight_bytes(module.state_dict().values())
-            return Account(**facts, artifact_bytes=artifact)
+            return {**facts, "artifact_bytes": artifact}
 
         return gpu.session_on(module, arm, built.bundle, account)
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._torch import profile as torch_profile
-from shootout.backends._torch.session import Account, Raw, TorchSession, dtype_of, executed_of
+from shootout.backends._torch.session import Account, Raw, TorchSession, dtype_of, profile_calls, read_account
 from shootout.backends.common import check_inputs, check_options
 from shootout.backends.cuda_memory import EVICTING, PAGEABLE, PINNED
 from shootout.contract import Arm, Array, Arrays, Device, Executed
@@ -150,14 +149,7 @@ class OnCuda:
 class TorchGpuSession:
     """A callable on the GPU; a `GpuSession`."""
 
-    def __init__(
-        self,
-        run: Callable[..., Raw],
-        arm: Arm,
-        bundle: ModelBundle,
-        account: Callable[[list[torch.Tensor]], Account],
-    ) -> None:
-        """`account` gets one staged input set, after a call on it, when `executed` is first read."""
+    def __init__(self, run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account) -> None:
         import torch
 
         self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
@@ -169,7 +161,7 @@ class TorchGpuSession:
     @cached_property
     def executed(self) -> Executed:
         """The adapter's own account, beside the device of a real output."""
-        return executed_of(self, self._bundle, self._account)
+        return read_account(self, self._bundle, self._account)
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:
         """The slot's tensors on the device, in the model's input order; floats in the arm's dtype."""
@@ -192,7 +184,7 @@ class TorchGpuSession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
         """What torch's own profiler sees of some calls."""
-        return torch_profile.profile(call, calls, Device.CUDA)
+        return profile_calls(call, calls, Device.CUDA)
 
     def close(self) -> None:
         """Drop what holds device memory."""
@@ -201,7 +193,7 @@ class TorchGpuSession:
 
 
 def session_on(
-    run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Callable[[list[torch.Tensor]], Account]
+    run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account
 ) -> TorchSession | TorchGpuSession:
     """A session on the arm's device; see `TorchSession`."""
     if arm.target.device is Device.CUDA:

@@ -1,14 +1,26 @@
-"""Inductor's own state: its configuration and cache for one compilation, and what it then says of the graph."""
+"""Inductor: what it needs on this machine, its configuration and cache for one compilation, what it says of the graph.
+
+What it needs (a C++ compiler that works, Python's headers, on a GPU Triton) is asked without Inductor itself: importing
+it takes 2 s and compiling one ReLU 8 s, too long for a question that comes before every run.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sysconfig
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from shootout.errors import SkippedArm
+
+SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
+TIMEOUT_S = 60
 SETTINGS: dict[str, Any] = {"cpp_cache_precompile_headers": False, "compile_threads": 1}
 """Precompiled headers lie outside the cache that we keep: each load would compile them again, 6 s. More than one thread
 would mean helper processes that live on beside the timed calls.
@@ -16,6 +28,69 @@ would mean helper processes that live on beside the timed calls.
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 _IN_USE = WeakSet[Any]()
 """Compiled models that sessions hold."""
+
+
+def require_toolchain() -> str:
+    """Compile and link a few lines, as Inductor will.
+
+    Returns:
+        The compiler and its version: other kernels may come of another one.
+
+    Raises:
+        SkippedArm: what is missing, and the command that installs it.
+    """
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    if not headers.exists():
+        raise SkippedArm(f"torch.compile needs Python's headers, and {headers} is missing", "apt install python3-dev")
+    compiler = os.environ.get("CXX", "g++")
+    fix = "apt install g++, or set CXX to a compiler"
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-x",
+            "c++",
+            "-",
+            "-I",
+            str(headers.parent),
+            "-o",
+            f"{folder}/probe.so",
+        ]
+        try:
+            done = subprocess.run(  # noqa: S603 - the user's own compiler
+                command, input=SOURCE, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} doesn't run", fix) from None
+    if done.returncode:
+        words = " | ".join(done.stderr.split("\n")[:2])
+        raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} failed: {words}", fix)
+    told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    return told.stdout.partition("\n")[0]
+
+
+def require_triton() -> None:
+    """Inductor writes its GPU kernels in Triton, which torch's CUDA builds bring along.
+
+    Raises:
+        SkippedArm: it isn't installed.
+    """
+    if find_spec("triton") is None:
+        raise SkippedArm("torch.compile needs Triton on cuda, and it is not installed", "pip install triton")
+
+
+def require_cuda_headers() -> None:
+    """AOTInductor's C++ includes CUDA's headers, which come with no wheel that torch looks into.
+
+    Raises:
+        SkippedArm: torch finds no CUDA toolkit.
+    """
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    if CUDA_HOME is None:
+        reason = "AOTInductor compiles against CUDA's headers, and torch finds no CUDA toolkit"
+        raise SkippedArm(reason, "install the toolkit of torch's CUDA version, or set CUDA_HOME to it")
 
 
 @contextmanager
@@ -58,13 +133,19 @@ def graph_bypassed() -> bool:
     return bool(counters["inductor"]["fxgraph_cache_bypass"])
 
 
-def breaks() -> tuple[str, ...]:
-    """Graph breaks, and graphs beyond the first (recompilations), since this process last compiled anew."""
+def breaks(of: str = "model", graphs: int = 1) -> tuple[str, ...]:
+    """Graph breaks, and graphs beyond so many (recompilations), since this process last compiled anew; one line each.
+
+    Args:
+        of: what was compiled, for people.
+        graphs: that it has of its own.
+    """
     from torch._dynamo.utils import counters
 
-    graphs = counters["stats"]["unique_graphs"]
-    again = (f"Dynamo compiled {graphs} graphs for one model",) if graphs > 1 else ()
-    return (*(f"graph break: {reason}" for reason in counters["graph_break"]), *again)
+    found = counters["stats"]["unique_graphs"]
+    again = (f"Dynamo compiled {found} graphs for one {of}",) if found > graphs else ()
+    reasons = (reason.partition("\n")[0] for reason in counters["graph_break"])
+    return (*(f"graph break: {reason}" for reason in reasons), *again)
 
 
 def captured_graphs() -> int:

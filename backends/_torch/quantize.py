@@ -1,7 +1,11 @@
-"""Torchao's quantization of linear layers: INT8 with ranges taken in each call, and INT4 weights.
+"""Torchao's quantization: INT8 with ranges taken in each call and INT4 weights, and for torch.compile static INT8.
 
-Torchao swaps a layer's weight for a tensor of its own class, whose `linear` runs integer kernels, in eager mode and
-compiled alike. Only such weights are stored and loaded: the float ones are not read again.
+For the first two torchao swaps a linear layer's weight for a tensor of its own class, whose `linear` runs integer
+kernels, in eager mode and compiled alike. Only such weights are stored and loaded: the float ones are not read again.
+
+Static INT8 is its PT2E flow with the quantizer that is made for Inductor on x86. The exported graph gets observers,
+calibration sets run through it, and what comes out holds INT8 weights between quantize and dequantize operations, which
+Inductor turns into oneDNN's INT8 kernels when it freezes the graph.
 """
 
 from __future__ import annotations
@@ -10,12 +14,15 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout import schemes
-from shootout.backends._torch.session import architecture, float32_module
+from shootout.backends._torch.session import architecture, example_of, float32_module, tensors_of
+from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Device, Precision
+from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
     import torch
@@ -29,11 +36,16 @@ those, a float32 product in its place. That such an arm runs what it is labelled
 SCHEMES: Mapping[Precision, frozenset[str]] = {
     Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", "symmetric", "asymmetric"})
 }
-WEIGHTS = "quantized.pt"
+STATIC_TARGETS = frozenset({(Device.CPU, Precision.INT8)})
+STATIC_SCHEMES = {Precision.INT8: frozenset({"per-channel", "symmetric", "asymmetric", "minmax", "samples-*"})}
+"""Not `per-tensor`: Inductor finds its INT8 kernels by per-channel weights only, and runs float ones otherwise."""
+WEIGHTS, PROGRAM = "quantized.pt", "quantized.pt2"
 GROUPS = (128, 64, 32)
 """Inputs that share a scale in INT4, torchao's default first; a layer gets the widest that divides its inputs."""
 INT4_OUTPUTS = 16
 """Torch's INT4 kernel for CPUs takes layers whose number of outputs is a multiple of this."""
+EPSILON = 2**-12
+"""The smallest scale of static INT8, as in the x86 quantizer's own configuration."""
 NOISY = ("torchao", "torch.utils._pytree")
 """Importing torchao warns, through these loggers, of CUDA libraries in its wheel that a CPU doesn't need."""
 
@@ -54,7 +66,7 @@ def torchao_quietly() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def quantized_module(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
+def quantize_module(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
     """The module with torchao's weights in its linear layers.
 
     Raises:
@@ -67,15 +79,15 @@ def quantized_module(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
     return module
 
 
-def save(module: torch.nn.Module, folder: Path) -> None:
+def save_module(module: torch.nn.Module, folder: Path) -> None:
     """The quantized state as a file: integers take what they take in memory."""
     import torch
 
     torch.save(module.state_dict(), folder / WEIGHTS)
 
 
-def stored_module(bundle: ModelBundle, folder: Path) -> torch.nn.Module:
-    """The module with the weights that `save` wrote; the bundle's float ones stay on disk."""
+def load_module(bundle: ModelBundle, folder: Path) -> torch.nn.Module:
+    """The module with the weights that `save_module` wrote; the bundle's float ones stay on disk."""
     with torchao_quietly():  # registers its classes with the unpickler, which takes no others
         import torchao.prototype.quantization.int4
         import torchao.quantization  # noqa: F401
@@ -131,3 +143,70 @@ def _unfit(module: torch.nn.Module, precision: Precision) -> str:
     if not _linears(module):
         return f"torchao's {precision} is for linear layers, and the model has none"
     return f"int4 takes linear layers with inputs in {GROUPS[-1]}s and outputs in {INT4_OUTPUTS}s; the model has none"
+
+
+def quantize_program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:
+    """The model as an exported program with INT8 weights.
+
+    Raises:
+        ValueError: the quantizer found no layer, or the calibration data can't be used.
+    """
+    import torch
+
+    with torchao_quietly():
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    scheme, example = schemes.parse(arm.target.scheme), example_of(bundle, arm)
+    sets = calibration_of(bundle, scheme)
+    with torch.no_grad():
+        module = float32_module(bundle).requires_grad_(False)
+        prepared = prepare_pt2e(torch.export.export(module, example).module(), _quantizer(scheme))
+        for one in sets:
+            prepared(*tensors_of(bundle, one))
+        converted = convert_pt2e(prepared)
+        if not any("quantize_per" in str(node.target) for node in converted.graph.nodes):
+            raise ValueError("nothing to quantize: torchao's x86 quantizer finds no layer of a kind that it knows")
+        _drop_float_weights(converted)
+        return torch.export.export(converted, example)
+
+
+def save_program(program: torch.export.ExportedProgram, folder: Path) -> None:
+    """The program as a file, weights and all."""
+    import torch
+
+    torch.export.save(program, folder / PROGRAM)
+
+
+def load_program(folder: Path) -> torch.nn.Module:
+    """What `save_program` wrote; its folder is our own, checked by hash (`torch.export.load` may unpickle)."""
+    import torch
+
+    with torchao_quietly():  # registers the rewriting that makes INT8 kernels of what is loaded
+        import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer  # noqa: F401
+    return torch.export.load(folder / PROGRAM).module()
+
+
+def _quantizer(scheme: Scheme) -> Any:
+    """The x86 quantizer, by default with asymmetric U8 activations whose ranges lose least in a histogram."""
+    import torch
+
+    with torchao_quietly():
+        from torchao.quantization.pt2e import MinMaxObserver
+        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+    config = x86.get_default_x86_inductor_quantization_config()
+    changes: dict[str, Any] = {}
+    if scheme.symmetry == "symmetric":
+        changes["qscheme"] = torch.per_tensor_symmetric
+    if scheme.ranges == "minmax":
+        changes["observer_or_fake_quant_ctr"] = MinMaxObserver.with_args(eps=EPSILON)
+    activation = replace(config.input_activation, **changes)
+    found: Any = x86.X86InductorQuantizer()
+    return found.set_global(replace(config, input_activation=activation, output_activation=activation))
+
+
+def _drop_float_weights(converted: Any) -> None:
+    """Conversion leaves the float originals in the module, unused; exported, they would be stored as well."""
+    used = {node.target for node in converted.graph.nodes if node.op == "get_attr"}
+    for name, _ in list(converted.named_parameters()):
+        if name not in used:
+            owner, _, leaf = name.rpartition(".")
+            delattr(converted.get_submodule(owner), leaf)

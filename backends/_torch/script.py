@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._torch import gpu
+from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
     TARGETS,
-    Account,
+    Facts,
     TorchSession,
     configure,
     example_of,
     module_of,
     require_torch,
 )
-from shootout.backends._torch.trace import count_operations
 from shootout.backends.common import trial
 from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device
 
@@ -72,10 +72,10 @@ class TorchScriptAdapter:
             for _ in range(PROFILING_RUNS):
                 module(*example)
 
-        def account(staged: list[torch.Tensor]) -> Account:
+        def account(staged: list[torch.Tensor]) -> Facts:
             """What the interpreter dispatches in one run of the specialised graph."""
             facts = count_operations(module, staged, arm.target.device).facts()
-            return Account(**facts, artifact_bytes=path.stat().st_size)
+            return {**facts, "artifact_bytes": path.stat().st_size}
 
         return gpu.session_on(module, arm, built.bundle, account)
 

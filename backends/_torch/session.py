@@ -7,16 +7,17 @@ default, by which cuBLAS may also add up partial sums in them: that is what peop
 
 from __future__ import annotations
 
+import json
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._torch import profile as torch_profile
-from shootout.backends._torch.trace import float32_flags
+from shootout.backends._torch.account import float32_flags
 from shootout.backends.common import DTYPES, check_inputs, require_device
 from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision, Session
 from shootout.errors import SkippedArm
@@ -33,33 +34,20 @@ TARGETS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """The part of `Executed` that only the adapter knows."""
-
-    compute_nodes_by_precision: Mapping[str, int]
-    artifact_bytes: int
-    fallbacks: tuple[str, ...] = ()
-    other_nodes_by_precision: Mapping[str, int] = field(default_factory=dict)
-    flops_by_precision: Mapping[str, float] = field(default_factory=dict)
-    conversion_nodes: int | None = None
-
-
 Raw = Any
 """What a call returns: a tensor, or a tuple of them where the model has several outputs."""
+Facts = Mapping[str, Any]
+"""Fields of `Executed` by name."""
+Account = Callable[[list[Any]], Facts]
+"""What only the adapter knows of `Executed`, asked when it is first read, with one staged input set, after a call."""
+OURS = frozenset({"cpu_op", "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "user_annotation"})
+"""Kinds of a profiler's events that are the model's; the rest is the profiler's."""
 
 
 class TorchSession:
     """A callable on the CPU. Inputs of its dtype are used in place; the others are converted while staging."""
 
-    def __init__(
-        self,
-        run: Callable[..., Raw],
-        arm: Arm,
-        bundle: ModelBundle,
-        account: Callable[[list[torch.Tensor]], Account],
-    ) -> None:
-        """`account` gets one staged input set, after a call on it, when `executed` is first read."""
+    def __init__(self, run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account) -> None:
         import torch
 
         self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
@@ -74,7 +62,7 @@ class TorchSession:
     @cached_property
     def executed(self) -> Executed:
         """The adapter's own account, beside the device of a real output."""
-        return executed_of(self, self._bundle, self._account)
+        return read_account(self, self._bundle, self._account)
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
         """Tensors in the model's input order; floats in the arm's dtype."""
@@ -100,7 +88,7 @@ class TorchSession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
         """What torch's own profiler sees of some calls."""
-        return torch_profile.profile(call, calls, Device.CPU)
+        return profile_calls(call, calls, Device.CPU)
 
     def close(self) -> None:
         """Drop what holds the weights."""
@@ -116,7 +104,7 @@ class TorchSession:
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
 
-def executed_of(session: Session, bundle: ModelBundle, account: Callable[[list[torch.Tensor]], Account]) -> Executed:
+def read_account(session: Session, bundle: ModelBundle, account: Account) -> Executed:
     """What a session runs: the adapter's own account, the device of a real output and torch's own thread count."""
     import torch
 
@@ -128,8 +116,24 @@ def executed_of(session: Session, bundle: ModelBundle, account: Callable[[list[t
         version=torch.__version__,
         device=str((raw if isinstance(raw, torch.Tensor) else raw[0]).device),
         threads=torch.get_num_threads(),
-        **asdict(account(staged)),
+        **account(staged),
     )
+
+
+def profile_calls(call: Callable[[], object], calls: int, device: Device) -> list[Event]:
+    """Trace events of so many calls under torch's profiler; one more before it, since starting it slows the first."""
+    import torch
+
+    kinds: Any = torch.profiler.ProfilerActivity
+    wanted = [kinds.CPU, kinds.CUDA] if device is Device.CUDA else [kinds.CPU]
+    call()
+    with torch.profiler.profile(activities=wanted) as profiler:
+        for _ in range(calls):
+            call()
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        return [event for event in json.loads(path.read_text())["traceEvents"] if event.get("cat") in OURS]
 
 
 def dtype_of(arm: Arm) -> torch.dtype:

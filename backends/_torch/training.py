@@ -1,24 +1,132 @@
-"""A training step on PyTorch as a session: a student (see `torch_student`) with the account of what a step runs."""
+"""A training step on PyTorch: a module that learns by the loop that people write, or compiled, as a session.
+
+The loop is `zero_grad`, loss, `backward`, `step`. Compiled it is as PyTorch's own documentation does it: forward and
+loss as one graph, whose backward AOTAutograd compiles along with it, and `optimizer.step` as another. `backward()`
+itself is called between them, as in a user's loop.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._torch import profile as torch_profile
-from shootout.backends._torch import student as torch_student
+from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.gpu import OnCuda
-from shootout.backends._torch.session import Account, dtype_of, executed_of, weight_bytes
-from shootout.backends._torch.trace import count_operations
+from shootout.backends._torch.session import (
+    Account,
+    Facts,
+    dtype_of,
+    float32_module,
+    profile_calls,
+    read_account,
+    weight_bytes,
+)
 from shootout.backends.common import check_inputs
-from shootout.contract import Array, Arrays, Built, Device, Executed
+from shootout.bundle.training import MOMENTUM, RATE
+from shootout.contract import Arm, Array, Arrays, Built, Device, Executed
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
     import torch
+
+    from shootout.bundle.bundle import ModelBundle
+
+STEP_GRAPHS = 2
+"""A compiled step has so many: forward with its loss (and its backward), and the optimiser's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Student:
+    """A module that learns.
+
+    Attributes:
+        weights: what is trained, by name in the bundle's order.
+        optimizer: holds a momentum for each weight from the start, so that no step is special.
+        step: (the model's inputs, the target, the learning rate as a number) → the loss.
+    """
+
+    module: torch.nn.Module
+    weights: dict[str, torch.nn.Parameter]
+    optimizer: torch.optim.SGD
+    step: Callable[..., torch.Tensor]
+
+    @property
+    def momenta(self) -> dict[str, torch.Tensor]:
+        """The momentum of each weight."""
+        return {name: self.optimizer.state[weight]["momentum_buffer"] for name, weight in self.weights.items()}
+
+
+def make_student(bundle: ModelBundle, arm: Arm) -> Student:
+    """The module and its step, call by call."""
+    module, weights = _module(bundle, arm)
+    optimizer = _optimizer(weights, 0.0)
+
+    def step(*inputs: Any) -> torch.Tensor:
+        *given, target, rate = inputs
+        optimizer.zero_grad()
+        loss = _loss(module, given, target)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+        return loss.detach()
+
+    return Student(module=module, weights=weights, optimizer=optimizer, step=step)
+
+
+def compile_student(bundle: ModelBundle, arm: Arm) -> Student:
+    """The module and its compiled step, called twice: all of it is then compiled, or taken from Inductor's cache.
+
+    The learning rate is a tensor, as PyTorch's documentation asks: a number would be part of the code.
+    """
+    import torch
+
+    module, weights = _module(bundle, arm)
+    held = torch.zeros((), device=str(arm.target.device))
+    optimizer = _optimizer(weights, held)
+
+    def loss_of(given: list[torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+        return _loss(module, given, target)
+
+    torch._dynamo.config.allow_rnn = True  # RNN, GRU and LSTM are traced step by step; without it they are refused
+    forward: Any = torch.compile(loss_of, fullgraph=True, dynamic=False)
+    update: Any = torch.compile(optimizer.step, dynamic=False)
+
+    def step(*inputs: Any) -> torch.Tensor:
+        *given, target, rate = inputs
+        optimizer.zero_grad()
+        loss: torch.Tensor = forward(given, target)
+        loss.backward()  # type: ignore[no-untyped-call]
+        held.fill_(rate)
+        update()
+        return loss.detach()
+
+    student = Student(module=module, weights=weights, optimizer=optimizer, step=step)
+    inputs = bundle.input_buffers()[0]
+    placed = [tensor.to(str(arm.target.device)) for tensor in on_host(tensors_in(bundle), inputs)]
+    for _ in range(2):
+        step(*placed, rate_in(inputs))
+    return student
+
+
+def tensors_in(bundle: ModelBundle) -> list[str]:
+    """The names of all inputs that are staged as tensors: the model's own and the target."""
+    return [spec.name for spec in bundle.inputs if spec.name != RATE]
+
+
+def on_host(names: list[str], inputs: Arrays) -> list[torch.Tensor]:
+    """These inputs as tensors."""
+    import torch
+
+    return [torch.from_numpy(inputs[name]) for name in names]
+
+
+def rate_in(inputs: Arrays) -> float:
+    """The learning rate as a number, as schedulers give it."""
+    return float(inputs[RATE])
 
 
 class TorchTrainingSession:
@@ -27,11 +135,10 @@ class TorchTrainingSession:
     Float32 throughout, so CPU inputs are used in place.
     """
 
-    def __init__(self, student: torch_student.Student, built: Built, account: Callable[[list[Any]], Account]) -> None:
-        """`account` gets one staged input set, after a call on it, when `executed` is first read."""
+    def __init__(self, student: Student, built: Built, account: Account) -> None:
         self._student, self._bundle, self._account = student, built.bundle, account
         self._step, self._device, self._output = student.step, built.arm.target.device, built.bundle.outputs[0].name
-        self._tensors = torch_student.tensors_in(built.bundle)
+        self._tensors = tensors_in(built.bundle)
         self._cuda: OnCuda | None = None
         if self._device is Device.CUDA:
             self._cuda = cuda = OnCuda(built.arm, dtype_of(built.arm))
@@ -41,14 +148,14 @@ class TorchTrainingSession:
     @cached_property
     def executed(self) -> Executed:
         """The adapter's own account, beside the device of a real loss."""
-        return executed_of(self, self._bundle, self._account)
+        return read_account(self, self._bundle, self._account)
 
     def stage(self, inputs: Arrays, slot: int) -> list[Any]:
         """The inputs as tensors on the device, on CUDA the slot's own; behind them the learning rate as a number."""
         check_inputs(self._bundle.inputs, inputs)
-        tensors = torch_student.on_host(self._tensors, inputs)
+        tensors = on_host(self._tensors, inputs)
         placed = self._cuda.to_device(tensors, slot) if self._cuda else tensors
-        return [*placed, torch_student.rate_in(inputs)]
+        return [*placed, rate_in(inputs)]
 
     def execute(self, staged: list[Any]) -> torch.Tensor:
         """One step; on CUDA this only queues its kernels."""
@@ -80,7 +187,7 @@ class TorchTrainingSession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
         """What torch's own profiler sees of some calls."""
-        return torch_profile.profile(call, calls, self._device)
+        return profile_calls(call, calls, self._device)
 
     def close(self) -> None:
         """Drop what holds the weights."""
@@ -92,14 +199,41 @@ def eager_session(built: Built) -> TorchTrainingSession:
     """An eager student, with the ATen operations of a whole step as its account."""
     import torch
 
-    student = torch_student.eager(built.bundle, built.arm)
+    student = make_student(built.bundle, built.arm)
 
-    def account(staged: list[Any]) -> Account:
+    def account(staged: list[Any]) -> Facts:
         step = torch.enable_grad()(student.step)
         facts = count_operations(step, staged, built.arm.target.device).facts()
-        return Account(**facts, artifact_bytes=weight_bytes(student.module.state_dict().values()))
+        return {**facts, "artifact_bytes": weight_bytes(student.module.state_dict().values())}
 
     return TorchTrainingSession(student, built, account)
+
+
+def _module(bundle: ModelBundle, arm: Arm) -> tuple[torch.nn.Module, dict[str, torch.nn.Parameter]]:
+    import torch
+
+    module = float32_module(bundle).to(str(arm.target.device)).requires_grad_(False)
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.RNNBase) and not layer.dropout:
+            layer.train()  # the same function, but oneDNN and cuDNN keep what its backward needs
+    named = dict(module.named_parameters())
+    return module, {name: named[name].requires_grad_(True) for name in bundle.trained}  # type: ignore[misc]
+
+
+def _optimizer(weights: dict[str, torch.nn.Parameter], rate: Any) -> torch.optim.SGD:
+    import torch
+
+    optimizer = torch.optim.SGD(weights.values(), lr=rate, momentum=MOMENTUM)
+    for weight in weights.values():
+        optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+    return optimizer
+
+
+def _loss(module: torch.nn.Module, given: list[torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    raw = module(*given)
+    return torch.nn.functional.mse_loss(raw[0] if isinstance(raw, tuple) else raw, target)
 
 
 def _copies(tensors: Mapping[str, Any]) -> dict[str, Array]:

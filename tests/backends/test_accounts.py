@@ -138,7 +138,7 @@ def torch_counts(settings: list[tuple[str, bool]]) -> list[dict[str, int]]:
     """Counts of a convolution and a linear layer under each of torch's own settings (flag, autocast)."""
     import torch
 
-    from shootout.backends._torch.trace import count_operations, float32_flags
+    from shootout.backends._torch.account import count_operations, float32_flags
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:
@@ -168,7 +168,7 @@ def flags_after_load(case: Case) -> list[str]:
     """What torch's flags say after loading a session in a process that had them at bf16."""
     import torch
 
-    from shootout.backends._torch.trace import float32_flags
+    from shootout.backends._torch.account import float32_flags
 
     torch.backends.fp32_precision = "bf16"
     adapter = backends.get("torch-eager")

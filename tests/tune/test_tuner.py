@@ -96,7 +96,7 @@ def test_every_knob_is_one_that_the_adapter_takes():
     from importlib import import_module
 
     from shootout.backends._jax.session import check_options as check_jax
-    from shootout.backends._torch.compiled import OPTIONS
+    from shootout.backends._torch.compile import OPTIONS
     from shootout.backends.common import check_options
 
     for backend, known in knobs.KNOBS.items():

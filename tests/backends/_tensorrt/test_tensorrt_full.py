@@ -15,7 +15,7 @@ import pytest
 
 from shootout.backends._tensorrt.engine import Plan, compile_engine
 from shootout.backends._tensorrt.library import Library
-from shootout.backends._tensorrt.runtime import Engine
+from shootout.backends._tensorrt.session import Engine
 from shootout.contract import Precision, TensorSpec
 
 X = TensorSpec(name="x", shape=(2, 4), dtype="float32")

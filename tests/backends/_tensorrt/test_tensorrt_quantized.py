@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, load, numpy_helper
 from test_tensorrt import arm_of, compiled, onnx_file, product, toy, without_gpu
 
 from shootout import backends
-from shootout.backends._tensorrt.int4 import write_int4
+from shootout.backends._tensorrt.quantize import write_int4
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Device, Precision, Target, TensorSpec

@@ -89,12 +89,12 @@ def refusal(name: str) -> str:
         torch._dynamo.graph_break()
         return x + 1
 
-    from shootout.backends._torch import compiled
+    from shootout.backends._torch.compile import compile_module
 
     case = case_of(PLAIN)
     module: Any = {"depends": depends, "breaks": breaks}[name]
     try:
-        compiled.compiled(module, case.bundle, case.arm)
+        compile_module(module, case.bundle, case.arm)
     except Exception as error:
         return str(error)
     return ""
@@ -175,7 +175,7 @@ FLOPS = {
 
 @pytest.mark.parametrize("case", FLOPS)
 def test_operations_are_counted_from_shapes(case: str):
-    from shootout.backends._torch.trace import flops_of
+    from shootout.backends._torch.account import flops_of
 
     name, operands, output, expected = FLOPS[case]
     assert flops_of(name, operands, output) == expected

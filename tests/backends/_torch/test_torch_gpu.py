@@ -18,9 +18,10 @@ from fake_torch import KERNEL_MS, L2_BYTES, FakeTorch
 from shootout import backends
 from shootout.backends._spin import backend as spin
 from shootout.backends._spin.gpu import STEP_CYCLES
-from shootout.backends._torch import compiled, gpu, training
-from shootout.backends._torch import inductor as torch_inductor
-from shootout.backends._torch.session import Account
+from shootout.backends._torch import gpu, inductor, training
+from shootout.backends._torch.account import float32_policy, kernel_recorder
+from shootout.backends._torch.compile import _captured_since, configuration, load_cache
+from shootout.backends._torch.session import Facts, configure
 from shootout.bundle.training import RATE
 from shootout.contract import Arm, Arrays, Availability, Built, Device, Precision, Scenario, Target, TensorSpec
 from shootout.errors import SkippedArm
@@ -54,8 +55,8 @@ BUNDLE: Any = SimpleNamespace(inputs=(X,), outputs=(Y,), input_buffers=lambda: [
 
 
 def session_on(torch: FakeTorch, copies: str, precision: Precision = Precision.FP32) -> gpu.TorchGpuSession:
-    def account(staged: Any) -> Account:
-        return Account(compute_nodes_by_precision={str(precision): len(staged)}, artifact_bytes=1)
+    def account(staged: Any) -> Facts:
+        return {"compute_nodes_by_precision": {str(precision): len(staged)}, "artifact_bytes": 1}
 
     session = gpu.session_on(torch.double, arm_of(precision, copies=copies), BUNDLE, account)
     assert isinstance(session, gpu.TorchGpuSession)
@@ -249,7 +250,7 @@ def node(*, graph: bool = True, **children: list[Any]) -> Any:
 
 def test_captured_graphs_are_counted_wherever_they_hang():
     roots = {"f": [node(), node(graph=False)], "g": [node(h=[node(), node(k=[node()])])]}
-    assert torch_inductor._recorded(roots) == 5
+    assert inductor._recorded(roots) == 5
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,7 @@ def test_captured_graphs_are_counted_wherever_they_hang():
     [(1, 0, 1, []), (2, 0, 3, ["3 parts"]), (1, 0, 2, ["2 parts"]), (1, 4, 1, ["4 more"])],
 )
 def test_what_isn_t_one_replayed_graph_is_told(captured: int, since: int, parts: int, words: list[str]):
-    told = run_fresh(torch_inductor.outside_graphs, captured, since, parts)
+    told = run_fresh(inductor.outside_graphs, captured, since, parts)
     assert len(told) == len(words)
     assert all(word in line for word, line in zip(words, told, strict=True))
 
@@ -265,11 +266,11 @@ def test_what_isn_t_one_replayed_graph_is_told(captured: int, since: int, parts:
 def uncaptured(folder: Path) -> str:
     """What loading says under the mode's own configuration on torch's CPU build, where nothing is captured."""
     target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
-    config = compiled.config(Arm(target=target, model="made", options={"max_autotune": "1", "copies": "pinned"}))
+    config = configuration(Arm(target=target, model="made", options={"max_autotune": "1", "copies": "pinned"}))
     assert config == {"max_autotune": True, "triton.cudagraphs": True}
-    with torch_inductor.inductor_with(folder, config):
+    with inductor.inductor_with(folder, config):
         try:
-            compiled._captured_since(0)
+            _captured_since(0)
         except RuntimeError as error:
             return str(error)
     return ""
@@ -283,7 +284,7 @@ def test_graphs_of_several_sessions_in_a_process_are_refused(tmp_path: Path):
     target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
     arm = Arm(target=target, model="made", scenario=Scenario.THROUGHPUT, instances=2)
     with pytest.raises(SkippedArm, match="one pool"):
-        compiled.load_cache(Built(arm=arm, bundle=BUNDLE, folder=tmp_path))
+        load_cache(Built(arm=arm, bundle=BUNDLE, folder=tmp_path))
 
 
 def test_graphs_are_no_target_and_no_knob_of_a_cpu():
@@ -308,13 +309,10 @@ def rounding(precision: str) -> tuple[Any, ...]:
     """Torch's flags of a CUDA arm, the older ones too: reading those fails where they disagree with the newer."""
     import torch
 
-    from shootout.backends._torch import session as torch_session
-    from shootout.backends._torch import trace
-
     target = Target(backend="torch-eager", device=Device.CUDA, precision=Precision(precision))
-    torch_session.configure(Arm(target=target, model="made"))
+    configure(Arm(target=target, model="made"))
     older = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    return dict(trace.float32_policy(Device.CUDA)), older, torch.get_float32_matmul_precision()
+    return dict(float32_policy(Device.CUDA)), older, torch.get_float32_matmul_precision()
 
 
 @pytest.mark.parametrize(
@@ -331,10 +329,8 @@ def test_one_policy_rounds_products_convolutions_and_recurrent_layers(precision:
 def kernels_seen(twice: bool, older: bool) -> dict[str, int]:
     """Products that the recorder counts when a graph is scheduled once or twice, in this torch or an older one."""
     import torch
-    import torch._inductor.config as inductor
+    import torch._inductor.config as config_of
     from torch._inductor import custom_graph_pass
-
-    from shootout.backends._torch.account import kernel_recorder
 
     newer = getattr(custom_graph_pass, "CustomSchedulerPass", None)
     if older and newer:
@@ -344,7 +340,7 @@ def kernels_seen(twice: bool, older: bool) -> dict[str, int]:
         custom_graph_pass.CustomSchedulerPass = newer  # type: ignore[misc]
     run = (lambda nodes: recorder(recorder(nodes))) if twice else recorder
     net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).eval()
-    with inductor.patch({"_post_fusion_custom_pass": run, "force_disable_caches": True}), torch.no_grad():
+    with config_of.patch({"_post_fusion_custom_pass": run, "force_disable_caches": True}), torch.no_grad():
         torch.compile(net, fullgraph=True, dynamic=False)(torch.ones(1, 16))
     return dict(tally.products)
 

@@ -96,14 +96,14 @@ def refusal(bundle: ModelBundle, target: Target, layer: str, folder: Path) -> st
     """The words for a model with another body: its adapter gets it in place of the bundle's."""
     import torch
 
-    from shootout.backends._torch import quantize, static
+    from shootout.backends._torch import quantize
 
     bodies: dict[str, Any] = {
         "relu": torch.nn.ReLU(),
         "narrow": torch.nn.Linear(64, 10),
         "bare": torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()),
     }
-    quantize.float32_module = static.float32_module = lambda _: bodies[layer]  # type: ignore[assignment]
+    quantize.float32_module = lambda _: bodies[layer]  # type: ignore[assignment]
     try:
         built_in(bundle, target, folder)
     except ValueError as error:
