@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from shootout.contract import NotRun, NotRunKind
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class ShootoutError(Exception):
@@ -91,3 +94,9 @@ def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:
     near = difflib.get_close_matches(received, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UsageError(f"unknown {what} {received!r}: {hint}known: {', '.join(names) or 'none'}")
+
+
+def one_line(text: str) -> str:
+    """A library's words on one line, without the colours and control characters that would steer a terminal."""
+    lines = (line.strip() for line in _COLOURS.sub("", text).splitlines())
+    return " | ".join("".join(letter for letter in line if letter.isprintable()) for line in lines if line)

@@ -15,7 +15,6 @@ LAYERS = (
 )
 """Top to bottom, against the data's flow; a module may import from its own layer and from those behind it."""
 STILL_UPWARD = {
-    "shootout.backends._openvino.dynamic -> shootout.worker.lifeline",
     "shootout.build.groups -> shootout.journal.group",
     "shootout.build.groups -> shootout.journal.journal",
     "shootout.build.groups -> shootout.journal.records",
@@ -34,7 +33,6 @@ STILL_UPWARD = {
     "shootout.quantize.ranking -> shootout.export.user_onnx",
     "shootout.quantize.sensitivity -> shootout.export.cache",
     "shootout.quantize.sensitivity -> shootout.export.client",
-    "shootout.quantize.sensitivity -> shootout.worker.lifeline",
     "shootout.quantize.variants -> shootout.export.user_onnx",
     "shootout.race.campaign -> shootout.commands.trace",
     "shootout.race.campaign -> shootout.report.progress",

@@ -8,15 +8,13 @@ whole log some kernels fail ("could not execute a primitive", OpenVINO 2026.4).
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from shootout.backends._openvino.graph import DEVICE, import_openvino
-from shootout.worker.lifeline import leave_with
+from shootout.host.child import leave_with, run
 
 LOG = {"ONEDNN_VERBOSE": "profile_create"}
 ROUNDED = re.compile(r"inner_product,.*src_dyn_quant_group_size:[1-9].*ic(\d+)oc(\d+)")
@@ -31,18 +29,10 @@ def rounding_products(path: Path, properties: Mapping[str, str]) -> set[tuple[in
     Raises:
         RuntimeError: the model can't be compiled; with the process's last words.
     """
-    command = [sys.executable, "-m", "shootout.backends._openvino.dynamic", str(path), json.dumps(dict(properties))]
-    done = subprocess.run(  # noqa: S603 - this very program
-        [*command, str(os.getpid())],
-        env={**os.environ, **LOG},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"OpenVINO could not compile the model a second time: {done.stderr[-2000:]}")
-    return {(int(inputs), int(outputs)) for inputs, outputs in ROUNDED.findall(done.stdout)}
+    ended = run("shootout.backends._openvino.dynamic", [path, json.dumps(dict(properties))], TIMEOUT_S, LOG)
+    if ended.code != 0:
+        raise RuntimeError(f"OpenVINO could not compile the model a second time: {ended.how}")
+    return {(int(inputs), int(outputs)) for inputs, outputs in ROUNDED.findall(ended.said)}
 
 
 def main() -> None:

@@ -40,9 +40,9 @@ from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, i
 from shootout.export import inputs
 from shootout.export.labels import save_rows
 from shootout.export.oracle import require_telling
+from shootout.host.child import leave_with
 from shootout.models.base import Model, buffer_count, buffer_notes, draw
 from shootout.quantize import pruning
-from shootout.worker.lifeline import leave_with
 
 INPUT_SEED = 1
 EXTRAS = {"sklearn": "models", "transformers": "models", "onnxruntime": "onnxruntime"}

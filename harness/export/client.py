@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle
-from shootout.constants import BUILD_TIMEOUT_S, LAST_WORDS_LINES
+from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import cache
 from shootout.export.request import Request, Sources, checked, is_file
+from shootout.host.child import ONE_THREAD, run
 
 __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
@@ -111,7 +108,8 @@ def _make(
         found = dict[str, ModelBundle | ShootoutError]()
         for number, some in enumerate(_by_process(placed)):
             (folder / f"jobs-{number}.json").write_text(json.dumps(some))
-            how = _export(folder / f"jobs-{number}.json", BUILD_TIMEOUT_S * len(some))
+            timeout_s = BUILD_TIMEOUT_S * len(some)
+            how = run("shootout.export", [folder / f"jobs-{number}.json"], timeout_s, ONE_THREAD).how
             found |= {job["key"]: _collect(job, how) for job in some}
         return found
 
@@ -124,39 +122,6 @@ def _by_process(jobs: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return list(owners.values())
 
 
-def _export(jobs: Path, timeout_s: float) -> str:
-    """Run the export process; returns how it ended, with its last words."""
-    return run_apart("shootout.export", [jobs], timeout_s)
-
-
-def run_apart(module: str, files: Sequence[Path], timeout_s: float) -> str:
-    """Run a module of ours in a process of its own, which gets the files' paths and this process's id.
-
-    Returns:
-        How it ended, with its last words.
-    """
-    command = [sys.executable, "-P", "-m", module, *map(str, files), str(os.getpid())]
-    # One thread: no slower for this work, and the same order of summation in every export.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    try:
-        ended = subprocess.run(  # noqa: S603
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"took longer than {timeout_s:.0f} s and was killed"
-    words = " | ".join([line.strip() for line in ended.stderr.splitlines() if line.strip()][-LAST_WORDS_LINES:])
-    if ended.returncode >= 0:
-        return f"exited with code {ended.returncode}: {words}"
-    memory = " (the kernel does this when memory runs out)" if -ended.returncode == signal.SIGKILL else ""
-    return f"was killed by {signal.Signals(-ended.returncode).name}{memory}: {words}"
-
-
 def _collect(job: Mapping[str, Any], how: str) -> ModelBundle | ShootoutError:
     folder = Path(job["folder"])
     if (folder / MANIFEST).exists():
@@ -164,7 +129,7 @@ def _collect(job: Mapping[str, Any], how: str) -> ModelBundle | ShootoutError:
     try:
         said = json.loads((folder / ERROR).read_text())
     except (OSError, ValueError):
-        return ModelError(f"the export of {job['model']} {how}")
+        return ModelError(f"the export of {job['model']} failed: {how}")
     if said["kind"] == "SkippedArm":
         return SkippedArm(said["message"], said["fix"])
     return UsageError(said["message"]) if said["kind"] == "UsageError" else ModelError(said["message"])

@@ -21,7 +21,7 @@ from shootout.bundle.bundle import FILES
 from shootout.bundle.fidelity import compare
 from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
-from shootout.errors import ModelError
+from shootout.errors import ModelError, one_line
 from shootout.export.labels import Split
 from shootout.export.labels import read as read_labelled
 from shootout.export.real_inputs import read_inputs
@@ -124,17 +124,13 @@ def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array
     try:
         session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise ModelError(f"ONNX Runtime can't load {name}: {_one_line(error)}") from error
+        raise ModelError(f"ONNX Runtime can't load {name}: {one_line(str(error))}") from error
     names = [output.name for output in session.get_outputs()]
     try:
         return [dict(zip(names, session.run(names, dict(one)), strict=True)) for one in inputs]
     except Exception as error:
         hint = "drawn integers are 0 or 1: if that doesn't fit, give real inputs with --inputs data.npz"
-        raise ModelError(f"ONNX Runtime can't run {name}: {_one_line(error)}; {hint}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        raise ModelError(f"ONNX Runtime can't run {name}: {one_line(str(error))}; {hint}") from error
 
 
 def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.errors import ModelError, UsageError
+from shootout.errors import ModelError, UsageError, one_line
 from shootout.export import labels
 from shootout.export.real_inputs import read_inputs
 from shootout.models.base import buffer_count, set_count
@@ -89,7 +89,7 @@ def usable(job: Mapping[str, Any], called: Called, buffers: list[dict[str, Array
     except Exception as error:
         if ours:
             return buffers[:1]
-        raise UsageError(f"{job['short']} can't run on these inputs: {one_line(error)}") from error
+        raise UsageError(f"{job['short']} can't run on these inputs: {explained(error)}") from error
     valid = all(_is_valid(one, first) for one in found)
     return buffers if valid or not ours else buffers[:1]
 
@@ -100,6 +100,6 @@ def _is_valid(found: Arrays, example: Arrays) -> bool:
     return shapes and all(np.isfinite(array).all() for array in found.values() if array.dtype.kind == "f")
 
 
-def one_line(error: BaseException) -> str:
+def explained(error: BaseException) -> str:
     """An error's kind and words on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{type(error).__name__}: {one_line(str(error))}"

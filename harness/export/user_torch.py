@@ -20,7 +20,7 @@ from shootout.contract import Arrays, Artifact, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import inputs, torch_files, user_sets
 from shootout.export.oracle import require_telling
-from shootout.export.user_sets import one_line
+from shootout.export.user_sets import explained
 from shootout.models.flat import Called
 from shootout.models.signature import BATCH
 from shootout.quantize import pruning, torch_bands
@@ -133,5 +133,5 @@ def _artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Art
     except Exception as error:
         traceback.print_exc()
         what = "torch.onnx.export" if Artifact.PT2 in made else "torch.export"
-        return tuple(made), [f"{what} can't take this module: {one_line(error)[:REASON_LETTERS]}"]
+        return tuple(made), [f"{what} can't take this module: {explained(error)[:REASON_LETTERS]}"]
     return tuple(made), []

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from time import sleep
 
 from shootout.constants import CANARY_SLOWDOWN, PSI_SHARE, STEAL_SHARE
 from shootout.host.gpu import Gpu
 from shootout.host.noise import NoiseMeter, canary, pressure_share, steal_share, throttle_count
+from shootout.host.placement import on_cpus
 
 LISTEN_S = 2.0
 CANARIES = 200
@@ -52,7 +51,7 @@ def listen(cpus: frozenset[int], seconds: float = LISTEN_S, canaries: int = CANA
     """Watch `cpus` for about `seconds`, running the canary now and then on the first of them."""
     card = Gpu.open()
     meter = NoiseMeter(cpus, gpu=card)
-    with _on(min(cpus)):
+    with on_cpus(frozenset({min(cpus)})):
         before = meter.mark()
         times_ns = []
         for _ in range(canaries):
@@ -72,20 +71,6 @@ def listen(cpus: frozenset[int], seconds: float = LISTEN_S, canaries: int = CANA
         gpu_processes=after.gpu_processes,
         gpu_throttled=card.state().throttled if card else (),
     )
-
-
-@contextmanager
-def _on(cpu: int) -> Iterator[None]:
-    """Run on one CPU; where it can't be chosen, on any."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    own = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, own)
 
 
 def advice(quiet: Quiet) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ and low numbers first, which stays on one NUMA node as long as it can.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -134,3 +135,17 @@ def child_environment(threads: int, padding: int) -> dict[str, str]:
     """
     counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
     return {**os.environ, **counts, "PYTHONHASHSEED": "random", "SHOOTOUT_PADDING": "x" * padding}
+
+
+@contextmanager
+def on_cpus(cpus: frozenset[int]) -> Iterator[None]:
+    """This thread runs on `cpus` only; children started inside inherit them before any code of theirs runs."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)

@@ -17,10 +17,10 @@ from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import cache
-from shootout.export.client import Request, obtain_all, run_apart
+from shootout.export.client import Request, obtain_all
+from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.quantize.layers import LayerSensitivity
 from shootout.schemes import parse
-from shootout.worker.lifeline import leave_with
 
 
 def sensitivity(request: Request) -> list[LayerSensitivity]:
@@ -40,11 +40,11 @@ def sensitivity(request: Request) -> list[LayerSensitivity]:
         raise bundle
     with cache.workshop() as folder:
         result = folder / "layers.json"
-        how = run_apart("shootout.quantize.sensitivity", [bundle.folder, result], BUILD_TIMEOUT_S)
+        how = run("shootout.quantize.sensitivity", [bundle.folder, result], BUILD_TIMEOUT_S, ONE_THREAD).how
         try:
             said = json.loads(result.read_text())
         except (OSError, ValueError):
-            raise ModelError(f"the sensitivity of {bundle.model} {how}") from None
+            raise ModelError(f"the sensitivity of {bundle.model} failed: {how}") from None
     if "error" in said:
         raise (UsageError if said["usage"] else ModelError)(said["error"])
     return [LayerSensitivity(**layer) for layer in said["layers"]]

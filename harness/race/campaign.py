@@ -16,7 +16,7 @@ from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError
 from shootout.host import gpu
 from shootout.host.noise import NoiseMeter
-from shootout.host.placement import Placement
+from shootout.host.placement import Placement, on_cpus
 from shootout.journal import group as standing
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming
@@ -34,7 +34,6 @@ from shootout.study.feasibility import Here
 from shootout.study.plan import PlannedGroup
 from shootout.study.schema import Study
 from shootout.worker.interpreters import Interpreter
-from shootout.worker.process import on_cpus
 
 
 @dataclass(kw_only=True)

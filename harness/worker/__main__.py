@@ -21,6 +21,7 @@ from shootout.constants import CANARY_CHANCES
 from shootout.contract import Arm, Arrays, Built, Device, Scenario, Session, TrainingSession
 from shootout.errors import SkippedArm
 from shootout.host import bounds
+from shootout.host.child import leave_with
 from shootout.host.gpu import words
 from shootout.host.noise import canary
 from shootout.host.placement import THREAD_VARIABLES
@@ -30,7 +31,6 @@ from shootout.worker import profile as look
 from shootout.worker.blocks import Blocks
 from shootout.worker.gpu_readings import Context, measured, state
 from shootout.worker.instances import Instances
-from shootout.worker.lifeline import leave_with
 from shootout.worker.precision_checks import executed_fault
 
 

@@ -24,8 +24,7 @@ from shootout.clock import Stopwatch
 from shootout.errors import UsageError, unknown
 from shootout.host import environment
 from shootout.host.locks import machine_lock
-from shootout.host.placement import place
-from shootout.worker.process import on_cpus
+from shootout.host.placement import on_cpus, place
 
 from . import (
     generations,

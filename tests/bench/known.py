@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from shootout.clock import Stopwatch, quiet_collector, read_block
+from shootout.host.placement import on_cpus
 from shootout.messages import Scope
-from shootout.worker.process import on_cpus
 
 from .common import Bench, Table, Tables, generation, medians, say, watch
 

@@ -18,7 +18,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from shootout.contract import Built
-from shootout.worker.lifeline import leave_with
+from shootout.host.child import leave_with
 
 Call = Callable[[int], Any]
 WARM_UP_CALLS = 200

@@ -16,10 +16,9 @@ from typing import Protocol
 import numpy as np
 
 from shootout.contract import Built
-from shootout.host.placement import child_environment
+from shootout.host.placement import child_environment, on_cpus
 from shootout.messages import Scope
 from shootout.race.generation import warm_up
-from shootout.worker.process import on_cpus
 
 from . import plain
 from .common import Bench

@@ -14,9 +14,8 @@ import numpy as np
 
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.contract import Built
-from shootout.host.placement import child_environment
+from shootout.host.placement import child_environment, on_cpus
 from shootout.messages import Scope
-from shootout.worker.process import on_cpus
 
 from . import plain
 from .common import Bench

@@ -27,6 +27,7 @@ from shootout.export import cache, client
 from shootout.export import inputs as calibration
 from shootout.export.client import Request, check, obtain, obtain_all
 from shootout.export.request import checked
+from shootout.host.child import Ending, run
 from shootout.quantize import torch_bands
 
 REQUESTS = {
@@ -56,7 +57,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> str:
         raise AssertionError("an export process was started")
 
-    monkeypatch.setattr(client, "_export", refuse)
+    monkeypatch.setattr(client, "run", refuse)
 
 
 def outputs_of(bundle: ModelBundle, artifact: Artifact) -> list[dict[str, Any]]:
@@ -354,13 +355,12 @@ def test_a_variant_is_made_from_the_plain_bundle(monkeypatch: pytest.MonkeyPatch
     assert (made.folder / "oracle.npz").read_bytes() == (plain.folder / "oracle.npz").read_bytes()
     shutil.rmtree(made.folder)
     jobs: list[str] = []
-    real = client._export
 
-    def noted(path: Path, timeout_s: float) -> str:
-        jobs.extend(job["key"] for job in json.loads(path.read_text()))
-        return real(path, timeout_s)
+    def noted(module: str, files: list[Path], *rest: Any) -> Ending:
+        jobs.extend(job["key"] for file in files for job in json.loads(file.read_text()))
+        return run(module, files, *rest)
 
-    monkeypatch.setattr(client, "_export", noted)
+    monkeypatch.setattr(client, "run", noted)
     (again,) = obtain_all([variant])
     assert isinstance(again, ModelBundle)
     assert jobs == [made.key] == [again.key], "the plain bundle comes from the cache"
@@ -402,15 +402,15 @@ def test_a_wrong_request_does_not_stop_the_others():
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("kill -9 $$", "was killed by SIGKILL (the kernel does this when memory runs out)"),
-        ("echo one >&2; echo two >&2; exit 3", "exited with code 3: one | two"),
+        ("kill -9 $$", "failed: killed by SIGKILL (the kernel does this when memory runs out)"),
+        ("echo one >&2; echo two >&2; exit 3", "failed: exited with code 3; its last words: one | two"),
     ],
 )
 def test_an_export_process_that_dies_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str):
     fake = tmp_path / "python"
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o700)
-    monkeypatch.setattr(client.sys, "executable", str(fake))
+    monkeypatch.setattr(sys, "executable", str(fake))
     with pytest.raises(ModelError) as error:
         obtain("identity", {}, 1)
     assert str(error.value).startswith("the export of identity")
@@ -422,7 +422,7 @@ def test_an_export_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pyt
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o700)
-    monkeypatch.setattr(client.sys, "executable", str(fake))
+    monkeypatch.setattr(sys, "executable", str(fake))
     monkeypatch.setattr(client, "BUILD_TIMEOUT_S", 0.2)
     with pytest.raises(ModelError, match="took longer than 0 s and was killed"):
         obtain("identity", {}, 1)
@@ -508,7 +508,7 @@ def test_asking_for_bundles_imports_no_framework(bundles: Bundles):
 def test_a_child_dies_with_its_parent(tmp_path: Path):
     child = """if True:
         import os, sys, time
-        from shootout.worker.lifeline import leave_with
+        from shootout.host.child import leave_with
         leave_with(int(sys.argv[1]))
         open(sys.argv[2], 'w').write(str(os.getpid()))
         os.rename(sys.argv[2], sys.argv[2] + '.pid')

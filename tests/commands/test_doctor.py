@@ -146,7 +146,7 @@ def test_listening_reports_what_the_meter_and_the_canaries_say(monkeypatch: pyte
     times = iter([100_000] * 9 + [106_000] * 10 + [150_000])
     monkeypatch.setattr(checks, "NoiseMeter", Meter)
     monkeypatch.setattr(checks, "canary", lambda: next(times))
-    monkeypatch.setattr(checks, "_on", lambda _: io.BytesIO())
+    monkeypatch.setattr(checks, "on_cpus", lambda _: io.BytesIO())
     heard = checks.listen(frozenset({0}), seconds=0.0, canaries=20)
     assert (heard.steal_share, heard.pressure_share, heard.throttled) == (0.05, 0.2, 2)
     assert (heard.gpu_processes, heard.gpu_throttled) == (2, ("sw_thermal_slowdown",))

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from shootout.clock import Deadline, Stopwatch
 from shootout.errors import ShootoutError
+from shootout.host.child import last_words
 from shootout.journal import journal
-from shootout.worker.process import last_words
 
 from . import conformance, summary, work
 from .state import State, Status
@@ -104,7 +104,8 @@ class Campaign:
 
 def outcome(step: Step, folder: Path, ending: Ending, errors: Path) -> tuple[Status, str]:
     """What came of a step, and why it isn't done."""
-    words = last_words(errors)
+    with errors.open("rb") as said:
+        words = last_words(said)
     if not step.study:
         if ending.code in (None, INTERRUPTED):
             return Status.UNFINISHED, "its time was over"

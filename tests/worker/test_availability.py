@@ -86,7 +86,7 @@ def test_an_answer_counts_even_when_the_process_then_crashes():
     [
         ("crash", "killed by SIGSEGV; its last words: about to die"),
         ("raise", "RuntimeError: no such thing"),
-        ("leave", "ended with code 7 and no answer"),
+        ("leave", "gave no answer: exited with code 7"),
         ("gone", "AttributeError"),
     ],
 )
@@ -121,14 +121,14 @@ def member(process: psutil.Process, group: int) -> bool:
 @pytest.mark.timeout(60)
 def test_a_hanging_probe_is_ended_with_all_it_started(fakes: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(availability, "PROBE_TIMEOUT_S", 3.0)
-    assert ask("hang").reason.startswith("hung: no answer within 3 s")
+    assert ask("hang").reason.startswith("gave no answer: took longer than 3 s and was killed")
     assert_gone(int(fakes.read_text()))
 
 
 @pytest.mark.timeout(60)
 def test_an_interrupt_leaves_no_probe_behind(fakes: Path):
     def interrupted() -> None:
-        with availability.probing("hang", Device.CPU):
+        with availability.start_probe(("hang", Device.CPU), {}):
             while not (fakes.exists() and fakes.read_text().endswith("\n")):
                 os.sched_yield()
             raise KeyboardInterrupt

@@ -17,11 +17,11 @@ from support.misbehaving import FAULTS, installed
 
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Built, Target
-from shootout.errors import ArmFailed
+from shootout.errors import ArmFailed, one_line
 from shootout.export.client import obtain
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Loaded
-from shootout.worker.process import WorkerProcess, plain, worker
+from shootout.worker.process import WorkerProcess, worker
 
 IN_LOAD = ["raises-in-load", "exits", "killed", "crashes", "eats"]
 
@@ -90,7 +90,7 @@ def test_the_last_words_of_an_earlier_worker_are_not_its_own(path: str, tmp_path
 
 
 def test_words_cannot_steer_the_terminal():
-    assert plain("\x1b[1;31mred\x1b[0m\n\n  two\x07\x1b]0;title\x07\r\n") == "red | two]0;title"
+    assert one_line("\x1b[1;31mred\x1b[0m\n\n  two\x07\x1b]0;title\x07\r\n") == "red | two]0;title"
 
 
 def test_held_means_stopped_with_all_that_it_started(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):

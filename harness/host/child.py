@@ -1,0 +1,168 @@
+"""Child processes: a module of ours in a process of its own, that dies with us; and how it ended, in plain words.
+
+Both ends are here: `Child` starts one, and the first thing its `main` does is to call `leave_with`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from shootout.constants import LAST_WORDS_LINES
+from shootout.errors import one_line
+from shootout.host.placement import on_cpus
+
+_LONGEST_WORDS_BYTES = 10_000
+_PR_SET_PDEATHSIG = 1
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""For work on models: no slower there, and the same order of summation each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a child ended.
+
+    Attributes:
+        code: its exit code, negative for the signal that killed it; None: it took too long and was killed.
+        said: its standard output; "" where it took too long.
+        how: all that in words, with its last ones.
+    """
+
+    code: int | None
+    said: str
+    how: str
+
+
+class Child:
+    """A module of ours in a process and a session of its own: what it starts can be stopped and ended with it.
+
+    Args:
+        module: its dotted name.
+        arguments: of its command line; our process id comes behind them, for `leave_with`.
+        environment: all of its variables; None: ours.
+        executable: the Python that it runs under; None: ours.
+        cpus: those that it may run on, set before it starts so that no library sees others; None: ours.
+        log: gets all its output, behind what is there; None: its standard output is kept for `finish`.
+        pass_fds: what stays open for it.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Iterable[str | Path] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        executable: str | None = None,
+        cpus: frozenset[int] | None = None,
+        log: Path | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        self._words: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
+        self._said: IO[bytes] = self._words if log else tempfile.TemporaryFile()  # noqa: SIM115
+        self._words_start = self._words.seek(0, os.SEEK_END)
+        with on_cpus(cpus) if cpus is not None else nullcontext():
+            self._process = subprocess.Popen(  # noqa: S603
+                [executable or sys.executable, "-P", "-m", module, *map(str, arguments), str(os.getpid())],
+                env=environment,
+                pass_fds=pass_fds,
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._words,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its session's and its group's too."""
+        return self._process.pid
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and to everything it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """End it, stopped or not, with everything it started; harmless when it is gone."""
+        if self._words.closed:
+            return  # its process id may be another's by now
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        self._said.close()
+        self._words.close()
+
+    def wait(self, timeout_s: float) -> str | None:
+        """How it ended by itself, in words; None when it still runs after `timeout_s` seconds."""
+        try:
+            return ending(self._process.wait(timeout_s))
+        except subprocess.TimeoutExpired:
+            return None
+
+    def told(self, how: str) -> str:
+        """`how`, with its last words."""
+        words = last_words(self._words, self._words_start)
+        return f"{how}; its last words: {words}" if words else how
+
+    def finish(self, timeout_s: float) -> Ending:
+        """Wait for its end, and end it after `timeout_s` seconds."""
+        how = self.wait(timeout_s)
+        if how is None:
+            self.signal(signal.SIGKILL)
+            return Ending(code=None, said="", how=self.told(f"took longer than {timeout_s:.0f} s and was killed"))
+        said = _tail(self._said, 0).decode(errors="replace")
+        return Ending(code=self._process.returncode, said=said, how=self.told(how))
+
+
+def run(
+    module: str, arguments: Iterable[str | Path], timeout_s: float, variables: Mapping[str, str] | None = None
+) -> Ending:
+    """Run a module of ours in a process of its own, to its end.
+
+    Args:
+        variables: set there, on top of ours.
+    """
+    with Child(module, arguments, environment={**os.environ, **(variables or {})}) as child:
+        return child.finish(timeout_s)
+
+
+def leave_with(parent: int) -> None:
+    """Die when the process `parent` does, even while stopped; ignore the terminal's Ctrl-C, the parent decides."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def ending(code: int) -> str:
+    """An exit code in words; a negative one is the signal that killed the process."""
+    if code >= 0:
+        return f"exited with code {code}"
+    memory = " (the kernel does this when memory runs out)" if -code == signal.SIGKILL else ""
+    return f"killed by {signal.Signals(-code).name}{memory}"
+
+
+def last_words(output: IO[bytes], start: int = 0) -> str:
+    """The last lines of a process's output, joined into one; `start` is where its part of the file begins."""
+    size = os.fstat(output.fileno()).st_size
+    text = _tail(output, max(start, size - _LONGEST_WORDS_BYTES)).decode(errors="replace")
+    return one_line("\n".join([line for line in text.splitlines() if line.strip()][-LAST_WORDS_LINES:]))
+
+
+def _tail(output: IO[bytes], start: int) -> bytes:
+    """What a file holds from `start` on; read in place, since the child writes where the file's position is."""
+    return os.pread(output.fileno(), max(0, os.fstat(output.fileno()).st_size - start), start)
