@@ -1,14 +1,17 @@
-"""Which CPUs the parent and the arms get, and the environment the arms start with.
+"""Which CPUs the parent and the arms get, the environment the arms start with, and whether an arm is still there.
 
 The parent keeps off the arms' CPUs, and an arm gets as many CPUs as it has threads: where it may wander, the same code
 differs far more from one process to the next. CPUs are taken one per physical core before any core's second thread is,
 and low numbers first, which stays on one NUMA node as long as it can.
+
+Affinity and environment are set before a process starts. A library may move its threads, or rewrite the thread counts,
+while it loads: `Bounds` reads both back afterwards from the kernel and from the process, thread by thread.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +21,7 @@ from shootout.errors import UsageError
 from shootout.host import cgroup
 
 CPU_FOLDER = Path("/sys/devices/system/cpu")
+TASKS = Path("/proc/self/task")
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -53,6 +57,24 @@ class Placement:
             return self
         cpus = sorted(self.arms, key=lambda cpu: (cpu in self.parent, cpu))
         return replace(self, arms=frozenset(cpus[:threads]), threads=threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a process may use: its CPUs, its threads (alive now), and the variables that limit thread pools."""
+
+    cpus: frozenset[int]
+    os_threads: int
+    variables: Mapping[str, str]
+
+    def left(self, later: Bounds) -> str | None:
+        """Why a process that began with these bounds and has `later` ones now is out of them, or None."""
+        if stray := sorted(later.cpus - self.cpus):
+            return f"was given the CPUs {sorted(self.cpus)}, but has threads that may run on {stray}"
+        for name, value in self.variables.items():
+            if later.variables.get(name) != value:
+                return f"was started with {name}={value}, which is {later.variables.get(name, 'unset')} after loading"
+        return None
 
 
 def allowed_cpus() -> tuple[int, ...]:
@@ -149,3 +171,18 @@ def on_cpus(cpus: frozenset[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, own)
+
+
+def current_bounds(names: Sequence[str] = THREAD_VARIABLES) -> Bounds:
+    """This process's bounds now; `names` are the variables to look at."""
+    threads = [int(task.name) for task in TASKS.iterdir()] if TASKS.is_dir() else []
+    cpus = [_affinity(thread) for thread in threads] or [_affinity(0)]
+    variables = {name: os.environ[name] for name in names if name in os.environ}
+    return Bounds(cpus=frozenset[int]().union(*cpus), os_threads=len(threads), variables=variables)
+
+
+def _affinity(thread: int) -> frozenset[int]:
+    try:
+        return frozenset(os.sched_getaffinity(thread))
+    except (OSError, AttributeError):  # the thread has ended, or this system has no affinities
+        return frozenset()

@@ -20,11 +20,10 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.constants import CANARY_CHANCES
 from shootout.contract import Arm, Arrays, Built, Device, Scenario, Session, TrainingSession
 from shootout.errors import SkippedArm
-from shootout.host import bounds
 from shootout.host.child import leave_with
 from shootout.host.gpu import words
 from shootout.host.noise import canary
-from shootout.host.placement import THREAD_VARIABLES
+from shootout.host.placement import current_bounds
 from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.worker import precision_probe
 from shootout.worker import profile as look
@@ -65,7 +64,7 @@ class Worker:
         """Load the arm, call it once, and stage every input buffer."""
         _look_at_source(built.bundle)
         self._device = built.arm.target.device
-        given = bounds.current(THREAD_VARIABLES)
+        given = current_bounds()
         context = Context.made() if self._device is Device.CUDA else None
         before, adapter = resident_bytes(), backends.get(built.arm.target.backend)
         with clock.Stopwatch() as watch:
@@ -75,7 +74,7 @@ class Worker:
         self._built, self._buffers = built, built.bundle.input_buffers()
         self._blocks = self._timed(built)
         first_call_s = self._blocks.first_call_s()
-        now = bounds.current(THREAD_VARIABLES)
+        now = current_bounds()
         self._left = given.left(now)
         return Loaded(
             load_s=watch.seconds,

@@ -1,10 +1,11 @@
-"""Who runs on which CPU, and what an arm's process finds in its environment."""
+"""Who runs on which CPU, what an arm's process finds in its environment, and that an arm which leaves either is noticed."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 
 from shootout.errors import UsageError
 from shootout.host import cgroup, placement
-from shootout.host.placement import Placement, allowed_cpus, child_environment, one_per_core_first, place, widest
+from shootout.host.placement import (
+    Bounds,
+    Placement,
+    allowed_cpus,
+    child_environment,
+    current_bounds,
+    one_per_core_first,
+    place,
+    widest,
+)
 
 
 def test_by_default_the_parent_has_one_cpu_and_the_arms_the_rest():
@@ -130,3 +140,47 @@ def test_the_widest_of_several_counts_that_can_be_holds_all_others():
     for wrong in ((64,), (1, 0), (64, 65)):
         with pytest.raises(UsageError, match="give 1 to 4"):
             widest(wrong, cpus)
+
+
+GIVEN = Bounds(cpus=frozenset({1}), os_threads=1, variables={"OMP_NUM_THREADS": "1"})
+
+
+def test_staying_inside_is_no_fault():
+    assert GIVEN.left(Bounds(cpus=frozenset({1}), os_threads=9, variables={"OMP_NUM_THREADS": "1"})) is None
+
+
+def test_a_thread_elsewhere_is_named():
+    later = Bounds(cpus=frozenset({0, 1}), os_threads=2, variables={"OMP_NUM_THREADS": "1"})
+    assert GIVEN.left(later) == "was given the CPUs [1], but has threads that may run on [0]"
+
+
+@pytest.mark.parametrize(("now", "said"), [({"OMP_NUM_THREADS": "8"}, "is 8"), ({}, "is unset")])
+def test_a_changed_thread_count_is_named(now: dict[str, str], said: str):
+    assert said in str(GIVEN.left(Bounds(cpus=frozenset({1}), os_threads=1, variables=now)))
+
+
+def test_every_thread_counts_not_only_the_first(monkeypatch: pytest.MonkeyPatch):
+    cpus = sorted(os.sched_getaffinity(0))
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    done, moved = threading.Event(), threading.Event()
+
+    def wander() -> None:
+        os.sched_setaffinity(threading.get_native_id(), {cpus[-1]})
+        moved.set()
+        done.wait()
+
+    other = threading.Thread(target=wander)
+    try:
+        os.sched_setaffinity(0, {cpus[0]})
+        alone = current_bounds(("OMP_NUM_THREADS", "NO_SUCH_VARIABLE"))
+        other.start()
+        moved.wait()
+        both = current_bounds(("OMP_NUM_THREADS",))
+    finally:
+        done.set()
+        other.join()
+        os.sched_setaffinity(0, cpus)
+    assert alone.variables == {"OMP_NUM_THREADS": "3"}
+    assert cpus[0] in alone.cpus
+    assert cpus[-1] in both.cpus
+    assert both.os_threads == alone.os_threads + 1
