@@ -1,4 +1,4 @@
-"""Who runs on which CPU, what an arm's process finds in its environment, and that an arm which leaves either is noticed."""
+"""Who runs on which CPU, what an arm's process finds in its environment, and how one that strays is noticed."""
 
 from __future__ import annotations
 
