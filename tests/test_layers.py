@@ -23,8 +23,6 @@ STILL_UPWARD = {
     "shootout.ceilings.measure -> shootout.study.schema",
     "shootout.ceilings.table -> shootout.results.document",
     "shootout.contract -> shootout.bundle.bundle",
-    "shootout.host.store -> shootout.export.cache",
-    "shootout.host.surroundings -> shootout.export.cache",
     "shootout.journal.group -> shootout.race.stopping",
     "shootout.journal.group -> shootout.results.document",
     "shootout.messages -> shootout.bundle.fidelity",
@@ -57,7 +55,6 @@ STILL_UPWARD = {
     "shootout.units -> shootout.results.document",
     "shootout.units -> shootout.stats.verdicts",
     "shootout.worker.__main__ -> shootout.ceilings.worker",
-    "shootout.worker.interpreters -> shootout.export.cache",
 }
 """To be emptied while the packages settle."""
 MOST_FILES = 14

@@ -25,8 +25,8 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Adapter, Arm, Artifact, Built, Device
 from shootout.errors import ArmFailed
-from shootout.export import cache
 from shootout.host import cuda_driver
+from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
 from shootout.study.plan import scheme_of
 from shootout.worker import precision_probe as probes
@@ -160,7 +160,7 @@ class Workshop:
             self.machine,
             cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
             probe.key if probe and runs else None,
-            [cache.version_of(package) for package in QUANTIZERS],
+            [version_of(package) for package in QUANTIZERS],
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

@@ -14,8 +14,7 @@ from shootout.build.exports import Exports, export_all
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Arm, Availability, Built, Device, NotRun, NotRunKind
 from shootout.errors import ArmOut, ShootoutError, SkippedArm
-from shootout.export import cache
-from shootout.host import environment
+from shootout.host import environment, store
 from shootout.host.placement import Placement
 from shootout.journal import group as standing
 from shootout.journal.journal import History, Journal
@@ -56,7 +55,7 @@ class Preparation:
         wanted = [group for group in self.groups if group.building]
         exports = self._export(wanted)
         workshop = Workshop(
-            cache=cache.root(),
+            cache=store.cache_folder(),
             placement=self.placement,
             probes=exports.probes,
             machine=environment.fingerprint(self.history.header.environment),

@@ -1,7 +1,6 @@
-"""Where bundles are kept, by the hash of all that they are made from.
+"""Bundles by the hash of all that they are made from.
 
-A bundle appears by one rename, so that a killed export leaves no half of one; a changed one is rebuilt, never used. The
-folder is the user's own and closed to others, since a bundle's `model.pt2` may be unpickled.
+A bundle appears by one rename, so that a killed export leaves no half of one; a changed one is rebuilt, never used.
 """
 
 from __future__ import annotations
@@ -9,43 +8,25 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
 import shootout
 from shootout.bundle.bundle import ModelBundle, open_bundle
 from shootout.errors import ModelError, UsageError
+from shootout.host.environment import version_of
+from shootout.host.store import cache_folder
 
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
     *("constants.py", "contract.py", "schemes.py", "backends/common.py"),
-    *(f"{package}/*.py" for package in ("bundle", "export", "models", "quantize")),
+    *(f"{package}/**/*.py" for package in ("bundle", "export", "models", "quantize")),
 )
 """All code that makes a bundle, as patterns below the package's folder."""
-
-
-def root() -> Path:
-    """The folder of all bundles: $SHOOTOUT_CACHE, else $XDG_CACHE_HOME/shootout, else ~/.cache/shootout.
-
-    Raises:
-        UsageError: it can't be made or written, or is another user's.
-    """
-    xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "shootout"
-    folder = Path(os.environ.get("SHOOTOUT_CACHE") or xdg).expanduser().absolute() / "bundles"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise UsageError(f"can't make the cache folder {folder}: {error.strerror}; set SHOOTOUT_CACHE") from error
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise UsageError(f"others can write the cache folder {folder}: chmod 700 it, or set SHOOTOUT_CACHE")
-    return folder
 
 
 def versions() -> dict[str, str]:
@@ -61,7 +42,7 @@ def key(ingredients: Mapping[str, Any]) -> str:
 
 def lookup(name: str) -> ModelBundle | None:
     """The bundle with this key, or None when it is missing or not whole any more."""
-    folder = root() / name
+    folder = cache_folder() / name
     if not folder.is_dir():
         return None
     try:
@@ -78,7 +59,7 @@ def workshop() -> Iterator[Path]:
     Raises:
         UsageError: the cache can't be written.
     """
-    parent = root()
+    parent = cache_folder()
     try:
         folder = Path(tempfile.mkdtemp(prefix="making-", dir=parent))
     except OSError as error:
@@ -95,7 +76,7 @@ def install(made: Path, name: str) -> ModelBundle:
     Raises:
         ModelError: what was made can't be opened.
     """
-    place = root() / name
+    place = cache_folder() / name
     if place.exists() and lookup(name) is None:
         place.rename(made.with_name(f"{made.name}-replaced"))
     try:
@@ -107,28 +88,12 @@ def install(made: Path, name: str) -> ModelBundle:
     return open_bundle(place)
 
 
-def providing(names: Iterable[str]) -> dict[str, str]:
-    """Versions of the packages that have modules of these top-level names; nothing is imported."""
-    packages = {package for name in names for package in _packages().get(name, ())}
-    return {package: version_of(package) for package in sorted(packages)}
-
-
-@functools.cache
-def _packages() -> Mapping[str, list[str]]:
-    return packages_distributions()
-
-
-@functools.cache  # a grid asks for each of its thousand models, and what is installed stays while we run
-def version_of(package: str) -> str:
-    """The installed version of a package, "" where it isn't installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+def source_files() -> list[Path]:
+    """The files that SOURCES means."""
+    package = Path(shootout.__file__).parent
+    return sorted(file for pattern in SOURCES for file in package.glob(pattern))
 
 
 @functools.cache
 def _sources() -> str:
-    harness = Path(shootout.__file__).parent
-    files = sorted(file for pattern in SOURCES for file in harness.glob(pattern))
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in source_files())).hexdigest()

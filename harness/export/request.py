@@ -14,6 +14,7 @@ from shootout.bundle.bundle import sha256
 from shootout.contract import Value
 from shootout.errors import ShootoutError, UsageError, install
 from shootout.export import cache
+from shootout.host.environment import providing
 from shootout.models import factory
 from shootout.models.base import Whole
 
@@ -138,7 +139,7 @@ def _own_job(request: Request, sources: Sources) -> dict[str, Any]:
     if model.name not in sources:
         assert model.source, "a user's own model has a source"
         assert model.imports, "and imports something"
-        libraries = cache.providing(model.imports())
+        libraries = providing(model.imports())
         sources[model.name] = {"source_sha256": model.source(), "libraries": libraries}
     return {
         "model": model.name,

@@ -6,6 +6,7 @@ machine's key is a hash that can't be turned back into its id.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -46,7 +47,7 @@ def facts() -> dict[str, Any]:
 
     return {
         "date_utc": utc_now(),
-        "shootout": {"version": _version("shootout"), "commit": commit()},
+        "shootout": {"version": version_of("shootout") or None, "commit": commit()},
         "machine": machine_key(),
         "os": {"name": _os_name(), "system": platform.system(), "kernel": platform.release()},
         "cpu": hardware.cpu_facts(),
@@ -96,7 +97,7 @@ def libraries() -> dict[str, str]:
     except metadata.PackageNotFoundError:
         wanted = set()
     wanted |= {point.dist.name for point in metadata.entry_points(group="shootout.backends") if point.dist}
-    found = {name: _version(name) for name in sorted({*wanted, *_OTHER_PACKAGES})}
+    found = {name: version_of(name) for name in sorted({*wanted, *_OTHER_PACKAGES})}
     return {name: version for name, version in found.items() if version}
 
 
@@ -104,6 +105,26 @@ def required(requirements: Iterable[str]) -> set[str]:
     """The package names in requirement lines, without the tools that only developers need."""
     used = (line for line in requirements if not re.search(r"extra\s*==\s*['\"]dev['\"]", line))
     return {found.group() for line in used if (found := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}
+
+
+def providing(names: Iterable[str]) -> dict[str, str]:
+    """Versions of the packages that have modules of these top-level names; nothing is imported."""
+    packages = {package for name in names for package in _packages().get(name, ())}
+    return {package: version_of(package) for package in sorted(packages)}
+
+
+@functools.cache
+def _packages() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
+
+
+@functools.cache  # a grid asks for each of its thousand models, and what is installed stays while we run
+def version_of(package: str) -> str:
+    """The installed version of a package, "" where it isn't installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def commit() -> str | None:
@@ -152,13 +173,6 @@ def _os_name() -> str:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         return platform.platform(terse=True)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _hash(text: str) -> str:

@@ -1,4 +1,7 @@
-"""What was found out about machines and holds for later runs: small JSON files beside the cache's bundles."""
+"""The cache folder, and beside its bundles small JSON files with what was found out about machines, for later runs.
+
+The folder is the user's own and closed to others, since a bundle's `model.pt2` may be unpickled.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from shootout.errors import UsageError
+
+
+def cache_folder() -> Path:
+    """The folder of all bundles: $SHOOTOUT_CACHE, else $XDG_CACHE_HOME/shootout, else ~/.cache/shootout.
+
+    Raises:
+        UsageError: it can't be made or written, or is another user's.
+    """
+    xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "shootout"
+    folder = Path(os.environ.get("SHOOTOUT_CACHE") or xdg).expanduser().absolute() / "bundles"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise UsageError(f"can't make the cache folder {folder}: {error.strerror}; set SHOOTOUT_CACHE") from error
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise UsageError(f"others can write the cache folder {folder}: chmod 700 it, or set SHOOTOUT_CACHE")
+    return folder
 
 
 def read(name: str) -> dict[str, Any]:
@@ -38,6 +59,4 @@ def store(name: str, facts: Mapping[str, Any]) -> Path:
 
 
 def _path(name: str) -> Path:
-    from shootout.export import cache
-
-    return cache.root().parent / name
+    return cache_folder().parent / name

@@ -12,7 +12,7 @@ from typing import Any
 
 from shootout.constants import SM_CLOCK_SHARE
 from shootout.errors import UsageError, install
-from shootout.export import cache
+from shootout.host import store
 from shootout.host.placement import Placement
 from shootout.messages import GpuState
 
@@ -36,7 +36,7 @@ class Folder:
 def cache_folder() -> Folder:
     """The folder of bundles and engines."""
     try:
-        return look_at("cache", cache.root())
+        return look_at("cache", store.cache_folder())
     except UsageError as error:
         return Folder(use="cache", path="", problem=str(error))
 

@@ -21,8 +21,7 @@ from typing import Any
 import shootout
 from shootout import backends
 from shootout.errors import UsageError
-from shootout.export import cache
-from shootout.host import environment
+from shootout.host import environment, store
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_NUMPY = (1, 26)
@@ -192,7 +191,7 @@ def _ask(what: str, path: Path) -> dict[str, Any]:
 def _lent() -> Path:
     """A folder with nothing but a link to this package; kept in the cache, which is closed to others."""
     source = Path(shootout.__file__).parent.absolute()
-    folder = cache.root() / "lent" / hashlib.sha256(str(source).encode()).hexdigest()[:16]
+    folder = store.cache_folder() / "lent" / hashlib.sha256(str(source).encode()).hexdigest()[:16]
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (folder / source.name).is_symlink():

@@ -20,11 +20,11 @@ from shootout.build.builder import BuiltArm, Workshop
 from shootout.clock import Stopwatch
 from shootout.contract import Arm, Array, Built, NotRun, Value
 from shootout.errors import ArmFailed, SkippedArm
-from shootout.export import cache
 from shootout.export.client import obtain
 from shootout.host import environment
 from shootout.host.noise import NoiseMeter
 from shootout.host.placement import Placement
+from shootout.host.store import cache_folder
 from shootout.messages import Scope
 from shootout.race import stopping
 from shootout.race.generation import play
@@ -89,7 +89,7 @@ class Bench:
     def prepared(self, arm: Arm) -> BuiltArm:
         """The arm's artifact, exported and built as a run does it (without the permutation probe), and what it took."""
         workshop = Workshop(
-            cache=cache.root(),
+            cache=cache_folder(),
             placement=self.placement,
             probes={},
             machine=environment.fingerprint(environment.facts()),

@@ -23,10 +23,10 @@ from shootout.bundle.npz import save_sets
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Array, Arrays, Built, Device, Precision, Target
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
-from shootout.export import cache
 from shootout.export.client import Request, obtain_all
 from shootout.host import environment
 from shootout.host.placement import Placement, child_environment
+from shootout.host.store import cache_folder
 from shootout.messages import Verified
 from shootout.worker.process import WorkerProcess
 
@@ -195,7 +195,7 @@ def _answer(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> 
 
 def _told(why: ShootoutError | Request | str, folder: Path) -> str:
     """A reason in one line, without this run's folders in it."""
-    text = str(why).replace(f"{folder}/", "").replace(f"{cache.root()}/", "")
+    text = str(why).replace(f"{folder}/", "").replace(f"{cache_folder()}/", "")
     return " ".join(re.sub(r"making-\w+/\w+/", "", text).split())
 
 

@@ -17,9 +17,9 @@ from shootout.backends._tensorrt.network import TYPED_AS
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Built, Precision, Value
 from shootout.errors import ShootoutError, SkippedArm
-from shootout.export import cache
 from shootout.export.client import Request, obtain_all
 from shootout.host.placement import child_environment
+from shootout.host.store import cache_folder
 from shootout.worker.process import worker
 
 from .common import Bench, Table, Tables, say
@@ -99,5 +99,5 @@ def _count(label: str, rows: Table) -> dict[str, Any]:
 
 def _told(error: ShootoutError, bench: Bench) -> str:
     """The reason in one line, without this run's folders in it."""
-    text = str(error).replace(str(bench.folder), "").replace(f"{cache.root()}/", "")
+    text = str(error).replace(str(bench.folder), "").replace(f"{cache_folder()}/", "")
     return " ".join(text.split())[:REASON_CHARACTERS]

@@ -16,12 +16,12 @@ from support.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout.commands import doctor
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
-from shootout.export import cache
 from shootout.host import checks, surroundings
 from shootout.host.checks import Quiet
 from shootout.host.gpu import Gpu
 from shootout.host.noise import Mark
 from shootout.host.placement import Placement
+from shootout.host.store import cache_folder
 from shootout.host.surroundings import Folder
 from shootout.messages import GpuState
 
@@ -198,7 +198,7 @@ def test_folders_that_cannot_be_used_say_why(tmp_path: Path, monkeypatch: pytest
 
 def test_the_cache_folder_is_the_one_that_bundles_use():
     folder = surroundings.cache_folder()
-    assert (folder.path, folder.problem) == (str(cache.root()), "")
+    assert (folder.path, folder.problem) == (str(cache_folder()), "")
 
 
 def test_process_limits_in_force_are_found_and_explained():

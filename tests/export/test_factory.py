@@ -21,9 +21,10 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Scenario, Target
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
-from shootout.export import cache, client
+from shootout.export import client
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import checked
+from shootout.host import environment
 from shootout.models import factory, signature, source
 from shootout.quantize import variants
 from shootout.study import feasibility
@@ -214,8 +215,8 @@ def test_another_version_of_what_the_source_imports_is_another_bundle(tmp_path: 
         assert isinstance(job, dict)
         return job["key"]
 
-    first, version_of = key(), cache.version_of
-    monkeypatch.setattr(cache, "version_of", lambda name: "9.9" if name.lower() == "pyyaml" else version_of(name))
+    first, version_of = key(), environment.version_of
+    monkeypatch.setattr(environment, "version_of", lambda name: "9.9" if name.lower() == "pyyaml" else version_of(name))
     assert key() != first
 
 

@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 
 from shootout import cli
-from shootout.export import cache
 from shootout.host import locks
+from shootout.host.store import cache_folder
 from shootout.race import campaign
 
 FEW = {
@@ -40,7 +40,7 @@ class Deaf:
 
 def own_lock() -> Path:
     """Deaf runs don't measure, so those of another process of the suite needn't wait for this one's."""
-    return cache.root() / f"machine{os.environ.get('PYTEST_XDIST_WORKER', '')}.lock"
+    return cache_folder() / f"machine{os.environ.get('PYTEST_XDIST_WORKER', '')}.lock"
 
 
 def main() -> None:
