@@ -1,38 +1,35 @@
-"""The models by name, as data: a model's module is imported when it is asked for."""
+"""What is measured: the shipped models, the harness's own probes, and users' models, each as a `Model`.
+
+In: a name. Out: `Model`. The registry is data: a model's module is imported when it is asked for.
+May use `bundle` and the root.
+"""
 
 from __future__ import annotations
 
 import importlib
 
 from shootout.errors import unknown
-from shootout.models import factory
 from shootout.models.base import Model, Task
+from shootout.models.user import factory
 
 __all__ = ["Model", "Task", "get", "names"]
 
-_MODELS = {
-    "residual_mlp": "shootout.models.residual_mlp:MODEL",
-    "digits": "shootout.models.digits:MODEL",
-    "digits_cnn": "shootout.models.digits_cnn:MODEL",
-    "efficientnet": "shootout.models.efficientnet:MODEL",
-    "resnet": "shootout.models.resnet:MODEL",
-    "bert": "shootout.models.bert:MODEL",
-    "linear": "shootout.models.linear:MODEL",
-    "matmul": "shootout.models.matmul:MODEL",
-    "mlp": "shootout.models.mlp:MODEL",
-    "nested_sin": "shootout.models.nested_sin:MODEL",
-    "recurrent": "shootout.models.recurrent:MODEL",
-}
+_SHIPPED = (
+    *("residual_mlp", "digits", "digits_cnn", "efficientnet", "resnet", "bert"),
+    *("linear", "matmul", "mlp", "nested_sin", "recurrent"),
+)
+"""Each is MODEL in the module of its name in `zoo`."""
+_ZOO = "shootout.models.zoo"
 _HIDDEN = {
-    "permutation_probe": "shootout.models.permutation_probe:MODEL",
-    "grid_probe": "shootout.models.grid_probe:MODEL",
+    "permutation_probe": "shootout.models.probes:PERMUTATION",
+    "grid_probe": "shootout.models.probes:GRID",
     "identity": "shootout.models.identity:MODEL",
 }
 
 
 def names() -> tuple[str, ...]:
     """Names a user may ask for; the harness's own probes are not among them."""
-    return tuple(_MODELS)
+    return _SHIPPED
 
 
 def get(name: str) -> Model:
@@ -41,11 +38,12 @@ def get(name: str) -> Model:
     Raises:
         UsageError: no such model; says the nearest name.
     """
-    if name not in _MODELS and factory.is_meant(name):
+    if name in _SHIPPED:
+        where = f"{_ZOO}.{name}:MODEL"
+    elif factory.is_meant(name):
         return factory.model(name)
-    where = {**_MODELS, **_HIDDEN}.get(name)
-    if where is None:
-        raise unknown("model", name, _MODELS)
+    elif not (where := _HIDDEN.get(name, "")):
+        raise unknown("model", name, _SHIPPED)
     module, _, attribute = where.partition(":")
     model = getattr(importlib.import_module(module), attribute)
     assert isinstance(model, Model)

@@ -17,7 +17,7 @@ from shootout.errors import UsageError, unknown
 if TYPE_CHECKING:
     from torch import nn
 
-    from shootout.models.flat import Called
+    from shootout.models.user.called import Called
 
 Parameters = Mapping[str, Value]
 """A model's parameters, complete (as `Model.check` returns them)."""

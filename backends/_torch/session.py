@@ -189,7 +189,7 @@ def architecture(bundle: ModelBundle) -> torch.nn.Module:
         ValueError: that code isn't the one that the bundle was made from.
     """
     from shootout import models
-    from shootout.models import factory
+    from shootout.models.user import factory
 
     if bundle.source_sha256 and factory.source_now(bundle.model) != bundle.source_sha256:
         raise ValueError(f"{bundle.model} was changed after it was exported; run again")

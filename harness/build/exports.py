@@ -10,8 +10,7 @@ from shootout.contract import Arm
 from shootout.errors import ModelError, ShootoutError, SkippedArm
 from shootout.export import client
 from shootout.export.client import Request
-from shootout.models.grid_probe import GRID_BATCH
-from shootout.models.permutation_probe import PROBE_BATCH
+from shootout.models.probes import GRID_BATCH, PROBE_BATCH
 from shootout.study.plan import PlannedGroup, scheme_of
 from shootout.worker.precision_checks import probe_name
 

@@ -15,8 +15,8 @@ from shootout.contract import Value
 from shootout.errors import ShootoutError, UsageError, install
 from shootout.export import cache
 from shootout.host.environment import providing
-from shootout.models import factory
 from shootout.models.base import Whole
+from shootout.models.user import factory
 
 SUFFIX = ".onnx"
 Sources = dict[str, dict[str, Any]]

@@ -18,7 +18,7 @@ from shootout.errors import ModelError, UsageError, one_line
 from shootout.export import labels
 from shootout.export.real_inputs import read_inputs
 from shootout.models.base import buffer_count, set_count
-from shootout.models.flat import Called
+from shootout.models.user.called import Called
 from shootout.quantize import torch_bands
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2

@@ -21,8 +21,8 @@ from shootout.errors import UsageError
 from shootout.export import inputs, torch_files, user_sets
 from shootout.export.oracle import require_telling
 from shootout.export.user_sets import explained
-from shootout.models.flat import Called
-from shootout.models.signature import BATCH
+from shootout.models.user.called import Called
+from shootout.models.user.source import BATCH
 from shootout.quantize import pruning, torch_bands
 
 REASON_LETTERS = 200

@@ -11,8 +11,8 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRun, NotRunKind, Scenario, Target
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
 from shootout.host.placement import Threads
-from shootout.models import factory
 from shootout.models.base import buffer_count, set_bytes
+from shootout.models.user import factory
 from shootout.study.target import own_words, provider
 
 BYTES_PER_WEIGHT_ARM = 8

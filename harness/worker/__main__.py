@@ -214,7 +214,7 @@ def _refuse_cold(arm: Arm, session: Session) -> None:
 def _look_at_source(bundle: ModelBundle) -> None:
     """Hash a user's own source, which whoever makes the module compares: here it takes nobody's time."""
     if bundle.source_sha256:
-        from shootout.models import factory
+        from shootout.models.user import factory
 
         factory.source_now(bundle.model)
 

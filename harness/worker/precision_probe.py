@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from shootout.contract import Array, Arrays
-from shootout.models import grid_probe, permutation_probe
-from shootout.models.permutation_probe import ORDER, PROBE_ROWS
+from shootout.models import probes
+from shootout.models.probes import ORDER, PROBE_ROWS
 
 FP16_MAX = 65_504.0
 ANSWERS: Mapping[tuple[str, bool | None], str] = {
@@ -36,7 +36,7 @@ def read_permutation(outputs: Arrays) -> str:
         "fp32" (exact at 2^-12), "tf32" or "fp16" (lost there, exact at 2^-10; FP16 alone overflows at 2^17), "bf16"
         (lost at 2^-8, exact at 2^-7), or "unknown" for anything else.
     """
-    wanted, got = permutation_probe.rows()[:, ORDER].astype(np.float64), outputs["y"].astype(np.float64)
+    wanted, got = probes.permutation_rows()[:, ORDER].astype(np.float64), outputs["y"].astype(np.float64)
     exact = "".join("1" if np.array_equal(got[row], wanted[row]) else "0" for row in range(len(PROBE_ROWS)))
     lost = np.array([2.0**-k for k in PROBE_ROWS])[:, None]
     if got.shape != wanted.shape or not (np.abs(got - wanted)[:-1] <= lost).all():
@@ -52,7 +52,7 @@ def read_grid(outputs: Arrays) -> str:
         weights, activations unrounded), "float" (more than 256 of both), or "unknown" for anything else, wrong outputs
         among it.
     """
-    y, wanted = outputs["y"].astype(np.float64), grid_probe.rows() @ grid_probe.weight().T
+    y, wanted = outputs["y"].astype(np.float64), probes.grid_rows() @ probes.grid_weight().T
     if y.shape != wanted.shape:
         return "unknown"
     ramps, rights = _ramps(y), _ramps(wanted)
@@ -70,7 +70,7 @@ READERS: Mapping[str, Callable[[Arrays], str]] = {"permutation_probe": read_perm
 
 def _ramps(y: Array) -> tuple[Array, Array]:
     """The activations' ramp and the weights'."""
-    rows, copies = grid_probe.RAMP_ROWS, grid_probe.COPIES
+    rows, copies = probes.RAMP_ROWS, probes.COPIES
     return y[:rows, :copies], y[rows:, copies:]
 
 

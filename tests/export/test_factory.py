@@ -25,7 +25,7 @@ from shootout.export import client
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import checked
 from shootout.host import environment
-from shootout.models import factory, signature, source
+from shootout.models.user import factory, source
 from shootout.quantize import variants
 from shootout.study import feasibility
 
@@ -57,7 +57,7 @@ def leave_nothing(path: list[str], loaded: set[str]) -> None:
 
 
 def run(path: Path, function: str = "make", **parameters: int):
-    from shootout.models import called
+    from shootout.models.user import called
 
     return called.run(source.find(f"{path}:{function}"), parameters)
 
@@ -76,7 +76,7 @@ def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pyt
         found = models.get(name)
         assert found.defaults == {"width": 64, "rate": -0.5, "kind": "a", "deep": True}
         assert found.check({"rate": 1, "kind": 3})["rate"] == 1.0
-        assert signature.signature(source.find(name)).takes_batch
+        assert source.signature(source.find(name)).takes_batch
         (size, hashes) = client.check(Request(model=name))
         assert (size, len(hashes)) == (0, 1)
     assert source.find("pack.sub.mod:make").root == tmp_path
@@ -302,7 +302,7 @@ def test_outputs_of_any_form_become_named_tensors(tmp_path: Path, form: str, nam
     import torch
 
     path = write(tmp_path / "outputs.py", OUTPUTS)
-    from shootout.models import called
+    from shootout.models.user import called
 
     found = called.run(source.find(f"{path}:make"), {"form": form, "named": named})
     assert found.outputs == names
@@ -320,7 +320,7 @@ def test_outputs_of_any_form_become_named_tensors(tmp_path: Path, form: str, nam
 @pytest.mark.usefixtures("apart")
 def test_an_output_that_holds_no_tensor_is_refused(tmp_path: Path):
     path = write(tmp_path / "outputs.py", OUTPUTS)
-    from shootout.models import called
+    from shootout.models.user import called
 
     with pytest.raises(UsageError, match="returned a str at 'y1', expected tensors"):
         called.run(source.find(f"{path}:make"), {"form": "other"})

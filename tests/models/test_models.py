@@ -10,7 +10,8 @@ import pytest
 from shootout import models
 from shootout.contract import Artifact
 from shootout.errors import UsageError
-from shootout.models import digits, digits_cnn, permutation_probe, splits
+from shootout.models import probes
+from shootout.models.zoo import digits, digits_cnn, digits_data
 
 PROBES = ("permutation_probe", "grid_probe")
 ALL = [*models.names(), *PROBES, "identity"]
@@ -167,7 +168,7 @@ def test_digits_cnns_of_other_sizes_have_the_size_they_say(chosen: dict[str, int
 
 
 def test_splits_are_disjoint_complete_and_stratified():
-    found = splits.splits({"seed": 0}, (64,))
+    found = digits_data.splits({"seed": 0}, (64,))
     rows = [image.tobytes() for images, _ in found.values() for image in images]
     assert len(rows) == 1_797
     from sklearn.datasets import load_digits
@@ -199,17 +200,17 @@ def test_digits_buffers_are_different_calibration_images(module: Any, batch: int
 
 
 def test_the_probes_rows_hold_what_each_precision_loses():
-    (buffer,) = permutation_probe.MODEL.draw({}, 6)
+    (buffer,) = probes.PERMUTATION.draw({}, 6)
     x = buffer["x"]
     assert x.shape == (6, 256)
     assert [float(row.max()) for row in x] == [1 + 2**-5, 1 + 2**-7, 1 + 2**-8, 1 + 2**-10, 1 + 2**-12, 2.0**17]
     assert (x[:, 1::2] == 1).all()
-    assert sorted(permutation_probe.ORDER) == list(range(256))
+    assert sorted(probes.ORDER) == list(range(256))
 
 
 def test_the_probe_has_one_batch_size():
     with pytest.raises(UsageError, match="batch 6, one row for each question; got 1"):
-        permutation_probe.MODEL.inputs({}, 1)
+        probes.PERMUTATION.inputs({}, 1)
 
 
 def test_identity_needs_no_torch():

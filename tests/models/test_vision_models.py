@@ -11,7 +11,7 @@ from shootout import models
 from shootout.contract import Artifact, TensorSpec
 from shootout.errors import UsageError
 from shootout.export.oracle import require_telling
-from shootout.models import bert, efficientnet, resnet, vision
+from shootout.models.zoo import bert, efficientnet, resnet, vision
 
 SMALL: dict[str, dict[str, Any]] = {
     "efficientnet": {"variant": "b0", "image_size": 64, "classes": 17},

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.models import grid_probe, permutation_probe
+from shootout.models import probes
 from shootout.worker.precision_probe import read_grid, read_permutation
 
 
@@ -42,7 +42,7 @@ PRECISIONS = {
 
 def probe(rounding: Any) -> str:
     with np.errstate(invalid="ignore"):
-        return read_permutation({"y": rounding(permutation_probe.rows()) @ permutation_probe.weight().T})
+        return read_permutation({"y": rounding(probes.permutation_rows()) @ probes.permutation_weight().T})
 
 
 @pytest.mark.parametrize("precision", list(PRECISIONS))
@@ -97,7 +97,7 @@ def unsigned(x: Any) -> Any:
 
 
 def seen(activations: Any, weights: Any) -> str:
-    return read_grid({"y": (activations(grid_probe.rows()) @ weights(grid_probe.weight()).T).astype(np.float32)})
+    return read_grid({"y": (activations(probes.grid_rows()) @ weights(probes.grid_weight()).T).astype(np.float32)})
 
 
 @pytest.mark.parametrize(
@@ -124,11 +124,11 @@ def test_the_grid_probe_tells_how_many_levels_are_left(activations: Any, weights
 @pytest.mark.parametrize(
     "y",
     [
-        np.zeros((grid_probe.GRID_BATCH, 256)),
-        np.full((grid_probe.GRID_BATCH, 256), np.nan),
+        np.zeros((probes.GRID_BATCH, 256)),
+        np.full((probes.GRID_BATCH, 256), np.nan),
         np.ones((2, 2)),
-        -(grid_probe.rows() @ grid_probe.weight().T),
-        (grid(3)(grid_probe.rows()) @ grid(3)(grid_probe.weight()).T),
+        -(probes.grid_rows() @ probes.grid_weight().T),
+        (grid(3)(probes.grid_rows()) @ grid(3)(probes.grid_weight()).T),
     ],
     ids=["zeros", "NaN", "shape", "sign", "3 bits"],
 )
@@ -137,8 +137,8 @@ def test_the_grid_probe_does_not_guess(y: Any):
 
 
 def test_every_row_and_every_group_of_weights_has_the_whole_range():
-    x, weight = grid_probe.rows(), grid_probe.weight()
+    x, weight = probes.grid_rows(), probes.grid_weight()
     assert (x.max(axis=1) == 1).all()
-    groups = weight[grid_probe.COPIES :, grid_probe.COPIES :].reshape(-1, grid_probe.GROUP)
+    groups = weight[probes.COPIES :, probes.COPIES :].reshape(-1, probes.GROUP)
     assert (groups.max(axis=1) == 1).all()
     assert (groups.min(axis=1) == -1).all()

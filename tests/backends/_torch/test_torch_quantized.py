@@ -14,7 +14,7 @@ from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Built, Executed, Precision, Target
 from shootout.export.client import Request
-from shootout.models.grid_probe import GRID_BATCH
+from shootout.models.probes import GRID_BATCH
 from shootout.testing.cases import bundles
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.contract import Array, Artifact, TensorSpec
-from shootout.models import training
 from shootout.models.base import SEED, Model, OneOf, Parameters, Whole, buffer_count, set_count
+from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:
     from torch import nn
@@ -120,7 +120,7 @@ def settled(build: Callable[[Parameters], nn.Sequential], parameters: Parameters
     from torch import nn
 
     images = torch.from_numpy(_images(parameters, STATISTICS_IMAGES, STATISTICS))
-    with training.seeded(parameters), torch.no_grad():
+    with seeded(parameters), torch.no_grad():
         model = build(parameters)
         norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
         for norm in norms:

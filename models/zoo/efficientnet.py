@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shootout.models import vision
 from shootout.models.base import OneOf, Parameters
+from shootout.models.zoo import vision
 
 if TYPE_CHECKING:
     import torch

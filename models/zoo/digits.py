@@ -1,6 +1,6 @@
 """A small classifier that is really trained, so that every backend and precision has a true task accuracy.
 
-Trained on the spot, in seconds: no weights are shipped or downloaded (see `splits` and `training`).
+Trained on the spot, in seconds: no weights are shipped or downloaded (see `digits_data` and `seeding`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models import splits
 from shootout.models.base import SEED, Model, Parameters, Whole
-from shootout.models.splits import CLASSES, PIXELS
+from shootout.models.zoo import digits_data
+from shootout.models.zoo.digits_data import CLASSES, PIXELS
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 def trained(parameters: Parameters) -> nn.Module:
     """The module after EPOCHS of Adam on the training split."""
-    return splits.trained(module, parameters, SHAPE, EPOCHS)
+    return digits_data.trained(module, parameters, SHAPE, EPOCHS)
 
 
 def _widths(parameters: Parameters) -> list[int]:
@@ -85,6 +85,6 @@ MODEL = Model(
     forward=forward,
     module=module,
     trained=trained,
-    task=lambda parameters: splits.task(parameters, SHAPE),
-    draw=lambda parameters, batch: splits.draw(parameters, batch, SHAPE),
+    task=lambda parameters: digits_data.task(parameters, SHAPE),
+    draw=lambda parameters, batch: digits_data.draw(parameters, batch, SHAPE),
 )

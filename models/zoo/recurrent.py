@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models import training
 from shootout.models.base import SEED, Model, OneOf, Parameters, Whole
+from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 def trained(parameters: Parameters) -> nn.Module:
     """Torch's own init, seeded."""
-    with training.seeded(parameters):
+    with seeded(parameters):
         return module(parameters).requires_grad_(False)
 
 

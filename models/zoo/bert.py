@@ -15,8 +15,8 @@ import numpy as np
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Artifact, TensorSpec
 from shootout.errors import UsageError
-from shootout.models import training
 from shootout.models.base import SEED, Model, Parameters, Whole, buffer_count, set_count
+from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +83,7 @@ def trained(parameters: Parameters) -> nn.Module:
     import torch
     from torch import nn
 
-    with training.seeded(parameters), torch.no_grad():
+    with seeded(parameters), torch.no_grad():
         model = module(parameters)
         for layer in model.modules():
             if isinstance(layer, nn.Linear):

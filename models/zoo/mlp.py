@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models import training
 from shootout.models.base import SEED, Model, Parameters, Whole
+from shootout.models.seeding import variance_kept
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,7 +39,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 def trained(parameters: Parameters) -> nn.Module:
     """Seeded normal weights that keep the variance; biases are torch's own init."""
-    return training.variance_kept(module, parameters)
+    return variance_kept(module, parameters)
 
 
 MODEL = Model(

@@ -10,12 +10,12 @@ import functools
 from typing import TYPE_CHECKING
 
 from shootout.contract import Artifact
-from shootout.models import hfconfig, signature, source
 from shootout.models.base import Like, Model, Parameters
+from shootout.models.user import hfconfig, source
 
 if TYPE_CHECKING:
-    from shootout.models.flat import Called
-    from shootout.models.source import Source
+    from shootout.models.user.called import Called
+    from shootout.models.user.source import Source
 
 
 def is_meant(name: str) -> bool:
@@ -41,13 +41,13 @@ def source_now(name: str) -> str:
 
 
 def _of_factory(place: Source) -> Model:
-    said = signature.signature(place)
+    said = source.signature(place)
 
     def called(parameters: Parameters) -> Called:
-        from shootout.models.called import run
+        from shootout.models.user.called import run
 
-        asked = {key: value for key, value in parameters.items() if said.takes_batch or key != signature.BATCH}
-        batch = int(asked[signature.BATCH]) if said.takes_batch else None
+        asked = {key: value for key, value in parameters.items() if said.takes_batch or key != source.BATCH}
+        batch = int(asked[source.BATCH]) if said.takes_batch else None
         return dataclasses.replace(run(place, asked), batch=batch)
 
     return Model(

@@ -16,14 +16,14 @@ import numpy as np
 
 from shootout.contract import Array, Artifact
 from shootout.errors import UsageError
-from shootout.models import training
 from shootout.models.base import SEED, Model, OneOf, Parameters, Whole
-from shootout.models.signature import BATCH
+from shootout.models.seeding import seeded
+from shootout.models.user.source import BATCH
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from shootout.models.flat import Called
+    from shootout.models.user.called import Called
 
 SUFFIX = ".json"
 TOKENS, IMAGE_SIZE = 128, 224
@@ -117,13 +117,13 @@ def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
     import torch
     import transformers
 
-    from shootout.models.flat import checked
+    from shootout.models.user.called import checked
 
     config: Any = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     config.use_cache = False  # what a call returns for the next one is no tensor
     known = getattr(transformers, next(iter(config.architectures or ()), ""), None)
     auto: Any = transformers.AutoModel
-    with training.seeded(parameters), torch.device("cpu"):
+    with seeded(parameters), torch.device("cpu"):
         module: Any = known(config) if known else auto.from_config(config)
     module.float().eval()
     _repair(module, config)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.contract import Array, TensorSpec
-from shootout.models import training
 from shootout.models.base import Parameters, Task, buffer_count
+from shootout.models.seeding import fit, seeded
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,8 +49,8 @@ def trained(
 ) -> nn.Module:
     """What `module` makes, after so many epochs on the training split; `shape` is of one image as it takes it."""
     images, labels = splits(parameters, shape)["train"]
-    with training.seeded(parameters):
-        return training.fit(module(parameters), images, labels, epochs)
+    with seeded(parameters):
+        return fit(module(parameters), images, labels, epochs)
 
 
 def task(parameters: Parameters, shape: tuple[int, ...]) -> Task:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shootout.contract import Artifact, TensorSpec
-from shootout.models import splits, vision
 from shootout.models.base import SEED, Model, Parameters, Whole
-from shootout.models.splits import CLASSES, SIDE
+from shootout.models.zoo import digits_data, vision
+from shootout.models.zoo.digits_data import CLASSES, SIDE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 def trained(parameters: Parameters) -> nn.Module:
     """The module after EPOCHS of Adam on the training split."""
-    return splits.trained(module, parameters, SHAPE, EPOCHS)
+    return digits_data.trained(module, parameters, SHAPE, EPOCHS)
 
 
 def _widths(channels: int, blocks: int) -> list[int]:
@@ -70,7 +70,7 @@ MODEL = Model(
     forward=None,
     module=module,
     trained=trained,
-    task=lambda parameters: splits.task(parameters, SHAPE),
-    draw=lambda parameters, batch: splits.draw(parameters, batch, SHAPE),
+    task=lambda parameters: digits_data.task(parameters, SHAPE),
+    draw=lambda parameters, batch: digits_data.draw(parameters, batch, SHAPE),
     artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
 )

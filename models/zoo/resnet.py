@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shootout.models import vision
 from shootout.models.base import OneOf, Parameters
+from shootout.models.zoo import vision
 
 if TYPE_CHECKING:
     import torch

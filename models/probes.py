@@ -1,0 +1,155 @@
+"""The harness's own probes: Linears without bias whose weight and one input set show what a backend computes in.
+
+The permutation probe's weight is a permutation: its output is its input moved about, exactly, unless precision was
+lost. One row holds 1+2^-k for each k, so the rows that survive tell how many mantissa bits the backend's matmul kept;
+the last row holds 2^17, which is beyond FP16's range. Every second column is 1.0, so a constant output can't pass.
+
+The grid probe shows how many levels weights and activations are left with. The first rows carry evenly spaced numbers
+from -1 to 1, which the first outputs copy; so many different ones as come out, so many levels do activations have. Each
+of the last rows is a single 1, so that the last outputs read weights, evenly spaced as well. Every row, and every group
+of 32 numbers of a ramp, holds a 1 (and a ramp's a -1): then whatever a quantizer scales by (a tensor, a row, a channel,
+a group), all scales are the same, and 8 bits leave at most 256 levels, 4 bits 16, while bfloat16 leaves about 1,000.
+
+`shootout.worker.precision_probe` reads the answers. The artifacts are written without torch, so that a machine with
+ONNX Runtime alone has its proof too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.bundle.bundle import FILES, WEIGHTS
+from shootout.contract import Array, Arrays, Artifact, TensorSpec
+from shootout.errors import UsageError
+from shootout.models.base import Model, Parameters
+
+if TYPE_CHECKING:
+    from torch import nn
+
+WIDTH = 256
+ONNX, OPSET, IR = FILES[Artifact.ONNX], 18, 10
+NAME = "linear.weight"
+CALIBRATION_SETS = 32
+"""The same set again and again: quantizers want several, and it holds the whole range already."""
+
+PROBE_ROWS = (5, 7, 8, 10, 12)
+"""k of the permutation probe's rows that hold 1+2^-k, in order; one more row holds OVERFLOW."""
+OVERFLOW = 2.0**17
+PROBE_BATCH = len(PROBE_ROWS) + 1
+ORDER: Array = np.random.default_rng(17).permutation(WIDTH)
+"""The permutation probe's output column j is input column ORDER[j]."""
+
+COPIES = 128
+"""The grid probe's outputs, and input columns, that carry the activations' ramp."""
+RAMP_ROWS, WEIGHT_ROWS = 16, 16
+GRID_BATCH = RAMP_ROWS + WEIGHT_ROWS
+GROUP = 32
+READ = tuple(column for column in range(COPIES, WIDTH) if column % GROUP >= 4)[::6][:WEIGHT_ROWS]
+"""Columns whose weights are read."""
+
+
+def permutation_weight() -> Array:
+    """The permutation matrix, (WIDTH, WIDTH): row j has its 1 in column ORDER[j]."""
+    return np.eye(WIDTH, dtype=np.float32)[ORDER]
+
+
+def permutation_rows() -> Array:
+    """The permutation probe's one input set, (PROBE_BATCH, WIDTH): nothing about it is random."""
+    x = np.ones((PROBE_BATCH, WIDTH), np.float32)
+    x[:, ::2] = np.array([*(1 + 2.0**-k for k in PROBE_ROWS), OVERFLOW], np.float32)[:, None]
+    return x
+
+
+def grid_weight() -> Array:
+    """(WIDTH, WIDTH): the copies' identity; below it the weights' ramp, with a 1 and a -1 in each group."""
+    found = np.zeros((WIDTH, WIDTH), np.float32)
+    found[range(COPIES), range(COPIES)] = 1.0
+    found[COPIES:, COPIES::GROUP] = 1.0
+    found[COPIES:, COPIES + 1 :: GROUP] = -1.0
+    found[COPIES:, READ] = _ramp(COPIES * WEIGHT_ROWS).reshape(COPIES, WEIGHT_ROWS)
+    return found
+
+
+def grid_rows() -> Array:
+    """(GRID_BATCH, WIDTH): the ramp, then the single ones."""
+    x = np.zeros((GRID_BATCH, WIDTH), np.float32)
+    x[:RAMP_ROWS, :COPIES] = _ramp(RAMP_ROWS * COPIES).reshape(RAMP_ROWS, COPIES)
+    x[:RAMP_ROWS, :COPIES:GROUP], x[:RAMP_ROWS, 1:COPIES:GROUP] = 1.0, -1.0
+    x[range(RAMP_ROWS, GRID_BATCH), READ] = 1.0
+    return x
+
+
+def _ramp(count: int) -> Array:
+    """Evenly spaced from -1 to 1, shuffled so that no group and no row has only neighbours."""
+    return np.random.default_rng(23).permutation(np.linspace(-1, 1, count)).astype(np.float32)
+
+
+def _probe(name: str, description: str, weight: Callable[[], Array], rows: Callable[[], Array]) -> Model:
+    """A model with the weight `weight()`, (WIDTH, WIDTH), and the only input set `rows()`, (batch, WIDTH)."""
+
+    def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
+        if batch != (own := len(rows())):
+            raise UsageError(f"{name} has batch {own}, one row for each question; got {batch}")
+        return (TensorSpec(name="x", shape=(batch, WIDTH), dtype="float32"),)
+
+    def trained(parameters: Parameters) -> nn.Module:
+        import torch
+
+        model = module(parameters)
+        model.load_state_dict({NAME: torch.from_numpy(weight())})
+        return model
+
+    return Model(
+        name=name,
+        description=description,
+        parameters={},
+        parameter_count=lambda _: WIDTH * WIDTH,
+        inputs=inputs,
+        forward=forward,
+        module=module,
+        trained=trained,
+        draw=lambda _, __: [{"x": rows()}],
+        calibration=lambda _, __: [{"x": rows()}] * CALIBRATION_SETS,
+        artifacts=(Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX),
+        write=lambda folder: _write(name, weight(), len(rows()), folder),
+    )
+
+
+def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+    """`y = x W^T`."""
+    return {"y": x["x"] @ weights[NAME].T}
+
+
+def module(parameters: Parameters) -> nn.Module:  # noqa: ARG001
+    """One Linear without bias."""
+    from collections import OrderedDict
+
+    from torch import nn
+
+    return nn.Sequential(OrderedDict(linear=nn.Linear(WIDTH, WIDTH, bias=False))).eval()
+
+
+def _write(name: str, weight: Array, batch: int, folder: Path) -> dict[str, Array]:
+    from onnx import TensorProto, helper, numpy_helper, save
+    from safetensors.numpy import save_file
+
+    weights = {NAME: np.ascontiguousarray(weight)}
+    save_file(weights, folder / WEIGHTS)
+    ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, [batch, WIDTH]) for end in ("x", "y")]
+    node = helper.make_node("Gemm", ["x", NAME], ["y"], transB=1)
+    graph = helper.make_graph([node], name, ends[:1], ends[1:], [numpy_helper.from_array(weights[NAME], NAME)])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR), folder / ONNX)
+    return weights
+
+
+PERMUTATION = _probe(
+    "permutation_probe",
+    "tells which float precision a backend really computes in",
+    permutation_weight,
+    permutation_rows,
+)
+GRID = _probe("grid_probe", "tells how many levels a backend leaves weights and activations", grid_weight, grid_rows)
