@@ -37,7 +37,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def deaf(*words: object, **constants: float) -> list[str]:
-    """The command line of a deaf run; `player__LOAD_TIMEOUT_S=2` changes that constant in `shootout.race.live`."""
+    """The command line of a deaf run; `race__live__LOAD_TIMEOUT_S=2` changes that constant in `shootout.race.live`."""
     changes = {f"shootout.{name.replace('__', '.')}": value for name, value in constants.items()}
     return [sys.executable, str(TESTS / "support" / "deaf.py"), json.dumps(changes), *map(str, words)]
 

@@ -11,7 +11,7 @@ import pytest
 from support.console import TESTS, Ended, call, deaf, environment
 from support.misbehaving import FAULTS, installed
 
-QUICK = {"player__LOAD_TIMEOUT_S": 3}
+QUICK = {"race__live__LOAD_TIMEOUT_S": 3}
 
 
 @pytest.fixture(scope="module")
