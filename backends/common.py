@@ -8,12 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.contract import Array, Arrays, Availability, Device, NotRun, NotRunKind, Precision, TensorSpec
+from shootout.contract import (
+    Arm,
+    Array,
+    Arrays,
+    Availability,
+    Device,
+    NotRun,
+    NotRunKind,
+    Option,
+    Precision,
+    Target,
+    TensorSpec,
+)
 from shootout.errors import SkippedArm, install
 from shootout.schemes import Scheme
 
@@ -60,19 +72,47 @@ def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:
         raise ValueError(f"inputs: expected {sorted(spec.name for spec in specs)}, got {sorted(inputs)}")
 
 
-def check_options(options: Mapping[str, str], known: Iterable[str]) -> None:
-    """Refuse a knob that the backend doesn't have: silently ignored, it would be a lie in the record.
+def check_options(arm: Arm, options: Sequence[Option]) -> None:
+    """Refuse a knob that the backend doesn't have, or a value it can't have: silently ignored, both would be a lie.
 
     Args:
-        known: names; one that ends in `*` stands for all that begin so.
+        arm: its options are checked, for its device and mode.
+        options: the adapter's own, as its capabilities declare them.
 
     Raises:
-        ValueError: names the option and what is known.
+        ValueError: names the option, the value and what is known.
     """
-    known = sorted(known)
-    for name in options:
-        if not any(fnmatchcase(name, one) for one in known):
-            raise ValueError(f"unknown option {name!r}: this backend takes {', '.join(known) or 'no options'}")
+    for name, value in arm.options.items():
+        option = _known(name, arm.target, options)
+        if option.settled:
+            raise ValueError(f"option {name!r} can't be set: {option.settled}")
+        if not option.allows(value):
+            raise ValueError(f"option {name!r}: expected {option.expects}, got {value!r}")
+
+
+def _known(name: str, target: Target, options: Sequence[Option]) -> Option:
+    """What is declared under a name.
+
+    Raises:
+        ValueError: nothing is, for this target.
+    """
+    covering = [option for option in options if option.covers(name)]
+    if found := next((option for option in covering if option.is_for(target)), None):
+        return found
+    here = sorted({option.name for option in options if option.is_for(target) and not option.settled})
+    if covering:
+        raise ValueError(f"option {name!r} {_elsewhere(covering[0], target)}: {covering[0].help}")
+    near = get_close_matches(name, here, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"unknown option {name!r}: {hint}this backend takes {', '.join(here) or 'no options'}")
+
+
+def _elsewhere(option: Option, target: Target) -> str:
+    """Where an option belongs that isn't for this target."""
+    if target.device not in option.devices:
+        return f"is for {' and '.join(sorted(option.devices))}, not for {target.device}"
+    modes = sorted(f"+{mode}" if mode else "the plain mode" for mode in option.modes or ())
+    return f"is for {' and '.join(modes)}, not for {f'+{target.mode}' if target.mode else 'the plain mode'}"
 
 
 def calibration_of(bundle: ModelBundle, scheme: Scheme) -> list[dict[str, Array]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -228,26 +229,85 @@ class Availability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One of a backend's own knobs, `--option backend.name=value`: what the adapter takes, what the tuner tries.
+
+    Attributes:
+        name: as the library calls it; with a `*` at its end, all names that begin so.
+        help: what it does, for people.
+        values: the words that it may be; empty where `form` or the library itself checks them.
+        form: a regular expression that a value must match as a whole.
+        takes: `form` for people.
+        devices: where it means something.
+        modes: the target's modes that have it; None: all.
+        settled: why a user can't set it, "" where he can.
+        tries: values that may change how long a call takes and leave what it computes; the default is not among them.
+        parallel: it matters (or is accepted) with several threads only.
+    """
+
+    name: str
+    help: str
+    values: tuple[str, ...] = ()
+    form: str = ""
+    takes: str = ""
+    devices: frozenset[Device] = frozenset(Device)
+    modes: frozenset[str] | None = None
+    settled: str = ""
+    tries: tuple[str, ...] = ()
+    parallel: bool = False
+
+    @property
+    def expects(self) -> str:
+        """What a value may be, for people; "" where only the library knows."""
+        *others, last = self.values or (self.takes,)
+        return f"{', '.join(others)} or {last}" if others else last
+
+    def covers(self, name: str) -> bool:
+        """Whether an option of this name is meant."""
+        return name.startswith(self.name[:-1]) if self.name.endswith("*") else name == self.name
+
+    def is_for(self, target: Target) -> bool:
+        """Whether it means something on the target's device and in its mode."""
+        return target.device in self.devices and (self.modes is None or target.mode in self.modes)
+
+    def allows(self, value: str) -> bool:
+        """Whether it may be this, as far as that can be told before the library sees it."""
+        if self.values:
+            return value in self.values
+        return not self.form or re.fullmatch(self.form, value) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What an adapter can be asked.
 
     Attributes:
         consumes: the artifacts it can load, the preferred one first; a bundle with none of them is skipped.
         targets: every (device, precision) it has code for.
-        needs_calibration: whether `build` reads the bundle's calibration data.
         modes: the `+mode` suffixes it knows, "" (the plain one) among them.
         cuda_modes: those of them that are for CUDA only.
         schemes: by precision, the words it offers in a `/scheme` (see `shootout.schemes`); one may end in `*`.
         scenarios: what it can be measured in.
+        options: its own knobs. Of several that cover a name, the first one that is for the target counts.
     """
 
     consumes: tuple[Artifact, ...]
     targets: frozenset[tuple[Device, Precision]]
-    needs_calibration: bool = False
     modes: frozenset[str] = frozenset({""})
     cuda_modes: frozenset[str] = frozenset()
     schemes: Mapping[Precision, frozenset[str]] = field(default_factory=dict)
     scenarios: frozenset[Scenario] = INFERENCE
+    options: tuple[Option, ...] = ()
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """Those that it has any code for."""
+        return frozenset(device for device, _ in self.targets)
+
+    def settable(self) -> dict[str, Option]:
+        """The options that are a user's, by name, each for such devices only as there is code for."""
+        own = [replace(option, devices=option.devices & self.devices) for option in self.options if not option.settled]
+        return {option.name: option for option in own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from shootout.backends._jax import profile as jax_profile
 from shootout.backends._jax import session as jax_program
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes, pool_threads
 from shootout.backends._jax.rewrite import with_wide_sums
-from shootout.backends.common import DTYPES, check_inputs, require_device, trial
+from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
 from shootout.contract import (
     INFERENCE,
     INTEGERS,
@@ -61,10 +61,10 @@ class JaxJitAdapter:
             [(Device.CPU, precision) for precision in (Precision.FP32, *REDUCED, *INTEGERS)]
             + [(Device.CUDA, precision) for precision in DTYPES]
         ),
-        needs_calibration=True,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         modes=frozenset({"", "torchax"}),
         schemes={Precision.INT8: WEIGHTS | {"minmax", "samples-*"}, Precision.INT8_DYNAMIC: WEIGHTS},
+        options=jax_program.OPTIONS,
     )
 
     def probe(self, device: Device) -> Availability:
@@ -78,7 +78,7 @@ class JaxJitAdapter:
             ValueError: an option that is neither XLA's nor JAX's dispatch switch; nothing to quantize, or no data to.
             SkippedArm: XLA widens every product of this precision.
         """
-        jax_program.check_options(arm.options)
+        check_options(arm, self.capabilities.options)
         if arm.target.precision is Precision.INT4:
             raise SkippedArm(NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend")
         device = jax_program.open_device(arm.target.device, arm.threads, arm.options)

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends import common
 from shootout.backends._torch.session import float32_module
 from shootout.backends.common import DTYPES
-from shootout.contract import Arm, Array, Arrays, Artifact, Device, Precision
+from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
@@ -29,8 +28,25 @@ PLATFORMS = {Device.CPU: "cpu", Device.CUDA: "cuda,cpu"}
 """CUDA keeps the host's CPU, where torchax reads a module's weights; asking for a device is always by name."""
 ASYNC_DISPATCH = "jax_cpu_enable_async_dispatch"
 XLA_OPTION = "xla_"
+ON_CPU = frozenset({Device.CPU})
 EXECUTABLE, BUFFERS = "executable.pickle", "buffers.safetensors"
 SWITCHES = {"true": True, "false": False}
+OPTIONS = (
+    Option(
+        name=ASYNC_DISPATCH,
+        help="hand each call over to another thread, as JAX does by default",
+        form="(?i)true|false",
+        takes="true or false",
+        devices=ON_CPU,
+        tries=("true",),
+    ),
+    Option(
+        name="xla_cpu_prefer_vector_width", help="bits of the vectors that XLA makes", devices=ON_CPU, tries=("512",)
+    ),
+    Option(name="xla_cpu_use_onednn", help="products by oneDNN", devices=ON_CPU, tries=("true",)),
+    Option(name="xla_cpu_use_xnnpack", help="products by XNNPACK", devices=ON_CPU, tries=("true",)),
+    Option(name=f"{XLA_OPTION}*", help="any other compile option of XLA's, which checks name and value itself"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,17 +180,6 @@ def program_of(bundle: ModelBundle, mode: str) -> Program:
     """The bundle's model as a function, by the road that the target's mode names."""
     plain = not mode and Artifact.FORWARD in bundle.artifacts
     return from_forward(bundle) if plain else from_module(bundle)
-
-
-def check_options(options: Mapping[str, str]) -> None:
-    """Refuse what is neither JAX's dispatch switch nor an XLA compile option.
-
-    Raises:
-        ValueError: names the option and what is known.
-    """
-    common.check_options(options, (ASYNC_DISPATCH, f"{XLA_OPTION}*"))
-    if (value := options.get(ASYNC_DISPATCH, "false")).lower() not in SWITCHES:
-        raise ValueError(f"option {ASYNC_DISPATCH!r} is true or false, got {value!r}")
 
 
 def _compile(lowered: Any, arm: Arm) -> Any:

@@ -56,7 +56,7 @@ class NumpyAdapter:
         Raises:
             ValueError: the arm has options; NumPy takes none.
         """
-        check_options(arm.options, ())
+        check_options(arm, self.capabilities.options)
         return Built(arm=arm, bundle=bundle, folder=folder)
 
     def load(self, built: Built) -> NumpySession:

@@ -11,9 +11,6 @@ from typing import Any
 from shootout.backends._onnxruntime import providers as providers
 from shootout.contract import Arm, Device
 
-THREAD_OPTIONS = ("intra_op_num_threads", "inter_op_num_threads")
-OPTIONS = (*THREAD_OPTIONS, "session.*", "optimization.*", "ep.*", "mlas.*")
-"""What an arm may set: threads, and ONNX Runtime's own configuration entries."""
 MODEL, ENGINES = "model.onnx", "engines"
 """In a build's folder: the graph that sessions run, and what TensorRT built of it."""
 SINGLE_FILE_BYTES = 1_500_000_000
@@ -85,7 +82,7 @@ def _options(arm: Arm, *, optimised: bool = False) -> Any:
 
 
 def _set(options: Any, name: str, value: str) -> None:
-    if name in THREAD_OPTIONS:
+    if name in providers.THREADS:
         setattr(options, name, int(value))
     else:
         options.add_session_config_entry(name, value)

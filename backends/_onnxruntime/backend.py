@@ -21,12 +21,12 @@ from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import providers as providers
 from shootout.backends._onnxruntime import tensorrt
-from shootout.backends._onnxruntime.account import OPTIONS, open_session, optimise
+from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.quantize import S8S8, SCHEMES, quantize
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
-from shootout.backends.common import require_device, trial
+from shootout.backends.common import check_options, require_device, trial
 from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device, Precision, Target
 from shootout.errors import SkippedArm
 
@@ -46,10 +46,10 @@ class OnnxRuntimeAdapter:
             {(Device.CPU, precision) for precision in (Precision.FP32, *SCHEMES)}
             | {(Device.CUDA, precision) for precision in ON_CUDA}
         ),
-        needs_calibration=True,
         modes=frozenset({"", providers.MODE}),
         cuda_modes=frozenset({providers.MODE}),
         schemes=SCHEMES,
+        options=providers.OPTIONS,
     )
 
     def probe(self, device: Device) -> Availability:
@@ -65,7 +65,7 @@ class OnnxRuntimeAdapter:
             SkippedArm: the provider isn't in this ONNX Runtime, or can't have this precision.
             RuntimeError: the provider couldn't be loaded, or can't take the graph; in ONNX Runtime's words.
         """
-        providers.check(arm, OPTIONS)
+        check_options(arm, self.capabilities.options)
         _refuse(arm.target)
         providers.require(providers.of(arm.target))
         with tempfile.TemporaryDirectory() as place:

@@ -13,30 +13,81 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from shootout.backends.common import check_options
-from shootout.contract import Arm, Device, Precision, Target
+from shootout.contract import Arm, Device, Option, Precision, Target
 from shootout.errors import SkippedArm
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 MODE = "tensorrt"
 """The mode whose nodes all run in TensorRT."""
 GRAPH, OF_CUDA, OF_TENSORRT = "cuda_graph", "cuda.", "trt_"
-OPTIONS: Mapping[str, tuple[str, ...]] = {CPU: (), CUDA: (GRAPH, f"{OF_CUDA}*"), TENSORRT: (f"{OF_TENSORRT}*",)}
-"""What an arm may set by provider: CUDA's own options behind `cuda.`, TensorRT's by their names."""
-SETTLED = frozenset(
-    (
-        *("cuda.device_id", "cuda.use_tf32", "cuda.enable_cuda_graph", "cuda.user_compute_stream"),
-        *("trt_engine_cache_enable", "trt_engine_cache_path", "trt_engine_cache_prefix", "trt_cuda_graph_enable"),
-        *("trt_fp16_enable", "trt_bf16_enable", "trt_int8_enable"),
-    )
+THREADS = ("intra_op_num_threads", "inter_op_num_threads")
+_CPU, _CUDA, _PLAIN, _MODE = frozenset({Device.CPU}), frozenset({Device.CUDA}), frozenset({""}), frozenset({MODE})
+_SETTLED = (
+    *("cuda.device_id", "cuda.use_tf32", "cuda.enable_cuda_graph", "cuda.user_compute_stream"),
+    *("trt_engine_cache_enable", "trt_engine_cache_path", "trt_engine_cache_prefix", "trt_cuda_graph_enable"),
+    *("trt_fp16_enable", "trt_bf16_enable", "trt_int8_enable"),
 )
 """Options that aren't the user's. TensorRT's CUDA graph is one of a session: all slots would get the first's data."""
+OPTIONS = (
+    *(Option(name=name, help="", settled="the target, --gpu and how buffers are kept settle it") for name in _SETTLED),
+    Option(
+        name="session.intra_op.allow_spinning",
+        help="whether idle threads wait busily (1)",
+        devices=_CPU,
+        tries=("0",),
+        parallel=True,
+    ),
+    Option(
+        name="session.dynamic_block_base",
+        help="blocks for each thread that work is split into at first; smaller ones later (0: never)",
+        devices=_CPU,
+        tries=("4",),
+        parallel=True,
+    ),
+    Option(name="session.set_denormal_as_zero", help="whether denormals count as zero (0)", devices=_CPU, tries=("1",)),
+    Option(
+        name="session.use_device_allocator_for_initializers",
+        help="whether weights stay out of the arena (0)",
+        devices=_CPU,
+        tries=("1",),
+    ),
+    Option(
+        name=GRAPH,
+        help="capture a CUDA graph for each input buffer and replay it",
+        values=("0", "1"),
+        devices=_CUDA,
+        modes=_PLAIN,
+        tries=("1",),
+    ),
+    Option(
+        name="cuda.prefer_nhwc",
+        help="convolutions with the channels last",
+        devices=_CUDA,
+        modes=_PLAIN,
+        tries=("1",),
+    ),
+    Option(name=f"{OF_CUDA}*", help="any other option of the CUDA provider", devices=_CUDA, modes=_PLAIN),
+    Option(
+        name="trt_builder_optimization_level",
+        help="how long TensorRT looks for kernels, 0 to 5 (3)",
+        devices=_CUDA,
+        modes=_MODE,
+        tries=("5",),
+    ),
+    Option(name=f"{OF_TENSORRT}*", help="any other option of the TensorRT provider", devices=_CUDA, modes=_MODE),
+    Option(name=THREADS[0], help="threads inside an operator (the arm's)", form=r"\d+", takes="a whole number"),
+    Option(name=THREADS[1], help="operators at once (1)", form=r"\d+", takes="a whole number"),
+    *(
+        Option(name=f"{prefix}.*", help="any other configuration entry of ONNX Runtime's session")
+        for prefix in ("session", "optimization", "ep", "mlas")
+    ),
+)
+"""What an arm may set: CUDA's own options behind `cuda.`, TensorRT's by their names, and ONNX Runtime's entries."""
 ALLOWS = {
     Precision.FP16: "trt_fp16_enable",
     Precision.BF16: "trt_bf16_enable",
@@ -61,24 +112,6 @@ def of(target: Target) -> str:
     if target.device is Device.CPU:
         return CPU
     return TENSORRT if target.mode == MODE else CUDA
-
-
-def check(arm: Arm, known: Iterable[str]) -> None:
-    """Refuse options that this arm's provider doesn't have, or that aren't the user's.
-
-    Args:
-        arm: what was asked for.
-        known: what every session takes.
-
-    Raises:
-        ValueError: names the option.
-    """
-    check_options(arm.options, (*known, *OPTIONS[of(arm.target)]))
-    for name in arm.options:
-        if name in SETTLED:
-            raise ValueError(f"option {name!r} can't be set: the target, --gpu and how buffers are kept settle it")
-    if (value := arm.options.get(GRAPH, "0")) not in ("0", "1"):
-        raise ValueError(f"option {GRAPH!r} is 0 or 1, got {value!r}")
 
 
 def require(provider: str) -> None:

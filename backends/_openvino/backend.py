@@ -23,7 +23,7 @@ from shootout.backends._openvino.graph import (
     scheme_of,
     version,
 )
-from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, quantize
+from shootout.backends._openvino.quantize import MODEL_TYPE, OPTIONS, SCHEMES, quantize
 from shootout.backends._openvino.session import OpenVinoSession
 from shootout.backends.common import check_options, require_device, trial
 from shootout.contract import INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Precision
@@ -42,12 +42,12 @@ class OpenVinoAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset((Device.CPU, precision) for precision in PRECISIONS),
-        needs_calibration=True,
         schemes={
             **SCHEMES,
             Precision.FP32: frozenset({DEFAULT}),
             Precision.INT8: SCHEMES[Precision.INT8] | {"shared", "mixed-*"},
         },
+        options=(*PROPERTIES, *OPTIONS),
     )
 
     def probe(self, device: Device) -> Availability:
@@ -63,7 +63,10 @@ class OpenVinoAdapter:
                 calibration data.
         """
         precision, scheme = arm.target.precision, scheme_of(arm)
-        _check_options(arm, is_static=precision is Precision.INT8 and not scheme.is_quantized)
+        check_options(arm, self.capabilities.options)
+        if MODEL_TYPE in arm.options and (precision is not Precision.INT8 or scheme.is_quantized):
+            what = str(arm.target).rpartition(":")[2]
+            raise ValueError(f"option {MODEL_TYPE!r} is NNCF's for static int8, not for {what}")
         require_precision(precision)
         openvino = import_openvino()
         model = openvino.Core().read_model(bundle.path(Artifact.ONNX))
@@ -80,13 +83,6 @@ class OpenVinoAdapter:
     def load(self, built: Built) -> OpenVinoSession:
         """Read the IR and compile it."""
         return OpenVinoSession(built)
-
-
-def _check_options(arm: Arm, *, is_static: bool) -> None:
-    check_options(arm.options, (*PROPERTIES, *OPTIONS))
-    if (misplaced := sorted(set(OPTIONS) & set(arm.options))) and not is_static:
-        what = f"{arm.target.precision}/{arm.target.scheme}" if arm.target.scheme else arm.target.precision
-        raise ValueError(f"option {misplaced[0]!r} is NNCF's for static int8, not for {what}")
 
 
 def _require_dynamic(facts: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Arm, Precision
+from shootout.contract import Arm, Option, Precision
 from shootout.errors import SkippedArm
 from shootout.schemes import Scheme, parse
 
@@ -31,19 +31,20 @@ HINTS = {
 NATIVE = (Precision.FP32, Precision.BF16, Precision.FP16, Precision.INT8)
 """Precisions that OpenVINO lists by name where a CPU has them."""
 GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
-"""How many activations share a scale where weights are compressed; 0 leaves activations float."""
 PROPERTIES = (
-    "CPU_DENORMALS_OPTIMIZATION",
-    GROUP_SIZE,
-    "ENABLE_CPU_PINNING",
-    "ENABLE_HYPER_THREADING",
-    "INFERENCE_NUM_THREADS",
-    "INFERENCE_PRECISION_HINT",
-    "NUM_STREAMS",
-    "PERFORMANCE_HINT",
-    "SCHEDULING_CORE_TYPE",
+    Option(name="NUM_STREAMS", help="requests that run at once (1)", tries=("2",), parallel=True),
+    Option(name="PERFORMANCE_HINT", help="what OpenVINO optimises for (LATENCY)", tries=("THROUGHPUT",)),
+    Option(name="ENABLE_CPU_PINNING", help="whether its threads stay on a core", tries=("YES", "NO")),
+    Option(
+        name="SCHEDULING_CORE_TYPE", help="which cores of a hybrid CPU it uses", tries=("PCORE_ONLY",), parallel=True
+    ),
+    Option(name="CPU_DENORMALS_OPTIMIZATION", help="whether denormals count as zero", tries=("YES",)),
+    Option(name=GROUP_SIZE, help="how many activations share a scale where weights are compressed; 0: they stay float"),
+    Option(name="ENABLE_HYPER_THREADING", help="whether it uses both threads of a core"),
+    Option(name="INFERENCE_NUM_THREADS", help="compute threads (the arm's)"),
+    Option(name="INFERENCE_PRECISION_HINT", help="the precision of float nodes (the arm's)"),
 )
-"""OpenVINO's own properties that an arm may set."""
+"""OpenVINO's own properties that an arm may set; OpenVINO checks their values itself."""
 
 
 def import_openvino() -> Any:
@@ -115,7 +116,8 @@ def compile_model(path: Path, arm: Arm, **more: Any) -> Any:
 
 
 def _own(arm: Arm) -> dict[str, str]:
-    return {name: value for name, value in arm.options.items() if name in PROPERTIES}
+    names = {option.name for option in PROPERTIES}
+    return {name: value for name, value in arm.options.items() if name in names}
 
 
 def _require_honoured(compiled: Any, name: str, value: str) -> None:

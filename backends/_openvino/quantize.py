@@ -16,14 +16,21 @@ from shootout.backends._openvino.account import PRODUCTS
 from shootout.backends._openvino.accuracy import with_accuracy_control
 from shootout.backends._openvino.graph import import_openvino
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Precision
+from shootout.contract import Arm, Option, Precision
 from shootout.errors import SkippedArm, install
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
 
-OPTIONS = ("model_type",)
+MODEL_TYPE = "model_type"
+OPTIONS = (
+    Option(
+        name=MODEL_TYPE,
+        help="NNCF's mode for static INT8, where it doesn't find the attention itself",
+        values=("transformer",),
+    ),
+)
 """NNCF's own knobs that an INT8 arm may set."""
 COMPRESSED = (Precision.INT8_DYNAMIC, Precision.INT4)
 """Precisions that store weights in few bits and see activations only at run time."""
@@ -135,9 +142,7 @@ def _model_type(nncf: Any, model: Any, options: Mapping[str, str]) -> Any:
 
     Attention gives them away. Without the mode NNCF 3.4 ends on a BERT encoder with a KeyError.
     """
-    if (asked := options.get("model_type", "transformer")) != "transformer":
-        raise ValueError(f"model_type must be transformer, got {asked!r}")
-    is_transformer = "model_type" in options or any(_is_attention(op) for op in model.get_ops())
+    is_transformer = MODEL_TYPE in options or any(_is_attention(op) for op in model.get_ops())
     return nncf.ModelType.TRANSFORMER if is_transformer else None
 
 

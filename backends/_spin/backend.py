@@ -15,7 +15,18 @@ import numpy as np
 
 from shootout.backends._spin.gpu import STEP_CYCLES, SpinGpuSession
 from shootout.backends.common import check_inputs, check_options, trial
-from shootout.contract import Arm, Arrays, Artifact, Availability, Built, Capabilities, Device, Executed, Precision
+from shootout.contract import (
+    Arm,
+    Arrays,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Executed,
+    Option,
+    Precision,
+)
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
@@ -24,12 +35,26 @@ STEP_WIDTH = 64
 """A step is a product of a 64x64 matrix and a vector in float32: about 1 us, no BLAS threads, no allocation."""
 
 
+OPTIONS = (
+    Option(
+        name="duration_us",
+        help="busy-wait for so many microseconds (a GPU is given steps, work=…)",
+        form=r"\d+\.?\d*(e[+-]?\d{1,2})?|\.\d+",
+        takes="a number of at least 0",
+        devices=frozenset({Device.CPU}),
+    ),
+    Option(name="work", help="do so many steps of about 1 us", form=r"\d+", takes="a whole number of at least 0"),
+)
+
+
 class SpinAdapter:
     """Exactly one option: `duration_us` (busy-wait that long, on the CPU only) or `work` (that many steps)."""
 
     name = "spin"
     capabilities = Capabilities(
-        consumes=(Artifact.NONE,), targets=frozenset((device, Precision.FP32) for device in Device)
+        consumes=(Artifact.NONE,),
+        targets=frozenset((device, Precision.FP32) for device in Device),
+        options=OPTIONS,
     )
 
     def probe(self, device: Device) -> Availability:
@@ -89,19 +114,11 @@ class SpinSession:
 
 def _amount(arm: Arm) -> tuple[str, float]:
     """The one option and its value."""
-    check_options(arm.options, ("duration_us", "work"))
+    check_options(arm, OPTIONS)
     if len(arm.options) != 1:
         raise ValueError(f"spin takes exactly one of duration_us=… and work=…, got {dict(arm.options)}")
     ((name, text),) = arm.options.items()
-    try:
-        amount = float(text) if name == "duration_us" else int(text)
-    except ValueError:
-        raise ValueError(f"spin: {name} must be a number, got {text!r}") from None
-    if not 0 <= amount < float("inf"):
-        raise ValueError(f"spin: {name} must be at least 0, got {text!r}")
-    if name == "duration_us" and arm.target.device is Device.CUDA:
-        raise ValueError(f"spin: duration_us={text} is for the CPU: a GPU is given steps, work=...")
-    return name, amount
+    return name, float(text) if name == "duration_us" else int(text)
 
 
 def _burden(arm: Arm) -> Callable[[], None]:

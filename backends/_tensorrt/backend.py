@@ -16,12 +16,12 @@ import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx, cuda_memory
-from shootout.backends._tensorrt.engine import Plan, check, compile_engine
+from shootout.backends._tensorrt.engine import OPTIONS, Plan, compile_engine
 from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
 from shootout.backends._tensorrt.network import load_network
 from shootout.backends._tensorrt.quantize import write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
-from shootout.backends.common import require_device, trial
+from shootout.backends.common import check_options, require_device, trial
 from shootout.contract import (
     Arm,
     Artifact,
@@ -51,6 +51,7 @@ class TensorRtAdapter:
         consumes=(Artifact.ONNX,),
         targets=frozenset((Device.CUDA, precision) for precision in PRECISIONS),
         schemes={Precision.INT8: frozenset(schemes.QUANTIZED)},
+        options=OPTIONS,
     )
 
     def probe(self, device: Device) -> Availability:
@@ -70,7 +71,7 @@ class TensorRtAdapter:
             RuntimeError: TensorRT can't parse or build the model, or a product isn't in the arm's precision.
             SkippedArm: TensorRT is not installed, or can't quantize by itself.
         """
-        check(arm.options)
+        check_options(arm, self.capabilities.options)
         capability = cuda_memory.capability()
         library = open_library(gpu=capability is not None)
         here = capability is not None and library.runs_on(capability)

@@ -7,7 +7,6 @@ asks for, also what TensorRT made of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +16,30 @@ from typing import Any
 from shootout.backends._tensorrt.account import account
 from shootout.backends._tensorrt.library import Library, telling
 from shootout.backends._tensorrt.network import TYPED_AS, read_network, require_precision
-from shootout.backends.common import check_options
 from shootout.backends.cuda_memory import PAGEABLE, PINNED
-from shootout.contract import INTEGERS, Precision, TensorSpec
+from shootout.contract import INTEGERS, Option, Precision, TensorSpec
 
-OPTIONS = ("builder_optimization_level", "compute_capability", "copies", "cuda_graph", "timing_cache")
-ALLOWED = {
-    "builder_optimization_level": "[0-5]",
-    "compute_capability": r"SM\d+(,SM\d+)*",
-    "copies": f"{PINNED}|{PAGEABLE}",
-    "cuda_graph": "[01]",
-}
-"""What an option's value must match, where that can be said before anything is built. `cuda_graph` and `copies` are for
-the session: 1 replays a graph, and `pageable` copies from and to the caller's memory as it is.
-"""
+OPTIONS = (
+    Option(
+        name="builder_optimization_level",
+        help="how long TensorRT looks for kernels (3)",
+        values=tuple("012345"),
+        tries=("5",),
+    ),
+    Option(name="cuda_graph", help="replay a CUDA graph for each input buffer", values=("0", "1"), tries=("1",)),
+    Option(
+        name="compute_capability",
+        help="the GPUs that TensorRT-RTX builds for",
+        form=r"SM\d+(,SM\d+)*",
+        takes="names such as SM86,SM120",
+    ),
+    Option(
+        name="copies",
+        help="inputs and outputs by way of page-locked memory (pinned), or from and to the caller's as it is",
+        values=(PINNED, PAGEABLE),
+    ),
+    Option(name="timing_cache", help="a file of what the full TensorRT timed in an earlier build on the same GPU"),
+)
 TIMINGS = "timing.cache"
 """What the full TensorRT timed while it built: `timing_cache` gives it to a later build on the same GPU."""
 PORTABLE = "portable"
@@ -51,18 +60,6 @@ class Plan:
     inputs: tuple[TensorSpec, ...]
     current: bool
     options: Mapping[str, str]
-
-
-def check(options: Mapping[str, str]) -> None:
-    """Refuse unknown options and values.
-
-    Raises:
-        ValueError: names the option, its value and what is allowed.
-    """
-    check_options(options, OPTIONS)
-    for name, pattern in ALLOWED.items():
-        if name in options and not re.fullmatch(pattern, options[name]):
-            raise ValueError(f"option {name!r} must match {pattern}, got {options[name]!r}")
 
 
 def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> dict[str, Any]:

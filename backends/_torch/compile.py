@@ -48,7 +48,7 @@ from shootout.backends._torch.session import (
     weight_bytes,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
-from shootout.backends.common import trial
+from shootout.backends.common import check_options, trial
 from shootout.contract import (
     INFERENCE,
     INTEGERS,
@@ -58,6 +58,7 @@ from shootout.contract import (
     Built,
     Capabilities,
     Device,
+    Option,
     Precision,
     Scenario,
 )
@@ -70,15 +71,18 @@ if TYPE_CHECKING:
 
 AOTI, GRAPHS = "aoti", "cudagraphs"
 """The modes beside the plain one."""
-OPTIONS = {
-    "": ("max_autotune", "cpp_wrapper", COPIES),
-    AOTI: ("max_autotune", COPIES),
-    GRAPHS: ("max_autotune", COPIES),
-}
-"""By mode: Inductor's switches, "0" or "1", and how inputs are copied to a GPU. AOTInductor's wrapper is always C++,
-and Inductor captures no CUDA graph of a C++ wrapper. Not `freezing`: it is what quantized models need, and float ones
-were slower with it.
-"""
+OPTIONS = (
+    Option(name="max_autotune", help="time several kernels for each product", values=("0", "1"), tries=("1",)),
+    Option(
+        name="cpp_wrapper",
+        help="call the kernels from C++ (AOTInductor always does; of a C++ wrapper Inductor captures no CUDA graph)",
+        values=("0", "1"),
+        modes=frozenset({""}),
+        tries=("1",),
+    ),
+    *gpu.OPTIONS,
+)
+"""Not `freezing`: it is what quantized models need, and float ones were slower with it."""
 CACHE, PACKAGE = "inductor", "model.pt2"
 CALLS_TO_CAPTURE = 3
 """Inductor runs a model once as it is, captures its CUDA graph in the second call, and replays it from the third on."""
@@ -97,11 +101,11 @@ class TorchCompileAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.MODULE,),
         targets=TARGETS | quantize.TARGETS | quantize.STATIC_TARGETS,
-        needs_calibration=True,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
-        modes=frozenset(OPTIONS),
+        modes=frozenset({"", AOTI, GRAPHS}),
         cuda_modes=frozenset({GRAPHS}),
         schemes={**quantize.SCHEMES, **quantize.STATIC_SCHEMES},
+        options=OPTIONS,
     )
 
     def probe(self, device: Device) -> Availability:
@@ -115,6 +119,7 @@ class TorchCompileAdapter:
             ValueError: an unknown option or value; nothing to quantize, or nothing to calibrate with.
             SkippedArm: a compiler or headers are missing; or the mode can't do what is asked.
         """
+        check_options(arm, self.capabilities.options)
         config = configuration(arm)
         _refuse(bundle, arm)
         require_toolchain()
@@ -147,17 +152,8 @@ class TorchCompileAdapter:
 
 
 def configuration(arm: Arm) -> dict[str, Any]:
-    """Inductor's configuration for this arm.
-
-    Raises:
-        ValueError: an option that the mode doesn't have, or a value that it can't be.
-    """
-    gpu.check(arm, OPTIONS[arm.target.mode])
-    given = {name: value for name, value in arm.options.items() if name != COPIES}
-    for name, value in given.items():
-        if value not in ("0", "1"):
-            raise ValueError(f"option {name!r}: expected 0 or 1, got {value!r}")
-    switches = {name: value == "1" for name, value in given.items()}
+    """Inductor's configuration for this arm."""
+    switches = {name: value == "1" for name, value in arm.options.items() if name != COPIES}
     if arm.target.mode == GRAPHS:
         switches["triton.cudagraphs"] = True
     return {**switches, "freezing": True} if arm.target.precision in INTEGERS else switches

@@ -16,7 +16,7 @@ from shootout.backends._torch.session import (
     require_torch,
     weight_bytes,
 )
-from shootout.backends.common import trial
+from shootout.backends.common import check_options, trial
 from shootout.contract import INFERENCE, INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Scenario
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class TorchEagerAdapter:
         targets=TARGETS | quantize.TARGETS,
         schemes=quantize.SCHEMES,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
+        options=gpu.OPTIONS,
     )
 
     def probe(self, device: Device) -> Availability:
@@ -48,7 +49,7 @@ class TorchEagerAdapter:
         Raises:
             ValueError: an option that eager mode doesn't have here, or nothing can be quantized.
         """
-        gpu.check(arm)
+        check_options(arm, self.capabilities.options)
         if arm.target.precision in INTEGERS:
             quantize.save_module(quantize.quantize_module(bundle, arm), folder)
         return Built(arm=arm, bundle=bundle, folder=folder)

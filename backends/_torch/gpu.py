@@ -6,14 +6,14 @@ read from the same place. Everything runs on the default stream, as in most peop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._torch.session import Account, Raw, TorchSession, dtype_of, profile_calls, read_account
-from shootout.backends.common import check_inputs, check_options
+from shootout.backends.common import check_inputs
 from shootout.backends.cuda_memory import EVICTING, PAGEABLE, PINNED
-from shootout.contract import Arm, Array, Arrays, Device, Executed
+from shootout.contract import Arm, Array, Arrays, Device, Executed, Option
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -24,24 +24,16 @@ if TYPE_CHECKING:
 DEVICE = str(Device.CUDA)
 """The GPU that torch calls its current one: the first that CUDA_VISIBLE_DEVICES leaves."""
 COPIES = "copies"
-OPTIONS = (COPIES,)
-"""What every adapter on PyTorch takes on a GPU. `copies=pageable` (the default) copies from and to NumPy's own memory;
-`copies=pinned` goes by page-locked memory, which is one more copy on the host, and a faster one to the device.
-"""
-
-
-def check(arm: Arm, known: Iterable[str] = OPTIONS) -> None:
-    """Refuse options that the adapter doesn't have, or that mean nothing on the arm's device.
-
-    Raises:
-        ValueError: names the option, the value and what is known.
-    """
-    check_options(arm.options, known)
-    copies = arm.options.get(COPIES, PAGEABLE)
-    if copies not in (PAGEABLE, PINNED):
-        raise ValueError(f"option {COPIES!r}: expected {PAGEABLE} or {PINNED}, got {copies!r}")
-    if COPIES in arm.options and arm.target.device is not Device.CUDA:
-        raise ValueError(f"option {COPIES!r}={copies!r} is for cuda: on {arm.target.device} nothing is copied")
+OPTIONS = (
+    Option(
+        name=COPIES,
+        help="inputs and outputs by way of page-locked memory, or from and to NumPy's own (pageable)",
+        values=(PAGEABLE, PINNED),
+        devices=frozenset({Device.CUDA}),
+        tries=(PINNED,),
+    ),
+)
+"""What every adapter on PyTorch takes on a GPU. Pinned is one more copy on the host, and a faster one to the device."""
 
 
 class OnCuda:

@@ -21,7 +21,7 @@ from shootout.backends._torch.session import (
     module_of,
     require_torch,
 )
-from shootout.backends.common import trial
+from shootout.backends.common import check_options, trial
 from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class TorchScriptAdapter:
     """A frozen TorchScript module on CPU and CUDA."""
 
     name = "torchscript"
-    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS)
+    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS, options=gpu.OPTIONS)
 
     def probe(self, device: Device) -> Availability:
         """Script, optimise and run one small linear layer."""
@@ -50,7 +50,7 @@ class TorchScriptAdapter:
         Raises:
             ValueError: an option that TorchScript doesn't have here.
         """
-        gpu.check(arm)
+        check_options(arm, self.capabilities.options)
         import torch
 
         configure(arm)

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 
 from shootout import backends, models
 from shootout.commands import run as runner
-from shootout.contract import COULD_RUN, Device
+from shootout.contract import COULD_RUN, Device, Option
 from shootout.errors import Interrupted, UsageError, unknown
 from shootout.host.gpu import choose
 from shootout.race.halving import family
@@ -202,18 +202,24 @@ def examine(*, gpu: int | None = None, as_json: bool) -> int:
 
 
 def catalogue(*, as_json: bool) -> int:
-    """Print the studies, models and backends by name."""
+    """Print the studies, models, backends and their options by name."""
+    options = {
+        f"{name}.{option.name}": option
+        for name in backends.names()
+        for option in backends.get(name).capabilities.settable().values()
+    }
     known = {
         "studies": study.names(),
         "models": {name: models.get(name).description for name in models.names()},
         "backends": {name: _offers(name) for name in backends.names()},
     }
-    width = max(len(name) for found in known.values() for name in found)
-    lines = [
-        f"{kind}\n" + "".join(f"  {name:<{width}} {what}\n" for name, what in found.items())
-        for kind, found in known.items()
-    ]
-    return _print("\n".join(lines), known, as_json=as_json)
+    told = {**known, "options": {name: option.help for name, option in options.items()}}
+    lines = []
+    for kind, found in told.items():
+        width = max(map(len, found))
+        lines.append(f"{kind}\n" + "".join(f"  {name:<{width}} {what}\n" for name, what in found.items()))
+    data = {**known, "options": {name: _described(option) for name, option in options.items()}}
+    return _print("\n".join(lines), data, as_json=as_json)
 
 
 def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
@@ -293,6 +299,16 @@ def _whole(what: str, value: float | str) -> int:
 def _offers(name: str) -> str:
     targets = sorted(f"{device}:{precision}" for device, precision in backends.get(name).capabilities.targets)
     return ", ".join(targets)
+
+
+def _described(option: Option) -> dict[str, Any]:
+    return {
+        "help": option.help,
+        "expects": option.expects,
+        "devices": sorted(option.devices),
+        "modes": None if option.modes is None else sorted(option.modes),
+        "tries": list(option.tries),
+    }
 
 
 def _print_document(document: Document, *, full: bool = False, as_json: bool) -> None:

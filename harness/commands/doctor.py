@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Whether one backend works on one device, in these precisions as far as it has code for them."""
+    """Whether one backend works on one device, and what it has code for there: precisions, options of its own."""
 
     backend: str
     device: Device
     availability: Availability
     needs: str = ""
     precisions: tuple[Precision, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,7 @@ def _findings() -> tuple[Finding, ...]:
             availability=answers[name, device],
             needs=_needs(name),
             precisions=found,
+            options=_options(name, device),
         )
         for (name, device), found in known.items()
     )
@@ -119,6 +121,14 @@ def _targets(name: str) -> dict[Device, tuple[Precision, ...]]:
         for device in Device
         if any(on == device for on, _ in targets)
     }
+
+
+def _options(name: str, device: Device) -> tuple[str, ...]:
+    try:
+        known = backends.get(name).capabilities.settable()
+    except UsageError:
+        return ()  # a name claimed twice
+    return tuple(option.name for option in known.values() if device in option.devices)
 
 
 def _needs(name: str) -> str:

@@ -1,6 +1,6 @@
-"""The settings that are worth trying, by backend, as data: what an adapter takes, and can change how long a call takes.
+"""The settings that are worth trying: threads, a backend's modes, and those of its options that it says to try.
 
-Knobs that change what is computed (a precision hint, fast math that a probe would refuse) are not among them; another
+Options that change what is computed (a precision hint, fast math that a probe would refuse) are not among them; another
 precision is a knob of its own, tried only where the user allows it.
 """
 
@@ -10,27 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shootout import backends
-from shootout.contract import Arm, Device, Precision
+from shootout.contract import Arm, Device, Option, Precision
 
 FEW_THREADS = 8
 """Up to so many, every count is tried; above, powers of two and the largest."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Knob:
-    """One of a backend's options with the values to try; the default is not among them.
-
-    Attributes:
-        parallel: it matters (or is accepted) with several threads only; a default of one gets the most along with it.
-        modes: the target's modes that have it.
-        device: where it matters.
-    """
-
-    option: str
-    values: tuple[str, ...]
-    parallel: bool = False
-    modes: frozenset[str] = frozenset({""})
-    device: Device = Device.CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,50 +29,6 @@ class Change:
     mode: str | None = None
     precision: Precision | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-
-
-PINNED = Knob(option="copies", values=("pinned",), device=Device.CUDA)
-"""Torch's inputs and outputs by way of page-locked memory."""
-COMPILED = frozenset({"", "aoti", "cudagraphs"})
-"""Torch.compile's modes on CUDA."""
-KNOBS: Mapping[str, tuple[Knob, ...]] = {
-    "openvino": (
-        Knob(option="NUM_STREAMS", values=("2",), parallel=True),
-        Knob(option="PERFORMANCE_HINT", values=("THROUGHPUT",)),
-        Knob(option="ENABLE_CPU_PINNING", values=("YES", "NO")),
-        Knob(option="SCHEDULING_CORE_TYPE", values=("PCORE_ONLY",), parallel=True),
-        Knob(option="CPU_DENORMALS_OPTIMIZATION", values=("YES",)),
-    ),
-    "onnxruntime": (
-        Knob(option="session.intra_op.allow_spinning", values=("0",), parallel=True),
-        Knob(option="session.dynamic_block_base", values=("4",), parallel=True),
-        Knob(option="session.set_denormal_as_zero", values=("1",)),
-        Knob(option="session.use_device_allocator_for_initializers", values=("1",)),
-        Knob(option="cuda_graph", values=("1",), device=Device.CUDA),
-        Knob(option="cuda.prefer_nhwc", values=("1",), device=Device.CUDA),
-        Knob(option="trt_builder_optimization_level", values=("5",), modes=frozenset({"tensorrt"}), device=Device.CUDA),
-    ),
-    "torch-eager": (PINNED,),
-    "torchscript": (PINNED,),
-    "torch-compile": (
-        Knob(option="max_autotune", values=("1",), modes=frozenset({"", "aoti"})),
-        Knob(option="cpp_wrapper", values=("1",)),
-        Knob(option="max_autotune", values=("1",), modes=COMPILED, device=Device.CUDA),
-        Knob(option="cpp_wrapper", values=("1",), device=Device.CUDA),
-        replace(PINNED, modes=COMPILED),
-    ),
-    "jax-jit": (
-        Knob(option="jax_cpu_enable_async_dispatch", values=("true",), modes=frozenset({"", "torchax"})),
-        Knob(option="xla_cpu_prefer_vector_width", values=("512",), modes=frozenset({"", "torchax"})),
-        Knob(option="xla_cpu_use_onednn", values=("true",), modes=frozenset({"", "torchax"})),
-        Knob(option="xla_cpu_use_xnnpack", values=("true",), modes=frozenset({"", "torchax"})),
-    ),
-    "tensorrt": (
-        Knob(option="builder_optimization_level", values=("5",), device=Device.CUDA),
-        Knob(option="cuda_graph", values=("1",), device=Device.CUDA),
-    ),
-}
-"""numpy has no options, torch-eager and torchscript none on a CPU: their threads are tried, like everybody's."""
 
 
 def alone(default: Arm, most_threads: int, allowed: Collection[Precision] = ()) -> list[Change]:
@@ -113,17 +52,17 @@ def alone(default: Arm, most_threads: int, allowed: Collection[Precision] = ()) 
         for precision in allowed
         if (target.device, precision) in capabilities.targets and precision is not target.precision
     ]
-    for knob in KNOBS.get(target.backend, ()):
-        if knob.device is target.device and target.mode in knob.modes and knob.option not in default.options:
-            changes += _turned(knob, default, most_threads)
+    for option in capabilities.options:
+        if option.is_for(target) and option.name not in default.options:
+            changes += _turned(option, default, most_threads)
     return changes
 
 
-def _turned(knob: Knob, default: Arm, most_threads: int) -> list[Change]:
-    if knob.parallel and most_threads == 1:
+def _turned(option: Option, default: Arm, most_threads: int) -> list[Change]:
+    if option.parallel and most_threads == 1:
         return []
-    threads = most_threads if knob.parallel and default.threads == 1 else None
-    return [Change(knob=knob.option, threads=threads, options={knob.option: value}) for value in knob.values]
+    threads = most_threads if option.parallel and default.threads == 1 else None
+    return [Change(knob=option.name, threads=threads, options={option.name: value}) for value in option.tries]
 
 
 def counts(most: int) -> list[int]:
@@ -174,6 +113,5 @@ def setting(default: Arm, arm: Arm) -> str:
 
 def _goes(arm: Arm) -> bool:
     """Whether the arm's mode has all of its options, and its threads suffice for them."""
-    own = [knob for knob in KNOBS.get(arm.target.backend, ()) if knob.device is arm.target.device]
-    turned = [knob for knob in own if knob.option in arm.options]
-    return all(arm.target.mode in knob.modes and (arm.threads > 1 or not knob.parallel) for knob in turned)
+    turned = [one for one in backends.get(arm.target.backend).capabilities.options if one.name in arm.options]
+    return all(option.is_for(arm.target) and (arm.threads > 1 or not option.parallel) for option in turned)

@@ -54,7 +54,7 @@ def test_show_needs_no_framework(finished: Path):
 def test_list_names_what_there_is(tmp_path: Path):
     done = shootout("list", "--json", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    assert set(done.data) == {"studies", "models", "backends"}
+    assert set(done.data) == {"studies", "models", "backends", "options"}
     assert "spin" not in done.data["backends"], "the harness's own instruments are not for choosing"
     assert "onnxruntime" in shootout("list", cwd=tmp_path).out
 

@@ -86,44 +86,6 @@ def test_an_option_of_the_default_setting_is_not_turned():
     assert not [one for one in knobs.alone(arm, 1) if one.knob == "ENABLE_CPU_PINNING"]
 
 
-def test_every_knob_is_one_that_the_adapter_takes():
-    taken = {
-        "openvino": "shootout.backends._openvino.graph:PROPERTIES",
-        "tensorrt": "shootout.backends._tensorrt.engine:OPTIONS",
-        "torch-eager": "shootout.backends._torch.gpu:OPTIONS",
-        "torchscript": "shootout.backends._torch.gpu:OPTIONS",
-    }
-    from importlib import import_module
-
-    from shootout.backends._jax.session import check_options as check_jax
-    from shootout.backends._torch.compile import OPTIONS
-    from shootout.backends.common import check_options
-
-    for backend, known in knobs.KNOBS.items():
-        for knob in known:
-            for value in knob.values:
-                options = {knob.option: value}
-                if backend == "jax-jit":
-                    check_jax(options)
-                elif backend == "onnxruntime":
-                    check_onnxruntime(options, knob)
-                elif backend == "torch-compile":
-                    for mode in knob.modes:
-                        check_options(options, OPTIONS[mode])
-                else:
-                    module, _, name = taken[backend].partition(":")
-                    check_options(options, getattr(import_module(module), name))
-
-
-def check_onnxruntime(options: dict[str, str], knob: knobs.Knob) -> None:
-    from shootout.backends._onnxruntime import providers
-    from shootout.backends._onnxruntime.account import OPTIONS
-
-    for mode in knob.modes:
-        target = Target(backend="onnxruntime", device=knob.device, mode=mode)
-        providers.check(Arm(target=target, model="m", options=options), OPTIONS)
-
-
 def test_what_helped_is_combined_the_best_with_each_other_one_then_more():
     arm = default("openvino", threads=2)
     one, pin, hint = (

@@ -129,7 +129,7 @@ REFUSED_OPTIONS = [
     (Precision.INT8, {"preset": "mixed"}, "ValueError", "unknown option 'preset'"),
     (Precision.FP32, {"INFERENCE_NUM_THREADS": "many"}, "RuntimeError", "Wrong value for property key INFERENCE_NUM"),
     (Precision.FP32, {"NUM_STREAMS": "2"}, "RuntimeError", "did not honour NUM_STREAMS=2: it runs with 1"),
-    (Precision.INT8, {"model_type": "cnn"}, "ValueError", "model_type must be transformer, got 'cnn'"),
+    (Precision.INT8, {"model_type": "cnn"}, "ValueError", "'model_type': expected transformer, got 'cnn'"),
 ]
 
 

@@ -22,7 +22,7 @@ def arm(**options: str) -> Arm:
     [
         ({}, "exactly one"),
         ({"work": "1", "duration_us": "1"}, "exactly one"),
-        ({"work": "1.5"}, "work must be a number, got '1.5'"),
+        ({"work": "1.5"}, "'work': expected a whole number of at least 0, got '1.5'"),
         ({"work": "-1"}, "at least 0"),
         ({"duration_us": "inf"}, "at least 0"),
         ({"duration_us": "nan"}, "at least 0"),

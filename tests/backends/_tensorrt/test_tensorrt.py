@@ -258,7 +258,7 @@ def test_a_symbolic_axis_gets_the_one_size_that_is_run(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"cuda_graph": "yes"}, r"'cuda_graph' must match \[01\], got 'yes'"),
+        ({"cuda_graph": "yes"}, "'cuda_graph': expected 0 or 1, got 'yes'"),
         ({"builder_optimization_level": "9"}, "builder_optimization_level.*got '9'"),
         ({"compute_capability": "8.9"}, "compute_capability.*got '8.9'"),
         ({"compute_capability": "SM90"}, "SM90.*knows.*SM89"),

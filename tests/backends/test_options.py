@@ -1,0 +1,100 @@
+"""What adapters declare of their options: one check, one page, and what the tuner may try.
+
+`python tests/backends/test_options.py` writes the page anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shootout import backends
+from shootout.backends.common import check_options
+from shootout.contract import Arm, Device, Option, Target
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
+HEAD = """# Every backend's own options
+
+`--option openvino.NUM_STREAMS=2` sets one for all of a backend's targets, `--option openvino:cpu:int8.NUM_STREAMS=2`
+for one of them. What is set is part of the row. A name that the backend doesn't have on that device or in that mode,
+or a value that it can't have, fails the row: silently ignored, it would be a lie. Where no value is given here, the
+library checks it. `shootout tune` tries what stands in the last column, alone and together.
+
+(Made from what the adapters declare, by `python tests/backends/test_options.py`; a test holds it.)
+"""
+COLUMNS = "| option | what it does | values | on | tried |\n|---|---|---|---|---|\n"
+GPU, MODED = frozenset({Device.CUDA}), frozenset({"fast"})
+OPTIONS = (
+    Option(name="lib.secret", help="", settled="the target settles it"),
+    Option(name="lib.threads", help="how many", form=r"\d+", takes="a whole number"),
+    Option(name="lib.*", help="the library's own"),
+    Option(name="graph", help="replay a graph", values=("0", "1"), devices=GPU),
+    Option(name="wrapper", help="in C++", modes=MODED),
+)
+
+
+def page() -> str:
+    parts = [HEAD]
+    for name in backends.names():
+        rows = "".join(map(row, backends.get(name).capabilities.settable().values()))
+        parts.append(f"## {name}\n\n{COLUMNS}{rows}" if rows else f"## {name}\n\nNone.\n")
+    return "\n".join(parts)
+
+
+def row(option: Option) -> str:
+    modes = [] if option.modes is None else sorted(f"`+{mode}`" if mode else "plain mode" for mode in option.modes)
+    on = ", ".join([*sorted(option.devices), *modes])
+    tried = ", ".join(f"`{value}`" for value in option.tries) + (" with several threads" if option.parallel else "")
+    return f"| `{option.name}` | {option.help} | {option.expects} | {on} | {tried} |\n"
+
+
+def test_the_page_is_current():
+    assert PAGE.read_text() == page(), "python tests/backends/test_options.py writes it anew"
+
+
+def arm_of(options: dict[str, str], device: Device, mode: str) -> Arm:
+    return Arm(target=Target(backend="made", device=device, mode=mode), model="m", options=options)
+
+
+REFUSED = [
+    ({"lib.secret": "1"}, Device.CPU, "", "option 'lib.secret' can't be set: the target settles it"),
+    ({"lib.threads": "many"}, Device.CPU, "", "option 'lib.threads': expected a whole number, got 'many'"),
+    ({"graph": "yes"}, Device.CUDA, "", "option 'graph': expected 0 or 1, got 'yes'"),
+    ({"graph": "1"}, Device.CPU, "", "option 'graph' is for cuda, not for cpu: replay a graph"),
+    ({"wrapper": "1"}, Device.CPU, "", r"option 'wrapper' is for \+fast, not for the plain mode: in C\+\+"),
+    ({"grpah": "1"}, Device.CUDA, "", r"unknown option 'grpah': did you mean 'graph'\? this backend takes graph, lib"),
+    ({"grpah": "1"}, Device.CPU, "fast", r"unknown option 'grpah': this backend takes lib\.\*, lib.threads, wrapper"),
+]
+
+
+@pytest.mark.parametrize(("options", "device", "mode", "words"), REFUSED)
+def test_a_wrong_option_is_refused_with_what_is_known(
+    options: dict[str, str], device: Device, mode: str, words: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{words}"):
+        check_options(arm_of(options, device, mode), OPTIONS)
+
+
+def test_a_right_one_passes():
+    check_options(arm_of({"lib.threads": "2", "lib.other": "x", "wrapper": ""}, Device.CPU, "fast"), OPTIONS)
+    check_options(arm_of({"graph": "1"}, Device.CUDA, ""), OPTIONS)
+    with pytest.raises(ValueError, match="unknown option 'x': this backend takes no options"):
+        check_options(arm_of({"x": "1"}, Device.CPU, ""), ())
+
+
+@pytest.mark.parametrize("name", backends.names(hidden=True))
+def test_what_a_backend_wants_tried_is_what_it_takes(name: str):
+    capabilities = backends.get(name).capabilities
+    for option in capabilities.options:
+        assert not option.tries or not (option.name.endswith("*") or option.settled)
+        assert (option.modes or frozenset()) <= capabilities.modes
+        for value in option.tries:
+            assert option.allows(value)
+            for device, mode in ((device, mode) for device in option.devices for mode in option.modes or {""}):
+                target = Target(backend=name, device=device, mode=mode)
+                check_options(Arm(target=target, model="m", options={option.name: value}), capabilities.options)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
