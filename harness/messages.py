@@ -166,7 +166,7 @@ class Offer:
     Attributes:
         rate_per_s: requests a second, on average; each is one call.
         requests: how many count, after `lead_in` more that only fill the queue.
-        seed: of the arrivals, see `arrivals.schedule_ns`.
+        seed: of the arrivals, see `concurrent.schedule_ns`.
         limit_ns: how long a request may take from its arrival.
         most_late: so many may take longer; at one more the turn ends early, its answer known. None: it never does.
     """

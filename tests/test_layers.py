@@ -54,7 +54,6 @@ STILL_UPWARD = {
     "shootout.tune.tuning_stages -> shootout.results.document",
     "shootout.units -> shootout.results.document",
     "shootout.units -> shootout.stats.verdicts",
-    "shootout.worker.__main__ -> shootout.ceilings.worker",
 }
 """To be emptied while the packages settle."""
 MOST_FILES = 14

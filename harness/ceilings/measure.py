@@ -178,7 +178,9 @@ def _asked(
         log = Path(folder) / "worker.log"
         try:
             with process.worker(child_environment(library_threads, 0), placement.arms, log) as worker:
-                return worker.ask("ceiling", TIMEOUT_S, figure=figure, arguments=dict(arguments))
+                return worker.ask(
+                    "call", TIMEOUT_S, function=f"shootout.ceilings.worker:{figure}", arguments=dict(arguments)
+                )
         except ArmFailed as error:
             notes.append(f"{what}: {error}")
             return None

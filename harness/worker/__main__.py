@@ -10,15 +10,15 @@ import json
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from shootout import backends, clock
-from shootout.bundle import fidelity, training
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import CANARY_CHANCES
-from shootout.contract import Arm, Arrays, Built, Device, Scenario, Session, TrainingSession
+from shootout.contract import Arm, Built, Device, Scenario, Session
 from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
 from shootout.host.gpu import words
@@ -26,11 +26,11 @@ from shootout.host.noise import canary
 from shootout.host.placement import current_bounds
 from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.worker import precision_probe
-from shootout.worker import profile as look
 from shootout.worker.blocks import Blocks
-from shootout.worker.gpu_readings import Context, measured, state
-from shootout.worker.instances import Instances
-from shootout.worker.precision_checks import executed_fault
+from shootout.worker.concurrent import Instances
+from shootout.worker.gpu_readings import Context, read_gpu, read_state
+from shootout.worker.profile import read_profile
+from shootout.worker.verification import Claim, call_once, verify
 
 
 class Worker:
@@ -42,7 +42,7 @@ class Worker:
     _sessions: Sequence[Session] = ()
     _device: Device = Device.CPU
     _blocks: Blocks | Instances
-    _left: str | None
+    _strayed: str | None
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
         """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
@@ -56,7 +56,7 @@ class Worker:
     def probe(self, built: Built) -> str:
         """Which precision the probe that was built finds in this arm's hands."""
         session = backends.get(built.arm.target.backend).load(built)
-        outputs = session.fetch(_run(session, built.bundle.input_buffers()[0]))
+        outputs = call_once(session, built.bundle.input_buffers()[0])
         session.close()
         return precision_probe.READERS[built.bundle.model](outputs)
 
@@ -75,7 +75,7 @@ class Worker:
         self._blocks = self._timed(built)
         first_call_s = self._blocks.first_call_s()
         now = current_bounds()
-        self._left = given.left(now)
+        self._strayed = given.left(now)
         return Loaded(
             load_s=watch.seconds,
             first_call_s=first_call_s,
@@ -87,28 +87,17 @@ class Worker:
         )
 
     def verify(self, with_accuracy: bool) -> Verified:
-        """Compare the outputs for every input buffer with the oracle; read back what the runtime runs."""
-        session, bundle = self._session, self._built.bundle
-        outputs = [session.fetch(_run(session, inputs, slot)) for slot, inputs in enumerate(self._buffers)]
-        fault = next((why for out in outputs if (why := fidelity.check_outputs(bundle.outputs, out))), None)
-        if fault:
-            return Verified(executed=session.executed, fidelity=fidelity.NOTHING, fault=fault)
-        found = fidelity.compare(outputs, bundle.oracle_outputs())
-        step_fault = None
-        if bundle.trained:
-            found, step_fault = training.judged(found, cast("TrainingSession", session), bundle, self._buffers)
-        report = bundle.report() if with_accuracy else None
-        if report is not None:
-            spare = len(self._buffers)  # a slot of its own: the others keep the timed inputs
-            run = lambda inputs: session.fetch(_run(session, inputs, spare))  # noqa: E731
-            found = fidelity.with_accuracy(found, run, report, bundle.batch)
-        arm, executed = self._built.arm, session.executed
-        band, least = bundle.band(arm.target)
-        if reference := bundle.reference_outputs():
-            found = fidelity.with_reference(found, outputs, reference)
-        gate = fidelity.gate(found, band, least) or fidelity.disagreement(found, band)
-        fault = self._left or executed_fault(executed, arm) or step_fault or gate or self._fault_together(band, least)
-        return Verified(executed=executed, fidelity=found, fault=fault)
+        """Judge what the arm computes and tells of itself; see `verification`."""
+        blocks = self._blocks
+        claim = Claim(
+            arm=self._built.arm,
+            bundle=self._built.bundle,
+            session=self._session,
+            buffers=self._buffers,
+            strayed=self._strayed,
+            together=blocks.outputs if isinstance(blocks, Instances) and len(self._sessions) > 1 else None,
+        )
+        return verify(claim, with_accuracy)
 
     def _timed(self, built: Built) -> Blocks | Instances:
         """What reads the calls: blocks of one session, or all of an arm's instances at once."""
@@ -116,17 +105,6 @@ class Worker:
             return Blocks(self._session, self._buffers, cold=built.arm.cold_l2)
         inputs = [self._buffers, *(built.bundle.input_buffers() for _ in self._sessions[1:])]
         return Instances(self._sessions, inputs, built.arm.batch)
-
-    def _fault_together(self, band: float | None, least: float) -> str | None:
-        """Why the outputs of sessions that work at once are wrong, or None; each alone has been looked at."""
-        if not isinstance(self._blocks, Instances) or len(self._sessions) == 1:
-            return None
-        bundle = self._built.bundle
-        for outputs in self._blocks.outputs():
-            shape = next((why for out in outputs if (why := fidelity.check_outputs(bundle.outputs, out))), None)
-            if why := shape or fidelity.gate(fidelity.compare(outputs, bundle.oracle_outputs()), band, least):
-                return f"of {len(self._sessions)} instances at once: {why}"
-        return None
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
@@ -160,13 +138,13 @@ class Worker:
 
     def _gpu(self) -> GpuState | None:
         """How the GPU is, asked at once: a clock falls when nothing runs."""
-        return state() if self._device is Device.CUDA else None
+        return read_state() if self._device is Device.CUDA else None
 
     def on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
         """What only the GPU tells of an arm on it; energy over `energy_s` seconds (0: none) where one session
         plays, and not from a cold cache: filling it would be counted too.
         """
-        return measured(
+        return read_gpu(
             self._session,
             self._buffers,
             cold=self._built.arm.cold_l2,
@@ -176,13 +154,17 @@ class Worker:
 
     def look(self, calls: int) -> Looked:
         """See where the time of a call goes: its steps, and what the backend's own profiler tells."""
-        return look.look(self._session, self._buffers, calls)
+        return read_profile(self._session, self._buffers, calls)
 
-    def ceiling(self, figure: str, arguments: dict[str, Any]) -> Any:
-        """What a function of `ceilings_worker` finds here, in place of an arm."""
-        from shootout.ceilings import worker as ceilings_worker
+    def call(self, function: str, arguments: dict[str, Any]) -> Any:
+        """What a function of ours finds here, in place of an arm.
 
-        return getattr(ceilings_worker, figure)(**arguments)
+        Args:
+            function: `shootout.package.module:name`.
+        """
+        module, _, name = function.partition(":")
+        assert module.startswith("shootout."), "only functions of ours"
+        return getattr(import_module(module), name)(**arguments)
 
     def memory(self) -> int:
         """The most memory this process ever had resident, in bytes."""
@@ -226,12 +208,6 @@ def _calm(slow_ns: float) -> int:
         if pace <= slow_ns:
             break
     return pace
-
-
-def _run(session: Session, inputs: Arrays, slot: int = 0) -> Any:
-    raw = session.execute(session.stage(inputs, slot))
-    session.synchronize()
-    return raw
 
 
 def resident_bytes() -> int:

@@ -73,13 +73,13 @@ def _grown(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None or after < before else after - before
 
 
-def state() -> GpuState:
+def read_state() -> GpuState:
     """The GPU now; a state of unknowns where nobody tells."""
     gpu = Gpu.open()
     return gpu.state() if gpu else GpuState()
 
 
-def measured(
+def read_gpu(
     session: Session, buffers: Sequence[Arrays], *, cold: bool, unsynchronised: bool, energy_s: float
 ) -> OnGpu:
     """Look at a loaded session's calls from the device's side.

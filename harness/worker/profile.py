@@ -15,7 +15,7 @@ PROFILED = 5
 """So many calls go under a profiler: enough to see a pattern, few enough to read."""
 
 
-def look(session: Session, buffers: Sequence[Arrays], calls: int) -> Looked:
+def read_profile(session: Session, buffers: Sequence[Arrays], calls: int) -> Looked:
     """Run some calls step by step, then some under the session's profiler, where it has one.
 
     Args:

@@ -20,7 +20,7 @@ from shootout.export.client import obtain
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Looked
 from shootout.worker.process import worker
-from shootout.worker.profile import PROFILED, look
+from shootout.worker.profile import PROFILED, read_profile
 
 STEPS = ["stage", "execute", "synchronize", "fetch"]
 PRODUCTS = {
@@ -133,14 +133,14 @@ class Profiled(Broken):
 
 def test_a_profiler_that_breaks_leaves_the_steps():
     session: Any = Profiled()
-    looked = look(session, [{}], 2)
+    looked = read_profile(session, [{}], 2)
     assert (len(looked.steps), looked.events, looked.fault) == (2, (), "RuntimeError: no counters here")
     assert session.calls == [PROFILED]
 
 
 def test_a_session_may_have_no_profiler():
     session: Any = Broken()
-    assert look(session, [{}], 1).fault == ""
+    assert read_profile(session, [{}], 1).fault == ""
 
 
 def test_a_run_writes_a_trace_for_each_arm_and_a_text(tmp_path: Path):

@@ -27,7 +27,7 @@ from shootout.results import rates
 from shootout.results.document import Timing
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Verdict
-from shootout.worker import arrivals, streams
+from shootout.worker.concurrent import Service, schedule_ns, serve_stream
 
 SERVICE_NS = 20_000_000
 REQUESTS = 40_000
@@ -59,20 +59,20 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def served(clock: Clock, load: float, service_ns: Callable[[int], float], seed: int) -> streams.Service:
+def served(clock: Clock, load: float, service_ns: Callable[[int], float], seed: int) -> Service:
     """The real loop with one server, whose calls take `service_ns` of a request's number on average 20 ms."""
-    schedule = arrivals.schedule_ns(load * 1e9 / SERVICE_NS, REQUESTS, seed)
-    queue = streams.service(schedule, counted=0, limit_ns=math.inf, most_late=math.inf)
+    schedule = schedule_ns(load * 1e9 / SERVICE_NS, REQUESTS, seed)
+    queue = Service.beginning(schedule, counted=0, limit_ns=math.inf, most_late=math.inf)
     ticket = iter(range(REQUESTS))
-    streams.serve_stream(lambda _: clock.sleep(service_ns(next(ticket)) / 1e9), 8, queue)
+    serve_stream(lambda _: clock.sleep(service_ns(next(ticket)) / 1e9), 8, queue)
     return queue
 
 
-def waits(queue: streams.Service) -> Array:
+def waits(queue: Service) -> Array:
     return np.array(queue.begun_ns) - np.array(queue.due_ns)
 
 
-def latencies(queue: streams.Service) -> Array:
+def latencies(queue: Service) -> Array:
     return np.array(queue.ended_ns) - np.array(queue.due_ns)
 
 
@@ -142,9 +142,9 @@ def test_no_request_is_begun_early_or_out_of_turn(clock: Clock) -> None:
 
 
 def test_too_many_late_requests_end_the_service(clock: Clock) -> None:
-    schedule = arrivals.schedule_ns(2e9 / SERVICE_NS, 1_000, 4)
-    queue = streams.service(schedule, counted=100, limit_ns=3 * SERVICE_NS, most_late=9)
-    streams.serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
+    schedule = schedule_ns(2e9 / SERVICE_NS, 1_000, 4)
+    queue = Service.beginning(schedule, counted=100, limit_ns=3 * SERVICE_NS, most_late=9)
+    serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
     assert len(queue.late) == 10
     assert min(queue.late) >= 100, "requests that only fill the queue were counted"
     assert np.count_nonzero(queue.ended_ns) < 200
@@ -153,10 +153,10 @@ def test_too_many_late_requests_end_the_service(clock: Clock) -> None:
 @pytest.mark.parametrize(("load", "holds"), [(0.9, True), (1.1, False), (4.0, False)])
 def test_who_falls_behind_holds_no_rate_however_wide_the_limit(clock: Clock, load: float, *, holds: bool) -> None:
     offer = Offer(rate_per_s=load * 1e9 / SERVICE_NS, requests=1_000, lead_in=100, seed=4, limit_ns=math.inf)
-    queue = streams.service(
-        arrivals.schedule_ns(offer.rate_per_s, 1_100, offer.seed), counted=100, limit_ns=math.inf, most_late=math.inf
+    queue = Service.beginning(
+        schedule_ns(offer.rate_per_s, 1_100, offer.seed), counted=100, limit_ns=math.inf, most_late=math.inf
     )
-    streams.serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
+    serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
     turn = Turn(latency_ns={Scope.END_TO_END: latencies(queue)[100:]}, canary_ns=100, offer=offer)
     assert serving.held(turn) is holds
 
@@ -165,23 +165,23 @@ def test_servers_of_one_queue_share_it() -> None:
     """Two real threads: each request is served once, and as many at a time as there are servers."""
     from concurrent.futures import ThreadPoolExecutor
 
-    queue = streams.service([0] * 200, counted=0, limit_ns=math.inf, most_late=math.inf)
+    queue = Service.beginning([0] * 200, counted=0, limit_ns=math.inf, most_late=math.inf)
     seen: list[int] = []
     with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(streams.serve_stream, seen.append, 8, queue) for _ in range(2)]
+        jobs = [pool.submit(serve_stream, seen.append, 8, queue) for _ in range(2)]
     assert [job.result() for job in jobs] == [None, None]
     assert sorted(seen) == sorted(ticket % 8 for ticket in range(200))
     assert min(queue.ended_ns) > 0
 
 
 def test_arrivals_are_poisson_and_the_same_luck_at_any_rate() -> None:
-    slow, fast = (np.array(arrivals.schedule_ns(rate, 20_000, 5)) for rate in (100.0, 400.0))
+    slow, fast = (np.array(schedule_ns(rate, 20_000, 5)) for rate in (100.0, 400.0))
     gaps = np.diff(slow)
     assert gaps.mean() == pytest.approx(1e7, rel=0.03)
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.03)
     assert np.corrcoef(gaps[:-1], gaps[1:])[0, 1] == pytest.approx(0, abs=0.03)
     assert slow == pytest.approx(4 * fast, abs=4)
-    assert arrivals.schedule_ns(100.0, 5, 6) != arrivals.schedule_ns(100.0, 5, 5)
+    assert schedule_ns(100.0, 5, 6) != schedule_ns(100.0, 5, 5)
 
 
 @pytest.mark.parametrize("capacity", [0.05, 0.6, 1.0, 3.9])
@@ -200,7 +200,7 @@ class Queue(FakePlayer):
     def serve(self, offer: Offer, slow_ns: float) -> Turn:
         self._command("serve")
         count = offer.lead_in + offer.requests
-        due, free, latency = arrivals.schedule_ns(offer.rate_per_s, count, offer.seed), 0.0, np.zeros(count)
+        due, free, latency = schedule_ns(offer.rate_per_s, count, offer.seed), 0.0, np.zeros(count)
         for request, service in enumerate(self._latency(count)):
             free = max(free, due[request]) + service
             latency[request] = free - due[request]

@@ -31,8 +31,7 @@ from shootout.study.feasibility import Here
 from shootout.study.plan import PlannedGroup, plan
 from shootout.study.points import points
 from shootout.study.schema import Study, checked
-from shootout.worker import streams
-from shootout.worker.instances import Instances
+from shootout.worker.concurrent import Instances, Meeting, read_stream
 
 NUMPY = "numpy:cpu:fp32"
 TORCH = Target(backend="torch-eager")
@@ -294,7 +293,7 @@ def test_a_stream_that_breaks_lets_the_others_end(two: tuple[Instances, list[Fak
 
 def test_no_stream_rests_while_another_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fast stream has had its window long before the slow one, and yet calls on."""
-    ready, calls = streams.meeting(2), [0, 0]
+    ready, calls = Meeting.of(2), [0, 0]
     fast_at_end = []
 
     def call(mine: int, pause_s: float) -> None:
@@ -302,14 +301,12 @@ def test_no_stream_rests_while_another_is_read(monkeypatch: pytest.MonkeyPatch) 
         time.sleep(pause_s)
 
     def slow() -> None:
-        streams.read_stream(lambda _: call(1, 0.01), 1, ready, 1, per_look=1, lead_in=1, window_ns=50_000_000, calls=5)
+        read_stream(lambda _: call(1, 0.01), 1, ready, 1, per_look=1, lead_in=1, window_ns=50_000_000, calls=5)
         fast_at_end.append(calls[0])
 
     thread = threading.Thread(target=slow)
     thread.start()
-    count, ns = streams.read_stream(
-        lambda _: call(0, 0.001), 1, ready, 0, per_look=1, lead_in=1, window_ns=1_000_000, calls=2
-    )
+    count, ns = read_stream(lambda _: call(0, 0.001), 1, ready, 0, per_look=1, lead_in=1, window_ns=1_000_000, calls=2)
     thread.join()
     assert count < 20 < fast_at_end[0], "it stopped when its own window was over"
     assert ns >= 1_000_000

@@ -37,7 +37,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def look(session: Any, **how: Any) -> OnGpu:
     asked = {"cold": False, "unsynchronised": False, "energy_s": 0.0} | how
-    return gpu_readings.measured(session, inputs(3), **asked)
+    return gpu_readings.read_gpu(session, inputs(3), **asked)
 
 
 def test_each_step_of_a_call_is_waited_for(device: Device):
@@ -136,7 +136,7 @@ def test_without_nvml_time_is_told_and_nothing_else(device: Device, monkeypatch:
     plugged_in(monkeypatch, device, None)
     cost = gpu_readings.Context.made().cost()
     assert (cost.context_s, cost.context_bytes, cost.loaded_bytes) == (0.3, None, None)
-    assert gpu_readings.state() == GpuState()
+    assert gpu_readings.read_state() == GpuState()
 
 
 def test_a_cold_look_empties_the_cache_before_each_call(device: Device):

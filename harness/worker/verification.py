@@ -1,0 +1,160 @@
+"""Is a loaded arm true to its label? What it computes, and what it tells of itself, is gathered first and then judged.
+
+Each check looks at the same evidence and says what is wrong, or None; the first fault closes the gate, and an arm with
+a closed gate is never timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from shootout.bundle import fidelity, training
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.fidelity import Fidelity
+from shootout.contract import Arm, Arrays, Executed, Session, TrainingSession
+from shootout.messages import Verified
+from shootout.worker.precision_checks import executed_fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A loaded arm that is to be believed.
+
+    Attributes:
+        session: the first of its instances.
+        buffers: its input buffers.
+        strayed: how it left the CPUs or the thread counts that it was given, or None.
+        together: what each of several instances answers to each buffer while all work; None for one alone.
+    """
+
+    arm: Arm
+    bundle: ModelBundle
+    session: Session
+    buffers: Sequence[Arrays]
+    strayed: str | None
+    together: Callable[[], Sequence[Sequence[Arrays]]] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known of a claim.
+
+    Attributes:
+        fidelity: of the outputs, complete.
+        step_fault: what is wrong with the training step itself, or None.
+        band: the largest error that the label explains; None: it explains nothing.
+        least: an error that is no larger can't be the label's.
+    """
+
+    claim: Claim
+    executed: Executed
+    fidelity: Fidelity
+    step_fault: str | None
+    band: float | None
+    least: float
+
+
+def verify(claim: Claim, with_accuracy: bool) -> Verified:
+    """Compare the outputs for every input buffer with the oracle, read back what the runtime runs, and judge both.
+
+    Args:
+        with_accuracy: also count the labelled rows that it classifies rightly, where the bundle has some.
+    """
+    outputs = [call_once(claim.session, inputs, slot) for slot, inputs in enumerate(claim.buffers)]
+    if fault := _shape_fault(claim.bundle, outputs):
+        return Verified(executed=claim.session.executed, fidelity=fidelity.NOTHING, fault=fault)
+    evidence = _evidence(claim, outputs, with_accuracy)
+    fault = next((why for check in CHECKS if (why := check(evidence))), None)
+    return Verified(executed=evidence.executed, fidelity=evidence.fidelity, fault=fault)
+
+
+def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
+    """The outputs for one set of inputs."""
+    raw = session.execute(session.stage(inputs, slot))
+    session.synchronize()
+    return session.fetch(raw)
+
+
+def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool) -> Evidence:
+    errors = fidelity.compare(outputs, claim.bundle.oracle_outputs())
+    stepped, step_fault = _with_step(errors, claim) if claim.bundle.trained else (errors, None)
+    counted = _with_accuracy(stepped, claim) if with_accuracy else stepped
+    executed, (band, least) = claim.session.executed, claim.bundle.band(claim.arm.target)
+    reference = claim.bundle.reference_outputs()
+    return Evidence(
+        claim=claim,
+        executed=executed,
+        fidelity=fidelity.with_reference(counted, outputs, reference) if reference else counted,
+        step_fault=step_fault,
+        band=band,
+        least=least,
+    )
+
+
+def _with_step(found: Fidelity, claim: Claim) -> tuple[Fidelity, str | None]:
+    return training.judged(found, cast("TrainingSession", claim.session), claim.bundle, claim.buffers)
+
+
+def _with_accuracy(found: Fidelity, claim: Claim) -> Fidelity:
+    report, spare = claim.bundle.report(), len(claim.buffers)  # a slot of its own: the others keep the timed inputs
+    if report is None:
+        return found
+    return fidelity.with_accuracy(
+        found, lambda inputs: call_once(claim.session, inputs, spare), report, claim.bundle.batch
+    )
+
+
+def _shape_fault(bundle: ModelBundle, outputs: Sequence[Arrays]) -> str | None:
+    return next((why for one in outputs if (why := fidelity.check_outputs(bundle.outputs, one))), None)
+
+
+def check_place(evidence: Evidence) -> str | None:
+    """It stayed on the CPUs, and with the thread counts, that it was given."""
+    return evidence.claim.strayed
+
+
+def check_account(evidence: Evidence) -> str | None:
+    """The runtime's own account agrees with the label."""
+    return executed_fault(evidence.executed, evidence.claim.arm)
+
+
+def check_step(evidence: Evidence) -> str | None:
+    """A training step leaves the weights and momenta that it should."""
+    return evidence.step_fault
+
+
+def check_error(evidence: Evidence) -> str | None:
+    """The outputs are as far from the oracle as the label's precision explains."""
+    return fidelity.gate(evidence.fidelity, evidence.band, evidence.least)
+
+
+def check_reference(evidence: Evidence) -> str | None:
+    """A row that runs the shared quantized model agrees with that model as it is written."""
+    return fidelity.disagreement(evidence.fidelity, evidence.band)
+
+
+def check_instances(evidence: Evidence) -> str | None:
+    """Instances that work at once answer as each does alone."""
+    claim = evidence.claim
+    answers = claim.together() if claim.together else ()
+    for outputs in answers:
+        fault = _shape_fault(claim.bundle, outputs)
+        fault = fault or fidelity.gate(
+            fidelity.compare(outputs, claim.bundle.oracle_outputs()), evidence.band, evidence.least
+        )
+        if fault:
+            return f"of {len(answers)} instances at once: {fault}"
+    return None
+
+
+CHECKS: Sequence[Callable[[Evidence], str | None]] = (
+    check_place,
+    check_account,
+    check_step,
+    check_error,
+    check_reference,
+    check_instances,
+)
+"""In the order in which a fault is told."""
