@@ -17,8 +17,9 @@ Granularity, for rounds of 0.1 to 1 s:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,72 @@ class Mark:
     pressure_us: int | None = None
     throttled: int | None = None
     gpu_processes: int | None = None
+
+
+class VoidKind(StrEnum):
+    """What outside evidence speaks against a round."""
+
+    STEAL = "steal"
+    PRESSURE = "cpu pressure"
+    THROTTLED = "cgroup throttled"
+    CANARY = "canary"
+    SM_CLOCK = "SM clock"
+    GPU_THROTTLED = "GPU throttled"
+    FOREIGN = "foreign GPU process"
+
+
+@dataclass(frozen=True, slots=True)
+class VoidReason:
+    """Why a round must not count; `str` gives the words for people.
+
+    Attributes:
+        figure: the share, slowdown, count or MHz that was seen; None where only words were kept.
+        of: what the figure is compared with.
+        arm: the label of the arm that it was seen at.
+        causes: why the GPU was throttled, in NVML's words.
+    """
+
+    kind: VoidKind
+    figure: float | None = None
+    of: float | None = None
+    arm: str = ""
+    causes: tuple[str, ...] = ()
+
+    @property
+    def category(self) -> str:
+        """What is counted together: the kind, and what throttled the GPU."""
+        return ": ".join([self.kind, *filter(None, [", ".join(self.causes)])])
+
+    def __str__(self) -> str:
+        words = self.category
+        if self.figure is not None:
+            words = _WORDS[self.kind](self.figure, self.of or 0.0)
+        return words.replace("%", " %") + (f" ({self.arm})" if self.arm else "")
+
+
+_WORDS: dict[VoidKind, Callable[[float, float], str]] = {
+    VoidKind.STEAL: lambda share, _: f"steal {share:.1%} of CPU time",
+    VoidKind.PRESSURE: lambda share, _: f"cpu pressure {share:.0%}",
+    VoidKind.THROTTLED: lambda times, _: (
+        f"cgroup throttled {times:.0f} times" if times > 1 else "cgroup throttled once"
+    ),
+    VoidKind.CANARY: lambda slower, _: f"canary {slower:.0%} slow",
+    VoidKind.SM_CLOCK: lambda seen, usual: f"SM clock {seen:,.0f} MHz of {usual:,.0f}",
+    VoidKind.FOREIGN: lambda count, _: f"{count:.0f} foreign GPU process{'es' if count > 1 else ''}",
+}
+
+
+def recalled(words: str) -> VoidReason:
+    """A reason out of a journal of an older version, which holds words alone: of them only the category is used.
+
+    Raises:
+        ValueError: no version wrote these.
+    """
+    kind = next((kind for kind in VoidKind if words.lstrip("0123456789 ").startswith(kind)), None)
+    if kind is None:
+        raise ValueError(f"{words!r} is no reason that voids a round")
+    causes = words.partition(": ")[2].rpartition(" (")[0] if kind is VoidKind.GPU_THROTTLED else ""
+    return VoidReason(kind, causes=tuple(filter(None, causes.split(", "))))
 
 
 class NoiseMeter:
@@ -148,8 +215,8 @@ def void_reasons(
     canaries: Mapping[str, tuple[float, float]],
     gpus: Mapping[str, tuple[float | None, GpuState]] = _NO_GPUS,
     own_processes: int = 0,
-) -> tuple[str, ...]:
-    """Why the round between two marks must not count, in plain words; empty when nothing speaks against it.
+) -> tuple[VoidReason, ...]:
+    """Why the round between two marks must not count; empty when nothing speaks against it.
 
     Args:
         before: the mark before the round.
@@ -158,34 +225,34 @@ def void_reasons(
         gpus: each GPU arm's label → (the highest SM clock it had, in MHz, and how the GPU was after its turn).
         own_processes: how many processes with a CUDA context are ours.
     """
-    reasons = []
+    reasons: list[VoidReason] = []
     stolen = _grown(before.steal_jiffies, after.steal_jiffies) or 0
     if stolen >= STEAL_JIFFIES and (share := steal_share(before, after) or 0.0) > STEAL_SHARE:
-        reasons.append(f"steal {share:.1%} of CPU time")
+        reasons.append(VoidReason(VoidKind.STEAL, share))
     if (share := pressure_share(before, after) or 0.0) > PSI_SHARE:
-        reasons.append(f"cpu pressure {share:.0%}")
+        reasons.append(VoidReason(VoidKind.PRESSURE, share))
     if times := throttle_count(before, after):
-        reasons.append(f"cgroup throttled {times} times" if times > 1 else "cgroup throttled once")
+        reasons.append(VoidReason(VoidKind.THROTTLED, times))
     slow = {label: seen / usual for label, (usual, seen) in canaries.items() if seen > CANARY_SLOWDOWN * usual}
-    reasons += [f"canary {ratio - 1:.0%} slow ({label})" for label, ratio in slow.items()]
+    reasons += [VoidReason(VoidKind.CANARY, ratio - 1, arm=label) for label, ratio in slow.items()]
     reasons += [reason for label, (usual, seen) in gpus.items() for reason in _gpu_reasons(label, usual, seen)]
     reasons += _foreign(before, after, own_processes)
-    return tuple(reason.replace("%", " %") for reason in reasons)
+    return tuple(reasons)
 
 
-def _gpu_reasons(label: str, usual_mhz: float | None, seen: GpuState) -> Iterator[str]:
+def _gpu_reasons(label: str, usual_mhz: float | None, seen: GpuState) -> Iterator[VoidReason]:
     # What the power limit does to the clock is the arm's own work, and more of it in one scope than in the other.
     clock_mhz = None if seen.power_capped else seen.sm_clock_mhz
     if usual_mhz and clock_mhz is not None and clock_mhz < SM_CLOCK_SHARE * usual_mhz:
-        yield f"SM clock {seen.sm_clock_mhz:,} MHz of {usual_mhz:,.0f} ({label})"
+        yield VoidReason(VoidKind.SM_CLOCK, clock_mhz, of=usual_mhz, arm=label)
     if seen.throttled:
-        yield f"GPU throttled: {', '.join(seen.throttled)} ({label})"
+        yield VoidReason(VoidKind.GPU_THROTTLED, arm=label, causes=tuple(seen.throttled))
 
 
-def _foreign(before: Mark, after: Mark, own: int) -> list[str]:
+def _foreign(before: Mark, after: Mark, own: int) -> list[VoidReason]:
     """How many of the processes on the GPU aren't ours; a container may hide some, so it can be less than there are."""
     foreign = max(before.gpu_processes or 0, after.gpu_processes or 0) - own
-    return [f"{foreign} foreign GPU process{'es' if foreign > 1 else ''}"] if foreign > 0 else []
+    return [VoidReason(VoidKind.FOREIGN, foreign)] if foreign > 0 else []
 
 
 def canary() -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from shootout.bundle.fidelity import Fidelity
 from shootout.bundle.work import Work
 from shootout.contract import Arm, Executed, NotRun, NotRunKind
+from shootout.host.noise import VoidReason, recalled
 from shootout.messages import GpuCost, OnGpu
 
 SCHEMA = 1
@@ -202,6 +203,14 @@ class Holding(Record):
     pairs: int
 
 
+def _reason(found: object) -> object:
+    return recalled(found) if isinstance(found, str) else found
+
+
+Reason = Annotated[VoidReason, BeforeValidator(_reason)]
+"""Why a round is void; older journals hold a sentence."""
+
+
 class Rounds(Record):
     """A generation is complete: how many rounds it tried and which were voided, with the reasons."""
 
@@ -209,7 +218,7 @@ class Rounds(Record):
     group: str
     generation: int
     tried: int
-    voided: tuple[tuple[int, tuple[str, ...]], ...]
+    voided: tuple[tuple[int, tuple[Reason, ...]], ...]
     wall_s: float
 
 

@@ -31,6 +31,7 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Array
 from shootout.errors import ArmFailed, ArmOut
+from shootout.host.noise import VoidReason
 from shootout.messages import OnGpu, Scope, Turn
 from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import (
@@ -229,11 +230,11 @@ def _leave(performance: Performance, watch: Watch, own_processes: int) -> None:
     player.hold()  # the next one leaves in the same quiet
 
 
-def _undisturbed(found: OnGpu | None, reasons: Callable[[], tuple[str, ...]]) -> OnGpu | None:
+def _undisturbed(found: OnGpu | None, reasons: Callable[[], tuple[VoidReason, ...]]) -> OnGpu | None:
     """Figures without an energy that others may have had a part in: the GPU counts all that it takes."""
     if found is None or found.energy is None or not (why := reasons()):
         return found
-    return replace(found, energy=None, faults=(*found.faults, f"energy isn't told: {', '.join(why)}"))
+    return replace(found, energy=None, faults=(*found.faults, f"energy isn't told: {', '.join(map(str, why))}"))
 
 
 def _guarded(generation: Generation, arm: Arm, player: Player, during: str, step: Callable[[], None]) -> None:

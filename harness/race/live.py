@@ -17,7 +17,7 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Built, Executed
 from shootout.errors import ArmFailed, SkippedArm
-from shootout.host.noise import Mark, NoiseMeter, void_reasons
+from shootout.host.noise import Mark, NoiseMeter, VoidReason, void_reasons
 from shootout.host.placement import Placement, child_environment
 from shootout.messages import Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.call_cap import too_slow
@@ -191,7 +191,7 @@ class LiveWatch:
         """Note the counters."""
         self._mark = self.meter.mark()
 
-    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[VoidReason, ...]:
         """What the counters, canaries and GPUs say about the time since `begin`."""
         assert self._mark is not None, "begin comes first"
         return void_reasons(self._mark, self.meter.mark(), canaries, gpus, own_processes)

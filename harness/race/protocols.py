@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from shootout.contract import Arm, NotRun
+from shootout.host.noise import VoidReason
 from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Watch(Protocol):
     def begin(self) -> None:
         """Start watching a round."""
 
-    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[VoidReason, ...]:
         """Why the round since `begin` is void.
 
         Args:
@@ -109,6 +110,6 @@ class Generation:
     index: int
     notes: Notes
     performances: list[Performance] = field(default_factory=list)
-    voids: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    voids: list[tuple[int, tuple[VoidReason, ...]]] = field(default_factory=list)
     rounds: int = 0
     desk: Desk | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -69,7 +68,7 @@ def _holding(history: History) -> Holding | None:
 
 
 def _summary(group: Group) -> GroupSummary:
-    reasons = Counter(_kind(reason) for line in group.rounds for _, why in line.voided for reason in why)
+    reasons = Counter(reason.category for line in group.rounds for _, why in line.voided for reason in why)
     return GroupSummary(
         name=group.record.name,
         baseline=group.record.baseline,
@@ -78,11 +77,6 @@ def _summary(group: Group) -> GroupSummary:
         void_reasons=dict(reasons),
         generations=len(group.rounds),
     )
-
-
-def _kind(reason: str) -> str:
-    """`cpu pressure 14 %` → `cpu pressure`: the words before the first number."""
-    return re.split(r" \d| once| \(", re.sub(r"^\d+ ", "", reason))[0].replace("processes", "process")
 
 
 def _rows(group: Group, folder: Path, history: History) -> list[Row]:

@@ -22,7 +22,7 @@ from shootout.contract import Arm, Array, Built, NotRun, Value
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.export.client import obtain
 from shootout.host import environment
-from shootout.host.noise import NoiseMeter
+from shootout.host.noise import NoiseMeter, VoidReason
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import Scope
@@ -136,7 +136,7 @@ class Disturbances:
     def begin(self) -> None:
         self.inner.begin()
 
-    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[VoidReason, ...]:
         found = self.inner.reasons(canaries, gpus, own_processes)
         self.rounds += 1
         self.disturbed += bool(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_nvidia import FakeDriver, FakeNvml, install
@@ -12,9 +13,17 @@ from support.fake_nvidia import FakeDriver, FakeNvml, install
 from shootout.constants import SM_CLOCK_SHARE
 from shootout.host import noise
 from shootout.host.gpu import Gpu
-from shootout.host.noise import Mark, NoiseMeter, parse_pressure, parse_stat, void_reasons
+from shootout.host.noise import (
+    Mark,
+    NoiseMeter,
+    VoidKind,
+    VoidReason,
+    parse_pressure,
+    parse_stat,
+    recalled,
+    void_reasons,
+)
 from shootout.messages import GpuState
-from shootout.results import analysis
 
 STAT = """cpu  5558 0 2561 143713 626 0 33 156 40 0
 cpu0 662 0 569 74986 19 0 4 78 40 0
@@ -61,33 +70,38 @@ def test_pressure_is_the_running_total_of_the_some_line():
     assert parse_pressure("") is None
 
 
+def told(*marks: Any, **own: Any) -> tuple[str, ...]:
+    """Why a round is void, in words."""
+    return tuple(map(str, void_reasons(*marks, **own)))
+
+
 def test_a_quiet_round_counts():
-    assert void_reasons(QUIET, after(), {"a": (100.0, 104.9)}) == ()
+    assert told(QUIET, after(), {"a": (100.0, 104.9)}) == ()
 
 
 def test_one_stolen_jiffy_is_rounding_two_are_evidence():
-    assert void_reasons(QUIET, after(steal_jiffies=101), {}) == ()
-    assert void_reasons(QUIET, after(steal_jiffies=102), {}) == ("steal 20.0 % of CPU time",)
+    assert told(QUIET, after(steal_jiffies=101), {}) == ()
+    assert told(QUIET, after(steal_jiffies=102), {}) == ("steal 20.0 % of CPU time",)
 
 
 def test_steal_of_one_percent_is_allowed_and_more_is_not():
-    assert void_reasons(QUIET, after(ms=10_000, steal_jiffies=110), {}) == ()
-    assert void_reasons(QUIET, after(ms=10_000, steal_jiffies=111), {}) == ("steal 1.1 % of CPU time",)
+    assert told(QUIET, after(ms=10_000, steal_jiffies=110), {}) == ()
+    assert told(QUIET, after(ms=10_000, steal_jiffies=111), {}) == ("steal 1.1 % of CPU time",)
 
 
 def test_pressure_is_a_share_of_the_wall_time():
-    assert void_reasons(QUIET, after(ms=100, pressure_us=500 + 10_000), {}) == ()
-    assert void_reasons(QUIET, after(ms=100, pressure_us=500 + 14_000), {}) == ("cpu pressure 14 %",)
+    assert told(QUIET, after(ms=100, pressure_us=500 + 10_000), {}) == ()
+    assert told(QUIET, after(ms=100, pressure_us=500 + 14_000), {}) == ("cpu pressure 14 %",)
 
 
 def test_any_throttling_voids():
-    assert void_reasons(QUIET, after(throttled=4), {}) == ("cgroup throttled once",)
-    assert void_reasons(QUIET, after(throttled=5), {}) == ("cgroup throttled 2 times",)
+    assert told(QUIET, after(throttled=4), {}) == ("cgroup throttled once",)
+    assert told(QUIET, after(throttled=5), {}) == ("cgroup throttled 2 times",)
 
 
 def test_a_slow_canary_voids_and_names_its_arm():
     canaries = {"numpy:cpu:fp32": (100_000.0, 108_000.0), "torch-eager:cpu:fp32": (100_000.0, 90_000.0)}
-    assert void_reasons(QUIET, after(), canaries) == ("canary 8 % slow (numpy:cpu:fp32)",)
+    assert told(QUIET, after(), canaries) == ("canary 8 % slow (numpy:cpu:fp32)",)
 
 
 ARM = "torch-eager:cuda:fp32"
@@ -95,28 +109,28 @@ ARM = "torch-eager:cuda:fp32"
 
 def test_a_clock_far_below_the_highest_it_had_voids():
     least = int(SM_CLOCK_SHARE * 1_980)
-    assert void_reasons(QUIET, after(), {}, {ARM: (1_980, GpuState(sm_clock_mhz=least))}) == ()
-    assert void_reasons(QUIET, after(), {}, {ARM: (1_980, GpuState(sm_clock_mhz=least - 1))}) == (
+    assert told(QUIET, after(), {}, {ARM: (1_980, GpuState(sm_clock_mhz=least))}) == ()
+    assert told(QUIET, after(), {}, {ARM: (1_980, GpuState(sm_clock_mhz=least - 1))}) == (
         f"SM clock 1,484 MHz of 1,980 ({ARM})",
     )
 
 
 def test_a_clock_that_is_not_told_or_has_no_reference_voids_nothing():
     for usual, seen in [(1_980, None), (None, 300), (None, None)]:
-        assert void_reasons(QUIET, after(), {}, {ARM: (usual, GpuState(sm_clock_mhz=seen))}) == ()
+        assert told(QUIET, after(), {}, {ARM: (usual, GpuState(sm_clock_mhz=seen))}) == ()
 
 
 def test_a_clock_that_is_held_down_voids_whatever_it_is():
     hot = GpuState(sm_clock_mhz=1_980, throttled=("hw_slowdown", "hw_thermal_slowdown"))
-    assert void_reasons(QUIET, after(), {}, {"calm": (1_980, GpuState(sm_clock_mhz=1_980)), ARM: (1_980, hot)}) == (
+    assert told(QUIET, after(), {}, {"calm": (1_980, GpuState(sm_clock_mhz=1_980)), ARM: (1_980, hot)}) == (
         f"GPU throttled: hw_slowdown, hw_thermal_slowdown ({ARM})",
     )
 
 
 def test_a_clock_under_the_power_limit_is_the_arms_own_work():
     low = GpuState(sm_clock_mhz=1_200)
-    assert void_reasons(QUIET, after(), {}, {ARM: (1_980, low)}) == (f"SM clock 1,200 MHz of 1,980 ({ARM})",)
-    assert void_reasons(QUIET, after(), {}, {ARM: (1_980, replace(low, power_capped=True))}) == ()
+    assert told(QUIET, after(), {}, {ARM: (1_980, low)}) == (f"SM clock 1,200 MHz of 1,980 ({ARM})",)
+    assert told(QUIET, after(), {}, {ARM: (1_980, replace(low, power_capped=True))}) == ()
 
 
 @pytest.mark.parametrize(
@@ -131,13 +145,19 @@ def test_a_clock_under_the_power_limit_is_the_arms_own_work():
 )
 def test_processes_on_the_gpu_that_are_not_ours_void(before: int | None, later: int | None, reasons: tuple[str, ...]):
     began, ended = Mark(now_ns=0, gpu_processes=before), Mark(now_ns=1_000_000, gpu_processes=later)
-    assert void_reasons(began, ended, {}, own_processes=2) == reasons
+    assert told(began, ended, {}, own_processes=2) == reasons
 
 
 def test_reasons_of_one_kind_are_counted_together():
-    told = ["SM clock 1,200 MHz of 1,980 (a)", "GPU throttled: hw_slowdown (a)", "2 foreign GPU processes"]
-    assert [analysis._kind(one) for one in told] == ["SM clock", "GPU throttled: hw_slowdown", "foreign GPU process"]
-    assert [analysis._kind(one) for one in ("cpu pressure 14 %", "cgroup throttled once", "canary 8 % slow (a)")] == [
+    older = ["SM clock 1,200 MHz of 1,980 (a)", "GPU throttled: hw_slowdown (a)", "2 foreign GPU processes"]
+    assert [recalled(one).category for one in older] == [
+        "SM clock",
+        "GPU throttled: hw_slowdown",
+        "foreign GPU process",
+    ]
+    assert [
+        recalled(one).category for one in ("cpu pressure 14 %", "cgroup throttled once", "canary 8 % slow (a)")
+    ] == [
         "cpu pressure",
         "cgroup throttled",
         "canary",
@@ -149,12 +169,36 @@ def test_all_reasons_are_given_at_once():
     assert len(void_reasons(QUIET, marked, {"a": (1.0, 2.0), "b": (1.0, 2.0)})) == 5
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        VoidReason(VoidKind.STEAL, 0.2),
+        VoidReason(VoidKind.PRESSURE, 0.14),
+        VoidReason(VoidKind.THROTTLED, 1),
+        VoidReason(VoidKind.THROTTLED, 2),
+        VoidReason(VoidKind.CANARY, 0.08, arm="numpy:cpu:fp32"),
+        VoidReason(VoidKind.SM_CLOCK, 1_484, of=1_980, arm=ARM),
+        VoidReason(VoidKind.GPU_THROTTLED, arm=ARM, causes=("hw_slowdown", "hw_thermal_slowdown")),
+        VoidReason(VoidKind.FOREIGN, 1),
+        VoidReason(VoidKind.FOREIGN, 2),
+    ],
+    ids=str,
+)
+def test_the_words_of_older_journals_count_as_what_they_said(reason: VoidReason):
+    assert recalled(str(reason)).category == reason.category
+
+
+def test_words_that_no_version_wrote_are_refused():
+    with pytest.raises(ValueError, match="no reason that voids"):
+        recalled("bad luck")
+
+
 def test_absent_evidence_and_counters_that_step_back_void_nothing():
     nothing = Mark(now_ns=0)
-    assert void_reasons(nothing, Mark(now_ns=1_000_000), {}) == ()
-    assert void_reasons(QUIET, Mark(now_ns=1_000_000), {}) == ()
-    assert void_reasons(QUIET, after(steal_jiffies=0, total_jiffies=0, pressure_us=0, throttled=0), {}) == ()
-    assert void_reasons(QUIET, after(ms=0, pressure_us=10**9, steal_jiffies=200, total_jiffies=1_000), {}) == ()
+    assert told(nothing, Mark(now_ns=1_000_000), {}) == ()
+    assert told(QUIET, Mark(now_ns=1_000_000), {}) == ()
+    assert told(QUIET, after(steal_jiffies=0, total_jiffies=0, pressure_us=0, throttled=0), {}) == ()
+    assert told(QUIET, after(ms=0, pressure_us=10**9, steal_jiffies=200, total_jiffies=1_000), {}) == ()
 
 
 def system(folder: Path, stat: str | None, pressure: str | None, cpu_stat: str | None) -> NoiseMeter:

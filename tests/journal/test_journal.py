@@ -15,7 +15,7 @@ from support.made import ARMS, A, B, ended, header, played, prepared, rounds, wr
 from shootout.errors import ShootoutError, UsageError
 from shootout.journal import journal
 from shootout.journal.journal import NAME, Journal
-from shootout.journal.records import SCHEMA, Failure, Line, Played, Skip
+from shootout.journal.records import SCHEMA, Failure, Line, Played, Rounds, Skip
 
 FIRST = (played(A, 0, 100.0), played(B, 0, 90.0), rounds(0))
 SECOND = (played(A, 1, 101.0), played(B, 1, 91.0), rounds(1, voided=1))
@@ -37,6 +37,22 @@ def test_every_kind_of_line_comes_back_as_it_was(tmp_path: Path):
     assert not found.complete
     assert found.damaged == ()
     assert found.sound_bytes == (tmp_path / NAME).stat().st_size
+
+
+def test_a_journal_of_an_older_version_reads_as_today_s(tmp_path: Path):
+    folder = write(tmp_path, header(), rounds(0, voided=1), Skip(group="g", arm=B, reason="missing", fix="get it"))
+    now = journal.read(folder)
+    text = (folder / NAME).read_text().splitlines()
+    lines = [json.loads(line) for line in text]
+    assert lines[1]["voided"][0][1][0]["kind"] == "steal"
+    lines[1]["voided"] = [[0, ["steal 5.0 % of CPU time"]]]
+    assert lines[2].pop("cause") == "unavailable"
+    (folder / NAME).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    old = journal.read(folder)
+    assert not old.damaged
+    assert old.lines[2] == now.lines[2]
+    voids = [line.voided[0][1][0].category for one in (old, now) for line in one.lines if isinstance(line, Rounds)]
+    assert voids == ["steal", "steal"]
 
 
 def test_a_tail_torn_at_any_byte_loses_only_the_fact_being_written(tmp_path: Path):

@@ -10,11 +10,11 @@ from typing import cast
 import numpy as np
 import pytest
 from support import fakes
-from support.fakes import QUIET, FakePlayer, FakeWatch, World
+from support.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS
 from shootout.contract import Device
-from shootout.host.noise import Mark, NoiseMeter
+from shootout.host.noise import Mark, NoiseMeter, VoidKind, VoidReason
 from shootout.messages import Energy, GpuState, OnGpu, Scope
 from shootout.race.generation import _undisturbed, play, rounds_for, warm_up
 from shootout.race.live import LiveWatch
@@ -179,7 +179,7 @@ def test_a_race_goes_on_while_the_machine_is_too_disturbed_for_a_verdict(monkeyp
 
         def reasons(self, *evidence):
             super().reasons(*evidence)
-            return ("steal 9 %",) if self.seen < 100 and self.seen % 2 else ()
+            return (STOLEN,) if self.seen < 100 and self.seen % 2 else ()
 
     quiet = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
     monkeypatch.setattr(fakes, "FakeWatch", Disturbed)
@@ -192,7 +192,7 @@ def test_a_race_goes_on_while_the_machine_is_too_disturbed_for_a_verdict(monkeyp
 def test_a_race_without_any_valid_round_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Never(FakeWatch):
         def reasons(self, *evidence):
-            return ("steal 99 %",)
+            return (STOLEN,)
 
     monkeypatch.setattr(fakes, "FakeWatch", Never)
     found = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"], generations=6)
@@ -226,7 +226,7 @@ def test_a_turns_clock_is_compared_with_the_highest_so_far() -> None:
 @pytest.mark.parametrize("disturbed", [True, False])
 def test_an_energy_that_others_had_a_part_in_is_not_told(disturbed: bool) -> None:
     mine = OnGpu(stage_ns=1, compute_ns=2, fetch_ns=1, energy=Energy(calls=1, seconds=2, total_mj=9, idle_w=1))
-    found = _undisturbed(mine, lambda: ("1 foreign GPU process",) if disturbed else ())
+    found = _undisturbed(mine, lambda: (VoidReason(VoidKind.FOREIGN, 1),) if disturbed else ())
     assert found is not None
     assert (found.energy is None) == disturbed
     assert found.faults == (("energy isn't told: 1 foreign GPU process",) if disturbed else ())
@@ -265,7 +265,7 @@ def test_a_live_watch_hands_all_evidence_on() -> None:
     watch = LiveWatch(cast("NoiseMeter", SimpleNamespace(mark=lambda: next(marks))))
     watch.begin()
     found = watch.reasons({"a": (100.0, 120.0)}, {"a": (2_000, GpuState(sm_clock_mhz=1_000))}, 2)
-    assert [reason.partition(" (a)")[0] for reason in found] == [
+    assert [str(reason).partition(" (a)")[0] for reason in found] == [
         "canary 20 % slow",
         "SM clock 1,000 MHz of 2,000",
         "1 foreign GPU process",

@@ -34,7 +34,7 @@ class Deaf:
     def begin(self) -> None:
         pass
 
-    def reasons(self, *_: object) -> tuple[str, ...]:
+    def reasons(self, *_: object) -> tuple[()]:
         return ()
 
 

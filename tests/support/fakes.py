@@ -11,6 +11,7 @@ import numpy as np
 from shootout.bundle.fidelity import NOTHING
 from shootout.contract import Arm, Device, Executed, Target
 from shootout.errors import ArmFailed
+from shootout.host.noise import VoidKind, VoidReason
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import Canaries, Gpus, Notes
@@ -19,6 +20,7 @@ from shootout.race.stopping import Rules
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8
+STOLEN = VoidReason(VoidKind.STEAL, 0.09)
 
 
 def arm(backend: str, *, ordinal: int = 1, sentinel: bool = False, device: Device = Device.CPU) -> Arm:
@@ -172,11 +174,11 @@ class FakeWatch:
     def begin(self) -> None:
         self.seen += 1
 
-    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[str, ...]:
+    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[VoidReason, ...]:
         self.canaries.append(canaries)
         self.gpus.append(gpus)
         self.own_processes.append(own_processes)
-        return ("steal 9 %",) if self.seen in self.disturbed else ()
+        return (STOLEN,) if self.seen in self.disturbed else ()
 
 
 class InOrder(random.Random):

@@ -8,6 +8,7 @@ from typing import Any
 
 from shootout.bundle.fidelity import Fidelity
 from shootout.contract import Arm, Executed, Target
+from shootout.host.noise import VoidKind, VoidReason
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, GroupRecord, Header, Line, Played, Prepared, Rounds
 
@@ -66,7 +67,7 @@ def played(arm: Arm, generation: int, median_ns: float, **changes: Any) -> Playe
 
 
 def rounds(generation: int, *, tried: int = 3, voided: int = 0) -> Rounds:
-    why = tuple((index, ("steal 5 % of CPU time",)) for index in range(voided))
+    why = tuple((index, (VoidReason(VoidKind.STEAL, 0.05),)) for index in range(voided))
     return Rounds(group=GROUP, generation=generation, tried=tried, voided=why, wall_s=1.0)
 
 
