@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from shootout.commands import run as runner
+from shootout.commands.run import measure
 from shootout.contract import Value
 from shootout.errors import UsageError
+from shootout.journal.run_folder import choose_folder
 from shootout.report.progress import Progress
 from shootout.results import analysis
 from shootout.results.document import Document, Ratio, Row
 from shootout.study import schema
+from shootout.study.plan import make_plan
 
 if TYPE_CHECKING:
     import pandas
@@ -97,9 +99,9 @@ def run(
         pythons={name: str(path) for name, path in pythons.items()} if pythons else None,
     )
     with Progress(Console(stderr=True)) as progress:
-        planned = runner.configure(chosen, named=tuple(backends or ()))
-        folder = Path(out) if out else runner.default_folder(planned, fresh=fresh)
-        return Run(runner.run(planned, folder, fresh=fresh, max_time_s=max_time_s, progress=progress))
+        planned = make_plan(chosen, named=tuple(backends or ()))
+        folder = Path(out) if out else choose_folder(planned, fresh=fresh)
+        return Run(measure(planned, folder, fresh=fresh, max_time_s=max_time_s, progress=progress))
 
 
 def _axis(values: Sequence[Value] | Value) -> tuple[Any, ...]:

@@ -13,11 +13,9 @@ from shootout.ceilings import model as ceilings
 from shootout.ceilings.gemm import SOURCES
 from shootout.ceilings.model import Bandwidth, Ceilings, Peak
 from shootout.clock import utc_now
-from shootout.contract import Arm
 from shootout.errors import ArmFailed, ShootoutError
 from shootout.host import environment, hardware
 from shootout.host.placement import Placement, child_environment
-from shootout.study.schema import Study
 from shootout.worker import process
 
 TIMEOUT_S = 120.0
@@ -66,20 +64,23 @@ def obtain(
     return found
 
 
-def facts_with_ceilings(
-    planned: Study, arms: Iterable[Arm], placement: Placement, say: Callable[[str], None]
+def known_ceilings(
+    measured_at: Iterable[int], placement: Placement, facts: Mapping[str, Any], say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The environment as a run's header holds it: with what is remembered of this machine's ceilings.
+    """What is known of this machine's ceilings, as a run's header holds it.
 
-    A study that asks for them has them measured first; without them it goes on.
+    Args:
+        measured_at: thread counts at which they are measured first, where they aren't remembered: minutes. One that
+            can't be measured is said and left out.
+        facts: `environment.facts()`.
     """
-    facts, load = environment.facts(), _load()
-    for threads in sorted({arm.threads for arm in arms}) if planned.ceilings else []:
+    load = _load()
+    for threads in measured_at:
         try:
             obtain(placement.narrowed(threads), facts, say, load=load)
         except ShootoutError as error:
             say(str(error))
-    return {**facts, "ceilings": ceilings.as_data(ceilings.known(facts).values())}
+    return ceilings.as_data(ceilings.known(facts).values())
 
 
 def measured(placement: Placement, load: float) -> Ceilings:

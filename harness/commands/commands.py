@@ -12,17 +12,19 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from shootout import backends, models
-from shootout.commands import run as runner
+from shootout.commands.run import measure
 from shootout.contract import COULD_RUN, Device, Option
 from shootout.errors import Interrupted, UsageError, unknown
 from shootout.host.gpu import choose
-from shootout.race.halving import family
+from shootout.journal.run_folder import choose_folder
 from shootout.report import dry_run as estimate
 from shootout.report.progress import Progress
 from shootout.results import analysis, rates
 from shootout.results.document import Document
 from shootout.study import axes, points
 from shootout.study import schema as study
+from shootout.study.group import family
+from shootout.study.plan import Plan, make_plan
 from shootout.study.schema import Study
 from shootout.study.target import parse_targets, with_twins
 from shootout.worker import interpreters
@@ -100,12 +102,12 @@ def run(asked: Asked, *, as_json: bool) -> int:
     _choose(asked.gpu)
     chosen, limit_s = asked.chosen(), seconds(asked.max_time)
     with Progress(Console(stderr=True)) as progress:
-        planned = runner.configure(chosen, asked.named)
+        planned = make_plan(chosen, asked.named)
         if asked.dry_run:
             return _print(estimate.render(planned), estimate.as_data(planned), as_json=as_json)
-        out = asked.out or runner.default_folder(planned, fresh=asked.fresh)
+        out = asked.out or choose_folder(planned, fresh=asked.fresh)
         try:
-            document = runner.run(
+            document = measure(
                 planned, out, fresh=asked.fresh, max_time_s=limit_s, progress=progress, trace=asked.trace
             )
         except Interrupted as interrupted:
@@ -119,7 +121,7 @@ def run(asked: Asked, *, as_json: bool) -> int:
     return code
 
 
-def exit_code(document: Document, planned: runner.Plan, *, strict: bool) -> int:
+def exit_code(document: Document, planned: Plan, *, strict: bool) -> int:
     """6 a named target can't run here; 4 a named one (any, if strict) failed; 3 nothing was measured; else 0."""
     texts = [text for text in planned.named if "*" not in text]  # all of a device's is nothing named
     pythons = planned.study.pythons
@@ -162,7 +164,7 @@ def tune(asked: Asked, allow: str | None, *, as_json: bool) -> int:
         out = asked.out or tuner.default_folder(ground, fresh=asked.fresh)
         code = 0
         try:
-            tuner.tune(ground, out, fresh=asked.fresh, max_time_s=limit_s, progress=progress)
+            tuner.tune(ground, out, measure, fresh=asked.fresh, max_time_s=limit_s, progress=progress)
         except Interrupted as interrupted:
             progress.say(f"shootout: {interrupted}")
             code = interrupted.exit_code
@@ -178,7 +180,7 @@ def tune(asked: Asked, allow: str | None, *, as_json: bool) -> int:
 def sensitivity(asked: Asked, *, as_json: bool) -> int:
     """Print what quantizing each layer alone does to a model."""
     from shootout.quantize import layers_table
-    from shootout.quantize.sensitivity import sensitivity as measure
+    from shootout.quantize.sensitivity import sensitivity as measure_layers
 
     chosen = asked.chosen()
     (point, *more) = points.points(chosen)
@@ -188,7 +190,7 @@ def sensitivity(asked: Asked, *, as_json: bool) -> int:
         )
     with Progress(Console(stderr=True)) as progress:
         progress.stage(f"quantizing each layer of {points.group_name(point)} alone")
-        found = measure(points.request(chosen, point))
+        found = measure_layers(points.request(chosen, point))
     return _print(layers_table.render(found), layers_table.as_data(found), as_json=as_json)
 
 

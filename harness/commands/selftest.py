@@ -17,17 +17,17 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.commands import run as runner
+from shootout.commands.run import measure
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, MAX_VOID_SHARE, MIN_GENERATIONS
 from shootout.contract import Arm, Device, Target
 from shootout.errors import ShootoutError, Unavailable
 from shootout.export.client import Request
 from shootout.host import bias_floor as floor
-from shootout.journal.records import GroupRecord
 from shootout.report.progress import Progress
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict, smallest_visible
-from shootout.study.plan import PlannedGroup
+from shootout.study.group import GroupRecord
+from shootout.study.plan import PlannedGroup, make_plan
 from shootout.study.schema import Study
 from shootout.study.target import provider
 from shootout.units import duration
@@ -137,7 +137,7 @@ def _race(
 ) -> Document:
     """Race spin arms with these options, the first one as the baseline."""
     study = Study(name="selftest", model=("identity",), targets=(str(target),), max_generations=generations)
-    planned = runner.configure(study)
+    planned = make_plan(study)
     found = planned.available[provider(target)]
     if not found.ok:
         raise Unavailable(f"selftest on {target.device}: {found.reason}; {found.fix}")
@@ -150,7 +150,7 @@ def _race(
     record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=(*arms, hidden))
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
     own = replace(planned, groups=[group], identity=f"{target}, {generations} generations, {options}")
-    return runner.run(own, out, fresh=False, max_time_s=None, progress=progress)
+    return measure(own, out, fresh=False, max_time_s=None, progress=progress)
 
 
 def _report(known: Document | None, raced: Document, device: Device, *, store: bool) -> Report:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,15 @@ from shootout import trace_events
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Built
 from shootout.errors import ArmFailed, SkippedArm
-from shootout.host.placement import Placement, child_environment
+from shootout.host.placement import Placement, child_environment, on_cpus
+from shootout.journal.run_folder import LOGS, TRACES
 from shootout.messages import Looked
+from shootout.report.progress import Progress
 from shootout.units import duration
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.process import log_name, worker
 
-FOLDER, SUMMARY = "traces", "summary.txt"
+SUMMARY = "summary.txt"
 CALLS = 50
 SHOWN = 3
 """So many calls without a profiler are drawn; the text rests on all of them."""
@@ -27,29 +29,32 @@ MOST_LINES = 8
 """The text names at most so many operations, each at least `TELLING` of the time under the profiler."""
 
 
-def trace_all(
-    groups: Mapping[str, Mapping[str, Built]], placement: Placement, out: Path, others: Mapping[str, Interpreter]
-) -> Iterator[str]:
+def trace_arms(
+    groups: Mapping[str, Mapping[str, Built]],
+    placement: Placement,
+    out: Path,
+    others: Mapping[str, Interpreter],
+    progress: Progress,
+) -> None:
     """Trace every arm that was built, one after the other; sentinels and second copies are left out.
 
     Args:
         groups: by group name and label, as `Preparation.run` returns them.
         out: the run folder.
         others: the interpreters that targets name.
-
-    Yields:
-        What each trace says, a few lines each; all of it is in `traces/summary.txt` too.
+        progress: hears what each trace says, a few lines each; all of it is in `traces/summary.txt` too.
     """
-    folder = out / FOLDER
+    folder = out / TRACES
     folder.mkdir(exist_ok=True)
+    progress.stage("tracing")
     told = []
-    for index, (group, arms) in enumerate(groups.items()):
-        for built in [one for one in arms.values() if not one.arm.sentinel and one.arm.ordinal == 1]:
-            path = folder / f"g{index}-{Path(log_name(built.arm.label)).stem}.json"
-            text = f"{group}, {_trace(built, placement, path, out / 'logs', others)}"
-            told.append(text)
-            (folder / SUMMARY).write_text("\n\n".join(told) + "\n")
-            yield text
+    with on_cpus(placement.parent):
+        for index, (group, arms) in enumerate(groups.items()):
+            for built in [one for one in arms.values() if not one.arm.sentinel and one.arm.ordinal == 1]:
+                path = folder / f"g{index}-{Path(log_name(built.arm.label)).stem}.json"
+                told.append(f"{group}, {_trace(built, placement, path, out / LOGS, others)}")
+                (folder / SUMMARY).write_text("\n\n".join(told) + "\n")
+                progress.say(told[-1])
 
 
 def _trace(built: Built, placement: Placement, path: Path, logs: Path, others: Mapping[str, Interpreter]) -> str:
@@ -63,7 +68,7 @@ def _trace(built: Built, placement: Placement, path: Path, logs: Path, others: M
         return f"{built.arm.label}: no trace: {error}"
     tracks = {"the harness's steps": _drawn(looked), "its own profiler": looked.events}
     path.write_text(json.dumps(trace_events.document(built.arm.label, {k: v for k, v in tracks.items() if v})))
-    return "\n".join([f"{built.arm.label}: {_steps_text(looked)}", *_profile_text(looked), f"  {FOLDER}/{path.name}"])
+    return "\n".join([f"{built.arm.label}: {_steps_text(looked)}", *_profile_text(looked), f"  {TRACES}/{path.name}"])
 
 
 def _drawn(looked: Looked) -> list[trace_events.Event]:

@@ -8,10 +8,11 @@ from typing import Any
 
 from shootout.crossover.search import Ask
 from shootout.errors import UsageError
-from shootout.journal.records import Added, GroupRecord
-from shootout.study import pairs, points
+from shootout.journal.records import Added
+from shootout.study import points
 from shootout.study.feasibility import Here
-from shootout.study.plan import PlannedGroup, plan
+from shootout.study.group import GroupRecord, Pair, count_comparisons
+from shootout.study.plan import PlannedGroup, plan_groups
 from shootout.study.points import Point
 from shootout.study.schema import Study
 
@@ -41,7 +42,7 @@ def _planned(study: Study, here: Here, ask: Ask, names: Collection[str]) -> tupl
     assert study.crossover is not None, "who asks, looks for a crossover"
     for size in ask.sizes:
         try:
-            (found,) = plan(_at(study, ask, {study.crossover.axis: size}), here)
+            (found,) = plan_groups(_at(study, ask, {study.crossover.axis: size}), here)
         except UsageError:  # a size that the model can't have
             continue
         there = {arm.label for arm in found.playing}
@@ -77,7 +78,7 @@ def _threads(study: Study, ask: Ask) -> tuple[Any, ...]:
     return (max(arm.cpus for arm in ask.like.arms if arm.label in racing),)
 
 
-def _only(group: PlannedGroup, wanted: Collection[pairs.Pair], names: Collection[str]) -> PlannedGroup:
+def _only(group: PlannedGroup, wanted: Collection[Pair], names: Collection[str]) -> PlannedGroup:
     """The group with the arms of these pairs, the baseline and its copy; where its name is gone, with a longer one."""
     record = group.record
     labels = {record.baseline, *(label for pair in wanted for label in pair)}
@@ -88,7 +89,7 @@ def _only(group: PlannedGroup, wanted: Collection[pairs.Pair], names: Collection
         "arms": arms,
         "references": {},
         "pairs": tuple(wanted),
-        "comparisons": pairs.comparisons(record.baseline, runnable, {}, wanted),
+        "comparisons": count_comparisons(record.baseline, runnable, {}, wanted),
         "narrows": True,
     }
     return replace(group, record=record.model_copy(update=changes), skips={})

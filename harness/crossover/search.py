@@ -10,10 +10,9 @@ from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import At
 from shootout.crossover.sweeps import Key, Sweep
 from shootout.journal.group import Group
-from shootout.journal.records import GroupRecord
 from shootout.messages import Scope
 from shootout.study import pairs
-from shootout.study.pairs import Pair
+from shootout.study.group import GroupRecord, Pair, scopes_of
 
 SHARED = 3
 """A size that another pair asks for will do, where it is among the so many best of one's own."""
@@ -59,7 +58,7 @@ class Search:
         if self.axis is not None:
             size = pairs.size_of(group.record.arms[0], self.axis)
             for pair in group.record.pairs:
-                for scope in pairs.scopes_of(group.record.arms[0].scenario):
+                for scope in scopes_of(group.record.arms[0].scenario):
                     self._known[group.record.name, pair, scope] = sweeps.at(group, size, pair, scope)
 
     def pressing(self) -> dict[str, dict[Pair, float]]:
@@ -85,7 +84,7 @@ class Search:
 
     def _lines(self) -> Iterator[tuple[Sweep, Scope, list[At]]]:
         for sweep in self._sweeps:
-            for scope in pairs.scopes_of(sweep.scenario):
+            for scope in scopes_of(sweep.scenario):
                 yield sweep, scope, [self._known[one.name, sweep.pair, scope] for one in sweep.groups.values()]
 
     def _taken(self) -> Mapping[Key, Collection[int]]:

@@ -11,12 +11,11 @@ from shootout.contract import Array, Scenario, Value
 from shootout.crossover.brackets import At
 from shootout.journal import group as standing
 from shootout.journal.group import Group
-from shootout.journal.records import GroupRecord
 from shootout.messages import Scope
 from shootout.stats.evidence import min_generations
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study import pairs
-from shootout.study.pairs import Pair
+from shootout.study.group import GroupRecord, Pair
 
 CHANCES = 3
 """So many generations beyond the fewest, before the estimate of what a verdict takes is believed."""

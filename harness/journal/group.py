@@ -11,11 +11,12 @@ import numpy as np
 from shootout.constants import MAX_VOID_SHARE
 from shootout.contract import Array, NotRun
 from shootout.journal.journal import History
-from shootout.journal.records import Failure, GroupRecord, Header, Played, Prepared, Rounds, Skip
+from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
 from shootout.race import stopping
 from shootout.results.document import Ratio, Sentinel
 from shootout.stats.verdicts import Comparison, Verdict
+from shootout.study.group import GroupRecord
 
 
 @dataclass(frozen=True, slots=True)

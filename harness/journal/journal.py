@@ -16,7 +16,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shootout.errors import ShootoutError, UsageError
-from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, GroupRecord, Header, Line, Played, Rounds
+from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Header, Line, Played, Rounds
+from shootout.study.group import GroupRecord
 
 NAME = "journal.jsonl"
 _BEGINNING = b'{"kind":"header"'

@@ -11,6 +11,7 @@ from shootout.bundle.work import Work
 from shootout.contract import Arm, Executed, NotRun, NotRunKind
 from shootout.host.noise import VoidReason, recalled
 from shootout.messages import GpuCost, OnGpu
+from shootout.study.group import GroupRecord
 
 SCHEMA = 1
 CONFIRMED = ", confirmed"
@@ -21,32 +22,6 @@ class Record(BaseModel):
     """One line. Unknown keys are refused: a newer version says so in its header instead."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class GroupRecord(Record):
-    """The arms that race each other.
-
-    Attributes:
-        baseline: the label of the arm that ratios refer to; None where no arm can run.
-        comparisons: how many verdicts are asked for: each arm's against the baseline, against its reference where
-            that is another arm, and those of `pairs`; each counts once.
-        arms: the baseline first, its sentinel last; arms that are skipped are among them.
-        references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
-            measured against it.
-        pairs: of labels, for crossovers; named pairs are among them even where an arm can't run.
-        selects_for: the arms are settings of which each target's best is to be found, and measured anew in a group with
-            this baseline; null in a group of which verdicts are asked.
-        narrows: it was added for the verdicts of `pairs` alone; none is owed on the others.
-    """
-
-    name: str
-    baseline: str | None
-    comparisons: int
-    arms: tuple[Arm, ...]
-    references: dict[str, str] = {}
-    pairs: tuple[tuple[str, str], ...] = ()
-    selects_for: str | None = None
-    narrows: bool = False
 
 
 class Header(Record):

@@ -13,8 +13,9 @@ from shootout import models
 from shootout.constants import FIRST_CALL_FACTOR, LONG_CALL_NS
 from shootout.contract import Arm, NotRun, NotRunKind, Scenario
 from shootout.export.client import is_file
-from shootout.journal.records import GroupRecord, Line, Played
+from shootout.journal.records import Line, Played
 from shootout.messages import Scope
+from shootout.study.group import GroupRecord
 
 APART = 2.0
 """Two cells tell how time grows when one has at least so many times the work of the other."""

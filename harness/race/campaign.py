@@ -9,7 +9,6 @@ from pathlib import Path
 
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
-from shootout.commands import trace as tracing
 from shootout.contract import Availability, Built, Device, NotRun, NotRunKind
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
@@ -20,7 +19,7 @@ from shootout.host.placement import Placement, on_cpus
 from shootout.journal import group as standing
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming
-from shootout.race import pausing, queue, recording
+from shootout.race import halving, pausing, queue, recording
 from shootout.race.call_cap import Caps
 from shootout.race.live import LiveStage, LiveWatch
 from shootout.race.pausing import Hold
@@ -29,7 +28,6 @@ from shootout.race.queue import Entrant
 from shootout.race.setbacks import Setbacks
 from shootout.report.progress import Progress
 from shootout.results import rates
-from shootout.study import settings
 from shootout.study.feasibility import Here
 from shootout.study.plan import PlannedGroup
 from shootout.study.schema import Study
@@ -97,13 +95,6 @@ class Campaign:
                 return False
             if not self._add(asks) and not self._confirm():
                 return True
-
-    def trace(self) -> None:
-        """See, arm by arm, where the time of a call goes."""
-        self.progress.stage("tracing")
-        with on_cpus(self.placement.parent):
-            for text in tracing.trace_all(self.built, self.placement, self.out, self.interpreters):
-                self.progress.say(text)
 
     def _enter(self, groups: Sequence[PlannedGroup]) -> None:
         """Let groups into the race, each with what the journal says of it."""
@@ -202,7 +193,7 @@ class Campaign:
         found = [
             replace(one.group, record=record, skips={})
             for one in self.entrants
-            if (record := settings.confirmation(one.group.record, one.race.sound)) and record.name not in names
+            if (record := halving.confirmation(one.group.record, one.race.sound)) and record.name not in names
         ]
         for group in found:
             self.file.append(Confirming(group=group.record))

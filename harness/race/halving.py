@@ -6,11 +6,14 @@ No verdict comes of it, so it may be quick: what is chosen is measured anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from shootout.constants import PRECISE_WITHIN
 from shootout.contract import Array
+from shootout.journal.records import CONFIRMED
+from shootout.study.group import GroupRecord, family
 
 CLOSE_GENERATIONS = 3
 """Settings within 5 % of their target's best stay in for so many generations."""
@@ -40,10 +43,29 @@ def chosen(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> 
     return list(best.values())
 
 
-def family(label: str) -> str:
-    """A label without its setting: what is alike in all settings of a target."""
-    head, brace, rest = label.partition("{")
-    return head + rest.rpartition("}")[2] if brace else label
+def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]]) -> GroupRecord | None:
+    """The group that measures anew what another one selected; None where it selects nothing, or found nothing.
+
+    Args:
+        record: the one that selected.
+        blocks: end-to-end block medians, by label and generation, of those of its arms that have not failed.
+    """
+    if record.selects_for is None:
+        return None
+    best = {family(label): label for label in chosen(list(blocks), blocks)}
+    arms = [arm for arm in record.arms if arm.label in blocks]
+    plain = {family(arm.label): arm.label for arm in reversed(arms)}
+    wanted = {*best.values(), *plain.values()}
+    racing = [arm for arm in arms if arm.label in wanted]
+    if not racing:
+        return None
+    baseline = next((arm for arm in racing if arm.label == record.selects_for), racing[0])
+    return GroupRecord(
+        name=record.name + CONFIRMED,
+        baseline=baseline.label,
+        comparisons=len(racing) - 1,
+        arms=(baseline, *(arm for arm in racing if arm is not baseline), replace(baseline, ordinal=1, sentinel=True)),
+    )
 
 
 def _rivals(best: str, labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:

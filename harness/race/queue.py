@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from shootout.contract import Arm
 from shootout.crossover import sweeps
 from shootout.journal.group import Group
-from shootout.journal.records import GroupRecord
 from shootout.messages import Scope
 from shootout.race.race import Race
 from shootout.race.serving import Terms
 from shootout.stats.evidence import min_generations
 from shootout.study import pairs
-from shootout.study.pairs import Pair
+from shootout.study.group import GroupRecord, Pair
 from shootout.study.plan import PlannedGroup
 
 

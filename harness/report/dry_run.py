@@ -9,14 +9,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.commands.run import Plan
 from shootout.constants import BLOCK_NS, LEAD_IN_NS, ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S, WINDOW_NS
 from shootout.contract import INTEGERS, Arm, Artifact, Scenario
 from shootout.messages import Scope
 from shootout.report.setback_lines import Told, folded
 from shootout.stats.evidence import min_generations
 from shootout.study import axes
-from shootout.study.plan import PlannedGroup
+from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe
 
 READY_S = {

@@ -11,7 +11,7 @@ from shootout.journal.group import Group
 from shootout.messages import Scope
 from shootout.results.document import Crossover, SizeVerdict
 from shootout.stats.verdicts import Verdict
-from shootout.study import pairs
+from shootout.study.group import scopes_of
 
 NOTHING_LEFT = "no size in between can be raced here"
 
@@ -27,7 +27,7 @@ def crossings(groups: Sequence[Group], axis: str | None, *, complete: bool) -> t
         return ()
     by_name = {group.record.name: group for group in groups}
     found = sweeps.sweeps([group.record for group in groups], axis)
-    lines = ((sweep, scope) for sweep in found for scope in pairs.scopes_of(sweep.scenario))
+    lines = ((sweep, scope) for sweep in found for scope in scopes_of(sweep.scenario))
     told = [one for sweep, scope in lines for one in _of_sweep(sweep, by_name, axis, scope)]
     return tuple(_ended(one) for one in told) if complete else tuple(told)
 

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from typing import Any
 
 from shootout.contract import INTEGERS, Precision
-from shootout.journal.records import GroupRecord
 from shootout.results.document import AccuracyChange, Quantized, Row
 from shootout.results.why import explain
 from shootout.stats.paired import change
+from shootout.study.group import GroupRecord
 
 Right = Mapping[str, str]
 """By arm, for each row of the report split whether it was right; see `Fidelity.right`."""

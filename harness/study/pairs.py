@@ -1,19 +1,16 @@
-"""Which pairs of arms a study wants the crossover of, along which axis, and how many verdicts that makes. Pure."""
+"""Which pairs of arms a study wants the crossover of, and along which axis. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from shootout.contract import Arm, Scenario, Value
+from shootout.contract import Arm, Value
 from shootout.errors import UsageError, unknown
-from shootout.messages import Scope
+from shootout.study.group import Pair
 from shootout.study.points import describe
 from shootout.study.schema import Study
 from shootout.study.target import parse_targets
-
-Pair = tuple[str, str]
-"""Two arms' labels, in the order in which a study names them."""
 
 
 def asked(study: Study, arms: Sequence[Arm], runnable: Sequence[Arm]) -> tuple[Pair, ...]:
@@ -72,30 +69,7 @@ def size_of(arm: Arm, axis: str) -> int:
     return known[axis]
 
 
-def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
-    """The scopes in which arms are compared there: a request that is served has no compute block of its own."""
-    return (Scope.END_TO_END,) if scenario is Scenario.SERVE else tuple(Scope)
-
-
 def fixed(arm: Arm, axis: str) -> dict[str, Value]:
     """All that stays the same while the axis changes: the other parameters, batch and threads."""
     everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
     return {name: value for name, value in everything.items() if name != axis}
-
-
-def comparisons(
-    baseline: str | None, runnable: Iterable[str], references: Mapping[str, str], pairs: Iterable[Pair]
-) -> int:
-    """How many verdicts a group is asked for: each pair once, however many ask for it.
-
-    Args:
-        baseline: the label that each runnable arm is compared with.
-        runnable: labels of the arms that can run, without the sentinel.
-        references: arm → its own backend's FP32.
-        pairs: for crossovers; those with an arm that can't run don't count.
-    """
-    there = set(runnable)
-    wanted = {frozenset((label, baseline)) for label in there if baseline is not None}
-    wanted |= {frozenset(pair) for pair in references.items()}
-    wanted |= {frozenset(pair) for pair in pairs if set(pair) <= there}
-    return sum(len(pair) == 2 for pair in wanted)

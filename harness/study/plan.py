@@ -1,4 +1,7 @@
-"""Study × what is available here → groups of arms that race each other, and skips. Pure: it starts nothing."""
+"""Study × what is available here → a plan: groups of arms that race each other, and skips.
+
+`make_plan` looks at the machine; all else is pure.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,24 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from shootout import schemes
-from shootout.contract import INTEGERS, Arm, Device, NotRun, Precision, Target
+from shootout.contract import INTEGERS, Arm, Availability, Device, NotRun, Precision, Target
 from shootout.errors import UsageError, unknown
+from shootout.export import client
 from shootout.export.client import Request
-from shootout.journal.records import GroupRecord
+from shootout.host import environment
+from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.study import pairs, settings
 from shootout.study.feasibility import Here, needed_bytes, obstacles
+from shootout.study.group import GroupRecord, count_comparisons
 from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
-from shootout.study.target import own_words, parse_targets
+from shootout.study.target import own_words, parse_targets, provider
+from shootout.worker import interpreters
+from shootout.worker.availability import available
+from shootout.worker.interpreters import Interpreter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +59,68 @@ class PlannedGroup:
         return [arm for arm in self.record.arms if arm.label not in self.skips or self.skips[arm.label].builds]
 
 
-def plan(study: Study, here: Here) -> list[PlannedGroup]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A study made concrete on this machine.
+
+    Attributes:
+        named: target texts that the user asked for by name; that one can't run is an error, not a mere skip.
+        identity: what a run folder must hold for this plan to go on in it.
+        interpreters: other Pythons that arms run under, by the name that targets give them.
+        here: all that this machine offers, for groups that are planned on the way.
+    """
+
+    study: Study
+    groups: Sequence[PlannedGroup]
+    available: Mapping[tuple[str, Device], Availability]
+    placement: Placement
+    here: Here
+    identity: str
+    named: tuple[str, ...] = ()
+    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+
+    @property
+    def ceilings_at(self) -> list[int]:
+        """Thread counts at which this machine's ceilings are wanted; none where the study doesn't ask for them."""
+        playing = (arm for group in self.groups for arm in group.playing)
+        return sorted({arm.threads for arm in playing}) if self.study.ceilings else []
+
+
+def make_plan(study: Study, named: Sequence[str] = ()) -> Plan:
+    """Find out what is available here and plan the cells.
+
+    Raises:
+        UsageError: the study asks for something unknown or impossible.
+    """
+    targets = targets_of(study)
+    every = points(study)
+    placement = widest([point.threads for point in every])
+    models = {point.model: point for point in every}  # one point of each: all of a model's have the same files
+    checked = {model: client.check(request(study, point)) for model, point in models.items()}
+    others = interpreters.examine(study.pythons)
+    found = available({provider(target) for target in targets}, others)
+    here = Here(
+        available=found,
+        threads=place(None).threads,
+        cpus=len(allowed_cpus()),
+        memory_bytes=environment.memory_available_bytes(),
+        file_bytes={model: size for model, (size, _) in checked.items()},
+    )
+    groups = plan_groups(study, here)
+    files = [digest for _, hashes in checked.values() for digest in hashes]
+    return Plan(
+        study=study,
+        groups=groups,
+        available=found,
+        placement=placement,
+        here=here,
+        identity=identity(study, groups, [*files, *(other.digest for other in others.values())]),
+        named=tuple(named),
+        interpreters=others,
+    )
+
+
+def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
     """The study's groups, one per model parameters and batch, in the order of `points`.
 
     Raises:
@@ -139,7 +209,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
     record = GroupRecord(
         name=group_name(point) + apart,
         baseline=baseline.label if baseline else None,
-        comparisons=pairs.comparisons(baseline.label if baseline else None, labels, references, wanted),
+        comparisons=count_comparisons(baseline.label if baseline else None, labels, references, wanted),
         arms=tuple(ordered),
         references=references,
         pairs=wanted,

@@ -7,14 +7,13 @@ plain one and the baseline anew, and its figures are those that count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shootout import models
-from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
+from shootout.contract import Arm, NotRun, NotRunKind, Scenario
 from shootout.export.client import is_file
-from shootout.journal.records import CONFIRMED, GroupRecord
-from shootout.race.halving import chosen, family
+from shootout.study.group import GroupRecord, family
 from shootout.study.schema import Study
 
 BATCHES = (1, 8, 64)
@@ -83,28 +82,3 @@ def selecting(record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
         return record
     arms = tuple(arm for arm in record.arms if not arm.sentinel)
     return record.model_copy(update={"arms": arms, "baseline": None, "comparisons": 0, "selects_for": record.baseline})
-
-
-def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]]) -> GroupRecord | None:
-    """The group that measures anew what another one selected; None where it selects nothing, or found nothing.
-
-    Args:
-        record: the one that selected.
-        blocks: end-to-end block medians, by label and generation, of those of its arms that have not failed.
-    """
-    if record.selects_for is None:
-        return None
-    best = {family(label): label for label in chosen(list(blocks), blocks)}
-    arms = [arm for arm in record.arms if arm.label in blocks]
-    plain = {family(arm.label): arm.label for arm in reversed(arms)}
-    wanted = {*best.values(), *plain.values()}
-    racing = [arm for arm in arms if arm.label in wanted]
-    if not racing:
-        return None
-    baseline = next((arm for arm in racing if arm.label == record.selects_for), racing[0])
-    return GroupRecord(
-        name=record.name + CONFIRMED,
-        baseline=baseline.label,
-        comparisons=len(racing) - 1,
-        arms=(baseline, *(arm for arm in racing if arm is not baseline), replace(baseline, ordinal=1, sentinel=True)),
-    )

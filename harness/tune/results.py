@@ -10,9 +10,9 @@ from pathlib import Path
 from shootout.contract import COULD_RUN, Arm
 from shootout.errors import UsageError
 from shootout.journal import journal
-from shootout.journal.records import GroupRecord
 from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Verdict
+from shootout.study.group import GroupRecord
 from shootout.tune import knobs
 from shootout.tune.tuning_stages import ALONE, CONFIRMED, STAGES, TOGETHER, TUNED, Stage, shipped, stage_of, winner
 

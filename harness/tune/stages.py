@@ -7,15 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.commands import run as runner
 from shootout.constants import MAX_GENERATIONS
 from shootout.contract import INTEGERS, Arm, NotRun, NotRunKind, Precision, Target
-from shootout.journal.records import GroupRecord
 from shootout.results.document import Ratio
 from shootout.stats.evidence import min_generations
 from shootout.study import reproduce
 from shootout.study.feasibility import Here, needed_bytes, obstacles
-from shootout.study.plan import PlannedGroup
+from shootout.study.group import GroupRecord
+from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import group_name, points
 from shootout.tune import knobs
 from shootout.tune.tuning_stages import ALONE, CONFIRMED, TOGETHER, TUNED, Stage, leads, shipped, winner
@@ -34,7 +33,7 @@ class Ground:
         allowed: precisions that may be tried instead of a target's own.
     """
 
-    planned: runner.Plan
+    planned: Plan
     most_threads: int
     allowed: tuple[Precision, ...]
 
@@ -54,7 +53,7 @@ class Ground:
         return obstacles([default], self.planned.here).get(default.label)
 
 
-def plan_stage(ground: Ground, name: str, stages: Mapping[str, Stage]) -> runner.Plan:
+def plan_stage(ground: Ground, name: str, stages: Mapping[str, Stage]) -> Plan:
     """One stage as a run."""
     groups = _groups(ground, name, stages)
     arms = [[f"{arm.label} {reproduce.words(arm)}" for arm in group.record.arms] for group in groups]

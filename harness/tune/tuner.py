@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from shootout import backends
-from shootout.commands import run as runner
 from shootout.contract import Precision, Scenario
 from shootout.errors import UsageError, unknown
 from shootout.host import environment
 from shootout.host.placement import place
 from shootout.journal import journal
+from shootout.journal.run_folder import new_folder
 from shootout.report.progress import Progress
+from shootout.results.document import Document
 from shootout.study import points
+from shootout.study.plan import Plan, make_plan
 from shootout.study.schema import Study
 from shootout.tune import results
 from shootout.tune.stages import Ground, plan_stage
@@ -47,7 +49,7 @@ def configure(study: Study, allowed: Collection[Precision]) -> Ground:
         raise UsageError("tune looks at latency: leave --scenario out")
     if (count := len(points.points(study))) > 1:
         raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")
-    planned = runner.configure(study)
+    planned = make_plan(study)
     widest = place("all")
     return Ground(
         planned=replace(planned, placement=widest), most_threads=widest.threads, allowed=tuple(dict.fromkeys(allowed))
@@ -81,11 +83,22 @@ def default_folder(ground: Ground, *, fresh: bool) -> Path:
         same = (first.identity, first.fingerprint) == (plan_stage(ground, ALONE, {}).identity, now)
         if same and not found.complete:
             return folder
-    return runner.new_folder(parent)
+    return new_folder(parent)
 
 
-def tune(ground: Ground, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress) -> None:
-    """Run the stages that are left; `tuning.read` then tells what was found.
+def tune(
+    ground: Ground,
+    out: Path,
+    measure: Callable[..., Document],
+    *,
+    fresh: bool,
+    max_time_s: float | None,
+    progress: Progress,
+) -> None:
+    """Run the stages that are left; `results.read` then tells what was found.
+
+    Args:
+        measure: runs a plan in a folder, as `shootout.commands.run.measure` does.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
@@ -105,14 +118,14 @@ def tune(ground: Ground, out: Path, *, fresh: bool, max_time_s: float | None, pr
             return
         progress.say(f"stage {name}: {_said(planned)}")
         limit_s = None if left_s is None else SHARES[name] * left_s
-        document = runner.run(planned, out / name, fresh=False, max_time_s=limit_s, progress=progress)
+        document = measure(planned, out / name, fresh=False, max_time_s=limit_s, progress=progress)
         if name == CONFIRMED and not document.complete:
             progress.say("not every winner is confirmed yet; run the same command again to go on")
             return
         spent_s += document.wall_s - (stages[name].document.wall_s if name in stages else 0.0)
 
 
-def _is_open(out: Path, name: str, planned: runner.Plan, stages: Mapping[str, Stage]) -> bool:
+def _is_open(out: Path, name: str, planned: Plan, stages: Mapping[str, Stage]) -> bool:
     """Whether this stage has something to measure.
 
     Raises:
@@ -131,7 +144,7 @@ def _is_open(out: Path, name: str, planned: runner.Plan, stages: Mapping[str, St
     return True
 
 
-def _said(planned: runner.Plan) -> str:
+def _said(planned: Plan) -> str:
     arms = Counter(str(arm.target.backend) for group in planned.groups for arm in group.playing if not arm.sentinel)
     return ", ".join(f"{count} of {backend}" for backend, count in arms.items()) or "nothing can run"
 

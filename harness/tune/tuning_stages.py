@@ -14,10 +14,10 @@ from shootout.constants import SAME_WITHIN
 from shootout.contract import Arm
 from shootout.host import environment
 from shootout.journal import journal
-from shootout.journal.records import GroupRecord
 from shootout.results import analysis
 from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Verdict
+from shootout.study.group import GroupRecord
 
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 

@@ -16,12 +16,13 @@ from typing import Any
 from rich.console import Console
 
 from shootout.clock import Stopwatch
-from shootout.commands import run as runner
+from shootout.commands.run import measure
 from shootout.journal import journal
 from shootout.report import dry_run
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
-from shootout.study import plan, schema
+from shootout.study import schema
+from shootout.study.plan import make_plan, plan_groups
 
 from .common import TARGETS, TOY, Bench, Tables
 
@@ -41,9 +42,9 @@ def _planned(cells: int) -> dict[str, Any]:
     fields = {"name": "grid", "model": TOY, "targets": TARGETS, "parameters": {"d_model": widths}}
     asked = schema.checked(fields, "the bench")
     with Stopwatch() as whole:
-        planned = runner.configure(asked)
+        planned = make_plan(asked)
     with Stopwatch() as alone:
-        plan.plan(asked, planned.here)
+        plan_groups(asked, planned.here)
     with Stopwatch() as telling:
         told = dry_run.as_data(planned)
     return {
@@ -78,8 +79,8 @@ def _ran(out: Path, cells: int) -> dict[str, Any]:
         "the bench",
     )
     with Progress(Console(stderr=True, quiet=True)) as progress, Stopwatch() as whole:
-        planned = runner.configure(asked)
-        document = runner.run(planned, out, fresh=False, max_time_s=None, progress=progress)
+        planned = make_plan(asked)
+        document = measure(planned, out, fresh=False, max_time_s=None, progress=progress)
     with Stopwatch() as reading:
         analyse(out)
     return {

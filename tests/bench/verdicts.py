@@ -15,18 +15,19 @@ from rich.console import Console
 
 from shootout.build.exports import probe_request
 from shootout.clock import Stopwatch
-from shootout.commands import run as runner
+from shootout.commands.run import measure
 from shootout.constants import MAX_GENERATIONS
 from shootout.contract import Arm, Target
 from shootout.export.client import Request, obtain_all
 from shootout.journal import journal
-from shootout.journal.records import GroupRecord, Played
+from shootout.journal.records import Played
 from shootout.messages import Scope
 from shootout.report.progress import Progress
 from shootout.results.document import Document
 from shootout.stats.verdicts import Verdict
 from shootout.study import schema
-from shootout.study.plan import PlannedGroup
+from shootout.study.group import GroupRecord
+from shootout.study.plan import PlannedGroup, make_plan
 from tests.support.simulation import CLOSE_RIVAL_MS, race_share
 
 from .common import Bench, Table, Tables, generation, medians, say, watch
@@ -66,9 +67,9 @@ def race(bench: Bench, name: str, steps: Sequence[int], generations: int) -> tup
     record = GroupRecord(name=name, baseline=arms[0].label, comparisons=len(arms) - 1, arms=(*arms, hidden))
     group = PlannedGroup(record=record, request=Request(model=model), skips={})
     with Stopwatch() as wall:
-        planned = dataclasses.replace(runner.configure(asked), groups=[group], identity=f"{name} {steps}")
+        planned = dataclasses.replace(make_plan(asked), groups=[group], identity=f"{name} {steps}")
         with Progress(Console(quiet=True)) as progress:
-            found = runner.run(planned, bench.folder / name, fresh=True, max_time_s=None, progress=progress)
+            found = measure(planned, bench.folder / name, fresh=True, max_time_s=None, progress=progress)
     return found, wall.seconds
 
 

@@ -28,10 +28,11 @@ from shootout import backends
 from shootout.contract import Arm, Availability, Device, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.host.placement import place
-from shootout.journal.records import Failure, GroupRecord, Skip
+from shootout.journal.records import Failure, Skip
 from shootout.study import points, schema
 from shootout.study.feasibility import Here
-from shootout.study.plan import plan
+from shootout.study.group import GroupRecord
+from shootout.study.plan import plan_groups
 from shootout.study.schema import Study
 
 NAMES = [step.name for step in STEPS]
@@ -286,7 +287,7 @@ def test_a_race_has_every_gpu_arm_and_can_be_planned(step: Step, tmp_path: Path)
     whole, chosen = schema.load(step.study), schema.load(words[words.index("run") + 1])
     assert chosen.name == step.name
     assert not chosen.ceilings
-    groups = plan(chosen, GPU_MACHINE)
+    groups = plan_groups(chosen, GPU_MACHINE)
     assert all(group.record.baseline for group in groups)
     if not step.targets:
         assert on_gpu(chosen) == [one for one in on_gpu(whole) if str(one) not in step.leave] != []

@@ -12,13 +12,12 @@ from support.console import shootout
 from shootout.ceilings import measure, worker
 from shootout.ceilings import model as ceilings
 from shootout.ceilings.gemm import SOURCES, STEP
-from shootout.ceilings.measure import facts_with_ceilings, obtain, working_sets
+from shootout.ceilings.measure import known_ceilings, obtain, working_sets
 from shootout.ceilings.model import Ceilings
-from shootout.contract import Arm, Precision, Target
+from shootout.contract import Precision
 from shootout.errors import ShootoutError
 from shootout.host import environment, hardware
 from shootout.host.placement import Placement
-from shootout.study.schema import load
 
 ONE = Placement(parent=frozenset({0}), arms=frozenset({0}), threads=1)
 FACTS = {"machine": "made", "libraries": {"torch": "1"}}
@@ -133,15 +132,13 @@ def test_a_file_of_another_shape_is_no_ceiling(text: str, cache: Path):
     assert ceilings.known(FACTS) == {}
 
 
-def test_a_run_takes_what_is_remembered_and_measures_only_when_its_study_asks(cache: Path, meter: Meter):
-    study, heard = load("shootout"), list[str]()
-    assert facts_with_ceilings(study, [], ONE, silent)["ceilings"] == {}
-    arms = [Arm(target=Target(backend="numpy"), model="digits")]
-    assert facts_with_ceilings(study, arms, ONE, silent)["ceilings"] == {}
-    asking = study.model_copy(update={"ceilings": True})
-    assert set(facts_with_ceilings(asking, arms, ONE, heard.append)["ceilings"]) == {"1"}
+def test_a_run_takes_what_is_remembered_and_measures_only_what_it_is_asked_for(cache: Path, meter: Meter):
+    heard = list[str]()
+    assert known_ceilings([], ONE, FACTS, silent) == {}
+    assert meter.asked == []
+    assert set(known_ceilings([1], ONE, FACTS, heard.append)) == {"1"}
     assert (meter.asked, len(heard)) == ([1], 1)
-    assert set(facts_with_ceilings(study, arms, ONE, silent)["ceilings"]) == {"1"}
+    assert set(known_ceilings([], ONE, FACTS, silent)) == {"1"}
 
 
 def test_a_run_goes_on_where_they_can_not_be_measured(cache: Path, monkeypatch: pytest.MonkeyPatch):
@@ -150,13 +147,7 @@ def test_a_run_goes_on_where_they_can_not_be_measured(cache: Path, monkeypatch: 
 
     monkeypatch.setattr(measure, "measured", broken)
     heard: list[str] = []
-    asking = load("shootout").model_copy(update={"ceilings": True})
-    assert (
-        facts_with_ceilings(asking, [Arm(target=Target(backend="numpy"), model="digits")], ONE, heard.append)[
-            "ceilings"
-        ]
-        == {}
-    )
+    assert known_ceilings([1], ONE, FACTS, heard.append) == {}
     assert heard[-1] == "no way"
 
 
@@ -258,9 +249,8 @@ def test_our_own_first_measurement_is_no_disturbance_of_the_second(
 ):
     loads = iter([0.2, 5.0, 9.0])  # what the system would say, each time it is asked
     monkeypatch.setattr("os.getloadavg", lambda: (next(loads), 0.0, 0.0))
-    arms = [Arm(target=Target(backend="numpy"), model="digits", threads=threads) for threads in (1, 2)]
     both = Placement(parent=frozenset({0}), arms=frozenset({0, 1}), threads=2)
-    facts_with_ceilings(load("shootout").model_copy(update={"ceilings": True}), arms, both, silent)
+    known_ceilings([1, 2], both, FACTS, silent)
     assert (meter.asked, meter.loads) == ([1, 2], [0.2, 0.2])
     assert measure._disturbances(0.2) == []
     assert "load average 5.0" in measure._disturbances(5.0)[0]

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from shootout.commands import commands, selftest
-from shootout.commands import run as runner
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.errors import Unavailable, UsageError
 from shootout.host import bias_floor
 from shootout.report.progress import Progress
+from shootout.study.plan import Plan
 
 
 @dataclass
@@ -99,10 +99,10 @@ def test_the_races_are_kept_where_a_folder_is_named(races: Races, tmp_path: Path
 def test_a_race_goes_on_only_with_the_same_question(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     ran: list[tuple[str, Path, bool]] = []
 
-    def run(planned: runner.Plan, out: Path, *, fresh: bool, **_: Any) -> None:
+    def run(planned: Plan, out: Path, *, fresh: bool, **_: Any) -> None:
         ran.append((planned.identity, out, fresh))
 
-    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(selftest, "measure", run)
     progress = Progress(Console(file=StringIO()))
     target, options = Target(backend="spin"), [{"work": "10"}, {"work": "20"}]
     for generations in (5, 5, 20):
@@ -115,7 +115,7 @@ def test_a_race_goes_on_only_with_the_same_question(monkeypatch: pytest.MonkeyPa
 def test_without_a_gpu_it_says_what_to_do_and_ends_as_unavailable(monkeypatch: pytest.MonkeyPatch):
     missing = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "there is none", "get one"))
     planned = SimpleNamespace(available={("spin", Device.CUDA): missing})
-    monkeypatch.setattr(runner, "configure", lambda study: planned)
+    monkeypatch.setattr(selftest, "make_plan", lambda study: planned)
     with pytest.raises(Unavailable, match="selftest on cuda: there is none; get one") as caught:
         report_on(Device.CUDA)
     assert caught.value.exit_code == 6

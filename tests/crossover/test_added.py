@@ -10,7 +10,6 @@ from rich.console import Console
 from support.crossings import COPY, PAIR, A, B, group, play
 from support.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
-from shootout.commands import run as runner
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.journal import journal
@@ -20,7 +19,7 @@ from shootout.messages import Scope
 from shootout.report import sweep_table, table
 from shootout.results.analysis import analyse
 from shootout.results.crossings import NOTHING_LEFT, crossings
-from shootout.study.plan import plan
+from shootout.study.plan import make_plan, plan_groups
 from shootout.study.schema import checked
 
 
@@ -43,7 +42,7 @@ def test_sizes_are_added_on_the_line_of_points_that_name_their_threads(stage: li
 def test_points_that_name_threads_get_so_many_cpus(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("shootout.host.placement.allowed_cpus", lambda: tuple(range(4)))
     asked = checked({"name": "s", "model": "digits", "targets": ["numpy"], "threads": [1], "points": POINTS}, "a test")
-    assert runner.configure(asked).placement.threads == 2
+    assert make_plan(asked).placement.threads == 2
 
 
 class Stopping(ByBatch):
@@ -75,7 +74,7 @@ def test_a_run_killed_while_it_confirms_goes_on_in_the_same_group(
     again = [line.generation for line in history.lines if isinstance(line, Rounds) and line.group == confirmed.name]
     assert again == list(range(len(again)))
     assert len(again) >= 4
-    recalled, planned = extra_groups.recalled(asked, confirmed), plan(asked, here())[0]
+    recalled, planned = extra_groups.recalled(asked, confirmed), plan_groups(asked, here())[0]
     assert [recalled.request_of(arm) for arm in confirmed.arms] == [planned.request_of(arm) for arm in confirmed.arms]
 
 
@@ -132,7 +131,7 @@ def test_a_size_that_was_added_for_others_is_asked_for_again_only_where_no_other
 
 def test_a_pair_gets_a_group_of_its_own_at_a_taken_size_but_never_the_same_one_twice():
     asked = study(1, 4)
-    records = [one.record for one in plan(asked, here())]
+    records = [one.record for one in plan_groups(asked, here())]
     ask = Ask(like=records[0], sizes=(2,), pairs={records[0].pairs[0]: {Scope.END_TO_END}})
     names = {one.name for one in records}
     for expected in ("digits, batch 2", "digits, batch 2, for numpy:cpu:fp32 and onnxruntime:cpu:fp32"):

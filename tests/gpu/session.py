@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shootout.clock import Deadline
-from shootout.commands import run as runner
 from shootout.errors import SkippedArm
 from shootout.host import gpu
+from shootout.journal.run_folder import new_folder
 from shootout.study import schema
 
 from . import archive, campaign, page, state, summary, work
@@ -28,7 +28,7 @@ def folder_of(asked: str) -> Path:
         return Path(asked).expanduser()
     old = sorted(RESULTS.glob(f"*/{state.NAME}"), reverse=True)
     unfinished = (file.parent for file in old if not State.read(file.parent).complete)
-    return next(unfinished, None) or runner.new_folder(RESULTS)
+    return next(unfinished, None) or new_folder(RESULTS)
 
 
 def hold(minutes: float, asked: str, ground: Ground, setup: Sequence[str]) -> int:

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout.commands.run import Plan
 from shootout.contract import Availability, Device
 from shootout.host import environment
 from shootout.host.placement import allowed_cpus, place
 from shootout.report import dry_run
-from shootout.study import plan, schema
+from shootout.study import schema
 from shootout.study.feasibility import Here
+from shootout.study.plan import Plan, plan_groups
 from shootout.study.points import describe
 from shootout.study.schema import Study
 from shootout.study.target import parse_targets, provider
@@ -67,7 +67,7 @@ def least_s(step: Step) -> tuple[float, float]:
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
     )
-    groups, placement = plan.plan(chosen, here), place(None)
+    groups, placement = plan_groups(chosen, here), place(None)
     planned = Plan(study=chosen, groups=groups, available=here.available, placement=placement, here=here, identity="")
     return dry_run.seconds(planned), dry_run.preparing_s(planned)
 

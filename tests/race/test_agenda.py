@@ -16,7 +16,7 @@ from shootout.race.queue import Entrant
 from shootout.report import table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
-from shootout.study.plan import plan
+from shootout.study.plan import plan_groups
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_both_ends_come_first_then_the_middles(count: int):
 
 def test_every_sweep_has_its_ends_first_whatever_order_its_sizes_come_in():
     asked = study(4_096, 1, 64, 8, 512, model=("digits", "identity"))
-    records = [group.record for group in plan(asked, here())]
+    records = [group.record for group in plan_groups(asked, here())]
     turns = queue.places(records, "batch")
     order = [records[index].arms[0] for index in sorted(range(10), key=lambda index: turns[index])]
     assert [(arm.model, arm.batch) for arm in order[:4]] == [

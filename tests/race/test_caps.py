@@ -12,9 +12,10 @@ from support.console import call, deaf
 from support.made import played
 
 from shootout.contract import Arm, Scenario, Target
-from shootout.journal.records import GroupRecord, Played
+from shootout.journal.records import Played
 from shootout.models import get
 from shootout.race.call_cap import STEEPEST, Caps, predicted_s, too_slow, work_of
+from shootout.study.group import GroupRecord
 
 
 def arm(batch: int, backend: str = "numpy", **fields: Any) -> Arm:

@@ -15,7 +15,7 @@ from support import fakes
 from support.fakes import QUIET, FakeWatch, World
 
 from shootout import clock
-from shootout.commands import run as runner
+from shootout.commands import run
 from shootout.contract import Arm, Availability, Device, Scenario, Target
 from shootout.errors import UsageError
 from shootout.messages import Offer, Scope
@@ -28,7 +28,8 @@ from shootout.results import rates
 from shootout.results.document import Timing
 from shootout.study import settings as throughput
 from shootout.study.feasibility import Here
-from shootout.study.plan import PlannedGroup, plan
+from shootout.study.group import family
+from shootout.study.plan import PlannedGroup, make_plan, plan_groups
 from shootout.study.points import points
 from shootout.study.schema import Study, checked
 from shootout.worker.concurrent import Instances, Meeting, read_stream
@@ -48,7 +49,7 @@ def here(threads: int) -> Here:
 
 
 def planned(threads: int, **fields: object) -> PlannedGroup:
-    (group,) = plan(study(**fields), here(threads))
+    (group,) = plan_groups(study(**fields), here(threads))
     return group
 
 
@@ -156,7 +157,7 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
     record = planned(2, batch=[1, 64]).record.model_copy(
         update={"arms": tuple(selected.arms.values()), "selects_for": "b:cpu:fp32{batch=1, instances=1}"}
     )
-    found = throughput.confirmation(record, selected.sound)
+    found = halving.confirmation(record, selected.sound)
     assert found is not None
     assert found.name == "residual_mlp, throughput, confirmed"
     assert [arm.label for arm in found.arms] == [
@@ -168,7 +169,7 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
     ]
     assert found.comparisons == 3
     assert found.selects_for is None
-    assert throughput.confirmation(found, selected.sound) is None
+    assert halving.confirmation(found, selected.sound) is None
 
 
 def test_generations_without_data_halve_nothing() -> None:
@@ -197,7 +198,7 @@ def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest
     lucky, fresh = [], []
     for seed in range(5):
         selected = raced(arms, seed, selects=True)
-        found = throughput.confirmation(record, selected.sound)
+        found = halving.confirmation(record, selected.sound)
         assert found is not None
         best = next((arm.label for arm in found.arms[1:] if not arm.sentinel), arms[0].label)
         lucky.append(np.median([np.median(values) for values in selected.blocks[best].values()]) / 1e5)
@@ -208,8 +209,8 @@ def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest
 
 
 def test_a_target_given_twice_has_settings_of_its_own() -> None:
-    assert halving.family("a:cpu:fp32{batch=8, instances=2}#2") == "a:cpu:fp32#2"
-    assert halving.family("a:cpu:fp32/x#2") == "a:cpu:fp32/x#2"
+    assert family("a:cpu:fp32{batch=8, instances=2}#2") == "a:cpu:fp32#2"
+    assert family("a:cpu:fp32/x#2") == "a:cpu:fp32/x#2"
 
 
 class Fake:
@@ -329,7 +330,7 @@ def test_time_per_item_is_a_rate() -> None:
 
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(player.LiveWatch, "reasons", lambda *_: ())
-    monkeypatch.setattr(runner, "machine_lock", lambda *_: nullcontext())  # no time is looked at: others may measure
+    monkeypatch.setattr(run, "machine_lock", lambda *_: nullcontext())  # no time is looked at: others may measure
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
     monkeypatch.setattr(conductor, "steady_from", lambda _: 0)
     monkeypatch.setattr(conductor, "CANARY_SLOWDOWN", np.inf)  # don't wait for a calm moment
@@ -346,7 +347,7 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         max_generations=1,
     )
     with Progress(Console(quiet=True)) as progress:
-        document = runner.run(runner.configure(asked), tmp_path, fresh=False, max_time_s=None, progress=progress)
+        document = run.measure(make_plan(asked), tmp_path, fresh=False, max_time_s=None, progress=progress)
     assert document.complete
     names = [group.name for group in document.groups]
     assert names == [

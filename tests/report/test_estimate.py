@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shootout.commands.run import Plan
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.host.placement import Placement
 from shootout.report import dry_run
 from shootout.stats.evidence import min_generations
 from shootout.study.feasibility import Here
-from shootout.study.plan import plan
+from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import checked
 
 TARGETS = ("torch-eager", "numpy", "openvino:cpu:int8", "onnxruntime")
@@ -29,7 +28,9 @@ def planned(memory: int = 64 * GIB, **fields: Any) -> Plan:
     )
     here = Here(available=available, threads=1, cpus=2, memory_bytes=memory)
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
-    return Plan(study=study, groups=plan(study, here), available=available, placement=placement, here=here, identity="")
+    return Plan(
+        study=study, groups=plan_groups(study, here), available=available, placement=placement, here=here, identity=""
+    )
 
 
 def text(found: Plan) -> list[str]:
@@ -119,3 +120,8 @@ def test_ten_thousand_cells_are_planned_each_once():
     grid = planned(batch=tuple(range(1, 51)), parameters={"d_model": tuple(range(1, 51))})
     assert dry_run.as_data(grid)["cells"] == 10_000
     assert len({group.record.name for group in grid.groups}) == 2_500
+
+
+def test_ceilings_are_measured_at_the_threads_of_all_arms_and_only_where_a_study_asks():
+    assert planned(threads=[1, 2]).ceilings_at == []
+    assert planned(threads=[1, 2], ceilings=True).ceilings_at == [1, 2]

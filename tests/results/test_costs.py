@@ -11,11 +11,12 @@ from rich.console import Console
 from support.made import COPY, EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Executed, Precision, Target
-from shootout.journal.records import GroupRecord, Line
+from shootout.journal.records import Line
 from shootout.report import table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict
+from shootout.study.group import GroupRecord
 
 B32 = Arm(target=Target(backend="b"), model="identity")
 B8 = Arm(target=Target(backend="b", precision=Precision.INT8), model="identity", quantizer="vendor")

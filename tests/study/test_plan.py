@@ -12,7 +12,7 @@ import pytest
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.errors import UsageError
 from shootout.study.feasibility import Here
-from shootout.study.plan import PlannedGroup, identity, plan
+from shootout.study.plan import PlannedGroup, identity, plan_groups
 from shootout.study.schema import Study, checked
 
 ALL = ("torch-eager", "numpy", "onnxruntime")
@@ -34,7 +34,7 @@ def groups(
     }
     available = {**available, ("tensorrt", Device.CUDA): BUILDS}
     sizes = dict.fromkeys(asked.model, file_bytes)
-    return plan(asked, Here(available=available, threads=3, cpus=4, memory_bytes=memory, file_bytes=sizes))
+    return plan_groups(asked, Here(available=available, threads=3, cpus=4, memory_bytes=memory, file_bytes=sizes))
 
 
 def group(*targets: str, missing: tuple[str, ...] = (), memory: int = 10**12, **fields: Any) -> PlannedGroup:

@@ -7,7 +7,7 @@ from shootout.contract import Availability, Device, NotRun, NotRunKind, Precisio
 from shootout.errors import UsageError
 from shootout.study import points, schema, spelling
 from shootout.study.feasibility import Here
-from shootout.study.plan import plan
+from shootout.study.plan import plan_groups
 
 ALL = sorted(schema.names())
 NO_GPU = NotRun(NotRunKind.UNAVAILABLE, "no GPU", "get one")
@@ -36,7 +36,7 @@ def test_a_named_study_plans_on_a_machine_without_a_gpu(name: str):
     chosen = schema.load(name)
     assert chosen.description
     assert list(spelling.unknowns(chosen)) == []
-    groups = plan(chosen, CPU_ONLY)
+    groups = plan_groups(chosen, CPU_ONLY)
     assert all(group.record.baseline for group in groups), "every group must have something that runs on a CPU"
     for group in groups:
         gone = {arm.label for arm in group.record.arms if arm.target.device is Device.CUDA}

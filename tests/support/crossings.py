@@ -14,10 +14,11 @@ from shootout.contract import Arm, Array, Target
 from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import At, Kind, Outcome
 from shootout.journal.group import Group
-from shootout.journal.records import GroupRecord, Played, Rounds
+from shootout.journal.records import Played, Rounds
 from shootout.messages import Scope
 from shootout.race.stopping import Rules
 from shootout.stats.evidence import min_generations
+from shootout.study.group import GroupRecord
 from support.made import EXACT, EXECUTED
 
 A, B, COPY = (

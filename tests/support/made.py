@@ -10,7 +10,8 @@ from shootout.bundle.fidelity import Fidelity
 from shootout.contract import Arm, Executed, Target
 from shootout.host.noise import VoidKind, VoidReason
 from shootout.journal.journal import Journal
-from shootout.journal.records import Ended, GroupRecord, Header, Line, Played, Prepared, Rounds
+from shootout.journal.records import Ended, Header, Line, Played, Prepared, Rounds
+from shootout.study.group import GroupRecord
 
 GROUP = "identity, batch 1"
 EXECUTED = Executed(library="spin", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})

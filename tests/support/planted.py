@@ -18,7 +18,7 @@ from shootout.race import campaign
 from shootout.race.campaign import Campaign
 from shootout.report.progress import Progress
 from shootout.study.feasibility import Here
-from shootout.study.plan import plan
+from shootout.study.plan import plan_groups
 from shootout.study.schema import Study, checked
 from support.fakes import FakeWatch, World
 
@@ -71,7 +71,7 @@ def header(asked: Study) -> Header:
         max_generations=asked.max_generations,
         bias_floor=0.005,
         named=(),
-        groups=tuple(group.record for group in plan(asked, here())),
+        groups=tuple(group.record for group in plan_groups(asked, here())),
         environment={"machine": "made"},
         axis=asked.crossover.axis if asked.crossover else None,
     )
@@ -94,7 +94,7 @@ def run(out: Path, asked: Study, *, allowed: Deadline | None = None) -> bool:
         file.append(header(asked))
     found = Planted(
         study=asked,
-        groups=plan(asked, here()),
+        groups=plan_groups(asked, here()),
         available=here().available,
         placement=place(1),
         here=here(),

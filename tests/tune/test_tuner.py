@@ -19,12 +19,12 @@ from support.console import call, deaf
 
 from shootout import backends, models
 from shootout.commands import commands
-from shootout.commands import run as runner
 from shootout.commands.commands import Asked
 from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.host.placement import place
+from shootout.journal import run_folder
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header, Rounds, Skip
 from shootout.report.progress import Progress
@@ -33,7 +33,7 @@ from shootout.results.document import Document, Ratio
 from shootout.stats.verdicts import Verdict
 from shootout.study import points, reproduce
 from shootout.study.feasibility import Here, needed_bytes
-from shootout.study.plan import plan
+from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
 from shootout.tune import knobs, tuner
 from shootout.tune import results as tuning
@@ -129,7 +129,7 @@ def asked_again(arm: Arm, *also: str, python: tuple[str, ...] = ()) -> Arm:
     study = asked.chosen()
     provided = {(f"{name}{at}", device): WORKS for name in backends.names() for at in ("", "@new") for device in Device}
     here = Here(available=provided, threads=2, cpus=2, memory_bytes=10**12)
-    (group,) = plan(study, here)
+    (group,) = plan_groups(study, here)
     (found, sentinel) = group.record.arms
     assert sentinel.sentinel
     return found
@@ -223,12 +223,10 @@ class Machine:
 
     def __init__(self, times: Times) -> None:
         self.times, self.ran, self.limits, self.unfinished = times, [], {}, set()
-        self.plans: dict[str, runner.Plan] = {}
+        self.plans: dict[str, Plan] = {}
         self.rng = np.random.default_rng(0)
 
-    def run(
-        self, planned: runner.Plan, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress
-    ) -> Document:
+    def run(self, planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress) -> Document:
         stage = out.name
         self.ran.append(stage)
         self.limits[stage] = max_time_s
@@ -258,7 +256,7 @@ class Machine:
         file.close()
         return analysis.analyse(out)
 
-    def _header(self, planned: runner.Plan) -> Header:
+    def _header(self, planned: Plan) -> Header:
         return made.header(
             study=planned.study.name,
             identity=planned.identity,
@@ -284,7 +282,6 @@ def times(stage: str, arm: Arm) -> float:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine(times)
-    monkeypatch.setattr(runner, "run", found.run)
     monkeypatch.setattr("shootout.results.analysis.samples.read", lambda *_: np.ones(10))
     monkeypatch.setattr(environment, "facts", dict)
     return found
@@ -298,20 +295,25 @@ def ground(
     known = [*backends.names(), *(f"{name}@{python}" for name in backends.names() for python in study.pythons)]
     available = {(name, device): MISSING if name in missing else WORKS for name in known for device in Device}
     here = Here(available=available, threads=threads, cpus=threads, memory_bytes=memory)
-    planned = runner.Plan(
-        study=study, groups=plan(study, here), available=available, placement=place(None), identity="request", here=here
+    planned = Plan(
+        study=study,
+        groups=plan_groups(study, here),
+        available=available,
+        placement=place(None),
+        identity="request",
+        here=here,
     )
     return Ground(planned=planned, most_threads=2, allowed=())
 
 
-def tune(found: Ground, out: Path, max_time_s: float | None = None) -> tuning.Tuning:
+def tune(machine: Machine, found: Ground, out: Path, max_time_s: float | None = None) -> tuning.Tuning:
     with Progress(Console(quiet=True)) as progress:
-        tuner.tune(found, out, fresh=False, max_time_s=max_time_s, progress=progress)
+        tuner.tune(found, out, machine.run, fresh=False, max_time_s=max_time_s, progress=progress)
     return tuning.read(out)
 
 
 def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(machine: Machine, tmp_path: Path):
-    found = tune(ground(), tmp_path / "out")
+    found = tune(machine, ground(), tmp_path / "out")
     assert machine.ran == [ALONE, TOGETHER, CONFIRMED, TUNED]
     assert found.complete
     openvino, onnxruntime, numpy = found.found
@@ -330,7 +332,7 @@ def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(machine: M
 
 
 def test_each_stage_races_what_the_one_before_it_left(machine: Machine, tmp_path: Path):
-    tune(ground(), tmp_path / "out")
+    tune(machine, ground(), tmp_path / "out")
     arms = {
         stage: {group.record.name.rpartition(", ")[2]: [arm.label for arm in group.playing] for group in planned.groups}
         for stage, planned in machine.plans.items()
@@ -351,37 +353,37 @@ def test_each_stage_races_what_the_one_before_it_left(machine: Machine, tmp_path
 
 
 def test_a_finished_tuning_is_not_run_again_and_another_one_is_refused_its_folder(machine: Machine, tmp_path: Path):
-    tune(ground(), tmp_path / "out")
-    assert tune(ground(), tmp_path / "out").complete
+    tune(machine, ground(), tmp_path / "out")
+    assert tune(machine, ground(), tmp_path / "out").complete
     assert len(machine.ran) == 4
     with pytest.raises(UsageError, match="holds another tuning run: add --fresh"):
-        tune(ground("openvino"), tmp_path / "out")
+        tune(machine, ground("openvino"), tmp_path / "out")
 
 
 def test_the_time_is_shared_out_among_the_stages_and_one_without_any_is_left_for_later(
     machine: Machine, tmp_path: Path
 ):
-    found = tune(ground(), tmp_path / "out", max_time_s=20.0)  # each stage says that it took 7 s
+    found = tune(machine, ground(), tmp_path / "out", max_time_s=20.0)  # each stage says that it took 7 s
     assert machine.ran == [ALONE, TOGETHER, CONFIRMED]
     assert machine.limits[ALONE] == pytest.approx(20 * tuner.SHARES[ALONE])
     assert machine.limits[CONFIRMED] == pytest.approx(6 * tuner.SHARES[CONFIRMED])
     assert not found.complete
-    assert tune(ground(), tmp_path / "out").complete
+    assert tune(machine, ground(), tmp_path / "out").complete
     assert machine.ran[3:] == [TUNED]
 
 
 def test_the_last_race_waits_until_every_winner_is_confirmed(machine: Machine, tmp_path: Path):
     machine.unfinished = {ALONE, CONFIRMED}
-    found = tune(ground(), tmp_path / "out")
+    found = tune(machine, ground(), tmp_path / "out")
     assert machine.ran == [ALONE, TOGETHER, CONFIRMED]  # a search that was cut short is good enough to propose
     assert not found.complete
     machine.unfinished = set()
-    assert tune(ground(), tmp_path / "out").complete
+    assert tune(machine, ground(), tmp_path / "out").complete
     assert machine.ran[3:] == [CONFIRMED, TUNED]  # and isn't gone on with, once something rests on it
 
 
 def test_a_target_that_cannot_run_here_is_skipped_and_the_others_are_tuned(machine: Machine, tmp_path: Path):
-    found = tune(ground("openvino", "numpy", missing=("openvino",)), tmp_path / "out")
+    found = tune(machine, ground("openvino", "numpy", missing=("openvino",)), tmp_path / "out")
     skipped, numpy = sorted(found.found, key=lambda one: one.target, reverse=True)
     assert (skipped.outcome, skipped.reason, skipped.fix) == (Outcome.SKIPPED, MISSING.reason, MISSING.fix)
     assert numpy.outcome is Outcome.NONE_BETTER
@@ -391,7 +393,7 @@ def test_a_target_that_cannot_run_here_is_skipped_and_the_others_are_tuned(machi
 
 def test_each_target_has_the_memory_for_itself_and_settings_beyond_it_are_left_out(machine: Machine, tmp_path: Path):
     two = needed_bytes(list(ground("numpy").defaults.values()) * 2, HERE)
-    found = tune(ground("openvino", "numpy", memory=two), tmp_path / "out")
+    found = tune(machine, ground("openvino", "numpy", memory=two), tmp_path / "out")
     openvino = next(group for group in machine.plans[ALONE].groups if "openvino" in group.record.name)
     assert [arm.label for arm in openvino.playing if not arm.sentinel] == [
         arm.label for arm in openvino.record.arms[:2]
@@ -408,7 +410,7 @@ def test_each_target_has_the_memory_for_itself_and_settings_beyond_it_are_left_o
 def test_twins_under_another_interpreter_are_targets_of_one_tuning(machine: Machine, tmp_path: Path):
     asked = ground("openvino", "numpy", pythons={"new": "python"})
     assert len(asked.planned.groups) == 2  # as a run would race them
-    tune(asked, tmp_path / "out")
+    tune(machine, asked, tmp_path / "out")
     assert [group.record.name for group in machine.plans[ALONE].groups] == [
         f"residual_mlp, batch 1, {target}"
         for target in ("openvino:cpu:fp32", "openvino@new:cpu:fp32", "numpy:cpu:fp32", "numpy@new:cpu:fp32")
@@ -421,12 +423,12 @@ def test_a_tuning_goes_on_with_the_same_versions_only(
     monkeypatch.chdir(tmp_path)
     folder = tuner.default_folder(ground(), fresh=False)
     machine.unfinished = {ALONE, CONFIRMED}
-    tune(ground(), folder)
+    tune(machine, ground(), folder)
     assert tuner.default_folder(ground(), fresh=False) == folder
     assert tuner.default_folder(ground("numpy"), fresh=False) != folder
     monkeypatch.setattr(environment, "facts", lambda: {"libraries": {"openvino": "another"}})
     with pytest.raises(UsageError, match="was begun on another machine or with other versions: add --fresh"):
-        tune(ground(), folder)
+        tune(machine, ground(), folder)
     folder.rename(tmp_path / "results/tune/2020")  # a name that no new folder gets
     assert tuner.default_folder(ground(), fresh=False).name != "2020"
     monkeypatch.setattr(environment, "facts", dict)
@@ -434,7 +436,7 @@ def test_a_tuning_goes_on_with_the_same_versions_only(
 
 
 def test_people_and_programs_are_told_the_gain_and_how_to_get_it(machine: Machine, tmp_path: Path):
-    found = tune(ground(), tmp_path / "out")
+    found = tune(machine, ground(), tmp_path / "out")
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(tuning_table.render(found, 200))
     text = console.export_text()
@@ -450,7 +452,7 @@ def test_people_and_programs_are_told_the_gain_and_how_to_get_it(machine: Machin
 
 def test_a_tuning_run_from_the_command_line(tmp_path: Path):
     words = ["tune", "--model", "identity", "--backends", "spin", "--option", "spin.work=20", "--out", "out", "--json"]
-    done = call(deaf(*words, tuner_plan__MORE_TO_SEARCH=-3, tuner_plan__MAX_GENERATIONS=1), tmp_path)
+    done = call(deaf(*words, tune__stages__MORE_TO_SEARCH=-3, tune__stages__MAX_GENERATIONS=1), tmp_path)
     assert done.code == 0, done.err
     (only,) = done.data["targets"]
     assert only["target"] == "spin:cpu:fp32"
@@ -458,7 +460,7 @@ def test_a_tuning_run_from_the_command_line(tmp_path: Path):
 
 
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(runner, "utc_now", lambda: "2026-01-02T03:04:05+00:00")
-    first = runner.new_folder(tmp_path)
+    monkeypatch.setattr(run_folder, "utc_now", lambda: "2026-01-02T03:04:05+00:00")
+    first = run_folder.new_folder(tmp_path)
     first.mkdir()
-    assert [first.name, runner.new_folder(tmp_path).name] == ["2026-01-02T030405Z", "2026-01-02T030405Z-2"]
+    assert [first.name, run_folder.new_folder(tmp_path).name] == ["2026-01-02T030405Z", "2026-01-02T030405Z-2"]

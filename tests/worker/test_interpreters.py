@@ -18,7 +18,7 @@ from shootout.contract import Availability, Device, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.messages import Fault
 from shootout.study.feasibility import Here
-from shootout.study.plan import plan
+from shootout.study.plan import plan_groups
 from shootout.study.points import describe, targets_of
 from shootout.study.schema import Study
 from shootout.study.target import parse_targets, provider, with_twins
@@ -88,12 +88,12 @@ def test_without_a_question_of_its_own_each_target_races_its_twins_only():
     study = Study(name="s", model=("residual_mlp",), targets=("numpy", "onnxruntime"), pythons={"new": "x"})
     available = {provider(target): Availability() for target in targets_of(study)}
     here = Here(available=available, threads=1, cpus=1, memory_bytes=10**12)
-    one, other = plan(study, here)
+    one, other = plan_groups(study, here)
     assert [arm.label for arm in one.playing] == ["numpy:cpu:fp32", "numpy@new:cpu:fp32", "numpy:cpu:fp32#sentinel"]
     assert other.record.baseline == "onnxruntime:cpu:fp32"
     assert other.record.name.endswith(", onnxruntime:cpu:fp32")
     asked = study.model_copy(update={"baseline": "numpy"})
-    (together,) = plan(asked, here)
+    (together,) = plan_groups(asked, here)
     assert len(together.playing) == 5
 
 

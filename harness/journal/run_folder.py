@@ -1,0 +1,149 @@
+"""A run's folder: its name, what lies in it, and whether a plan can go on with what it holds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from shootout.clock import Deadline, utc_now
+from shootout.errors import Interrupted, UsageError
+from shootout.host import environment
+from shootout.host.bias_floor import bias_floor
+from shootout.host.locks import FOLDER_LOCK, folder_lock
+from shootout.journal import journal
+from shootout.journal.journal import History, Journal
+from shootout.journal.records import Ended, Header, Skip
+from shootout.study import reproduce
+from shootout.study.plan import Plan
+
+SAMPLES, LOGS, TRACES = "samples", "logs", "traces"
+_FILES = (journal.NAME, SAMPLES, LOGS, TRACES, FOLDER_LOCK)
+
+
+def choose_folder(plan: Plan, *, fresh: bool) -> Path:
+    """`results/<study>/<time>` under the current folder, or the newest one there that this plan can go on with.
+
+    Args:
+        fresh: never an old one.
+    """
+    parent = Path("results") / plan.study.name
+    for journal_file in [] if fresh else sorted(parent.glob(f"*/{journal.NAME}"), reverse=True):
+        try:
+            history = journal.read(journal_file.parent)
+        except UsageError:
+            continue
+        if not history.complete and not _obstacle(history, plan):
+            return journal_file.parent
+    return new_folder(parent)
+
+
+def new_folder(parent: Path) -> Path:
+    """A folder under `parent` named by the time, and a number where two began in the same second; not made yet."""
+    name = utc_now().replace(":", "").replace("+0000", "Z")
+    names = (name, *(f"{name}-{count}" for count in range(2, 1_000)))
+    return next(folder for one in names if not (folder := parent / one).exists())
+
+
+@contextmanager
+def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | None]:
+    """Hold the folder for this process alone; what it holds already, None when that is nothing.
+
+    Args:
+        fresh: remove the run that is there first.
+
+    Raises:
+        UsageError: it can't be used: it isn't writable, is in use, or holds something else.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"can't make the run folder {str(out)!r}: {error.strerror}; choose another --out") from None
+    with folder_lock(out):
+        if fresh and journal.begun(out):
+            _clear(out)
+        yield _history(out, plan)
+
+
+@contextmanager
+def open_journal(out: Path, history: History | None) -> Iterator[Journal]:
+    """The folder's journal, to be written on behind its last complete fact."""
+    file = Journal(out, history.sound_bytes if history else 0)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def header(plan: Plan, facts: Mapping[str, Any]) -> Header:
+    """What a new journal begins with.
+
+    Args:
+        facts: the environment, with the machine's ceilings.
+    """
+    others = {name: other.facts() for name, other in plan.interpreters.items()}
+    return Header(
+        created=utc_now(),
+        study=plan.study.name,
+        identity=plan.identity,
+        seed=plan.study.seed,
+        max_generations=plan.study.max_generations,
+        bias_floor=bias_floor(),
+        named=plan.named,
+        groups=tuple(group.record for group in plan.groups),
+        environment={**facts, **({"interpreters": others} if others else {})},
+        axis=plan.study.crossover.axis if plan.study.crossover else None,
+        given=reproduce.given(plan.study),
+    )
+
+
+@contextmanager
+def note_interrupts(file: Journal, deadline: Deadline) -> Iterator[None]:
+    """Note in the journal how long this process measured when it is interrupted.
+
+    Raises:
+        Interrupted: in place of KeyboardInterrupt.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        file.append(Ended(complete=False, why="interrupted", wall_s=deadline.elapsed_s))
+        raise Interrupted("interrupted; run the same command again to resume") from None
+
+
+def _history(out: Path, plan: Plan) -> History | None:
+    """What the folder already holds, None when it is new or nothing was done in it but begin.
+
+    Raises:
+        UsageError: it holds something else.
+    """
+    if not journal.begun(out):
+        foreign = sorted(entry.name for entry in out.iterdir() if entry.name not in _FILES)
+        if foreign:
+            raise UsageError(f"{str(out)!r} is no run folder (it holds {foreign[0]!r}): choose another --out")
+        return None
+    history = journal.read(out)
+    if all(isinstance(line, Header | Skip) for line in history.lines):
+        return None
+    if obstacle := _obstacle(history, plan):
+        raise UsageError(f"{str(out)!r} {obstacle}: add --fresh to start over there, or choose another --out")
+    return history
+
+
+def _obstacle(history: History, plan: Plan) -> str:
+    """Why this plan can't go on in a folder with this history, "" when it can."""
+    if history.header.identity != plan.identity:
+        return f"holds another study or other arms ({history.header.study})"
+    begun_on = environment.fingerprint(history.header.environment)
+    if not history.complete and begun_on != environment.fingerprint(environment.facts()):
+        return "was begun on another machine or with other versions"
+    return ""
+
+
+def _clear(out: Path) -> None:
+    """Remove a run's own files, and nothing else."""
+    (out / journal.NAME).unlink(missing_ok=True)
+    for name in (SAMPLES, LOGS, TRACES):
+        shutil.rmtree(out / name, ignore_errors=True)

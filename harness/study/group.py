@@ -1,0 +1,70 @@
+"""The arms that race each other: as they are planned, and as the journal stores them. Imports no backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from shootout.contract import Arm, Scenario
+from shootout.messages import Scope
+
+Pair = tuple[str, str]
+"""Two arms' labels, in the order in which a study names them."""
+
+
+class GroupRecord(BaseModel):
+    """The arms that race each other.
+
+    Attributes:
+        baseline: the label of the arm that ratios refer to; None where no arm can run.
+        comparisons: how many verdicts are asked for: each arm's against the baseline, against its reference where
+            that is another arm, and those of `pairs`; each counts once.
+        arms: the baseline first, its sentinel last; arms that are skipped are among them.
+        references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
+            measured against it.
+        pairs: of labels, for crossovers; named pairs are among them even where an arm can't run.
+        selects_for: the arms are settings of which each target's best is to be found, and measured anew in a group with
+            this baseline; null in a group of which verdicts are asked.
+        narrows: it was added for the verdicts of `pairs` alone; none is owed on the others.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    name: str
+    baseline: str | None
+    comparisons: int
+    arms: tuple[Arm, ...]
+    references: dict[str, str] = {}
+    pairs: tuple[tuple[str, str], ...] = ()
+    selects_for: str | None = None
+    narrows: bool = False
+
+
+def count_comparisons(
+    baseline: str | None, runnable: Iterable[str], references: Mapping[str, str], pairs: Iterable[Pair]
+) -> int:
+    """How many verdicts a group is asked for: each pair once, however many ask for it.
+
+    Args:
+        baseline: the label that each runnable arm is compared with.
+        runnable: labels of the arms that can run, without the sentinel.
+        references: arm → its own backend's FP32.
+        pairs: for crossovers; those with an arm that can't run don't count.
+    """
+    there = set(runnable)
+    wanted = {frozenset((label, baseline)) for label in there if baseline is not None}
+    wanted |= {frozenset(pair) for pair in references.items()}
+    wanted |= {frozenset(pair) for pair in pairs if set(pair) <= there}
+    return sum(len(pair) == 2 for pair in wanted)
+
+
+def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
+    """The scopes in which arms are compared there: a request that is served has no compute block of its own."""
+    return (Scope.END_TO_END,) if scenario is Scenario.SERVE else tuple(Scope)
+
+
+def family(label: str) -> str:
+    """A label without its setting: what is alike in all settings of a target."""
+    head, brace, rest = label.partition("{")
+    return head + rest.rpartition("}")[2] if brace else label
