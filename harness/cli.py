@@ -171,6 +171,19 @@ def show(
 
 
 @app.command()
+def pack(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, of `run` or of `tune`.")],
+    into: Annotated[Path, typer.Argument(metavar="INTO", help="A new folder.")],
+) -> None:
+    """A small copy of a run, to keep or to ship: two files, which show the same; the run itself stays."""
+    from shootout.journal.pack import pack as copy
+    from shootout.units import size
+
+    before, after = copy(folder, into)
+    sys.stderr.write(f"{into}: {size(after)} instead of {size(before)}\n")
+
+
+@app.command()
 def sensitivity(
     model: Annotated[str, typer.Argument(help="A model's name, or your own, as for `run`.")],
     sets: Sets = None,

@@ -1,13 +1,16 @@
 """The run folder's memory: one JSON line per fact, on disk before anything else happens, so that no crash loses it.
 
 A generation's lines go out in one write that ends with its `rounds` line; without that line they don't count. A torn
-tail (the process was killed inside a write) is cut off when the run is resumed.
+tail (the process was killed inside a write) is cut off when the run is resumed. In a packed run (see
+`shootout.journal.pack`) the same file lies compressed; to resume it unpacks it.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +22,7 @@ from shootout.errors import ShootoutError, UsageError
 from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Header, Line, Played, Rounds
 from shootout.study.group import GroupRecord
 
-NAME = "journal.jsonl"
+NAME, PACKED = "journal.jsonl", "journal.jsonl.gz"
 _BEGINNING = b'{"kind":"header"'
 
 
@@ -64,7 +67,7 @@ def begun(folder: Path) -> bool:
         with (folder / NAME).open("rb") as file:
             line = file.readline()
     except FileNotFoundError:
-        return False
+        return (folder / PACKED).exists()
     except OSError as error:
         raise UsageError(f"can't read {str(folder / NAME)!r}: {error.strerror}; choose another --out") from None
     return line.endswith(b"\n") or line[: len(_BEGINNING)] != _BEGINNING[: len(line)]
@@ -76,9 +79,11 @@ def read(folder: Path) -> History:
     Raises:
         UsageError: no journal there, one of a newer version, or one whose header can't be read.
     """
-    path = folder / NAME
+    path = folder / (PACKED if (folder / PACKED).exists() and not (folder / NAME).exists() else NAME)
     try:
-        data = path.read_bytes()
+        data = gzip.decompress(path.read_bytes()) if path.name == PACKED else path.read_bytes()
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise UsageError(f"{path} is damaged: it can't be decompressed") from None
     except OSError as error:
         raise UsageError(f"no run in {str(folder)!r}: {error.strerror}; name a folder made by `shootout run`") from None
     header = _header(path, data.split(b"\n", 1)[0])
@@ -137,6 +142,7 @@ class Journal:
     def __init__(self, folder: Path, sound_bytes: int = 0) -> None:
         self._path = folder / NAME
         try:
+            _unpack(folder)
             self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise UsageError(f"can't write to {str(folder)!r}: {error.strerror}; choose another --out") from None
@@ -172,6 +178,18 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
+
+
+def _unpack(folder: Path) -> None:
+    """Put the journal of a packed run back into its plain form."""
+    packed, temporary = folder / PACKED, folder / f"{NAME}.tmp"
+    if packed.exists() and not (folder / NAME).exists():
+        with temporary.open("wb") as file:
+            file.write(gzip.decompress(packed.read_bytes()))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(folder / NAME)
+    packed.unlink(missing_ok=True)
 
 
 def _write_all(file: int, data: bytes, position: int) -> None:

@@ -13,14 +13,15 @@ from shootout.errors import Interrupted, UsageError
 from shootout.host import environment
 from shootout.host.bias_floor import bias_floor
 from shootout.host.locks import FOLDER_LOCK, folder_lock
-from shootout.journal import journal
+from shootout.journal import journal, samples
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Ended, Header, Skip
 from shootout.study import reproduce
 from shootout.study.plan import Plan
 
-SAMPLES, LOGS, TRACES = "samples", "logs", "traces"
-_FILES = (journal.NAME, SAMPLES, LOGS, TRACES, FOLDER_LOCK)
+LOGS, TRACES = "logs", "traces"
+_FILES = (journal.NAME, journal.PACKED, samples.PACKED)
+_FOLDERS = (samples.FOLDER, LOGS, TRACES)
 
 
 def choose_folder(plan: Plan, *, fresh: bool) -> Path:
@@ -120,7 +121,7 @@ def _history(out: Path, plan: Plan) -> History | None:
         UsageError: it holds something else.
     """
     if not journal.begun(out):
-        foreign = sorted(entry.name for entry in out.iterdir() if entry.name not in _FILES)
+        foreign = sorted(entry.name for entry in out.iterdir() if entry.name not in (*_FILES, *_FOLDERS, FOLDER_LOCK))
         if foreign:
             raise UsageError(f"{str(out)!r} is no run folder (it holds {foreign[0]!r}): choose another --out")
         return None
@@ -144,6 +145,7 @@ def _obstacle(history: History, plan: Plan) -> str:
 
 def _clear(out: Path) -> None:
     """Remove a run's own files, and nothing else."""
-    (out / journal.NAME).unlink(missing_ok=True)
-    for name in (SAMPLES, LOGS, TRACES):
+    for name in _FILES:
+        (out / name).unlink(missing_ok=True)
+    for name in _FOLDERS:
         shutil.rmtree(out / name, ignore_errors=True)

@@ -1,9 +1,14 @@
-"""Raw samples: one Parquet file per group and generation, a row per reading, written before the journal names it."""
+"""Raw samples: one Parquet file per group and generation, a row per reading, written before the journal names it.
+
+A run that was packed (see `shootout.journal.pack`) has one file instead; whatever is measured later comes beside it.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,11 @@ import numpy as np
 from shootout.contract import Array
 from shootout.errors import ShootoutError
 from shootout.messages import Scope, Turn
+
+FOLDER, PACKED = "samples", "samples.parquet"
+"""Where a run has its files, and the one file of a packed run."""
+PLACE = ["group", "arm", "scope"]
+"""The columns of that file which say whose reading a row holds; it is sorted by them."""
 
 
 def write(folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]]) -> None:
@@ -60,15 +70,45 @@ def _columns(turns: Iterable[tuple[str, Sequence[Turn]]]) -> dict[str, list[Any]
     return columns
 
 
-def read(folder: Path, names: Iterable[str], label: str, scope: Scope) -> Array:
-    """All readings (ns) of one arm in one scope, shape (n,); files that are gone or damaged count as empty."""
-    return np.concatenate([np.array([]), *(_read(folder / name, label, scope) for name in names)])
+class Samples:
+    """The readings of a run, from either form of its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def of(self, group: str, arm: str, scope: Scope, names: Iterable[str]) -> Array:
+        """All readings (ns) of one arm in one scope, shape (n,); files that are gone or damaged count as empty.
+
+        Args:
+            names: the files of its generations, as the journal names them.
+        """
+        packed = self._packed.get((group, arm, scope.value), np.array([]))
+        return np.concatenate([packed, *(read(self._folder / name, arm, scope) for name in names)])
+
+    @cached_property
+    def _packed(self) -> dict[tuple[str, str, str], Array]:
+        """What the one file of a packed run holds, by group, arm and scope."""
+        import pyarrow.parquet
+
+        try:
+            table = pyarrow.parquet.read_table(self._folder / PACKED, read_dictionary=PLACE)
+        except (OSError, pyarrow.ArrowException):
+            return {}
+        columns = [table[name].combine_chunks() for name in PLACE]
+        codes = np.array([column.indices for column in columns])
+        ends = [*(np.flatnonzero(np.any(np.diff(codes), axis=0)) + 1), table.num_rows] if table.num_rows else []
+        latency = table["reading_ns"].to_numpy() / table["calls"].to_numpy()
+        return {
+            tuple(column[begin].as_py() for column in columns): latency[begin:end]
+            for begin, end in pairwise([0, *map(int, ends)])
+        }
 
 
-def _read(path: Path, label: str, scope: Scope) -> Array:
+def read(path: Path, arm: str, scope: Scope) -> Array:
+    """One arm's readings (ns) in one scope of one generation's file, in order; none where it is gone or damaged."""
     import pyarrow.parquet
 
-    wanted = [("arm", "=", label), ("scope", "=", scope.value)]
+    wanted = [("arm", "=", arm), ("scope", "=", scope.value)]
     try:
         found: Array = pyarrow.parquet.read_table(path, columns=["latency_ns"], filters=wanted)["latency_ns"].to_numpy()
     except (OSError, pyarrow.ArrowException):

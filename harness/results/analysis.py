@@ -12,10 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from shootout.contract import Arm, NotRun, NotRunKind
-from shootout.journal import journal, samples
+from shootout.journal import journal
 from shootout.journal.group import Group, compare, compare_own, group_of, ratio_of, sentinel, withheld
 from shootout.journal.journal import History
 from shootout.journal.records import SCHEMA, Ended, Played, Prepared
+from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.race import pausing
 from shootout.results import gpu, pareto, rates, roofline
@@ -40,7 +41,8 @@ def analyse(folder: Path) -> Document:
     history = journal.read(folder)
     header = history.header
     groups = [group_of(history, record) for record in history.groups]
-    rows = [row for group in groups for row in _rows(group, folder, history)]
+    samples = Samples(folder)
+    rows = [row for group in groups for row in _rows(group, samples, history)]
     summaries = [_summary(group) for group in groups]
     worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
     return Document(
@@ -79,8 +81,8 @@ def _summary(group: Group) -> GroupSummary:
     )
 
 
-def _rows(group: Group, folder: Path, history: History) -> list[Row]:
-    rows = [_row(group, arm, folder, history.complete) for arm in group.record.arms if not arm.sentinel]
+def _rows(group: Group, samples: Samples, history: History) -> list[Row]:
+    rows = [_row(group, arm, samples, history.complete) for arm in group.record.arms if not arm.sentinel]
     right = {label: kept for (_, label), kept in _right(group).items()}
     rows = roofline.with_ceilings(rows, history.header.environment)
     return joined(rows, group.record, right, history.header.environment)
@@ -96,13 +98,13 @@ def _right(group: Group) -> dict[tuple[str, str], str]:
     }
 
 
-def _row(group: Group, arm: Arm, folder: Path, complete: bool) -> Row:
+def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
     why = group.setbacks.get(arm.label)
     facts = {"group": group.record.name} | _identity(arm) | _preparation(group.prepared.get(arm.label))
     if why:
         return _not_run(facts, why)
     lines = group.played.get(arm.label, [])
-    timings: dict[str, Any] = {scope.value: _timing(group, arm.label, scope, folder) for scope in Scope}
+    timings: dict[str, Any] = {scope.value: _timing(group, arm.label, scope, samples) for scope in Scope}
     if timings["end_to_end"] is None:
         return _not_run(facts, _missed(lines, complete=complete))
     timed = timings["end_to_end"]
@@ -182,14 +184,14 @@ def _finite(value: float | None) -> float | None:
     return value if value is None or math.isfinite(value) else None
 
 
-def _timing(group: Group, label: str, scope: Scope, folder: Path) -> Timing | None:
+def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing | None:
     blocks = group.blocks(scope).get(label, {})
     if not blocks:
         return None
     medians = np.array([float(np.median(values)) for values in blocks.values()])
     middle = quantiles.median_interval(medians)
     files = [line.samples for line in group.played[label]]
-    pooled = samples.read(folder, files, label, scope)
+    pooled = samples.of(group.record.name, label, scope, files)
     shared = any(line.per_reading[scope] > 1 for line in group.played[label])  # means of several calls have no tail
     found, own = compare(group, scope, label), compare_own(group, scope, label)
     return Timing(

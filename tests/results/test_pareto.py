@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from support import made
 
+from shootout.journal import samples
 from shootout.results import analysis, pareto
 from shootout.results.pareto import Candidate
 
@@ -75,7 +76,7 @@ def _run(tmp_path, groups):
 
 
 def test_a_run_over_several_models_has_a_front(tmp_path, monkeypatch):
-    monkeypatch.setattr(analysis.samples, "read", lambda *_: analysis.np.array([]))
+    monkeypatch.setattr(samples, "read", lambda *_: analysis.np.array([]))
     folder = _run(tmp_path, {"small": {"a": (10.0, 0.8), "b": (30.0, 0.8)}, "large": {"a": (100.0, 0.95)}})
     found = analysis.analyse(folder).pareto
     assert [(one.group, one.arm.split(":")[0]) for one in found] == [("small", "a"), ("large", "a")]
@@ -84,6 +85,6 @@ def test_a_run_over_several_models_has_a_front(tmp_path, monkeypatch):
 
 
 def test_a_run_of_one_model_has_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(analysis.samples, "read", lambda *_: analysis.np.array([]))
+    monkeypatch.setattr(samples, "read", lambda *_: analysis.np.array([]))
     folder = _run(tmp_path, {"small": {"a": (10.0, 0.8), "b": (30.0, 0.8)}})
     assert analysis.analyse(folder).pareto == ()

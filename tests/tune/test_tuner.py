@@ -282,7 +282,7 @@ def times(stage: str, arm: Arm) -> float:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine(times)
-    monkeypatch.setattr("shootout.results.analysis.samples.read", lambda *_: np.ones(10))
+    monkeypatch.setattr("shootout.journal.samples.read", lambda *_: np.ones(10))
     monkeypatch.setattr(environment, "facts", dict)
     return found
 

@@ -1,0 +1,115 @@
+"""A packed run shows what the run shows, in two small files, and goes on like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.made import A, B, ended, played, rounds, write
+
+from shootout.contract import Array
+from shootout.errors import UsageError
+from shootout.journal import journal, samples
+from shootout.journal.journal import Journal
+from shootout.journal.pack import pack
+from shootout.journal.samples import Samples
+from shootout.messages import Scope, Turn
+from shootout.results.analysis import analyse
+
+CALLS = {"end_to_end": 1, "compute": 3}
+GENERATOR = np.random.default_rng(0)
+
+
+def add_samples(folder: Path, generation: int, latency_ns: dict[Scope, Array]) -> None:
+    turns = [Turn(latency_ns=latency_ns, canary_ns=1)] * 2
+    samples.write(folder, f"samples/g0-{generation:03}.parquet", [(A.label, turns), (B.label, turns)])
+
+
+def whole_ns(count: int) -> dict[Scope, Array]:
+    """Whole nanoseconds, shared by the calls of a reading."""
+    return {scope: GENERATOR.integers(900, 1_100, count) / CALLS[scope] for scope in Scope}
+
+
+def computed_ns(count: int) -> dict[Scope, Array]:
+    return {scope: GENERATOR.uniform(900, 1_100, count) for scope in Scope}
+
+
+def run(folder: Path, *, complete: bool = True, latencies=whole_ns) -> Path:
+    generations = [
+        (played(A, g, 1.0, per_reading=CALLS), played(B, g, 2.0, per_reading=CALLS), rounds(g)) for g in (0, 1)
+    ]
+    write(folder, *(line for lines in generations for line in lines), ended(complete=complete))
+    for generation in (0, 1):
+        add_samples(folder, generation, latencies(200))
+    return folder
+
+
+@pytest.mark.parametrize("latencies", [whole_ns, computed_ns])
+def test_a_packed_run_shows_the_same_in_two_small_files(tmp_path: Path, latencies):
+    whole, small = run(tmp_path / "whole", latencies=latencies), tmp_path / "small"
+    before, after = pack(whole, small)
+    assert sorted(path.name for path in small.iterdir()) == [journal.PACKED, samples.PACKED]
+    assert after == sum(path.stat().st_size for path in small.iterdir()) < before
+    one, other = analyse(whole), analyse(small)
+    assert one.rows[1].end_to_end.samples == 800
+    assert one.rows[1].end_to_end.p99_ns is not None
+    assert one.model_copy(update={"run": ""}) == other.model_copy(update={"run": ""})
+
+
+@pytest.mark.parametrize("latencies", [whole_ns, computed_ns])
+def test_every_reading_is_there_to_the_last_bit(tmp_path: Path, latencies):
+    whole, small = run(tmp_path / "whole", latencies=latencies), tmp_path / "small"
+    pack(whole, small)
+    for scope in Scope:
+        files = ["samples/g0-000.parquet", "samples/g0-001.parquet"]
+        right = Samples(whole).of("identity, batch 1", B.label, scope, files)
+        assert np.array_equal(Samples(small).of("identity, batch 1", B.label, scope, files), np.sort(right))
+
+
+def test_an_unfinished_run_goes_on_from_its_packed_form(tmp_path: Path):
+    whole, small = run(tmp_path / "whole", complete=False), tmp_path / "small"
+    pack(whole, small)
+    file = Journal(small, journal.read(small).sound_bytes)
+    file.append(played(A, 2, 1.0, per_reading=CALLS), played(B, 2, 2.0, per_reading=CALLS), rounds(2))
+    file.close()
+    add_samples(small, 2, whole_ns(200))
+    assert not (small / journal.PACKED).exists()
+    timing = analyse(small).rows[1].end_to_end
+    assert timing.generations == 3
+    assert timing.samples == 1_200
+    with pytest.raises(UsageError, match="can't be packed again"):
+        pack(small, tmp_path / "smaller")
+
+
+def test_all_stages_of_a_tuning_run_are_packed(tmp_path: Path):
+    (tmp_path / "tune").mkdir()
+    run(tmp_path / "tune" / "alone")
+    run(tmp_path / "tune" / "confirmed")
+    pack(tmp_path / "tune", tmp_path / "small")
+    assert {path.relative_to(tmp_path / "small").as_posix() for path in tmp_path.glob("small/*/*")} == {
+        f"{stage}/{name}" for stage in ("alone", "confirmed") for name in (journal.PACKED, samples.PACKED)
+    }
+
+
+def test_a_run_without_any_sample_can_be_packed(tmp_path: Path):
+    whole = write(tmp_path / "whole", played(A, 0, 1.0), played(B, 0, 2.0), rounds(0), ended())
+    pack(whole, tmp_path / "small")
+    assert analyse(tmp_path / "small").rows[1].end_to_end.samples == 0
+
+
+def test_nothing_is_packed_over_something_else(tmp_path: Path):
+    whole = run(tmp_path / "whole")
+    for into, why in ((whole, "is there already"), (whole / "journal.jsonl", "is there already")):
+        with pytest.raises(UsageError, match=why):
+            pack(whole, into)
+    with pytest.raises(UsageError, match="no run to pack"):
+        pack(tmp_path / "nowhere", tmp_path / "small")
+
+
+def test_a_damaged_packed_journal_is_told(tmp_path: Path):
+    pack(run(tmp_path / "whole"), tmp_path / "small")
+    path = tmp_path / "small" / journal.PACKED
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UsageError, match="is damaged"):
+        journal.read(tmp_path / "small")
