@@ -53,13 +53,11 @@ class GpuState:
         throttled: why the clock is held down, in NVML's words without prefix: `hw_thermal_slowdown`, `hw_slowdown` …;
             reasons that are no disturbance (idle, a clock that the user set, the power cap) are left out.
         power_capped: the clock is as low as the power limit makes it, which a heavy arm meets by its own work.
-        temperature_c: of the chip.
     """
 
     sm_clock_mhz: int | None = None
     throttled: tuple[str, ...] = ()
     power_capped: bool = False
-    temperature_c: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

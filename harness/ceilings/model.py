@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shootout.host import environment
-from shootout.host import store as remembered
+from shootout.host.store import read_facts, write_facts
 
 SCHEMA: Literal[1] = 1
 _NAME = "ceilings.json"
@@ -85,7 +85,7 @@ def known(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
         facts: the environment now (`environment.facts()`); other versions or another machine have ceilings of their
             own.
     """
-    return of_run({"ceilings": remembered.read(_NAME).get(environment.fingerprint(facts))})
+    return of_run({"ceilings": read_facts(_NAME).get(environment.fingerprint(facts))})
 
 
 def store(found: Ceilings, facts: Mapping[str, Any]) -> None:
@@ -95,7 +95,7 @@ def store(found: Ceilings, facts: Mapping[str, Any]) -> None:
         UsageError: the cache can't be written.
     """
     everything = {**known(facts), found.threads: found}
-    remembered.store(_NAME, {environment.fingerprint(facts): as_data(everything.values())})
+    write_facts(_NAME, {environment.fingerprint(facts): as_data(everything.values())})
 
 
 def as_data(found: Iterable[Ceilings]) -> dict[str, Any]:

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from shootout import backends
 from shootout.contract import Availability, Device, Precision
 from shootout.errors import UsageError
-from shootout.host import checks as quiet
-from shootout.host import environment, locks, nvml, surroundings
-from shootout.host.checks import Quiet
+from shootout.host import checks, environment, locks, nvml
+from shootout.host.checks import Folder, Quiet
 from shootout.host.gpu import Gpu
 from shootout.host.placement import place
-from shootout.host.surroundings import Folder
 from shootout.messages import GpuState
 from shootout.worker.availability import available
 
@@ -61,11 +59,11 @@ class Report:
 def examine() -> Report:
     """Look at everything: first how quiet it is (about 2 s), then the backends, whose probes make noise themselves."""
     placement = place(None)
-    heard = quiet.listen(placement.arms)
+    heard = checks.listen(placement.arms)
     holder = locks.machine_lock_holder()
     facts = environment.facts()
-    folders = (surroundings.cache_folder(), surroundings.look_at("temporary", Path(tempfile.gettempdir())))
-    memory, limits = environment.memory_available_bytes(), surroundings.process_limits()
+    folders = (checks.look_at_cache(), checks.look_at("temporary", Path(tempfile.gettempdir())))
+    memory, limits = environment.memory_available_bytes(), checks.process_limits()
     busy = f"{holder} is measuring now: a run would wait for it, and what is heard here is mostly its noise"
     return Report(
         findings=_findings(),
@@ -76,11 +74,11 @@ def examine() -> Report:
         limits=limits,
         lock_holder=str(holder) if holder else "",
         advice=(
-            *surroundings.room_advice(folders, memory),
-            *surroundings.limit_advice(limits),
+            *checks.room_advice(folders, memory),
+            *checks.limit_advice(limits),
             *([busy] if holder else []),
-            *surroundings.cpu_advice(placement, facts["cpu"]),
-            *quiet.advice(heard),
+            *checks.cpu_advice(placement, facts["cpu"]),
+            *checks.noise_advice(heard),
             *_gpu_advice(facts),
         ),
         environment=facts,
@@ -90,7 +88,7 @@ def examine() -> Report:
 def _gpu_advice(facts: Mapping[str, Any]) -> tuple[str, ...]:
     card = Gpu.open()
     state, seen = card.state() if card else GpuState(), nvml.installed() is not None
-    return surroundings.gpu_advice(facts["gpus"], state, cuda=facts["cuda_driver"], nvml=seen)
+    return checks.gpu_advice(facts["gpus"], state, cuda=facts["cuda_driver"], nvml=seen)
 
 
 def _findings() -> tuple[Finding, ...]:

@@ -22,7 +22,7 @@ from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, MAX_VOID_SHAR
 from shootout.contract import Arm, Device, Target
 from shootout.errors import ShootoutError, Unavailable
 from shootout.export.client import Request
-from shootout.host import bias_floor as floor
+from shootout.host.store import write_bias_floor
 from shootout.report.progress import Progress
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict, smallest_visible
@@ -171,7 +171,7 @@ def _report(known: Document | None, raced: Document, device: Device, *, store: b
         generations=raced.groups[0].generations,
         void_share=raced.void_share,
         trustworthy=trustworthy,
-        stored=str(floor.store(bias)) if store and trustworthy else None,
+        stored=str(write_bias_floor(bias)) if store and trustworthy else None,
         device=device,
     )
 

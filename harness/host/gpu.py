@@ -131,14 +131,13 @@ class Gpu:
         return _opened()
 
     def state(self) -> GpuState:
-        """Clock, what holds it down, and temperature now; the clock first, since it falls when nothing runs."""
+        """Clock, and what holds it down now; the clock first, since it falls when nothing runs."""
         clock_mhz = self._told(self._chip, "nvmlDeviceGetClockInfo", nvml.SM)
         held_down = self._held_down() or 0
         return GpuState(
             sm_clock_mhz=clock_mhz,
             throttled=harmful(held_down),
             power_capped=bool(held_down & POWER_CAP),
-            temperature_c=self._told(self._chip, "nvmlDeviceGetTemperature", nvml.CHIP),
         )
 
     def index(self) -> int | None:

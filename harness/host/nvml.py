@@ -12,8 +12,6 @@ SM = 1
 """NVML_CLOCK_SM of nvml.h: the clock of the streaming multiprocessors."""
 MEMORY = 2
 """NVML_CLOCK_MEM."""
-CHIP = 0
-"""NVML_TEMPERATURE_GPU: the sensor."""
 
 
 def installed() -> ModuleType | None:

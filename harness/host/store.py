@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shootout.constants import BIAS_FLOOR
 from shootout.errors import UsageError
+from shootout.host import environment
+
+_BIAS_FLOOR = "bias-floor.json"
 
 
 def cache_folder() -> Path:
@@ -32,7 +36,7 @@ def cache_folder() -> Path:
     return folder
 
 
-def read(name: str) -> dict[str, Any]:
+def read_facts(name: str) -> dict[str, Any]:
     """The file called `name`; empty where there is none or it can't be read (torn, or not one object)."""
     try:
         found = json.loads(_path(name).read_text())
@@ -41,7 +45,7 @@ def read(name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def store(name: str, facts: Mapping[str, Any]) -> Path:
+def write_facts(name: str, facts: Mapping[str, Any]) -> Path:
     """Add `facts` to the file, key by key; it changes all at once or not at all.
 
     Raises:
@@ -51,11 +55,28 @@ def store(name: str, facts: Mapping[str, Any]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps({**read(name), **facts}))
+        temporary.write_text(json.dumps({**read_facts(name), **facts}))
         temporary.replace(path)
     except OSError as error:
         raise UsageError(f"can't write {str(path)!r}: {error.strerror}; set SHOOTOUT_CACHE") from None
     return path
+
+
+def bias_floor() -> float:
+    """This machine's bias floor as a share (0.005 = ±0.5 %): what `selftest` stored, else the default."""
+    try:
+        return max(0.0, float(read_facts(_BIAS_FLOOR)[environment.machine_key()]))
+    except (KeyError, TypeError, ValueError):
+        return BIAS_FLOOR
+
+
+def write_bias_floor(floor: float) -> Path:
+    """Remember this machine's bias floor, for later verdicts.
+
+    Raises:
+        UsageError: the file can't be written.
+    """
+    return write_facts(_BIAS_FLOOR, {environment.machine_key(): floor})
 
 
 def _path(name: str) -> Path:

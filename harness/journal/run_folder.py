@@ -11,8 +11,8 @@ from typing import Any
 from shootout.clock import Deadline, utc_now
 from shootout.errors import Interrupted, UsageError
 from shootout.host import environment
-from shootout.host.bias_floor import bias_floor
 from shootout.host.locks import FOLDER_LOCK, folder_lock
+from shootout.host.store import bias_floor
 from shootout.journal import journal, samples
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Ended, Header, Skip

@@ -13,7 +13,7 @@ import numpy as np
 
 from shootout.clock import Stopwatch
 from shootout.constants import ALPHA
-from shootout.host.bias_floor import bias_floor
+from shootout.host.store import bias_floor
 from shootout.messages import Scope
 from shootout.race.protocols import Performance
 from shootout.stats.verdicts import compare

@@ -15,7 +15,7 @@ import numpy as np
 
 from shootout.constants import ALPHA
 from shootout.contract import Arm, Built
-from shootout.host.bias_floor import bias_floor
+from shootout.host.store import bias_floor
 from shootout.messages import Scope
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.stats.verdicts import compare

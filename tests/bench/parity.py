@@ -20,7 +20,7 @@ import numpy as np
 
 from shootout.constants import ALPHA, ROUNDS
 from shootout.contract import Built
-from shootout.host.bias_floor import bias_floor
+from shootout.host.store import bias_floor
 from shootout.stats.verdicts import Comparison, compare
 from shootout.worker.process import log_name
 

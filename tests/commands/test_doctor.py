@@ -16,13 +16,12 @@ from support.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout.commands import doctor
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
-from shootout.host import checks, surroundings
-from shootout.host.checks import Quiet
+from shootout.host import checks
+from shootout.host.checks import Folder, Quiet
 from shootout.host.gpu import Gpu
 from shootout.host.noise import Mark
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
-from shootout.host.surroundings import Folder
 from shootout.messages import GpuState
 
 QUIET = Quiet(
@@ -164,9 +163,9 @@ def test_listening_gives_the_affinity_back():
 
 
 def test_a_quiet_machine_needs_no_advice_and_a_loud_one_is_told_why():
-    assert checks.advice(QUIET) == ()
+    assert checks.noise_advice(QUIET) == ()
     loud = dataclasses.replace(QUIET, steal_share=0.031, pressure_share=0.4, throttled=7, canary_slow_share=0.3)
-    lines = checks.advice(loud)
+    lines = checks.noise_advice(loud)
     assert len(lines) == 4
     assert lines[0].startswith("the hypervisor takes 3.1 % of the CPU time: ")
     assert "waiting" not in lines[1]
@@ -176,10 +175,10 @@ def test_a_quiet_machine_needs_no_advice_and_a_loud_one_is_told_why():
 
 def test_advice_on_room():
     good = Folder(use="cache", path="/c", free_bytes=2**40)
-    assert surroundings.room_advice([good], 2**40) == ()
+    assert checks.room_advice([good], 2**40) == ()
     full = dataclasses.replace(good, free_bytes=2**30)
     broken = Folder(use="temporary", path="/t", problem="can't write")
-    assert surroundings.room_advice([full, broken], 2**29) == (
+    assert checks.room_advice([full, broken], 2**29) == (
         "only 1.0 GiB of disk is free for the cache folder /c: make room",
         "can't write",
         "only 0.5 GiB of memory is free: close programs or raise the limit",
@@ -187,23 +186,23 @@ def test_advice_on_room():
 
 
 def test_folders_that_cannot_be_used_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert surroundings.look_at("temporary", tmp_path).problem == ""
-    assert "No such file" in surroundings.look_at("temporary", tmp_path / "lost").problem
+    assert checks.look_at("temporary", tmp_path).problem == ""
+    assert "No such file" in checks.look_at("temporary", tmp_path / "lost").problem
     (tmp_path / "file").touch()
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "file"))
-    assert "set SHOOTOUT_CACHE" in surroundings.cache_folder().problem
+    assert "set SHOOTOUT_CACHE" in checks.look_at_cache().problem
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "chmod u+w" in surroundings.look_at("temporary", tmp_path).problem
+    assert "chmod u+w" in checks.look_at("temporary", tmp_path).problem
 
 
 def test_the_cache_folder_is_the_one_that_bundles_use():
-    folder = surroundings.cache_folder()
+    folder = checks.look_at_cache()
     assert (folder.path, folder.problem) == (str(cache_folder()), "")
 
 
 def test_process_limits_in_force_are_found_and_explained():
     code = (
-        "import json, resource; from shootout.host import surroundings as s\n"
+        "import json, resource; from shootout.host import checks as s\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); resource.setrlimit(resource.RLIMIT_CPU, (50, 50))\n"
         "limits = s.process_limits(); print(json.dumps([limits, s.limit_advice(limits)]))"
     )
@@ -212,16 +211,16 @@ def test_process_limits_in_force_are_found_and_explained():
     assert (limits["RLIMIT_NOFILE"], limits["RLIMIT_CPU"]) == (64, 50)
     assert "only 64 files may be open: ulimit -n 1024" in lines
     assert any("time (ulimit -t) to 50 s" in line for line in lines)
-    assert surroundings.limit_advice({"RLIMIT_NOFILE": 1024, "RLIMIT_NPROC": 10}) == ()
-    assert "memory (ulimit -v) to 1,000" in surroundings.limit_advice({"RLIMIT_AS": 1000})[0]
+    assert checks.limit_advice({"RLIMIT_NOFILE": 1024, "RLIMIT_NPROC": 10}) == ()
+    assert "memory (ulimit -v) to 1,000" in checks.limit_advice({"RLIMIT_AS": 1000})[0]
 
 
 def test_advice_on_cpus():
     apart = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
-    assert surroundings.cpu_advice(apart, {"quota_cpus": 2.0, "governor": "performance"}) == ()
-    assert surroundings.cpu_advice(apart, {"quota_cpus": None, "governor": None}) == ()
+    assert checks.cpu_advice(apart, {"quota_cpus": 2.0, "governor": "performance"}) == ()
+    assert checks.cpu_advice(apart, {"quota_cpus": None, "governor": None}) == ()
     shared = dataclasses.replace(apart, note="only one CPU is allowed: …")
-    lines = surroundings.cpu_advice(shared, {"quota_cpus": 1.5, "governor": "powersave"})
+    lines = checks.cpu_advice(shared, {"quota_cpus": 1.5, "governor": "powersave"})
     assert len(lines) == 3
     assert "1.5 CPUs" in lines[1]
     assert "'powersave'" in lines[2]
@@ -242,8 +241,8 @@ BUSY = GpuState(sm_clock_mhz=1_980)
 
 
 def test_a_gpu_that_is_set_up_well_needs_no_advice():
-    assert surroundings.gpu_advice([H200], BUSY, cuda="13.0", nvml=True) == ()
-    assert surroundings.gpu_advice([], GpuState(), cuda=None, nvml=False) == (), "no driver, no GPU"
+    assert checks.gpu_advice([H200], BUSY, cuda="13.0", nvml=True) == ()
+    assert checks.gpu_advice([], GpuState(), cuda=None, nvml=False) == (), "no driver, no GPU"
 
 
 @pytest.mark.parametrize(
@@ -256,38 +255,38 @@ def test_a_gpu_that_is_set_up_well_needs_no_advice():
     ],
 )
 def test_a_setting_of_the_gpu_that_harms_says_how_to_change_it(change: dict[str, object], words: str):
-    (line,) = surroundings.gpu_advice([H200 | change], BUSY, cuda="13.0", nvml=True)
+    (line,) = checks.gpu_advice([H200 | change], BUSY, cuda="13.0", nvml=True)
     assert words in line
 
 
 def test_settings_that_a_gpu_does_not_tell_are_no_advice():
     silent = H200 | dict.fromkeys(("compute_mode", "persistence", "ecc", "mig", "sm_clock_max_mhz"))
-    assert surroundings.gpu_advice([silent], GpuState(), cuda="13.0", nvml=True) == ()
+    assert checks.gpu_advice([silent], GpuState(), cuda="13.0", nvml=True) == ()
 
 
 def test_a_clock_that_can_move_is_to_be_locked_unless_it_is_already():
-    (line,) = surroundings.gpu_advice([H200], GpuState(sm_clock_mhz=345), cuda="13.0", nvml=True)
+    (line,) = checks.gpu_advice([H200], GpuState(sm_clock_mhz=345), cuda="13.0", nvml=True)
     assert line.startswith("the GPU's clock is 345 MHz now and can rise to 1,980: unless it is locked already")
     assert "sudo nvidia-smi -lgc" in line
 
 
 def test_a_gpu_machine_without_nvml_is_told_what_to_install():
-    (line,) = surroundings.gpu_advice([], GpuState(), cuda="13.0", nvml=False)
+    (line,) = checks.gpu_advice([], GpuState(), cuda="13.0", nvml=False)
     assert "pip install 'shootout[gpu]'" in line
     assert "nvidia-ml-py" in line
 
 
 def test_of_several_gpus_one_is_used():
-    (line,) = surroundings.gpu_advice([H200, H200 | {"index": 1, "visible": False}], BUSY, cuda="13.0", nvml=True)
+    (line,) = checks.gpu_advice([H200, H200 | {"index": 1, "visible": False}], BUSY, cuda="13.0", nvml=True)
     assert line == "2 GPUs are here, the others stay idle: choose with --gpu N"
 
 
 def test_others_on_the_gpu_and_a_clock_held_down_are_advice():
     throttled = ("hw_slowdown", "sw_thermal_slowdown")
-    lines = checks.advice(dataclasses.replace(QUIET, gpu_processes=1, gpu_throttled=throttled))
+    lines = checks.noise_advice(dataclasses.replace(QUIET, gpu_processes=1, gpu_throttled=throttled))
     assert lines[0] == "1 process uses the GPU (nvidia-smi lists them): stop them, or every round is void"
     assert "held down (hw_slowdown, sw_thermal_slowdown)" in lines[1]
-    assert checks.advice(dataclasses.replace(QUIET, gpu_processes=0)) == ()
+    assert checks.noise_advice(dataclasses.replace(QUIET, gpu_processes=0)) == ()
 
 
 def test_the_gpu_in_use_is_in_the_report():

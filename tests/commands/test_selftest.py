@@ -15,7 +15,6 @@ from rich.console import Console
 from shootout.commands import commands, selftest
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.errors import Unavailable, UsageError
-from shootout.host import bias_floor
 from shootout.report.progress import Progress
 from shootout.study.plan import Plan
 
@@ -50,7 +49,7 @@ def row(amount: float, value: float) -> Any:
 def races(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Races:
     found = Races()
     monkeypatch.setattr(selftest, "_race", found.race)
-    monkeypatch.setattr(bias_floor, "store", lambda bias: tmp_path / "bias-floor.json")
+    monkeypatch.setattr(selftest, "write_bias_floor", lambda bias: tmp_path / "bias-floor.json")
     return found
 
 

@@ -99,7 +99,6 @@ class FakeNvml(ModuleType):
             "nvmlDeviceGetCudaComputeCapability": (9, 0),
             "nvmlDeviceGetMaxClockInfo": 1980,
             "nvmlDeviceGetClockInfo": 1755,
-            "nvmlDeviceGetTemperature": 41,
             "nvmlDeviceGetCurrentClocksEventReasons": 0,
             "nvmlDeviceGetEnforcedPowerLimit": 700_000,
             "nvmlDeviceGetPowerUsage": 123_400,
