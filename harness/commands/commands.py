@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,38 +140,39 @@ def exit_code(document: Document, planned: Plan, *, strict: bool) -> int:
 
 def show(folder: Path, *, full: bool = False, as_json: bool) -> int:
     """Print a run again, or a tuning run; `full`: a table for each size of a sweep."""
-    from shootout.tune import results
-    from shootout.tune import table as tuning_table
+    from shootout.tune import table
+    from shootout.tune.results import is_tuning, read_tuning
 
-    if results.is_tuning(folder):
-        found = results.read(folder)
-        return _print(tuning_table.render(found, _console().width), tuning_table.as_data(found), as_json=as_json)
+    if is_tuning(folder):
+        found = read_tuning(folder)
+        return _print(table.render(found, _console().width), table.as_data(found), as_json=as_json)
     _print_document(analysis.analyse(folder), full=full, as_json=as_json)
     return 0
 
 
 def tune(asked: Asked, allow: str | None, *, as_json: bool) -> int:
     """Search each target's best settings, confirm them, race them; returns the exit code."""
-    from shootout.tune import results, tuner
-    from shootout.tune.results import Outcome
+    from shootout.tune import search
+    from shootout.tune.results import Outcome, read_tuning
 
     _choose(asked.gpu)
     chosen, limit_s = asked.chosen(), seconds(asked.max_time)
     if not asked.named:
-        chosen = tuner.of_every_backend(chosen)
-    allowed = tuner.parse_allowed(allow)
+        chosen = search.of_every_backend(chosen)
+    allowed = search.parse_allowed(allow)
     with Progress(Console(stderr=True)) as progress:
-        ground = tuner.configure(chosen, allowed)
-        out = asked.out or tuner.default_folder(ground, fresh=asked.fresh)
+        wanted = search.make_search(chosen, allowed)
+        out = asked.out or search.choose_folder(wanted, fresh=asked.fresh)
+        stage = partial(measure, fresh=False, progress=progress)
         code = 0
         try:
-            tuner.tune(ground, out, measure, fresh=asked.fresh, max_time_s=limit_s, progress=progress)
+            search.tune(wanted, out, stage, fresh=asked.fresh, max_time_s=limit_s, say=progress.say)
         except Interrupted as interrupted:
             progress.say(f"shootout: {interrupted}")
             code = interrupted.exit_code
         progress.say(f"run folder: {out}")
     show(out, as_json=as_json)
-    outcomes = {one.outcome for one in results.read(out).found}
+    outcomes = {one.conclusion.outcome for one in read_tuning(out).found.values()}
     mine = outcomes if asked.named else set()
     ended = {Outcome.SKIPPED: UNAVAILABLE, Outcome.FAILED: FAILED}
     worst = next((ended[outcome] for outcome in ended if outcome in mine), 0)

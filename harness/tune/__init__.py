@@ -1,5 +1,5 @@
 """Each target's best own settings: select among them by racing, then confirm in a race of their own.
 
 In: a study and its targets. Out: settings with what they gain.
-May use `results` (a stage is a run, read as any other) and what is below it.
+May use `report` and what is below it: a stage is a run, read and shown as any other.
 """

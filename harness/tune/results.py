@@ -1,20 +1,32 @@
-"""What a tuning run found, read from its folder: the stages are in `tuning_stages`. Pure: it never measures."""
+"""A tuning run, read from its folder: what its stages measured, what each leaves for the next, and what was found.
+
+It is up to four runs in one folder, each with a journal of its own: every knob `alone`, those that helped `together`,
+the winner `confirmed` against the default, and the settings that held, `tuned`, against each other. Pure: it never
+measures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
+from shootout.constants import SAME_WITHIN
 from shootout.contract import COULD_RUN, Arm
 from shootout.errors import UsageError
+from shootout.host import environment
 from shootout.journal import journal
+from shootout.journal.journal import History
+from shootout.results import analysis
 from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import GroupRecord
-from shootout.tune import knobs
-from shootout.tune.tuning_stages import ALONE, CONFIRMED, STAGES, TOGETHER, TUNED, Stage, shipped, stage_of, winner
+from shootout.tune.settings import describe_setting
+
+ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
 
 class Outcome(StrEnum):
@@ -36,41 +48,164 @@ class Tried:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What was found for one target.
+class Conclusion(NamedTuple):
+    """What to say of a target, and where there is no gain to tell, why, and the fix."""
 
-    Attributes:
-        best: the setting that led the search; None where none did.
-        gain: its time ÷ the default's, on generations that the search never saw; None before it was confirmed.
-        ship: the setting to use: `best` where it was confirmed, else the default.
-        reason, fix: why there is no gain to tell.
-        row, default_row: the confirmation's, for error and accuracy.
-    """
-
-    target: str
     outcome: Outcome
-    default: Arm
-    best: Arm | None
-    gain: Ratio | None
-    ship: Arm
-    tried: tuple[Tried, ...]
     reason: str = ""
     fix: str = ""
-    row: Row | None = None
-    default_row: Row | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One of the runs: its groups are by the target that each is about (`tuned` has one, under "")."""
+
+    history: History
+    groups: Mapping[str, GroupRecord]
+    document: Document
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the machine and the versions that it was begun on."""
+        return environment.fingerprint(self.history.header.environment)
+
+    def rows(self, target: str) -> dict[str, Row]:
+        """The rows of the target's group by label."""
+        group = self.groups.get(target)
+        return {row.arm: row for row in self.document.rows if group and row.group == group.name}
+
+    def ratios(self, target: str) -> dict[str, Ratio]:
+        """By label, how each setting compares with the default."""
+        timed = {label: row.end_to_end for label, row in self.rows(target).items()}
+        return {label: timing.ratio for label, timing in timed.items() if timing and timing.ratio}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the stages up to now have shown of one target."""
+
+    target: str
+    stages: Mapping[str, Stage]
+
+    @property
+    def default(self) -> Arm:
+        """The target as it comes."""
+        return self.stages[ALONE].groups[self.target].arms[0]
+
+    @cached_property
+    def tried(self) -> tuple[Tried, ...]:
+        """The settings that the search raced against the default."""
+        found = []
+        for stage in (self.stages[name] for name in (ALONE, TOGETHER) if name in self.stages):
+            arms = stage.groups[self.target].arms[1:] if self.target in stage.groups else ()
+            rows, ratios = stage.rows(self.target), stage.ratios(self.target)
+            for arm in (one for one in arms if not one.sentinel):
+                setting, label = describe_setting(self.default, arm), arm.label
+                found.append(Tried(setting=setting, ratio=ratios.get(label), reason=rows[label].reason or ""))
+        return tuple(found)
+
+    @cached_property
+    def best(self) -> Arm | None:
+        """The setting that leads the last search that raced it; None where no setting leads."""
+        for name in (TOGETHER, ALONE):
+            ratios = self.stages[name].ratios(self.target) if name in self.stages else {}
+            leading = {label: ratio.value for label, ratio in ratios.items() if leads(ratio)}
+            if leading:
+                best = min(leading, key=leading.__getitem__)
+                return next(arm for arm in self.stages[name].groups[self.target].arms if arm.label == best)
+        return None
+
+    @cached_property
+    def row(self) -> Row | None:
+        """The best setting's in the confirmation, on generations that the search never saw."""
+        rows = self.stages[CONFIRMED].rows(self.target) if CONFIRMED in self.stages else {}
+        return rows.get(self.best.label) if self.best else None
+
+    @cached_property
+    def default_row(self) -> Row:
+        """The default's in the confirmation; before that, in the first search."""
+        rows = self.stages[CONFIRMED].rows(self.target) if CONFIRMED in self.stages else {}
+        return rows.get(self.default.label, self._first)
+
+    @property
+    def gain(self) -> Ratio | None:
+        """The best setting's time ÷ the default's, as it was confirmed."""
+        return self.row.end_to_end.ratio if self.row and self.row.end_to_end else None
+
+    @property
+    def held(self) -> bool:
+        """Whether the best setting was confirmed to be faster."""
+        return self.gain is not None and self.gain.verdict is Verdict.FASTER
+
+    @property
+    def ship(self) -> Arm:
+        """The setting to use."""
+        return self.best if self.best and self.held else self.default
+
+    @property
+    def ready(self) -> bool:
+        """Whether that setting ran."""
+        return self.held or self._first.end_to_end is not None
+
+    @cached_property
+    def conclusion(self) -> Conclusion:
+        """What there is to say."""
+        first, gain = self._first, self.gain
+        if first.outcome != "measured" and first.cause not in COULD_RUN:
+            return Conclusion(Outcome(first.outcome), first.reason or "", first.fix or "")
+        if self.best is None:
+            bounded = [one for one in self.tried if one.ratio and one.ratio.low is not None and not one.ratio.reason]
+            if self.tried and not bounded:
+                why = first.reason or "no setting was measured well enough"
+                return Conclusion(Outcome.CANT_TELL, why, first.fix or "")
+            return Conclusion(Outcome.NONE_BETTER, "" if self.tried else "there is nothing to try")
+        if gain is None:
+            told = self.row.reason if self.row else None
+            return Conclusion(Outcome.CANT_TELL, told or "the run ended before the winner was confirmed")
+        if self.held:
+            return Conclusion(Outcome.BETTER)
+        if gain.verdict is Verdict.CANT_TELL:
+            return Conclusion(Outcome.CANT_TELL, gain.reason or "its interval is too wide yet")
+        return Conclusion(Outcome.NONE_BETTER, "what led the search did not hold")
+
+    @property
+    def _first(self) -> Row:
+        return self.stages[ALONE].rows(self.target)[self.default.label]
+
+
+@dataclass(frozen=True)
 class Tuning:
-    """A whole tuning run; `final` is the race of the settings that held, `given` what its arms don't tell."""
+    """The stages that a tuning run's folder holds by now."""
 
     run: str
-    complete: bool
     stages: Mapping[str, Stage]
-    found: tuple[Found, ...]
-    final: Document | None
-    given: tuple[str, ...]
+
+    @cached_property
+    def found(self) -> dict[str, Found]:
+        """What they have shown, by target; nothing before the first began."""
+        targets = self.stages[ALONE].groups if ALONE in self.stages else ()
+        return {target: Found(target, self.stages) for target in targets}
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The options that no arm tells."""
+        return self.stages[ALONE].history.header.given
+
+    @property
+    def final(self) -> Document | None:
+        """The race of the settings that held."""
+        return self.stages[TUNED].document if TUNED in self.stages else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether no stage is left to run."""
+        if TUNED in self.stages:
+            return self.stages[TUNED].history.complete
+        confirmed = self.stages.get(CONFIRMED)
+        if any(one.best for one in self.found.values()) and not (confirmed and confirmed.history.complete):
+            return False
+        ready = {one.ship.label for one in self.found.values() if one.ready}
+        return len(ready) < 2 and (self.stages[ALONE].history.complete or confirmed is not None)
 
 
 def is_tuning(folder: Path) -> bool:
@@ -78,93 +213,30 @@ def is_tuning(folder: Path) -> bool:
     return journal.begun(folder / ALONE)
 
 
-def read(folder: Path) -> Tuning:
+def read_tuning(folder: Path) -> Tuning:
     """The tuning run in `folder`.
 
     Raises:
         UsageError: there is none.
     """
-    stages = {name: stage for name in STAGES if (stage := stage_of(folder, name))}
-    if ALONE not in stages:
+    if not is_tuning(folder):
         raise UsageError(f"no tuning run in {str(folder)!r}; name a folder made by `shootout tune`")
-    final = stages.get(TUNED)
-    return Tuning(
-        run=str(folder),
-        complete=_is_complete(stages),
-        stages=stages,
-        found=tuple(_found(stages, target, group) for target, group in stages[ALONE].groups.items()),
-        final=final.document if final else None,
-        given=stages[ALONE].given,
-    )
+    return read_stages(folder)
 
 
-def _is_complete(stages: Mapping[str, Stage]) -> bool:
-    """Whether no stage is left to run."""
-    if TUNED in stages:
-        return stages[TUNED].complete
-    targets = stages[ALONE].groups
-    if any(winner(stages, target) for target in targets) and not (CONFIRMED in stages and stages[CONFIRMED].complete):
-        return False
-    ready = {arm.label for target in targets if (arm := shipped(stages, target))}
-    return len(ready) < 2 and (stages[ALONE].complete or CONFIRMED in stages)
+def read_stages(folder: Path) -> Tuning:
+    """What `folder` holds of a tuning run, be it nothing."""
+    stages = {}
+    for name in (one for one in STAGES if journal.begun(folder / one)):
+        history = journal.read(folder / name)
+        groups = {"" if name == TUNED else str(group.arms[0].target): group for group in history.header.groups}
+        stages[name] = Stage(history=history, groups=groups, document=analysis.analyse(folder / name))
+    return Tuning(run=str(folder), stages=stages)
 
 
-def _found(stages: Mapping[str, Stage], target: str, group: GroupRecord) -> Found:
-    default, best = group.arms[0], winner(stages, target)
-    row = stages[ALONE].rows(target)[default.label]
-    tried = [one for name in (ALONE, TOGETHER) if name in stages for one in _tried(stages[name], target, default)]
-    rows = stages[CONFIRMED].rows(target) if CONFIRMED in stages else {}
-    gain = stages[CONFIRMED].ratios(target).get(best.label) if best and rows else None
-    outcome, reason, fix = _outcome(row, tried, best, gain, rows)
-    return Found(
-        target=target,
-        outcome=outcome,
-        default=default,
-        best=best,
-        gain=gain,
-        ship=shipped(stages, target) or default,
-        tried=tuple(tried),
-        reason=reason,
-        fix=fix,
-        row=rows.get(best.label) if best else None,
-        default_row=rows.get(default.label, row),
-    )
+def leads(ratio: Ratio | None) -> bool:
+    """Whether a setting may be better: at least 1 % faster as far as it was seen, and not known to be otherwise.
 
-
-def _tried(stage: Stage, target: str, default: Arm) -> list[Tried]:
-    group, rows, ratios = stage.groups.get(target), stage.rows(target), stage.ratios(target)
-    arms = [arm for arm in group.arms[1:] if not arm.sentinel] if group else []
-    return [
-        Tried(
-            setting=knobs.setting(default, arm),
-            ratio=ratios.get(arm.label),
-            reason=rows[arm.label].reason or "",
-        )
-        for arm in arms
-    ]
-
-
-def _outcome(
-    row: Row, tried: Sequence[Tried], best: Arm | None, gain: Ratio | None, rows: Mapping[str, Row]
-) -> tuple[Outcome, str, str]:
-    """What to say of a target, why, and the fix.
-
-    Args:
-        row: the default's, from the first search.
-        rows: the confirmation's.
+    Being wrong here costs time, no truth: what leads is measured again before anything is said of it.
     """
-    if row.outcome != "measured" and row.cause not in COULD_RUN:
-        return Outcome(row.outcome), row.reason or "", row.fix or ""
-    if best is None:
-        bounded = [one for one in tried if one.ratio and one.ratio.low is not None and one.ratio.reason is None]
-        if tried and not bounded:
-            return Outcome.CANT_TELL, row.reason or "no setting was measured well enough", row.fix or ""
-        return Outcome.NONE_BETTER, "" if tried else "there is nothing to try", ""
-    if gain is None:
-        why = rows[best.label].reason if best.label in rows else None
-        return Outcome.CANT_TELL, why or "the run ended before the winner was confirmed", ""
-    if gain.verdict is Verdict.FASTER:
-        return Outcome.BETTER, "", ""
-    if gain.verdict is Verdict.CANT_TELL:
-        return Outcome.CANT_TELL, gain.reason or "its interval is too wide yet", ""
-    return Outcome.NONE_BETTER, "what led the search did not hold", ""
+    return ratio is not None and ratio.value < 1 - SAME_WITHIN and ratio.verdict not in (Verdict.SLOWER, Verdict.SAME)

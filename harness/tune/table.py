@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import BaseModel
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,30 +17,34 @@ from shootout.journal.records import SCHEMA
 from shootout.report import table
 from shootout.results.document import Ratio, Row
 from shootout.study import reproduce
-from shootout.tune import knobs
 from shootout.tune.results import Found, Outcome, Tuning
+from shootout.tune.settings import describe_setting
 from shootout.units import duration
 
 _STYLES = {Outcome.BETTER: "green", Outcome.NONE_BETTER: "cyan", Outcome.CANT_TELL: "yellow", Outcome.FAILED: "red"}
 
 
-def render(found: Tuning, width: int) -> RenderableType:
+def render(tuning: Tuning, width: int) -> RenderableType:
     """The gains, the words to get them, the last race, and what was tried."""
+    found = list(tuning.found.values())
     parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold"), _gains(found)]
-    parts += [
-        Text(f"{one.target}: {one.reason}.{f' Fix: {one.fix}' if one.fix else ''}") for one in found.found if one.reason
-    ]
-    better = [one.ship for one in found.found if one.ship is one.best]
-    parts += [Text(f"To get it: shootout run {reproduce.words(arm, found.given)}") for arm in better]
-    if found.final:
-        parts += [Text(""), table.render(found.final, width)]
-    if not found.complete:
+    parts += [Text(_reason(one)) for one in found if one.conclusion.reason]
+    better = [one.ship for one in found if one.held]
+    parts += [Text(f"To get it: shootout run {reproduce.words(arm, tuning.given)}") for arm in better]
+    if tuning.final:
+        parts += [Text(""), table.render(tuning.final, width)]
+    if not tuning.complete:
         parts.append(Text("This tuning is unfinished; run the same command again to go on.", style="yellow"))
     return Group(*parts)
 
 
-def _gains(found: Tuning) -> Table:
-    lines = [_line(one) for one in found.found]
+def _reason(one: Found) -> str:
+    _, reason, fix = one.conclusion
+    return f"{one.target}: {reason}.{f' Fix: {fix}' if fix else ''}"
+
+
+def _gains(found: Sequence[Found]) -> Table:
+    lines = [_line(one) for one in found]
     out = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
     for name in headers:
@@ -50,24 +55,29 @@ def _gains(found: Tuning) -> Table:
 
 
 def _line(one: Found) -> dict[str, str | Text]:
+    told = [row.fidelity for row in (one.default_row, one.row) if row and row.fidelity]
+    if not one.best or one.best.target.precision == one.default.target.precision:
+        told = []  # before and after are the same
+    errors = ["exact" if figures.relative_l2 is None else f"{figures.relative_l2:.1e}" for figures in told]
+    shares = [f"{figures.accuracy:.1%}" for figures in told if figures.accuracy is not None]
     return {
         "target": one.target,
-        "gain": Text(verdict(one), style=_STYLES.get(one.outcome, "dim")),
-        "setting": knobs.setting(one.default, one.best) if one.best else "",
+        "gain": Text(verdict(one), style=_STYLES.get(one.conclusion.outcome, "dim")),
+        "setting": describe_setting(one.default, one.best) if one.best else "",
         "default": _time(one.default_row),
         "best": _time(one.row),
-        "error": _error(one),
-        "accuracy": _accuracy(one),
+        "error": " to ".join(errors),
+        "accuracy": " to ".join(shares),
         "tried": str(len(one.tried)) if one.tried else "",
     }
 
 
 def verdict(one: Found) -> str:
     """`1.9x faster [1.8, 2.0]`, or what there is to say instead."""
-    if one.outcome is not Outcome.BETTER or one.gain is None:
-        return str(one.outcome)
-    low, high = _bounds(one.gain)
-    return f"{1 / one.gain.value:.3g}x faster [{_number(low)}, {_number(high)}]"
+    if one.gain is None or one.conclusion.outcome is not Outcome.BETTER:
+        return str(one.conclusion.outcome)
+    low, high = ("inf" if bound is None else f"{bound:.3g}" for bound in _bounds(one.gain))
+    return f"{1 / one.gain.value:.3g}x faster [{low}, {high}]"
 
 
 def _bounds(gain: Ratio) -> tuple[float | None, float | None]:
@@ -75,74 +85,52 @@ def _bounds(gain: Ratio) -> tuple[float | None, float | None]:
     return 1 / gain.high if gain.high else None, 1 / gain.low if gain.low else None
 
 
-def _number(value: float | None) -> str:
-    return "inf" if value is None else f"{value:.3g}"
-
-
 def _time(row: Row | None) -> str:
     return duration(row.end_to_end.median_ns) if row and row.end_to_end else ""
 
 
-def _error(one: Found) -> str:
-    """Before and after, where the precision changed."""
-    if not (one.best and one.best.target.precision != one.default.target.precision):
-        return ""
-    errors = [row.fidelity.relative_l2 for row in (one.default_row, one.row) if row and row.fidelity]
-    return " to ".join("exact" if error is None else f"{error:.1e}" for error in errors)
-
-
-def _accuracy(one: Found) -> str:
-    if not _error(one):
-        return ""
-    shares = [row.fidelity.accuracy for row in (one.default_row, one.row) if row and row.fidelity]
-    return " to ".join(f"{share:.1%}" for share in shares if share is not None)
-
-
-def as_data(found: Tuning) -> dict[str, Any]:
+def as_data(tuning: Tuning) -> dict[str, Any]:
     """The tuning as JSON values; each stage's document is there whole."""
+    documents = {name: stage.document for name, stage in tuning.stages.items()}
     return {
         "schema": SCHEMA,
-        "run": found.run,
-        "complete": found.complete,
-        "targets": [_as_data(one, found.given) for one in found.found],
-        "stages": {name: stage.document.model_dump(mode="json", by_alias=True) for name, stage in found.stages.items()},
+        "run": tuning.run,
+        "complete": tuning.complete,
+        "targets": [_target_data(one, tuning.given) for one in tuning.found.values()],
+        "stages": {name: document.model_dump(mode="json", by_alias=True) for name, document in documents.items()},
     }
 
 
-def _as_data(one: Found, given: Sequence[str]) -> dict[str, Any]:
+def _target_data(one: Found, given: Sequence[str]) -> dict[str, Any]:
     low, high = _bounds(one.gain) if one.gain else (None, None)
-    faster = {"value": 1 / one.gain.value, "low": low, "high": high} if one.gain else None
+
+    def setting(arm: Arm) -> dict[str, Any]:
+        return {
+            "setting": describe_setting(one.default, arm),
+            "target": str(arm.target),
+            "threads": arm.threads,
+            "options": dict(arm.options),
+            "words": reproduce.words(arm, given),
+        }
+
     return {
         "target": one.target,
-        "outcome": str(one.outcome),
+        "outcome": str(one.conclusion.outcome),
         "verdict": verdict(one),
-        "reason": one.reason or None,
-        "fix": one.fix or None,
-        "times_faster": faster,
-        "gain": one.gain.model_dump(mode="json") if one.gain else None,
-        "default": _setting(one, one.default, given),
-        "best": _setting(one, one.best, given) if one.best else None,
-        "ship": _setting(one, one.ship, given),
+        "reason": one.conclusion.reason or None,
+        "fix": one.conclusion.fix or None,
+        "times_faster": {"value": 1 / one.gain.value, "low": low, "high": high} if one.gain else None,
+        "gain": _dumped(one.gain),
+        "default": setting(one.default),
+        "best": setting(one.best) if one.best else None,
+        "ship": setting(one.ship),
         "fidelity": {
-            "default": _fidelity(one.default_row),
-            "best": _fidelity(one.row),
+            name: _dumped(row.fidelity if row else None)
+            for name, row in (("default", one.default_row), ("best", one.row))
         },
-        "tried": [
-            {**asdict(tried), "ratio": tried.ratio.model_dump(mode="json") if tried.ratio else None}
-            for tried in one.tried
-        ],
+        "tried": [{**asdict(tried), "ratio": _dumped(tried.ratio)} for tried in one.tried],
     }
 
 
-def _setting(one: Found, arm: Arm, given: Sequence[str]) -> dict[str, Any]:
-    return {
-        "setting": knobs.setting(one.default, arm),
-        "target": str(arm.target),
-        "threads": arm.threads,
-        "options": dict(arm.options),
-        "words": reproduce.words(arm, given),
-    }
-
-
-def _fidelity(row: Row | None) -> dict[str, Any] | None:
-    return row.fidelity.model_dump(mode="json") if row and row.fidelity else None
+def _dumped(part: BaseModel | None) -> dict[str, Any] | None:
+    return part.model_dump(mode="json") if part else None

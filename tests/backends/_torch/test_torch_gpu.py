@@ -28,7 +28,7 @@ from shootout.errors import SkippedArm
 from shootout.study import feasibility
 from shootout.testing.cases import targets
 from shootout.testing.fresh import run_fresh
-from shootout.tune import knobs
+from shootout.tune.settings import list_changes
 
 SIZE = 4
 X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")
@@ -292,7 +292,7 @@ def test_graphs_are_no_target_and_no_knob_of_a_cpu():
     assert found == {Device.CUDA}
     for device in Device:
         arm = Arm(target=Target(backend="torch-compile", device=device), model="residual_mlp")
-        tried = [change.mode for change in knobs.alone(arm, 1)]
+        tried = [change.mode for change in list_changes(arm, 1)]
         assert ("cudagraphs" in tried) is (device is Device.CUDA)
         assert "aoti" in tried
 

@@ -1,4 +1,4 @@
-"""The tuner: what it tries, what it makes of the results, and its stages, driven by planted times."""
+"""The tuner: what it makes of the results, and its stages, driven by planted times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from shootout.host.placement import place
 from shootout.journal import run_folder
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header, Rounds, Skip
-from shootout.report.progress import Progress
 from shootout.results import analysis
 from shootout.results.document import Document, Ratio
 from shootout.stats.verdicts import Verdict
@@ -35,13 +34,10 @@ from shootout.study import points, reproduce
 from shootout.study.feasibility import Here, needed_bytes
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
-from shootout.tune import knobs, tuner
-from shootout.tune import results as tuning
-from shootout.tune import table as tuning_table
-from shootout.tune.knobs import Change
-from shootout.tune.results import Outcome
-from shootout.tune.stages import Ground, best_of_each
-from shootout.tune.tuning_stages import ALONE, CONFIRMED, TOGETHER, TUNED
+from shootout.tune import search, table
+from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, Outcome, Tuning, read_tuning
+from shootout.tune.search import Search, best_of_each
+from shootout.tune.settings import Change, apply_changes
 
 WORKS = Availability(version="1")
 MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))
@@ -50,71 +46,6 @@ HERE = Here(available={}, threads=2, cpus=2, memory_bytes=10**12)
 
 def default(backend: str, *, threads: int = 1, **target: Any) -> Arm:
     return Arm(target=Target(backend=backend, **target), model="residual_mlp", threads=threads)
-
-
-def names(arm: Arm, changes: Sequence[Change]) -> list[str]:
-    return [knobs.setting(arm, knobs.changed(arm, [one])) for one in changes]
-
-
-def test_every_thread_count_is_tried_on_few_cpus_and_powers_of_two_on_many():
-    assert knobs.counts(4) == [1, 2, 3, 4]
-    assert knobs.counts(20) == [1, 2, 4, 8, 16, 20]
-    assert names(default("numpy"), knobs.alone(default("numpy"), 3)) == ["threads=2", "threads=3"]
-
-
-def test_a_knob_of_several_threads_brings_them_along_and_is_left_out_on_one_cpu():
-    arm = default("onnxruntime")
-    assert "threads=2, session.intra_op.allow_spinning=0" in names(arm, knobs.alone(arm, 2))
-    assert not [name for name in names(arm, knobs.alone(arm, 1)) if "spinning" in name]
-    wide = default("onnxruntime", threads=2)
-    assert "session.intra_op.allow_spinning=0" in names(wide, knobs.alone(wide, 2))
-
-
-def test_modes_and_allowed_precisions_are_knobs_too():
-    arm = default("torch-compile")
-    assert {"+aoti", "cpp_wrapper=1"} <= set(names(arm, knobs.alone(arm, 1)))
-    assert "+aoti" not in names(
-        default("torch-compile", mode="aoti"), knobs.alone(default("torch-compile", mode="aoti"), 1)
-    )
-    openvino = default("openvino")
-    assert "int8" not in names(openvino, knobs.alone(openvino, 1))
-    assert "int8" in names(openvino, knobs.alone(openvino, 1, [Precision.INT8]))
-
-
-def test_an_option_of_the_default_setting_is_not_turned():
-    arm = replace(default("openvino"), options={"ENABLE_CPU_PINNING": "YES"})
-    assert not [one for one in knobs.alone(arm, 1) if one.knob == "ENABLE_CPU_PINNING"]
-
-
-def test_what_helped_is_combined_the_best_with_each_other_one_then_more():
-    arm = default("openvino", threads=2)
-    one, pin, hint = (
-        Change(knob="threads", threads=1),
-        Change(knob="ENABLE_CPU_PINNING", options={"ENABLE_CPU_PINNING": "NO"}),
-        Change(knob="PERFORMANCE_HINT", options={"PERFORMANCE_HINT": "THROUGHPUT"}),
-    )
-    combined = [knobs.changed(arm, several).setting for several in knobs.together(arm, [one, pin, hint])]
-    assert combined == [
-        "threads=1, ENABLE_CPU_PINNING=NO",
-        "threads=1, PERFORMANCE_HINT=THROUGHPUT",
-        "threads=1, ENABLE_CPU_PINNING=NO, PERFORMANCE_HINT=THROUGHPUT",
-    ]
-    assert knobs.together(arm, [one]) == []
-    assert knobs.together(arm, []) == []
-
-
-def test_no_combination_asks_a_mode_for_an_option_that_it_lacks():
-    arm = default("torch-compile")
-    aoti, wrapper = Change(knob="mode", mode="aoti"), Change(knob="cpp_wrapper", options={"cpp_wrapper": "1"})
-    assert knobs.together(arm, [aoti, wrapper]) == []
-
-
-def test_no_combination_has_one_thread_and_a_knob_of_several():
-    arm = default("openvino", threads=2)
-    one, hint = Change(knob="threads", threads=1), Change(knob="h", options={"PERFORMANCE_HINT": "THROUGHPUT"})
-    streams = Change(knob="s", options={"NUM_STREAMS": "2"})
-    combined = [knobs.changed(arm, several).setting for several in knobs.together(arm, [one, streams, hint])]
-    assert combined == ["threads=1, PERFORMANCE_HINT=THROUGHPUT"]
 
 
 def asked_again(arm: Arm, *also: str, python: tuple[str, ...] = ()) -> Arm:
@@ -139,7 +70,7 @@ def test_the_words_give_the_same_arm():
     parameters = models.get("residual_mlp").check({"d_model": 64})
     target = Target(backend="openvino", python="new")
     plain = replace(default("openvino", threads=2), target=target, parameters=parameters, batch=8)
-    arm = knobs.changed(plain, [Change(knob="threads", threads=1), Change(knob="n", options={"NUM_STREAMS": "1"})])
+    arm = apply_changes(plain, [Change(knob="threads", threads=1), Change(knob="n", options={"NUM_STREAMS": "1"})])
     assert arm.label == "openvino@new:cpu:fp32{threads=1, NUM_STREAMS=1}"
     pythons = ("--python", "new=/new/python", "--python", "old=/old/python")
     again = asked_again(arm, *pythons, python=("new=/new/python",))
@@ -180,16 +111,16 @@ def test_the_best_value_of_each_knob_that_may_help_is_taken_the_largest_gain_fir
 
 
 def test_precisions_are_read_and_unknown_ones_refused():
-    assert tuner.parse_allowed("bf16, int8") == (Precision.BF16, Precision.INT8)
-    assert tuner.parse_allowed(None) == ()
+    assert search.parse_allowed("bf16, int8") == (Precision.BF16, Precision.INT8)
+    assert search.parse_allowed(None) == ()
     with pytest.raises(UsageError, match="did you mean 'bf16'"):
-        tuner.parse_allowed("bf61")
+        search.parse_allowed("bf61")
 
 
 def test_one_model_at_a_time():
     study = Study(name="s", model=("identity",), targets=("spin",), options={"spin": {"work": "20"}}, batch=(1, 2))
     with pytest.raises(UsageError, match="one model at a time"):
-        tuner.configure(study, ())
+        search.make_search(study, ())
 
 
 @pytest.mark.parametrize(
@@ -203,12 +134,12 @@ def test_one_model_at_a_time():
     ],
 )
 def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str], monkeypatch: pytest.MonkeyPatch):
-    def stop(study: Study, _: object) -> Ground:
+    def stop(study: Study, _: object) -> Search:
         asked.append(study)
         raise UsageError("seen")
 
     asked: list[Study] = []
-    monkeypatch.setattr(tuner, "configure", stop)
+    monkeypatch.setattr(search, "make_search", stop)
     with pytest.raises(UsageError, match="seen"):
         commands.tune(Asked(sets=sets), None, as_json=True)
     assert {str(target) for target in points.targets_of(asked[0])} == wanted
@@ -226,16 +157,16 @@ class Machine:
         self.plans: dict[str, Plan] = {}
         self.rng = np.random.default_rng(0)
 
-    def run(self, planned: Plan, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress) -> Document:
+    def run(self, plan: Plan, out: Path, *, max_time_s: float | None) -> Document:
         stage = out.name
         self.ran.append(stage)
         self.limits[stage] = max_time_s
-        self.plans[stage] = planned
+        self.plans[stage] = plan
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         file = Journal(out)
-        file.append(self._header(planned))
-        for group in planned.groups:
+        file.append(self._header(plan))
+        for group in plan.groups:
             for arm in group.record.arms:
                 if why := group.skips.get(arm.label):
                     file.append(skip(group.record.name, arm, why.reason, why.fix))
@@ -256,11 +187,11 @@ class Machine:
         file.close()
         return analysis.analyse(out)
 
-    def _header(self, planned: Plan) -> Header:
+    def _header(self, plan: Plan) -> Header:
         return made.header(
-            study=planned.study.name,
-            identity=planned.identity,
-            groups=tuple(group.record for group in planned.groups),
+            study=plan.study.name,
+            identity=plan.identity,
+            groups=tuple(group.record for group in plan.groups),
             environment={},
         )
 
@@ -289,7 +220,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def ground(
     *targets: str, missing: tuple[str, ...] = (), threads: int = 2, memory: int = 10**12, **fields: Any
-) -> Ground:
+) -> Search:
     named = targets or ("openvino", "onnxruntime", "numpy")
     study = Study(name="s", model=("residual_mlp",), targets=named, **fields)
     known = [*backends.names(), *(f"{name}@{python}" for name in backends.names() for python in study.pythons)]
@@ -303,32 +234,31 @@ def ground(
         identity="request",
         here=here,
     )
-    return Ground(planned=planned, most_threads=2, allowed=())
+    return Search(plan=planned, most_threads=2, allowed=())
 
 
-def tune(machine: Machine, found: Ground, out: Path, max_time_s: float | None = None) -> tuning.Tuning:
-    with Progress(Console(quiet=True)) as progress:
-        tuner.tune(found, out, machine.run, fresh=False, max_time_s=max_time_s, progress=progress)
-    return tuning.read(out)
+def tune(machine: Machine, found: Search, out: Path, max_time_s: float | None = None) -> Tuning:
+    search.tune(found, out, machine.run, fresh=False, max_time_s=max_time_s, say=lambda _: None)
+    return read_tuning(out)
 
 
 def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(machine: Machine, tmp_path: Path):
     found = tune(machine, ground(), tmp_path / "out")
     assert machine.ran == [ALONE, TOGETHER, CONFIRMED, TUNED]
     assert found.complete
-    openvino, onnxruntime, numpy = found.found
-    assert openvino.outcome is Outcome.BETTER
+    openvino, onnxruntime, numpy = found.found.values()
+    assert openvino.conclusion.outcome is Outcome.BETTER
     assert openvino.best is not None
     assert openvino.best.setting == "threads=1, PERFORMANCE_HINT=THROUGHPUT"
     assert openvino.gain is not None
     assert openvino.gain.low is not None
     assert openvino.gain.high is not None
     assert openvino.gain.low < 0.45 < openvino.gain.high
-    assert onnxruntime.outcome is Outcome.NONE_BETTER  # the winner's curse, met
+    assert onnxruntime.conclusion.outcome is Outcome.NONE_BETTER  # the winner's curse, met
     assert onnxruntime.best is not None
-    assert onnxruntime.reason == "what led the search did not hold"
+    assert onnxruntime.conclusion.reason == "what led the search did not hold"
     assert onnxruntime.ship is onnxruntime.default
-    assert (numpy.outcome, numpy.best) == (Outcome.NONE_BETTER, None)
+    assert (numpy.conclusion.outcome, numpy.best) == (Outcome.NONE_BETTER, None)
 
 
 def test_each_stage_races_what_the_one_before_it_left(machine: Machine, tmp_path: Path):
@@ -365,8 +295,8 @@ def test_the_time_is_shared_out_among_the_stages_and_one_without_any_is_left_for
 ):
     found = tune(machine, ground(), tmp_path / "out", max_time_s=20.0)  # each stage says that it took 7 s
     assert machine.ran == [ALONE, TOGETHER, CONFIRMED]
-    assert machine.limits[ALONE] == pytest.approx(20 * tuner.SHARES[ALONE])
-    assert machine.limits[CONFIRMED] == pytest.approx(6 * tuner.SHARES[CONFIRMED])
+    assert machine.limits[ALONE] == pytest.approx(20 * search.SHARES[ALONE])
+    assert machine.limits[CONFIRMED] == pytest.approx(6 * search.SHARES[CONFIRMED])
     assert not found.complete
     assert tune(machine, ground(), tmp_path / "out").complete
     assert machine.ran[3:] == [TUNED]
@@ -384,9 +314,9 @@ def test_the_last_race_waits_until_every_winner_is_confirmed(machine: Machine, t
 
 def test_a_target_that_cannot_run_here_is_skipped_and_the_others_are_tuned(machine: Machine, tmp_path: Path):
     found = tune(machine, ground("openvino", "numpy", missing=("openvino",)), tmp_path / "out")
-    skipped, numpy = sorted(found.found, key=lambda one: one.target, reverse=True)
-    assert (skipped.outcome, skipped.reason, skipped.fix) == (Outcome.SKIPPED, MISSING.reason, MISSING.fix)
-    assert numpy.outcome is Outcome.NONE_BETTER
+    skipped, numpy = sorted(found.found.values(), key=lambda one: one.target, reverse=True)
+    assert skipped.conclusion == (Outcome.SKIPPED, MISSING.reason, MISSING.fix)
+    assert numpy.conclusion.outcome is Outcome.NONE_BETTER
     assert machine.ran == [ALONE]  # nothing to combine, to confirm or to race
     assert found.complete
 
@@ -399,7 +329,7 @@ def test_each_target_has_the_memory_for_itself_and_settings_beyond_it_are_left_o
         arm.label for arm in openvino.record.arms[:2]
     ]
     assert (openvino.record.comparisons, openvino.needs_bytes) == (1, two)
-    tried = found.found[0].tried
+    tried = next(iter(found.found.values())).tried
     assert tried[0].ratio
     assert all("memory holds 2 of the" in one.reason for one in tried[1:])
     assert len(tried) > 2
@@ -409,7 +339,7 @@ def test_each_target_has_the_memory_for_itself_and_settings_beyond_it_are_left_o
 
 def test_twins_under_another_interpreter_are_targets_of_one_tuning(machine: Machine, tmp_path: Path):
     asked = ground("openvino", "numpy", pythons={"new": "python"})
-    assert len(asked.planned.groups) == 2  # as a run would race them
+    assert len(asked.plan.groups) == 2  # as a run would race them
     tune(machine, asked, tmp_path / "out")
     assert [group.record.name for group in machine.plans[ALONE].groups] == [
         f"residual_mlp, batch 1, {target}"
@@ -421,28 +351,28 @@ def test_a_tuning_goes_on_with_the_same_versions_only(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    folder = tuner.default_folder(ground(), fresh=False)
+    folder = search.choose_folder(ground(), fresh=False)
     machine.unfinished = {ALONE, CONFIRMED}
     tune(machine, ground(), folder)
-    assert tuner.default_folder(ground(), fresh=False) == folder
-    assert tuner.default_folder(ground("numpy"), fresh=False) != folder
+    assert search.choose_folder(ground(), fresh=False) == folder
+    assert search.choose_folder(ground("numpy"), fresh=False) != folder
     monkeypatch.setattr(environment, "facts", lambda: {"libraries": {"openvino": "another"}})
     with pytest.raises(UsageError, match="was begun on another machine or with other versions: add --fresh"):
         tune(machine, ground(), folder)
     folder.rename(tmp_path / "results/tune/2020")  # a name that no new folder gets
-    assert tuner.default_folder(ground(), fresh=False).name != "2020"
+    assert search.choose_folder(ground(), fresh=False).name != "2020"
     monkeypatch.setattr(environment, "facts", dict)
-    assert tuner.default_folder(ground(), fresh=False).name == "2020"
+    assert search.choose_folder(ground(), fresh=False).name == "2020"
 
 
 def test_people_and_programs_are_told_the_gain_and_how_to_get_it(machine: Machine, tmp_path: Path):
     found = tune(machine, ground(), tmp_path / "out")
     console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(tuning_table.render(found, 200))
+    console.print(table.render(found, 200))
     text = console.export_text()
     assert "x faster [2." in text
     assert "--threads 1 --option openvino.PERFORMANCE_HINT=THROUGHPUT" in text
-    data = json.loads(json.dumps(tuning_table.as_data(found), allow_nan=False))
+    data = json.loads(json.dumps(table.as_data(found), allow_nan=False))
     first = data["targets"][0]
     assert first["outcome"] == "better"
     assert first["times_faster"]["low"] < 1 / 0.45 < first["times_faster"]["high"]
@@ -452,7 +382,7 @@ def test_people_and_programs_are_told_the_gain_and_how_to_get_it(machine: Machin
 
 def test_a_tuning_run_from_the_command_line(tmp_path: Path):
     words = ["tune", "--model", "identity", "--backends", "spin", "--option", "spin.work=20", "--out", "out", "--json"]
-    done = call(deaf(*words, tune__stages__MORE_TO_SEARCH=-3, tune__stages__MAX_GENERATIONS=1), tmp_path)
+    done = call(deaf(*words, tune__search__MORE_TO_SEARCH=-3, tune__search__MAX_GENERATIONS=1), tmp_path)
     assert done.code == 0, done.err
     (only,) = done.data["targets"]
     assert only["target"] == "spin:cpu:fp32"

@@ -1,0 +1,263 @@
+"""Finds each backend's best own settings by racing them, then races the winners: the stages of `shootout tune`.
+
+Who wins among many was lucky too (the winner's curse), so the search only proposes: the gain comes from a race of the
+default and the winner alone, on generations that the search never saw. Each stage is a run like any other, in a folder
+of its own below the tuning run's, so that it resumes, and can be looked at by itself. A stage is never continued once
+the next one began, since that one rests on its choice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from shootout import backends
+from shootout.constants import MAX_GENERATIONS
+from shootout.contract import Arm, NotRun, NotRunKind, Precision, Scenario, Target
+from shootout.errors import UsageError, unknown
+from shootout.host import environment
+from shootout.host.placement import place
+from shootout.journal import journal
+from shootout.journal.run_folder import new_folder
+from shootout.results.document import Document, Ratio
+from shootout.stats.evidence import min_generations
+from shootout.study import reproduce
+from shootout.study.feasibility import needed_bytes, obstacles
+from shootout.study.group import GroupRecord
+from shootout.study.plan import Plan, PlannedGroup, make_plan
+from shootout.study.points import group_name, points
+from shootout.study.schema import Study
+from shootout.tune.results import ALONE, CONFIRMED, STAGES, TOGETHER, TUNED, Tuning, leads, read_stages, read_tuning
+from shootout.tune.settings import Change, apply_changes, combine, list_changes
+
+SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
+"""Of the time that is left, what each stage may take at most."""
+MORE_TO_SEARCH = 3
+"""A search ends so many generations after the first that could give a verdict: it proposes, it need not be sure."""
+START_OVER = "add --fresh to start over there, or another --out"
+
+
+class Measure(Protocol):
+    """Runs a plan in a folder for at most so many seconds, or goes on with it, as `commands.run.measure` does."""
+
+    def __call__(self, plan: Plan, out: Path, *, max_time_s: float | None) -> Document:
+        """What it measured, with what was there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a tuning run starts from.
+
+    Attributes:
+        plan: the study's own: its groups, of one model, hold every target's default.
+        most_threads: that an arm can have here.
+        allowed: precisions that may be tried instead of a target's own.
+    """
+
+    plan: Plan
+    most_threads: int
+    allowed: tuple[Precision, ...]
+
+    @property
+    def defaults(self) -> dict[str, Arm]:
+        """By target."""
+        arms = (arm for group in self.plan.groups for arm in group.record.arms if not arm.sentinel)
+        return {str(arm.target): arm for arm in sorted(arms, key=lambda arm: arm.ordinal, reverse=True)}
+
+    def skip_of(self, default: Arm) -> NotRun | None:
+        """Why a target can't be tuned here; each has the memory for itself."""
+        return obstacles([default], self.plan.here).get(default.label)
+
+    def plan_stage(self, name: str, before: Tuning) -> Plan:
+        """One stage as a run, from what those before it found; starts nothing."""
+        groups = self._final_group(before) if name == TUNED else self._groups(name, before)
+        arms = [[f"{arm.label} {reproduce.words(arm)}" for arm in group.record.arms] for group in groups]
+        identity = hashlib.sha256(json.dumps([self.plan.identity, name, arms]).encode()).hexdigest()
+        most = max((group.record.comparisons for group in groups), default=1)
+        limit = min_generations(most) + MORE_TO_SEARCH if name in (ALONE, TOGETHER) else MAX_GENERATIONS
+        study = self.plan.study.model_copy(update={"name": f"tune-{name}", "max_generations": limit})
+        return replace(self.plan, study=study, groups=groups, identity=identity)
+
+    def _groups(self, name: str, before: Tuning) -> list[PlannedGroup]:
+        rivals = {target: self._rivals(name, before, target) for target in self.defaults}
+        return [
+            self._group(f", {target}", [default, *rivals[target]], self.skip_of(default))
+            for target, default in self.defaults.items()
+            if rivals[target] or name == ALONE
+        ]
+
+    def _rivals(self, name: str, before: Tuning, target: str) -> list[Arm]:
+        """What races the target's default in this stage."""
+        default = self.defaults[target]
+        if self.skip_of(default) or (name != ALONE and not before.found):
+            return []
+        if name == CONFIRMED:
+            best = before.found[target].best
+            return [best] if best else []
+        changes = list_changes(default, self.most_threads, self.allowed)
+        if name == ALONE:
+            return [apply_changes(default, [one]) for one in changes]
+        ratios = before.stages[ALONE].ratios(target)
+        helped = best_of_each([(one, ratios.get(apply_changes(default, [one]).label)) for one in changes])
+        combined = [apply_changes(default, several) for several in combine(default, helped)]
+        return [apply_changes(default, helped[:1]), *combined] if combined else []
+
+    def _final_group(self, before: Tuning) -> list[PlannedGroup]:
+        """What each target should be run with, against each other; none where fewer than two are left."""
+        arms = list({one.ship.label: one.ship for one in before.found.values() if one.ready}.values())
+        arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend="torch-eager"))
+        return [self._group(", tuned", arms, None)] if len(arms) > 1 else []
+
+    def _group(self, apart: str, arms: Sequence[Arm], skip: NotRun | None) -> PlannedGroup:
+        """Arms that race the first one, and its hidden copy; a target that can't run here is alone in its group.
+
+        The last ones are left out where memory won't hold all at once.
+        """
+        baseline, here = arms[0], self.plan.here
+        skips = {baseline.label: skip} if skip else self._too_many(arms)
+        playing = [arm for arm in arms if arm.label not in skips]
+        record = GroupRecord(
+            name=f"{group_name(points(self.plan.study)[0])}{apart}",
+            baseline=None if skip else baseline.label,
+            comparisons=max(len(playing) - 1, 0),
+            arms=tuple(arms) if skip else (*arms, replace(baseline, sentinel=True)),
+        )
+        request = self.plan.groups[0].request
+        return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
+
+    def _too_many(self, arms: Sequence[Arm]) -> dict[str, NotRun]:
+        """Why arms are left out of a group, by label: of those that come last, as many as memory won't hold."""
+        here = self.plan.here
+        counts = range(len(arms), 1, -1)
+        fitting = next((count for count in counts if needed_bytes(arms[:count], here) <= here.memory_bytes), 1)
+        reason = f"memory holds {fitting} of the {len(arms)} settings of this race, besides the hidden copy"
+        why = NotRun(NotRunKind.TOO_BIG, reason, "choose a smaller model or batch, or make room")
+        return {arm.label: why for arm in arms[fitting:]}
+
+
+def make_search(study: Study, allowed: Collection[Precision]) -> Search:
+    """Find out what is here.
+
+    Raises:
+        UsageError: the study asks for something unknown, or for more than one model, batch or thread count.
+    """
+    if study.scenario != (Scenario.LATENCY,):
+        raise UsageError("tune looks at latency: leave --scenario out")
+    if (count := len(points(study))) > 1:
+        raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")
+    plan, widest = make_plan(study), place("all")
+    allowed = tuple(dict.fromkeys(allowed))
+    return Search(plan=replace(plan, placement=widest), most_threads=widest.threads, allowed=allowed)
+
+
+def of_every_backend(study: Study) -> Study:
+    """What is tuned where nobody names a target: every backend as it comes, on the study's device and precision."""
+    return study if study.backend else study.model_copy(update={"targets": backends.names()})
+
+
+def parse_allowed(text: str | None) -> tuple[Precision, ...]:
+    """`bf16,int8` → precisions.
+
+    Raises:
+        UsageError: one that isn't known.
+    """
+    known = {str(precision): precision for precision in Precision}
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if odd := [part for part in parts if part not in known]:
+        raise unknown("precision in --allow", odd[0], known)
+    return tuple(known[part] for part in parts)
+
+
+def choose_folder(search: Search, *, fresh: bool) -> Path:
+    """`results/tune/<time>` under the current folder, or the newest unfinished one there of the same request."""
+    parent = Path("results") / "tune"
+    wanted = search.plan_stage(ALONE, Tuning("", {})).identity, _fingerprint()
+    for folder in [] if fresh else sorted(parent.glob("*"), reverse=True):
+        try:
+            found = read_tuning(folder)
+        except UsageError:
+            continue
+        first = found.stages[ALONE]
+        if (first.history.header.identity, first.fingerprint) == wanted and not found.complete:
+            return folder
+    return new_folder(parent)
+
+
+def tune(
+    search: Search,
+    out: Path,
+    measure: Measure,
+    *,
+    fresh: bool,
+    max_time_s: float | None,
+    say: Callable[[str], None],
+) -> None:
+    """Run the stages that are left; `results.read_tuning` then tells what was found.
+
+    Args:
+        say: tells people where it is.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
+        UsageError: `out` can't be used, or holds another tuning run.
+    """
+    spent_s = 0.0
+    for name in STAGES:
+        if fresh and journal.begun(out / name):
+            shutil.rmtree(out / name)
+    for name in STAGES:
+        before = read_stages(out)
+        plan = search.plan_stage(name, before)
+        if not _is_open(out, name, plan, before):
+            continue
+        left_s = None if max_time_s is None else max_time_s - spent_s
+        if left_s is not None and left_s <= 0:
+            say(f"no time is left for the stage {name!r}; run the same command again to go on")
+            return
+        say(f"stage {name}: {_contents(plan)}")
+        document = measure(plan, out / name, max_time_s=None if left_s is None else SHARES[name] * left_s)
+        if name == CONFIRMED and not document.complete:
+            say("not every winner is confirmed yet; run the same command again to go on")
+            return
+        spent_s += document.wall_s - (before.stages[name].document.wall_s if name in before.stages else 0.0)
+
+
+def best_of_each(results: Sequence[tuple[Change, Ratio | None]]) -> list[Change]:
+    """The best value of each knob that helped, the largest gain first."""
+    best: dict[str, tuple[float, Change]] = {}
+    for change, ratio in results:
+        if ratio and leads(ratio) and ratio.value < best.get(change.knob, (1.0, change))[0]:
+            best[change.knob] = (ratio.value, change)
+    return [change for _, change in sorted(best.values(), key=lambda pair: pair[0])]
+
+
+def _is_open(out: Path, name: str, plan: Plan, before: Tuning) -> bool:
+    """Whether this stage has something to measure.
+
+    Raises:
+        UsageError: its folder holds the stage of another request, or what it rests on was found elsewhere.
+    """
+    stage = before.stages.get(name)
+    if stage and stage.history.header.identity != plan.identity:
+        raise UsageError(f"{str(out)!r} holds another tuning run: {START_OVER}")
+    later = STAGES[STAGES.index(name) + 1 :]
+    if not plan.groups or (stage and (stage.history.complete or not before.stages.keys().isdisjoint(later))):
+        return False
+    if before.stages and before.stages[ALONE].fingerprint != _fingerprint():
+        raise UsageError(f"{str(out)!r} was begun on another machine or with other versions: {START_OVER}")
+    return True
+
+
+def _fingerprint() -> str:
+    return environment.fingerprint(environment.facts())
+
+
+def _contents(plan: Plan) -> str:
+    arms = Counter(str(arm.target.backend) for group in plan.groups for arm in group.playing if not arm.sentinel)
+    return ", ".join(f"{count} of {backend}" for backend, count in arms.items()) or "nothing can run"
