@@ -7,13 +7,15 @@ known. A third party may add a name but not take one: a verdict must mean the sa
 from __future__ import annotations
 
 import os
+import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from shootout.contract import (
     Adapter,
@@ -23,6 +25,7 @@ from shootout.contract import (
     Built,
     Capabilities,
     Device,
+    Gemms,
     NotRun,
     NotRunKind,
     Precision,
@@ -39,7 +42,7 @@ GROUP = "shootout.backends"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One row of the registry.
+    """One row of the registry: all that the harness knows of a backend by name, without importing anything.
 
     Attributes:
         path: `module:Class` of the adapter.
@@ -48,6 +51,13 @@ class Entry:
         needs: what has to be there beside shootout itself, for people.
         default: the device and precision that the bare backend name means.
         hidden: whether `list` and `*` leave it out (the harness's own instruments).
+        baseline: whether the others are compared with it where nobody says with what.
+        makers: packages beside its own library that decide what is built: quantizers, exporters.
+        loads: the frameworks that an arm's process may hold, by mode; those of "" in every mode.
+        gemms: `module:function` of its library's fastest square products (see `Gemms`), "" where another row or nobody
+            has them; the library's name is the first of `loads`.
+        ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
+        build_s: seconds that `build` takes there, quantization apart.
     """
 
     path: str
@@ -56,6 +66,12 @@ class Entry:
     needs: str = ""
     default: tuple[Device, Precision] = (Device.CPU, Precision.FP32)
     hidden: bool = False
+    baseline: bool = False
+    makers: tuple[str, ...] = ()
+    loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gemms: str = ""
+    ready_s: float = 2.0
+    build_s: float = 3.0
 
     @property
     def fix(self) -> str:
@@ -64,44 +80,77 @@ class Entry:
 
 
 SHIPPED = {
-    "numpy": Entry(path="shootout.backends._numpy.backend:NumpyAdapter"),
+    "numpy": Entry(
+        path="shootout.backends._numpy.backend:NumpyAdapter",
+        makers=("onnx",),
+        loads={"": ("numpy", "safetensors")},
+        gemms="shootout.backends._numpy.backend:gemms",
+        ready_s=0.3,
+        build_s=0.3,
+    ),
     "torch-eager": Entry(
         path="shootout.backends._torch.eager:TorchEagerAdapter",
         extra="torch",
         needs="torch",
+        baseline=True,
+        makers=("torchao",),
+        loads={"": ("torch", "safetensors")},
+        gemms="shootout.backends._torch.eager:gemms",
+        ready_s=1.7,
     ),
     "torch-compile": Entry(
         path="shootout.backends._torch.compile:TorchCompileAdapter",
         extra="torch",
         needs="torch, a C++ compiler, Python's headers",
+        makers=("torchao",),
+        loads={"": ("torch", "safetensors")},
+        ready_s=4.5,
+        build_s=20.0,
     ),
     "torchscript": Entry(
         path="shootout.backends._torch.script:TorchScriptAdapter",
         extra="torch",
         needs="torch",
+        loads={"": ("torch", "safetensors")},
+        ready_s=1.7,
     ),
     "jax-jit": Entry(
         path="shootout.backends._jax.backend:JaxJitAdapter",
         extra="jax",
         needs="jax; torchax for models without array code",
+        makers=("torch", "torchax"),
+        loads={"": ("jax", "scipy", "safetensors"), "torchax": ("torch", "torchax")},
+        ready_s=1.0,
     ),
     "onnxruntime": Entry(
         path="shootout.backends._onnxruntime.backend:OnnxRuntimeAdapter",
         extra="onnxruntime",
         needs="onnxruntime; onnxruntime-gpu for cuda",
+        makers=("onnx",),
+        loads={"": ("onnxruntime",)},
+        gemms="shootout.backends._onnxruntime.backend:gemms",
+        ready_s=0.4,
+        build_s=1.0,
     ),
     "openvino": Entry(
         path="shootout.backends._openvino.backend:OpenVinoAdapter",
         extra="openvino",
         needs="openvino; nncf for int8",
+        makers=("nncf",),
+        loads={"": ("openvino",)},
+        gemms="shootout.backends._openvino.backend:gemms",
+        ready_s=0.7,
+        build_s=2.0,
     ),
     "tensorrt": Entry(
         path="shootout.backends._tensorrt.backend:TensorRtAdapter",
         extra="tensorrt-rtx",
         needs="tensorrt, or tensorrt-rtx (also builds without a GPU)",
         default=(Device.CUDA, Precision.FP16),
+        makers=("onnx",),
+        loads={"": ("tensorrt", "tensorrt_rtx")},
     ),
-    "spin": Entry(path="shootout.backends._spin.backend:SpinAdapter", hidden=True),
+    "spin": Entry(path="shootout.backends._spin.backend:SpinAdapter", hidden=True, ready_s=0.3, build_s=0.3),
 }
 
 
@@ -157,7 +206,7 @@ def entry(name: str) -> Entry:
         return SHIPPED[name]
     if not claims:
         raise unknown("backend", name, names(hidden=True))
-    return Entry(path=claims[0].value, package=_package(claims[0]))
+    return Entry(path=claims[0].value, package=_package(claims[0]), makers=_requirements(claims[0]))
 
 
 def get(name: str) -> Adapter:
@@ -168,12 +217,35 @@ def get(name: str) -> Adapter:
     """
     row = entry(name)
     try:
-        module, _, attribute = row.path.partition(":")
-        return cast("Adapter", getattr(import_module(module), attribute)())
+        return cast("Adapter", _imported(row.path)())
     except Exception as error:
         if name in SHIPPED:
             raise
         return BrokenAdapter(name, f"{row.path} can't be loaded: {type(error).__name__}: {error}", row.fix)
+
+
+def baseline() -> str:
+    """The backend that the others are compared with where nobody says with what."""
+    return next(name for name, row in SHIPPED.items() if row.baseline)
+
+
+def multipliers() -> dict[str, str]:
+    """Where each library's fastest square products are made, by the library's name as it is imported."""
+    return {row.loads[""][0]: row.gemms for row in SHIPPED.values() if row.gemms}
+
+
+def gemms(library: str, threads: int) -> Gemms:
+    """A library's fastest square products on so many threads; imports it.
+
+    Raises:
+        KeyError: no row has any of this library.
+    """
+    return cast("Gemms", _imported(multipliers()[library])(threads))
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _third_parties() -> tuple[EntryPoint, ...]:
@@ -191,6 +263,12 @@ def _changed_ns(folder: str) -> int:
         return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116 - a Path costs more than the rest
     except OSError:
         return 0
+
+
+def _requirements(point: EntryPoint) -> tuple[str, ...]:
+    """The packages that a third party's own requires: any of them may decide what it builds."""
+    lines = (point.dist.requires if point.dist else None) or ()
+    return tuple(sorted({found[0] for line in lines if (found := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}))
 
 
 def _package(point: EntryPoint) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -56,6 +56,12 @@ INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE})
 
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 """Precisions that a quantizer makes."""
+
+
+Gemm = Callable[[], object]
+"""Computes a product of two square matrices; done on return."""
+Gemms = Mapping[Precision, Callable[[int], Gemm]]
+"""By precision, what makes a product of the size given, its operands ready: 2·n³ operations."""
 
 
 class Artifact(StrEnum):

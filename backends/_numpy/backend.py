@@ -26,6 +26,8 @@ from shootout.contract import (
     Capabilities,
     Device,
     Executed,
+    Gemm,
+    Gemms,
     Precision,
 )
 from shootout.errors import SkippedArm, install
@@ -114,6 +116,17 @@ class NumpySession:
         """Drop the weights."""
         self.__dict__.pop("_run", None)
         self.__dict__.pop("_observe", None)
+
+
+def gemms(threads: int) -> Gemms:  # noqa: ARG001 - its BLAS reads a variable
+    """NumPy's BLAS; it has no other precision that is worth asking."""
+
+    def make(size: int) -> Gemm:
+        left, right = (np.ones((size, size), np.float32) for _ in range(2))
+        result = np.empty_like(left)
+        return lambda: np.matmul(left, right, out=result)
+
+    return {Precision.FP32: make}
 
 
 def _from_forward(bundle: ModelBundle) -> tuple[Run, Observe, int]:

@@ -11,6 +11,7 @@ and outputs. INT8 runs there in TensorRT alone (the mode `tensorrt`), from the s
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,18 @@ from shootout.backends._onnxruntime.quantize import S8S8, SCHEMES, quantize
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device, Precision, Target
+from shootout.contract import (
+    Arm,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Gemm,
+    Gemms,
+    Precision,
+    Target,
+)
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
@@ -109,6 +121,33 @@ def _refuse(target: Target) -> None:
         if not schemes.parse(target.scheme, own=[S8S8]).is_quantized:
             reason = "what ONNX Runtime's quantizer writes is for its CPU kernels: TensorRT takes symmetric Q/DQ only"
             raise SkippedArm(reason, f"ask for {shared}")
+
+
+def gemms(threads: int) -> Gemms:
+    """ONNX Runtime's own kernels (MLAS), operands of unsigned by signed bytes among them."""
+    import onnxruntime as ort
+    from onnx import TensorProto, helper, numpy_helper
+
+    def product(operator: str, left: type[np.generic], right: type[np.generic], result: int) -> Callable[[int], Gemm]:
+        def make(size: int) -> Gemm:
+            kind = helper.np_dtype_to_tensor_dtype(np.dtype(left))
+            x = helper.make_tensor_value_info("x", kind, [size, size])
+            y = helper.make_tensor_value_info("y", result, [size, size])
+            weight = numpy_helper.from_array(np.ones((size, size), right), "w")
+            graph = helper.make_graph([helper.make_node(operator, ["x", "w"], ["y"])], "product", [x], [y], [weight])
+            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+            options = ort.SessionOptions()
+            options.intra_op_num_threads = threads
+            session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            fed = {"x": np.ones((size, size), left)}
+            return lambda: session.run(None, fed)
+
+        return make
+
+    return {
+        Precision.FP32: product("MatMul", np.float32, np.float32, TensorProto.FLOAT),
+        Precision.INT8: product("MatMulInteger", np.uint8, np.int8, TensorProto.INT32),
+    }
 
 
 def _try(device: Device) -> str:

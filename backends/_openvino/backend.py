@@ -6,7 +6,7 @@ only on the same kind of CPU with the same version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from shootout.backends._openvino.account import survey
 from shootout.backends._openvino.graph import (
     DEFAULT,
     DEVICE,
+    HINTS,
     IR,
     PROPERTIES,
     import_openvino,
@@ -26,12 +27,25 @@ from shootout.backends._openvino.graph import (
 from shootout.backends._openvino.quantize import MODEL_TYPE, OPTIONS, SCHEMES, quantize
 from shootout.backends._openvino.session import OpenVinoSession
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Precision
+from shootout.contract import (
+    INTEGERS,
+    Arm,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Gemm,
+    Gemms,
+    Precision,
+)
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
 
+STEP = 0.01
+"""Of the grid that a byte product's operands are rounded to; any will do."""
 PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, *INTEGERS)
 
 
@@ -95,6 +109,50 @@ def _require_dynamic(facts: Mapping[str, Any]) -> None:
         )
         fix = "a model with matrix products of at least 32 inputs (convolutions don't count), a CPU with VNNI"
         raise SkippedArm(reason, fix)
+
+
+def gemms(threads: int) -> Gemms:
+    """OpenVINO's; operands come and go in float32, as they do in models, so a narrow precision includes rounding them.
+
+    One that this CPU lacks, or that OpenVINO would replace by another one, is left out.
+    """
+    found: dict[Precision, Callable[[int], Gemm]] = {}
+    for precision in (Precision.FP32, Precision.BF16, Precision.INT8):
+        try:
+            require_precision(precision)
+        except SkippedArm:
+            continue
+        found[precision] = _product(precision, threads)
+    return found
+
+
+def _product(precision: Precision, threads: int) -> Callable[[int], Gemm]:
+    def make(size: int) -> Gemm:
+        openvino = import_openvino()
+        properties = {
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": HINTS[precision],
+            "NUM_STREAMS": 1,
+        }
+        model = _product_model(openvino, size, in_bytes=precision is Precision.INT8)
+        request = openvino.Core().compile_model(model, DEVICE, properties).create_infer_request()
+        request.get_input_tensor().data[:] = 1
+        return lambda: request.infer(share_outputs=True)
+
+    return make
+
+
+def _product_model(openvino: Any, size: int, *, in_bytes: bool) -> Any:
+    from openvino import opset13 as op
+
+    x = op.parameter([size, size], np.float32)
+    weight = op.constant(np.ones((size, size), np.int8 if in_bytes else np.float32))
+    if not in_bytes:
+        return openvino.Model([op.matmul(x, weight, False, True)], [x], "product")
+    low, high = (op.constant(np.float32(STEP * end)) for end in (-128, 127))
+    rounded = op.fake_quantize(x, low, high, low, high, 256)
+    scaled = op.multiply(op.convert(weight, "f32"), op.constant(np.float32(STEP)))
+    return openvino.Model([op.matmul(rounded, scaled, False, True)], [x], "product")
 
 
 def _try(device: Device) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,20 @@ from shootout.backends._torch.session import (
     weight_bytes,
 )
 from shootout.backends.common import check_options, trial
-from shootout.contract import INFERENCE, INTEGERS, Arm, Artifact, Availability, Built, Capabilities, Device, Scenario
+from shootout.contract import (
+    INFERENCE,
+    INTEGERS,
+    Arm,
+    Artifact,
+    Availability,
+    Built,
+    Capabilities,
+    Device,
+    Gemm,
+    Gemms,
+    Precision,
+    Scenario,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -70,6 +84,28 @@ class TorchEagerAdapter:
             return {**facts, "artifact_bytes": artifact}
 
         return gpu.session_on(module, arm, built.bundle, account)
+
+
+def gemms(threads: int) -> Gemms:
+    """PyTorch's, so MKL's and oneDNN's; without hardware for it a narrow precision is slow, but true."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+    def floating(dtype: torch.dtype) -> Callable[[int], Gemm]:
+        def make(size: int) -> Gemm:
+            left, right = (torch.ones((size, size), dtype=dtype) for _ in range(2))
+            result = torch.empty_like(left)
+            return lambda: torch.mm(left, right, out=result)
+
+        return make
+
+    def eight_bit(size: int) -> Gemm:
+        left, right = (torch.ones((size, size), dtype=torch.int8) for _ in range(2))
+        return lambda: torch._int_mm(left, right.t())
+
+    floats = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+    return {**{name: floating(dtype) for name, dtype in floats.items()}, Precision.INT8: eight_bit}
 
 
 def _try(device: Device) -> str:

@@ -35,8 +35,6 @@ from shootout.worker.interpreters import Interpreter
 from shootout.worker.precision_checks import probe_fault
 
 _RECORD = "built.json"
-QUANTIZERS = ("nncf", "torchao", "onnx", "torchax")
-"""Packages beside a backend's own library that decide what is built."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +158,7 @@ class Workshop:
             self.machine,
             cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
             probe.key if probe and runs else None,
-            [version_of(package) for package in QUANTIZERS],
+            [version_of(package) for package in backends.entry(arm.target.backend).makers],
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

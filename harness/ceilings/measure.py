@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from shootout import backends
 from shootout.ceilings import model as ceilings
-from shootout.ceilings.gemm import SOURCES
 from shootout.ceilings.model import Bandwidth, Ceilings, Peak
 from shootout.clock import utc_now
 from shootout.errors import ArmFailed, ShootoutError
@@ -94,7 +94,7 @@ def measured(placement: Placement, load: float) -> Ceilings:
     """
     notes = _disturbances(load)
     peaks: dict[str, Peak] = {}
-    for source in (name for name in SOURCES if find_spec(name)):
+    for source in (name for name in backends.multipliers() if find_spec(name)):
         for precision, rate in _rates(placement, source, notes).items():
             if precision not in peaks or rate > peaks[precision].giga_ops:
                 peaks[precision] = Peak(giga_ops=rate, source=source)

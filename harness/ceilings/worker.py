@@ -15,8 +15,8 @@ from statistics import median
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from shootout import clock
-from shootout.ceilings.gemm import SOURCES, Make, Run
+from shootout import backends, clock
+from shootout.contract import Gemm
 
 SIZES = (512, 1_024, 2_048, 4_096)
 LONGEST_S = 0.25
@@ -30,7 +30,7 @@ READINGS = 10_000
 CALL_BYTES = 1 << 28
 """A call walks over its bytes until it has moved about so many."""
 
-Kernel = Callable[[int, int], tuple[Run, int]]
+Kernel = Callable[[int, int], tuple[Gemm, int]]
 """(bytes of its own working set, passes in one call) → a call, and the bytes that it moves."""
 
 
@@ -41,7 +41,7 @@ def peak_rates(source: str, threads: int, sizes: Sequence[int] = SIZES) -> tuple
         GFLOP/s (or GOP/s) by precision, the best of `sizes`; and a line for each precision that it can't multiply in.
     """
     rates, faults = dict[str, float](), list[str]()
-    for precision, make in SOURCES[source](threads).items():
+    for precision, make in backends.gemms(source, threads).items():
         try:
             rates[str(precision)] = _best_rate(make, sizes)
         except Exception as error:  # of any library: the other precisions count all the same
@@ -65,21 +65,21 @@ def bandwidth(bytes_each: Sequence[int], threads: int, call_bytes: int = CALL_BY
     return max(reads), max(copies)
 
 
-def read_with_maximum(size: int, passes: int) -> tuple[Run, int]:
+def read_with_maximum(size: int, passes: int) -> tuple[Gemm, int]:
     """The largest of 64-bit integers: one load and one comparison each."""
     numbers = np.ones(size // 8, np.int64)
     repeated = np.broadcast_to(numbers, (passes, numbers.size))
     return lambda: np.maximum.reduce(repeated, axis=1), passes * numbers.nbytes
 
 
-def read_with_products(size: int, passes: int) -> tuple[Run, int]:
+def read_with_products(size: int, passes: int) -> tuple[Gemm, int]:
     """A sum of products of two halves, by the BLAS."""
     left, right = (np.ones(size // 8, np.float32) for _ in range(2))
     halves = [np.broadcast_to(half, (passes, half.size)) for half in (left, right)]
     return lambda: np.vecdot(*halves), passes * 2 * left.nbytes
 
 
-def copy(size: int, passes: int) -> tuple[Run, int]:
+def copy(size: int, passes: int) -> tuple[Gemm, int]:
     """One half onto the other as a single block of bytes, so that the C library chooses how."""
     block = np.dtype((np.void, size // 2))
     source, target = (np.frombuffer(bytearray(b"\1" * block.itemsize), block) for _ in range(2))
@@ -98,7 +98,7 @@ def _together(kernel: Kernel, size: int, threads: int, pool: ThreadPoolExecutor,
     return sum(moved for _, moved in made) / _best_ns(calls[0] if threads == 1 else run)
 
 
-def _best_rate(make: Make, sizes: Sequence[int]) -> float:
+def _best_rate(make: Callable[[int], Gemm], sizes: Sequence[int]) -> float:
     best, expected_s = 0.0, 0.0
     for size in sizes:
         if expected_s > LONGEST_S:
@@ -112,7 +112,7 @@ def _best_rate(make: Make, sizes: Sequence[int]) -> float:
     return best
 
 
-def _best_ns(run: Run) -> float:
+def _best_ns(run: Gemm) -> float:
     """Nanoseconds of a call in the best block, after calls that don't count."""
     call, readings = (lambda _: run()), array("q", bytes(8 * READINGS))
     clock.lead_in(call, 1, calls=BLOCK_CALLS, ns=BLOCK_NS)

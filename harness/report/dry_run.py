@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from shootout import backends
 from shootout.constants import BLOCK_NS, LEAD_IN_NS, ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S, WINDOW_NS
 from shootout.contract import INTEGERS, Arm, Artifact, Scenario
 from shootout.messages import Scope
@@ -18,20 +19,6 @@ from shootout.study import axes
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe
 
-READY_S = {
-    "numpy": 0.3,
-    "spin": 0.3,
-    "onnxruntime": 0.4,
-    "openvino": 0.7,
-    "jax-jit": 1.0,
-    "torchscript": 1.7,
-    "torch-eager": 1.7,
-    "torch-compile": 4.5,
-}
-"""Seconds until a fresh process is loaded, checked and warm, by backend, on two cores of 2020; calls of about 1 ms."""
-OTHER_READY_S = 2.0
-BUILD_S = {"numpy": 0.3, "spin": 0.3, "onnxruntime": 1.0, "openvino": 2.0, "torch-compile": 20.0}
-OTHER_BUILD_S = 3.0
 QUANTIZE_S = 9.0
 EXPORT_S = 1.0
 EXPORTER_S = 6.0
@@ -63,7 +50,7 @@ def _fewest(planned: Plan, group: PlannedGroup) -> int:
 
 
 def _generation_s(group: PlannedGroup) -> float:
-    return sum(READY_S.get(arm.target.backend, OTHER_READY_S) + _rounds_s(arm) for arm in group.playing)
+    return sum(backends.entry(arm.target.backend).ready_s + _rounds_s(arm) for arm in group.playing)
 
 
 def _rounds_s(arm: Arm) -> float:
@@ -87,7 +74,7 @@ def _needs_model(arm: Arm) -> bool:
 
 def _build_s(arm: Arm) -> float:
     quantize_s = QUANTIZE_S if arm.target.precision in INTEGERS else 0.0
-    return BUILD_S.get(arm.target.backend, OTHER_BUILD_S) + quantize_s
+    return backends.entry(arm.target.backend).build_s + quantize_s
 
 
 def needed_bytes(planned: Plan) -> int:

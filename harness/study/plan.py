@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shootout import schemes
+from shootout import backends, schemes
 from shootout.contract import INTEGERS, Arm, Availability, Device, NotRun, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import client
@@ -222,7 +222,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
 
 def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, NotRun]) -> Arm | None:
     if study.baseline is None:
-        eager = [arm for arm in runnable if arm.target == Target(backend="torch-eager")]
+        eager = [arm for arm in runnable if arm.target == Target(backend=backends.baseline())]
         return next(iter(eager or runnable), None)
     labels = {arm.label: arm for arm in arms}
     wanted = study.baseline

@@ -111,7 +111,7 @@ class Search:
     def _final_group(self, before: Tuning) -> list[PlannedGroup]:
         """What each target should be run with, against each other; none where fewer than two are left."""
         arms = list({one.ship.label: one.ship for one in before.found.values() if one.ready}.values())
-        arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend="torch-eager"))
+        arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baseline()))
         return [self._group(", tuned", arms, None)] if len(arms) > 1 else []
 
     def _group(self, apart: str, arms: Sequence[Arm], skip: NotRun | None) -> PlannedGroup:

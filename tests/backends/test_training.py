@@ -30,7 +30,7 @@ REQUESTS = {
         model="recurrent", parameters={"kind": "gru", "inputs": 8, "hidden": 12, "steps": 3}, batch=2, training=True
     ),
 }
-TRAINERS = ["torch-eager", "torch-compile", "jax-jit"]
+TRAINERS = [name for name in backends.names() if Scenario.TRAIN_STEP in backends.get(name).capabilities.scenarios]
 STEPS = 12
 
 
@@ -192,9 +192,8 @@ def test_wrong_inputs_are_refused_and_close_twice_is_harmless(trained: tuple[str
     assert all(name in refused[what] for what, name in {"shape": TARGET, "dtype": RATE, "missing": TARGET}.items())
 
 
-def test_only_these_backends_train():
-    found = {name for name in backends.names() if Scenario.TRAIN_STEP in backends.get(name).capabilities.scenarios}
-    assert found == set(TRAINERS)
+def test_a_backend_that_says_nothing_of_training_has_none():
+    assert {"torch-eager", "torch-compile", "jax-jit"} <= set(TRAINERS)
     assert Scenario.TRAIN_STEP not in Capabilities(consumes=(), targets=frozenset()).scenarios
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from support.console import shootout
 
+from shootout import backends
+from shootout.backends._openvino.backend import STEP
 from shootout.ceilings import measure, worker
 from shootout.ceilings import model as ceilings
-from shootout.ceilings.gemm import SOURCES, STEP
 from shootout.ceilings.measure import known_ceilings, obtain, working_sets
 from shootout.ceilings.model import Ceilings
 from shootout.contract import Precision
@@ -216,17 +217,17 @@ def test_caches_that_cpus_share_count_once(tmp_path: Path, monkeypatch: pytest.M
     assert hardware.cache_held("L1d", [0, 1]) == 0
 
 
-@pytest.mark.parametrize("source", sorted(SOURCES))
+@pytest.mark.parametrize("source", sorted(backends.multipliers()))
 def test_every_library_makes_right_products(source: str):
     """Products of ones have the size everywhere; OpenVINO's bytes are scaled."""
-    for precision, make in SOURCES[source](1).items():
+    for precision, make in backends.gemms(source, 1).items():
         result: Any = make(32)()
         rows = next(iter(result.values())) if source == "openvino" else result[0] if source == "onnxruntime" else result
         scale = STEP if (source, precision) == ("openvino", Precision.INT8) else 1
         assert [float(rows[0][0]), float(rows[-1][-1])] == pytest.approx([32 * scale] * 2)
 
 
-@pytest.mark.parametrize("source", sorted(SOURCES))
+@pytest.mark.parametrize("source", sorted(backends.multipliers()))
 def test_rates_are_positive(source: str):
     rates, faults = worker.peak_rates(source, 1, sizes=(32,))
     assert "fp32" in rates
@@ -238,8 +239,8 @@ def test_a_precision_that_a_library_refuses_costs_it_no_other(monkeypatch: pytes
     def refused(_: int) -> Any:
         raise RuntimeError("no such kernel\nmore")
 
-    products = {Precision.BF16: refused, **SOURCES["numpy"](1)}
-    monkeypatch.setattr(worker, "SOURCES", {"made": lambda _: products})
+    products = {Precision.BF16: refused, **backends.gemms("numpy", 1)}
+    monkeypatch.setattr(backends, "gemms", lambda *_: products)
     rates, faults = worker.peak_rates("made", 1, sizes=(32,))
     assert (list(rates), faults) == (["fp32"], ["bf16: RuntimeError: no such kernel"])
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shootout import backends
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.host.placement import Placement
 from shootout.report import dry_run
@@ -81,7 +82,7 @@ def test_rounds_take_as_long_as_their_scenario_has_them():
     def spent(**fields: Any) -> float:
         one = planned(targets=("numpy",), max_generations=1, **fields)
         (group,) = one.groups
-        return dry_run.seconds(one) / len(group.playing) - dry_run.READY_S["numpy"]
+        return dry_run.seconds(one) / len(group.playing) - backends.entry("numpy").ready_s
 
     alone = {"instances": (1,), "batch": (1,)}
     assert spent() == pytest.approx(12 * 2 * 0.012)
