@@ -35,23 +35,19 @@ def write_half(source: Path, precision: Precision, folder: Path) -> Path:
     from onnxruntime.transformers.float16 import convert_float_to_float16
     from onnxruntime.transformers.onnx_model import OnnxModel
 
+    from shootout.bundle.onnx_files import save
+
     whole = onnx.load(source)
     _lift_constants(whole.graph)
     wide = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in _floats(whole.graph)}
-    _save(whole, folder / "wide.onnx")
+    save(whole, folder / "wide.onnx")
     # By its path, so that types can be inferred in models of any size; the converter writes beside the file.
     half = convert_float_to_float16(str(folder / "wide.onnx"), keep_io_types=True)
     if precision is Precision.BF16:
         _retype(half, wide)
     OnnxModel.graph_topological_sort(half.graph)  # the converter leaves its casts at the end
-    _save(half, folder / "half.onnx")
+    save(half, folder / "half.onnx")
     return folder / "half.onnx"
-
-
-def _save(model: ModelProto, path: Path) -> None:
-    import onnx
-
-    onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data")
 
 
 def _lift_constants(graph: GraphProto) -> None:

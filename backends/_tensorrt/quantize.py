@@ -41,9 +41,11 @@ def write_int4(source: Path, folder: Path) -> Path:
     import onnx
     from onnx import numpy_helper
 
+    from shootout.bundle.onnx_files import save
+
     whole = _newer(onnx.load(source))
     wide = {one.name: numpy_helper.to_array(one) for one in whole.graph.initializer}
-    onnx.save(whole, folder / "newer.onnx", save_as_external_data=True, location="newer.data")
+    save(whole, folder / "newer.onnx")
     (folder / "half").mkdir()
     model = onnx.load(common_onnx.write_half(folder / "newer.onnx", Precision.FP16, folder / "half"))
     chosen = [(node, found) for node in model.graph.node if (found := _axis_and_block(node, wide))]
@@ -56,7 +58,7 @@ def write_int4(source: Path, folder: Path) -> Path:
         _replace(model, node, *_rounded(wide[node.input[1]], axis, block), axis=axis, block=block)
     _drop_unused(model, replaced)
     model.ir_version = max(model.ir_version, IR)
-    onnx.save(model, folder / "int4.onnx", save_as_external_data=True, location="int4.data")
+    save(model, folder / "int4.onnx")
     return folder / "int4.onnx"
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shootout.backends._torch import gpu, quantize
 from shootout.backends._torch.account import Tally, kernel_recorder
-from shootout.backends._torch.gpu import COPIES, TorchGpuSession, session_on
+from shootout.backends._torch.gpu import COPIES, session_on
 from shootout.backends._torch.inductor import (
     breaks,
     captured_graphs,
@@ -137,7 +137,7 @@ class TorchCompileAdapter:
         facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
         return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
 
-    def load(self, built: Built) -> TorchSession | TorchGpuSession | TorchTrainingSession:
+    def load(self, built: Built) -> TorchSession | TorchTrainingSession:
         """The package, or the module with its kernels out of the cache, called once (to capture it, three times).
 
         Raises:
@@ -183,7 +183,7 @@ def compile_module(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> An
     return run
 
 
-def load_cache(built: Built) -> TorchSession | TorchGpuSession:
+def load_cache(built: Built) -> TorchSession:
     """The module, compiled again with its kernels out of the cache.
 
     Raises:
@@ -230,7 +230,7 @@ def load_step(built: Built) -> TorchTrainingSession:
     return session
 
 
-def load_package(built: Built) -> TorchSession | TorchGpuSession:
+def load_package(built: Built) -> TorchSession:
     """AOTInductor's package as it is."""
     from torch._inductor import aoti_load_package
 

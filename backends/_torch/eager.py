@@ -68,7 +68,7 @@ class TorchEagerAdapter:
             quantize.save_module(quantize.quantize_module(bundle, arm), folder)
         return Built(arm=arm, bundle=bundle, folder=folder)
 
-    def load(self, built: Built) -> TorchSession | gpu.TorchGpuSession | training.TorchTrainingSession:
+    def load(self, built: Built) -> TorchSession | training.TorchTrainingSession:
         """The module with its weights, on the arm's device and in its dtype; sets the process's threads and flags."""
         arm, quantized = built.arm, built.arm.target.precision in INTEGERS
         configure(arm)

@@ -7,14 +7,12 @@ read from the same place. Everything runs on the default stream, as in most peop
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._torch.session import Account, Raw, TorchSession, dtype_of, profile_calls, read_account
+from shootout.backends._torch.session import Account, Raw, TorchSession
 from shootout.backends.common import check_inputs
 from shootout.backends.cuda_memory import EVICTING, PAGEABLE, PINNED
-from shootout.contract import Arm, Array, Arrays, Device, Executed, Option
-from shootout.trace_events import Event
+from shootout.contract import Arm, Array, Arrays, Device, Option
 
 if TYPE_CHECKING:
     import torch
@@ -138,35 +136,22 @@ class OnCuda:
         return self._results[index]
 
 
-class TorchGpuSession:
-    """A callable on the GPU; a `GpuSession`."""
+class TorchGpuSession(TorchSession):
+    """The same on the GPU; a `GpuSession`."""
 
     def __init__(self, run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account) -> None:
-        import torch
-
-        self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
-        self._cuda = OnCuda(arm, dtype_of(arm))
-        self._inputs, self._outputs = bundle.inputs, tuple(spec.name for spec in bundle.outputs)
+        super().__init__(run, arm, bundle, account)
+        self._cuda = OnCuda(arm, self._dtype)
         self.copies, self.allocator, self.evict = self._cuda.copies, self._cuda.allocator, self._cuda.evict
-        self.synchronize = self._cuda.synchronize
-
-    @cached_property
-    def executed(self) -> Executed:
-        """The adapter's own account, beside the device of a real output."""
-        return read_account(self, self._bundle, self._account)
+        self.synchronize = self._cuda.synchronize  # type: ignore[method-assign] # a method of ours would be timed too
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:
         """The slot's tensors on the device, in the model's input order; floats in the arm's dtype."""
         check_inputs(self._inputs, inputs)
         return self._cuda.to_device([self._torch.from_numpy(inputs[spec.name]) for spec in self._inputs], slot)
 
-    def execute(self, staged: list[torch.Tensor]) -> Raw:
-        """Queue its kernels. A CUDA graph's output is memory that the next call writes over."""
-        with self._torch.inference_mode():
-            return self._run(*staged)
-
     def fetch(self, raw: Raw) -> Arrays:
-        """Copies of the outputs on the host."""
+        """Copies of the outputs on the host; a CUDA graph's output is memory that the next call writes over."""
         results = [raw] if isinstance(raw, self._torch.Tensor) else raw
         return dict(zip(self._outputs, self._cuda.to_host(results), strict=True))
 
@@ -174,19 +159,14 @@ class TorchGpuSession:
         """Nanoseconds of each call by two events on the default stream."""
         return self._cuda.event_ns(self.execute, staged, calls)
 
-    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
-        """What torch's own profiler sees of some calls."""
-        return profile_calls(call, calls, Device.CUDA)
-
     def close(self) -> None:
         """Drop what holds device memory."""
-        for name in ("_run", "_account", "_cuda", "allocator", "evict", "synchronize"):
+        super().close()
+        for name in ("_cuda", "allocator", "evict", "synchronize"):
             self.__dict__.pop(name, None)
 
 
-def session_on(
-    run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account
-) -> TorchSession | TorchGpuSession:
+def session_on(run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account) -> TorchSession:
     """A session on the arm's device; see `TorchSession`."""
     if arm.target.device is Device.CUDA:
         return TorchGpuSession(run, arm, bundle, account)

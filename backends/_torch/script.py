@@ -59,7 +59,7 @@ class TorchScriptAdapter:
         torch.jit.save(torch.jit.freeze(scripted), str(folder / FILE))
         return Built(arm=arm, bundle=bundle, folder=folder, facts=how)
 
-    def load(self, built: Built) -> TorchSession | gpu.TorchGpuSession:
+    def load(self, built: Built) -> TorchSession:
         """The saved module, optimised for inference and run until its executor has specialised."""
         import torch
 

@@ -51,7 +51,7 @@ class TorchSession:
         import torch
 
         self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
-        self._dtype = dtype_of(arm)
+        self._dtype, self._device = dtype_of(arm), arm.target.device
         self._inputs, self._output = bundle.inputs, bundle.outputs[0].name
         self._outputs = tuple(spec.name for spec in bundle.outputs)
         floats = {getattr(torch, spec.dtype) for spec in self._inputs if np.dtype(spec.dtype).kind == "f"}
@@ -88,7 +88,7 @@ class TorchSession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
         """What torch's own profiler sees of some calls."""
-        return profile_calls(call, calls, Device.CPU)
+        return profile_calls(call, calls, self._device)
 
     def close(self) -> None:
         """Drop what holds the weights."""
