@@ -349,6 +349,37 @@ class Executed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fidelity:
+    """Outputs against the oracle, over all input buffers; float outputs except where said otherwise.
+
+    Attributes:
+        max_abs: largest absolute error; None when an output has NaN or infinity, as are the next four.
+        relative_l2: largest norm(error) / norm(oracle) of any buffer and output.
+        sqnr_db: 10 log10(sum oracle² / sum error²); None also when there is no error at all.
+        cosine: of all outputs as one vector; None also when one side is zero.
+        top1_agreement: share of rows of the first output with the oracle's largest class, None unless (batch, classes).
+        accuracy: share of the report split that is classified rightly; None without labels.
+        right: of each row of that split in order, "1" where it was, so that rows can be compared in pairs; "" without.
+        reference_l2: as `relative_l2`, but against the shared quantized model as it is written: how far this runtime
+            is from the others that run it; None for other rows.
+        mismatches: integer or boolean output elements that differ from the oracle's.
+        gradient_l2: of a training step, the largest relative L2 error of any gradient, for the middle one of the input
+            buffers; None for inference. `relative_l2` is then the worse of this and the loss's.
+    """
+
+    max_abs: float | None
+    relative_l2: float | None
+    sqnr_db: float | None
+    cosine: float | None
+    top1_agreement: float | None
+    accuracy: float | None = None
+    right: str = ""
+    reference_l2: float | None = None
+    mismatches: int = 0
+    gradient_l2: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """An arm's artifact on disk: all that `load` needs, in any later process.
 

@@ -8,8 +8,7 @@ from enum import StrEnum
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
-from shootout.bundle.fidelity import Fidelity
-from shootout.contract import Array, Executed
+from shootout.contract import Array, Executed, Fidelity
 from shootout.trace_events import Event
 
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.bundle.fidelity import Fidelity
-from shootout.contract import Array, Arrays, Precision, Target, TrainingSession
+from shootout.contract import Array, Arrays, Fidelity, Precision, Target, TrainingSession
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from shootout import backends
-from shootout.ceilings import model as ceilings
-from shootout.ceilings.model import Bandwidth, Ceilings, Peak
+from shootout.ceilings.model import Bandwidth, Ceilings, Peak, as_data, read_ceilings, write_ceilings
 from shootout.clock import utc_now
 from shootout.errors import ArmFailed, ShootoutError
 from shootout.host import environment, hardware
 from shootout.host.placement import Placement, child_environment
-from shootout.worker import process
+from shootout.worker.process import worker
 
 TIMEOUT_S = 120.0
 BEYOND_CACHES = 3
@@ -33,7 +32,7 @@ CACHES = {"L1": "L1d", "L2": "L2", "L3": "L3"}
 """Memory levels, by their names in `hardware.caches`; main memory is `DRAM`."""
 
 
-def obtain(
+def obtain_ceilings(
     placement: Placement,
     facts: Mapping[str, Any],
     say: Callable[[str], None],
@@ -56,11 +55,11 @@ def obtain(
         ShootoutError: nothing could be measured; says why.
         UsageError: the cache can't be written.
     """
-    if not fresh and (found := ceilings.known(facts).get(placement.threads)):
+    if not fresh and (found := read_ceilings(facts).get(placement.threads)):
         return found
     say(f"measuring this machine's ceilings at {placement.threads} thread(s), a minute or more; they are remembered")
-    found = measured(placement, _load() if load is None else load)
-    ceilings.store(found, facts)
+    found = measure_ceilings(placement, _load() if load is None else load)
+    write_ceilings(found, facts)
     return found
 
 
@@ -77,13 +76,13 @@ def known_ceilings(
     load = _load()
     for threads in measured_at:
         try:
-            obtain(placement.narrowed(threads), facts, say, load=load)
+            obtain_ceilings(placement.narrowed(threads), facts, say, load=load)
         except ShootoutError as error:
             say(str(error))
-    return ceilings.as_data(ceilings.known(facts).values())
+    return as_data(read_ceilings(facts).values())
 
 
-def measured(placement: Placement, load: float) -> Ceilings:
+def measure_ceilings(placement: Placement, load: float) -> Ceilings:
     """Measure the ceilings.
 
     Args:
@@ -174,13 +173,13 @@ def _asked(
     what: str,
     notes: list[str],
 ) -> Any:
-    """What `ceilings_worker` finds in a fresh process; None, and a note, where it can't."""
+    """What a function of `ceilings.worker` finds in a fresh process; None, and a note, where it can't."""
     with tempfile.TemporaryDirectory(prefix="shootout-ceilings-") as folder:
         log = Path(folder) / "worker.log"
         try:
-            with process.worker(child_environment(library_threads, 0), placement.arms, log) as worker:
-                return worker.ask(
-                    "call", TIMEOUT_S, function=f"shootout.ceilings.worker:{figure}", arguments=dict(arguments)
+            with worker(child_environment(library_threads, 0), placement.arms, log) as process:
+                return process.ask(
+                    "measure", TIMEOUT_S, function=f"shootout.ceilings.worker:{figure}", arguments=dict(arguments)
                 )
         except ArmFailed as error:
             notes.append(f"{what}: {error}")

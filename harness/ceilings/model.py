@@ -70,7 +70,7 @@ class Ceilings(_Part):
         return next((one for one in self.bandwidth if one.holds_bytes is None or size <= one.holds_bytes), None)
 
 
-def parsed(facts: Any) -> Ceilings | None:
+def parse_ceilings(facts: Any) -> Ceilings | None:
     """Ceilings from JSON values, None unless they are whole and possible."""
     try:
         return Ceilings.model_validate(facts)
@@ -78,23 +78,23 @@ def parsed(facts: Any) -> Ceilings | None:
         return None
 
 
-def known(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
+def read_ceilings(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
     """What was measured on this machine before, by thread count.
 
     Args:
         facts: the environment now (`environment.facts()`); other versions or another machine have ceilings of their
             own.
     """
-    return of_run({"ceilings": read_facts(_NAME).get(environment.fingerprint(facts))})
+    return ceilings_of_run({"ceilings": read_facts(_NAME).get(environment.fingerprint(facts))})
 
 
-def store(found: Ceilings, facts: Mapping[str, Any]) -> None:
+def write_ceilings(found: Ceilings, facts: Mapping[str, Any]) -> None:
     """Remember ceilings for this machine, beside those at other thread counts.
 
     Raises:
         UsageError: the cache can't be written.
     """
-    everything = {**known(facts), found.threads: found}
+    everything = {**read_ceilings(facts), found.threads: found}
     write_facts(_NAME, {environment.fingerprint(facts): as_data(everything.values())})
 
 
@@ -103,8 +103,8 @@ def as_data(found: Iterable[Ceilings]) -> dict[str, Any]:
     return {str(one.threads): one.model_dump(mode="json") for one in found}
 
 
-def of_run(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
+def ceilings_of_run(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
     """The ceilings in a run's environment, by thread count; empty for a run that knew none."""
     stored = facts.get("ceilings")
-    found = [parsed(one) for one in stored.values()] if isinstance(stored, dict) else []
+    found = [parse_ceilings(one) for one in stored.values()] if isinstance(stored, dict) else []
     return {one.threads: one for one in found if one}

@@ -228,20 +228,20 @@ def catalogue(*, as_json: bool) -> int:
 
 def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
     """Print what this machine can do at most."""
-    from shootout.ceilings import measure as ceilings_measured
-    from shootout.ceilings import model as remembered
-    from shootout.ceilings import table as ceilings_table
+    from shootout.ceilings.measure import obtain_ceilings
+    from shootout.ceilings.model import read_ceilings
     from shootout.host import environment
     from shootout.host.locks import machine_lock
     from shootout.host.placement import place
+    from shootout.report.ceilings import render_ceilings
 
     placement = place("all" if threads == "all" else None if threads is None else _whole("--threads", threads))
     facts = environment.facts()
-    found = None if fresh else remembered.known(facts).get(placement.threads)  # else another run is waited for
+    found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for
     if found is None:
         with Progress(Console(stderr=True)) as progress, machine_lock("shootout ceilings", progress.say):
-            found = ceilings_measured.obtain(placement, facts, progress.say, fresh=fresh)
-    return _print(ceilings_table.render(found), found.model_dump(mode="json"), as_json=as_json)
+            found = obtain_ceilings(placement, facts, progress.say, fresh=fresh)
+    return _print(render_ceilings(found), found.model_dump(mode="json"), as_json=as_json)
 
 
 def selftest(

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from shootout.bundle.fidelity import Fidelity
 from shootout.bundle.work import Work
-from shootout.contract import Arm, Executed, NotRun, NotRunKind
+from shootout.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.host.noise import VoidReason, recalled
 from shootout.messages import GpuCost, OnGpu
 from shootout.study.group import GroupRecord

@@ -10,9 +10,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout.ceilings import table as ceilings_table
 from shootout.contract import INTEGERS
-from shootout.report import crossover_notes, gpu_notes, rates_notes, sweep_table
+from shootout.report import ceilings, crossover_notes, gpu_notes, rates_notes, sweep_table
 from shootout.report.setback_lines import STYLES, Told, folded
 from shootout.results.document import Document, GroupSummary, Row, Timing
 from shootout.units import duration, interval, judged, points, seconds, size, verdict
@@ -44,7 +43,7 @@ def render(document: Document, width: int, *, full: bool = False) -> RenderableT
         parts.append(Text(f"Set in the environment, for all arms: {text}.", style="dim"))
     parts += [Text(line, style="dim") for line in interpreters.described(document.environment)]
     parts += [Text(line, style="dim") for line in gpu_notes.holding(document.holding)]
-    parts += [Text(line, style="dim") for line in ceilings_table.notes(document)]
+    parts += [Text(line, style="dim") for line in ceilings.notes(document)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     if not document.complete:
         parts.append(Text("This run is unfinished; run the same command again to resume.", style="yellow"))
@@ -132,7 +131,7 @@ def _cells(summary: GroupSummary, row: Row) -> dict[str, str | Text]:
         "verdict": verdict(ratio) if ratio else Text("baseline" if row.arm == summary.baseline else "not compared"),
         **rates_notes.cells(row),
         "compute": duration(row.compute.median_ns) if row.compute else "",
-        "of peak": ceilings_table.share(row),
+        "of peak": ceilings.share(row),
         "proven": proven(row),
         "error": f"{found.relative_l2:.1e}" if found and found.relative_l2 is not None else "exact",
         "accuracy": f"{found.accuracy:.1%}" if found and found.accuracy is not None else "",

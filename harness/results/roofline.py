@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from shootout.bundle.work import Work
-from shootout.ceilings.model import Ceilings, of_run
+from shootout.ceilings.model import Ceilings, ceilings_of_run
 from shootout.contract import Device, Scenario
 from shootout.results.document import Ceiling, Row
 
@@ -26,7 +26,7 @@ def with_ceilings(rows: Sequence[Row], environment: Mapping[str, Any]) -> list[R
     Args:
         environment: as in the document: the ceilings are those of the run's machine.
     """
-    found = of_run(environment)
+    found = ceilings_of_run(environment)
     return [row.model_copy(update={"ceiling": _of_row(row, found.get(row.threads))}) for row in rows]
 
 

@@ -156,8 +156,8 @@ class Worker:
         """See where the time of a call goes: its steps, and what the backend's own profiler tells."""
         return read_profile(self._session, self._buffers, calls)
 
-    def call(self, function: str, arguments: dict[str, Any]) -> Any:
-        """What a function of ours finds here, in place of an arm.
+    def measure(self, function: str, arguments: dict[str, Any]) -> Any:
+        """What a function of ours measures here, in place of an arm.
 
         Args:
             function: `shootout.package.module:name`.

@@ -12,8 +12,7 @@ from typing import cast
 
 from shootout.bundle import fidelity, training
 from shootout.bundle.bundle import ModelBundle
-from shootout.bundle.fidelity import Fidelity
-from shootout.contract import Arm, Arrays, Executed, Session, TrainingSession
+from shootout.contract import Arm, Arrays, Executed, Fidelity, Session, TrainingSession
 from shootout.messages import Verified
 from shootout.worker.precision_checks import executed_fault
 

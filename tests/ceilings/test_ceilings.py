@@ -12,9 +12,8 @@ from support.console import shootout
 from shootout import backends
 from shootout.backends._openvino.backend import STEP
 from shootout.ceilings import measure, worker
-from shootout.ceilings import model as ceilings
-from shootout.ceilings.measure import known_ceilings, obtain, working_sets
-from shootout.ceilings.model import Ceilings
+from shootout.ceilings.measure import known_ceilings, obtain_ceilings, working_sets
+from shootout.ceilings.model import Ceilings, parse_ceilings, read_ceilings, write_ceilings
 from shootout.contract import Precision
 from shootout.errors import ShootoutError
 from shootout.host import environment, hardware
@@ -55,7 +54,7 @@ class Meter:
 @pytest.fixture
 def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
     found = Meter()
-    monkeypatch.setattr(measure, "measured", found)
+    monkeypatch.setattr(measure, "measure_ceilings", found)
     return found
 
 
@@ -65,37 +64,37 @@ def silent(_: str) -> None:
 
 def test_they_are_measured_once_for_each_thread_count(cache: Path, meter: Meter):
     two = Placement(parent=frozenset({0}), arms=frozenset({0, 1}), threads=2)
-    first = obtain(ONE, FACTS, silent)
-    assert obtain(ONE, FACTS, silent) == first
-    obtain(two, FACTS, silent)
+    first = obtain_ceilings(ONE, FACTS, silent)
+    assert obtain_ceilings(ONE, FACTS, silent) == first
+    obtain_ceilings(two, FACTS, silent)
     assert meter.asked == [1, 2]
-    assert set(ceilings.known(FACTS)) == {1, 2}
-    obtain(ONE, FACTS, silent, fresh=True)
+    assert set(read_ceilings(FACTS)) == {1, 2}
+    obtain_ceilings(ONE, FACTS, silent, fresh=True)
     assert meter.asked == [1, 2, 1]
 
 
 def test_another_machine_or_version_has_its_own(cache: Path, meter: Meter):
-    obtain(ONE, FACTS, silent)
-    obtain(ONE, {**FACTS, "libraries": {"torch": "2"}}, silent)
-    obtain(ONE, {**FACTS, "machine": "other"}, silent)
+    obtain_ceilings(ONE, FACTS, silent)
+    obtain_ceilings(ONE, {**FACTS, "libraries": {"torch": "2"}}, silent)
+    obtain_ceilings(ONE, {**FACTS, "machine": "other"}, silent)
     assert len(meter.asked) == 3
-    assert set(ceilings.known(FACTS)) == {1}
+    assert set(read_ceilings(FACTS)) == {1}
 
 
 def test_a_torn_file_is_measured_again(cache: Path, meter: Meter):
-    obtain(ONE, FACTS, silent)
+    obtain_ceilings(ONE, FACTS, silent)
     cache.write_text(cache.read_text()[:40])
-    obtain(ONE, FACTS, silent)
+    obtain_ceilings(ONE, FACTS, silent)
     assert meter.asked == [1, 1]
-    assert ceilings.known(FACTS)
+    assert read_ceilings(FACTS)
 
 
 def test_the_command_prints_what_is_remembered(cache: Path, tmp_path: Path):
-    ceilings.store(Ceilings.model_validate(MADE), environment.facts())
+    write_ceilings(Ceilings.model_validate(MADE), environment.facts())
     found = shootout("ceilings", "--threads", 1, cwd=tmp_path)
     assert found.code == 0
     assert [words for words in ("100 GFLOP/s", "made", "DRAM", "10 GB/s", "8 GB/s") if words not in found.out] == []
-    assert ceilings.parsed(shootout("ceilings", "--threads", 1, "--json", cwd=tmp_path).data) == ceilings.parsed(MADE)
+    assert parse_ceilings(shootout("ceilings", "--threads", 1, "--json", cwd=tmp_path).data) == parse_ceilings(MADE)
 
 
 def test_a_thread_count_that_can_not_be_is_refused(tmp_path: Path):
@@ -119,18 +118,18 @@ BAD: dict[str, Any] = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_impossible_values_are_refused(bad: dict[str, Any], cache: Path, meter: Meter):
-    assert ceilings.parsed(MADE) is not None
-    assert ceilings.parsed({**MADE, **bad}) is None
+    assert parse_ceilings(MADE) is not None
+    assert parse_ceilings({**MADE, **bad}) is None
     cache.write_text(json.dumps({environment.fingerprint(FACTS): {"1": {**MADE, **bad}}}))
-    assert ceilings.known(FACTS) == {}
-    obtain(ONE, FACTS, silent)
+    assert read_ceilings(FACTS) == {}
+    obtain_ceilings(ONE, FACTS, silent)
     assert meter.asked == [1]
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", '{"x": 3}'])
 def test_a_file_of_another_shape_is_no_ceiling(text: str, cache: Path):
     cache.write_text(text.replace("x", environment.fingerprint(FACTS)))
-    assert ceilings.known(FACTS) == {}
+    assert read_ceilings(FACTS) == {}
 
 
 def test_a_run_takes_what_is_remembered_and_measures_only_what_it_is_asked_for(cache: Path, meter: Meter):
@@ -146,7 +145,7 @@ def test_a_run_goes_on_where_they_can_not_be_measured(cache: Path, monkeypatch: 
     def broken(_: Placement, __: float) -> Ceilings:
         raise ShootoutError("no way")
 
-    monkeypatch.setattr(measure, "measured", broken)
+    monkeypatch.setattr(measure, "measure_ceilings", broken)
     heard: list[str] = []
     assert known_ceilings([1], ONE, FACTS, heard.append) == {}
     assert heard[-1] == "no way"
@@ -172,27 +171,27 @@ def test_the_fastest_library_sets_a_peak_and_one_that_breaks_is_noted(monkeypatc
     rates = {"numpy": {"fp32": 100.0}, "torch": {"fp32": 120.0, "bf16": 90.0}, "openvino": {"bf16": 95.0}}
     monkeypatch.setattr(measure, "_asked", Answers(rates))
     monkeypatch.setattr(measure, "find_spec", lambda name: name != "onnxruntime" or None)
-    found = measure.measured(ONE, 0.0)
+    found = measure.measure_ceilings(ONE, 0.0)
     peaks = {name: (peak.giga_ops, peak.source) for name, peak in found.peaks.items()}
     assert peaks == {"fp32": (120.0, "torch"), "bf16": (95.0, "openvino")}
     monkeypatch.setattr(measure, "_asked", Answers({"numpy": {"fp32": 100.0}}))
-    assert "torch: broke" in measure.measured(ONE, 0.0).notes
+    assert "torch: broke" in measure.measure_ceilings(ONE, 0.0).notes
     refused = Answers({"torch": {"fp32": 100.0}}, {"torch": ["int8: RuntimeError: no"]})
     monkeypatch.setattr(measure, "_asked", refused)
-    found = measure.measured(ONE, 0.0)
+    found = measure.measure_ceilings(ONE, 0.0)
     assert (list(found.peaks), "torch int8: RuntimeError: no" in found.notes) == (["fp32"], True)
     monkeypatch.setattr(measure, "_asked", Answers({}))
     with pytest.raises(ShootoutError, match=r"can't be measured here: .*numpy: broke"):
-        measure.measured(ONE, 0.0)
+        measure.measure_ceilings(ONE, 0.0)
 
 
 def test_main_memory_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measure, "_asked", Answers({"numpy": {"fp32": 1.0}}))
     monkeypatch.setattr(hardware, "cache_held", lambda name, cpus: {"L1d": 32_768, "L2": 1_000_000}.get(name, 0))
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: 13_000_000)
-    assert [one.level for one in measure.measured(ONE, 0.0).bandwidth] == ["L1", "L2", "DRAM"]
+    assert [one.level for one in measure.measure_ceilings(ONE, 0.0).bandwidth] == ["L1", "L2", "DRAM"]
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: 11_000_000)
-    found = measure.measured(ONE, 0.0)
+    found = measure.measure_ceilings(ONE, 0.0)
     assert [one.level for one in found.bandwidth] == ["L1", "L2"]
     assert any(note.startswith("DRAM: 3,000,000 bytes") for note in found.notes)
 
@@ -278,4 +277,4 @@ def test_a_fresh_process_answers_or_leaves_a_note():
     assert rates["fp32"] > 0
     assert not notes
     assert measure._asked(ONE, 1, "peak_rates", {**asked, "source": "none"}, "none", notes) is None
-    assert notes == ["none: ceiling raised KeyError: 'none'"]
+    assert notes == ["none: measure raised KeyError: 'none'"]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shootout.bundle.fidelity import Fidelity
-from shootout.contract import Arm, Executed, Target
+from shootout.contract import Arm, Executed, Fidelity, Target
 from shootout.host.noise import VoidKind, VoidReason
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header, Line, Played, Prepared, Rounds

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.ceilings.model import Ceilings, of_run
+from shootout.ceilings.model import Ceilings, ceilings_of_run
 from shootout.contract import Device, Scenario
 from shootout.results.document import Document, Row
 from shootout.units import size
@@ -17,7 +17,7 @@ from shootout.units import size
 UNKNOWN = "run `shootout ceilings` once for each row's share of what this machine can do"
 
 
-def render(found: Ceilings) -> RenderableType:
+def render_ceilings(found: Ceilings) -> RenderableType:
     """Two tables: rates and bandwidth."""
     rates = Table("precision", "peak", "reached by", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for precision, peak in found.peaks.items():
@@ -48,7 +48,7 @@ def notes(document: Document) -> list[str]:
     asked = sorted({row.threads for row in on_cpu if row.compute})
     if "ceilings" not in document.environment:
         return []
-    found = of_run(document.environment)
+    found = ceilings_of_run(document.environment)
     lines = [_line(found[threads]) for threads in asked if threads in found]
     missing = [threads for threads in asked if threads not in found]
     return [*lines, *([_advice(missing)] if missing else [])]
