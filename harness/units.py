@@ -1,41 +1,6 @@
-"""Figures as people read them: durations, sizes, ratios, with units that keep the numbers short."""
+"""Figures as people read them, by the unit that ends their name: durations, sizes, counts a second."""
 
 from __future__ import annotations
-
-from rich.text import Text
-
-from shootout.results.document import Ratio
-from shootout.stats.verdicts import Verdict
-
-_STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
-
-
-def verdict(ratio: Ratio) -> Text:
-    """The verdict in words, with how much, or with what it would take."""
-    words = {
-        Verdict.FASTER: f"{1 / ratio.value:.3g}x faster",
-        Verdict.SLOWER: f"{ratio.value:.3g}x slower",
-        Verdict.SAME: "same (within 1 %)",
-        Verdict.CANT_TELL: "can't tell" + (f" (needs ~{ratio.generations_needed})" if ratio.generations_needed else ""),
-    }
-    return Text(words[ratio.verdict], style=_STYLES[ratio.verdict])
-
-
-def interval(ratio: Ratio) -> str:
-    """The ratio's interval; an infinite end is shown as such."""
-    low = f"{ratio.low:.3g}" if ratio.low is not None else "0"
-    high = f"{ratio.high:.3g}" if ratio.high is not None else "inf"
-    return f"[{low}, {high}]"
-
-
-def judged(ratio: Ratio) -> Text:
-    """A ratio with its interval and its verdict, in one cell."""
-    return Text(f"{ratio.value:.3g} {interval(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
-
-
-def points(share: float) -> str:
-    """A change of a share in percentage points, with its sign."""
-    return f"{100 * share:+.1f}"
 
 
 def duration(ns: float) -> str:
@@ -54,6 +19,16 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
-def seconds(value: float | None) -> str:
-    """Seconds with two digits; "" where they aren't known."""
-    return "" if value is None else f"{value:.2g} s"
+def seconds(value: float) -> str:
+    """Seconds with two digits."""
+    return f"{value:.2g} s"
+
+
+def number(value: float) -> str:
+    """Three digits, whole from 100 on."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def points(share: float) -> str:
+    """A change of a share in percentage points, with its sign."""
+    return f"{100 * share:+.1f}"

@@ -11,8 +11,7 @@ from shootout.crossover.brackets import At
 from shootout.crossover.sweeps import Key, Sweep
 from shootout.journal.group import Group
 from shootout.messages import Scope
-from shootout.study import pairs
-from shootout.study.group import GroupRecord, Pair, scopes_of
+from shootout.study.group import GroupRecord, Pair, scopes_of, size_of
 
 SHARED = 3
 """A size that another pair asks for will do, where it is among the so many best of one's own."""
@@ -56,7 +55,7 @@ class Search:
     def learn(self, group: Group) -> None:
         """Look at a group that has played, or lost an arm."""
         if self.axis is not None:
-            size = pairs.size_of(group.record.arms[0], self.axis)
+            size = size_of(group.record.arms[0], self.axis)
             for pair in group.record.pairs:
                 for scope in scopes_of(group.record.arms[0].scenario):
                     self._known[group.record.name, pair, scope] = sweeps.at(group, size, pair, scope)
@@ -91,7 +90,7 @@ class Search:
         """The sizes that have a group already, whichever pairs it is for."""
         taken: dict[Key, set[int]] = {}
         for record in self._records:
-            size = pairs.size_of(record.arms[0], self.axis or "")
+            size = size_of(record.arms[0], self.axis or "")
             taken.setdefault(sweeps.key_of(record, self.axis or ""), set()).add(size)
         return taken
 

@@ -14,8 +14,7 @@ from shootout.journal.group import Group
 from shootout.messages import Scope
 from shootout.stats.evidence import min_generations
 from shootout.stats.verdicts import Comparison, Verdict
-from shootout.study import pairs
-from shootout.study.group import GroupRecord, Pair
+from shootout.study.group import GroupRecord, Pair, fixed_of, size_of
 
 CHANCES = 3
 """So many generations beyond the fewest, before the estimate of what a verdict takes is believed."""
@@ -46,7 +45,7 @@ Key = tuple[str, Scenario, tuple[tuple[str, Value], ...]]
 def key_of(record: GroupRecord, axis: str) -> Key:
     """The line that a group lies on."""
     first = record.arms[0]
-    return first.model, first.scenario, tuple(sorted(pairs.fixed(first, axis).items()))
+    return first.model, first.scenario, tuple(sorted(fixed_of(first, axis).items()))
 
 
 def sweeps(records: Iterable[GroupRecord], axis: str) -> list[Sweep]:
@@ -55,7 +54,7 @@ def sweeps(records: Iterable[GroupRecord], axis: str) -> list[Sweep]:
     for record in records:
         for pair in record.pairs:
             along = found.setdefault((key_of(record, axis), pair), {})
-            along[pairs.size_of(record.arms[0], axis)] = record
+            along[size_of(record.arms[0], axis)] = record
     return [
         Sweep(model=model, scenario=scenario, fixed=dict(fixed), pair=pair, groups=dict(sorted(along.items())))
         for ((model, scenario, fixed), pair), along in found.items()

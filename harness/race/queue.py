@@ -18,8 +18,7 @@ from shootout.messages import Scope
 from shootout.race.race import Race
 from shootout.race.serving import Terms
 from shootout.stats.evidence import min_generations
-from shootout.study import pairs
-from shootout.study.group import GroupRecord, Pair
+from shootout.study.group import GroupRecord, Pair, size_of
 from shootout.study.plan import PlannedGroup
 
 
@@ -101,7 +100,7 @@ def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
     if axis is None:
         return [float(index) for index in range(len(records))]
     lines: dict[sweeps.Key, list[int]] = {}
-    for index in sorted(range(len(records)), key=lambda index: pairs.size_of(records[index].arms[0], axis)):
+    for index in sorted(range(len(records)), key=lambda index: size_of(records[index].arms[0], axis)):
         lines.setdefault(sweeps.key_of(records[index], axis), []).append(index)
     turns = {index: turn for line in lines.values() for index, turn in zip(line, spread(len(line)), strict=True)}
     return [turns[index] for index in range(len(records))]

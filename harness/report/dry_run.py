@@ -13,7 +13,7 @@ from shootout import backends
 from shootout.constants import BLOCK_NS, LEAD_IN_NS, ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S, WINDOW_NS
 from shootout.contract import INTEGERS, Arm, Artifact, Scenario
 from shootout.messages import Scope
-from shootout.report.setback_lines import Told, folded
+from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_generations
 from shootout.study import axes
 from shootout.study.plan import Plan, PlannedGroup
@@ -138,8 +138,8 @@ def _each(planned: Plan) -> list[str]:
         for arm in group.playing:
             role = " (baseline)" if arm.label == group.record.baseline else " (hidden copy)" if arm.sentinel else ""
             lines.append(f"  {arm.label}{role}")
-        told = (Told("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
-        lines += [f"  {line}" for _, line in folded(told)]
+        told = (Reason("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
+        lines += [f"  {line}" for _, line in fold_reasons(told)]
         lines.append(_generations(planned, [group]))
     return lines
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import Value
 from shootout.journal.records import CONFIRMED
-from shootout.report import gpu_notes
-from shootout.report.setback_lines import STYLES, Told, folded
+from shootout.report import notes
+from shootout.report.figures import make_table
+from shootout.report.notes import STYLES, Reason, fold_reasons
 from shootout.results.document import Document, GroupSummary, Row
 from shootout.units import duration
 
@@ -105,7 +104,7 @@ def render(line: Line, document: Document, width: int) -> list[RenderableType]:
         parts += _tables(line, measured, width)
         parts.append(Text("* the lowest median of its column; whether it is proven, crossovers and --json say."))
     size_of = {name: size for size, name in line.groups.items()}
-    parts += map(Text, gpu_notes.traps(line.axis, [(size_of[row.group], row) for row in measured]))
+    parts += map(Text, notes.tell_unsynchronised(line.axis, [(size_of[row.group], row) for row in measured]))
     parts += _setbacks(line, [row for row in document.rows if row.group in {*names, *line.selecting}])
     return [*parts, Text(_trust(line, [one for one in document.groups if one.name in names]))]
 
@@ -122,13 +121,9 @@ def _tables(line: Line, rows: Sequence[Row], width: int) -> list[RenderableType]
     parts: list[RenderableType] = []
     while columns:
         fitting = max(_fitting(columns, room), 1)
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-        table.add_column(line.axis, no_wrap=True)
-        for name, _ in columns[:fitting]:
-            table.add_column(name, justify="right", no_wrap=True)
-        for index, arm in enumerate(arms):
-            table.add_row(arm, *(cells[index] for _, cells in columns[:fitting]))
-        parts.append(table)
+        shown = [(line.axis, list(map(Text, arms))), *columns[:fitting]]
+        lines = [{name: cells[index] for name, cells in shown} for index in range(len(arms))]
+        parts.append(make_table([name for name, _ in shown], lines, left=[line.axis]))
         columns = columns[fitting:]
     return parts
 
@@ -159,8 +154,8 @@ def _setbacks(line: Line, rows: Sequence[Row]) -> list[Text]:
     told = []
     for (outcome, arm, reason, fix), some in sizes.items():
         where = "" if len(some) == len(line.groups) else f" at {line.axis} {', '.join(some)}"
-        told.append(Told(outcome, f"{arm}{where}", reason, fix))
-    return [Text(text, style=STYLES[outcome]) for outcome, text in folded(told)]
+        told.append(Reason(outcome, f"{arm}{where}", reason, fix))
+    return [Text(text, style=STYLES[outcome]) for outcome, text in fold_reasons(told)]
 
 
 def _trust(line: Line, groups: Sequence[GroupSummary]) -> str:

@@ -1,16 +1,18 @@
-"""What can make a quantized row faster than its own backend's FP32, or keep it from being so: one question each.
+"""Why a quantized row is faster than its own backend's FP32, or isn't: one line, from evidence in the two rows only.
 
-Every answer holds the numbers that it rests on; one that would need a figure which the runtime doesn't give is None.
+Each cause is one question. An answer holds the numbers that it rests on, and is None where a figure is missing that the
+runtime doesn't give. They are asked in order; the first that the figures bear out is the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shootout.contract import INTEGERS
 from shootout.results.document import Row
+from shootout.stats.verdicts import Verdict
 from shootout.units import duration, size
 
 INT8_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
@@ -23,6 +25,8 @@ SLOW_RATE = 0.25
 """A row that computes at less than this share of the group's best rate is bound by something else than arithmetic."""
 SAME_SIZE = 0.95
 """An artifact not smaller than this share of FP32's saves no memory."""
+LIKELY = 0.95
+"""Without a verdict, a ratio below this (or above its inverse) is explained as what it looks like."""
 TELLING = 0.1
 """A part of the call that grew by less than this share of the whole explains nothing."""
 
@@ -189,3 +193,34 @@ def _level(size: int, environment: Mapping[str, Any]) -> str | None:
 LOSSES: tuple[Reason, ...] = (_pruned, _no_instruction, _conversions, _rest_grew, _slower_products)
 NO_GAINS: tuple[Reason, ...] = (_remainder, *LOSSES, _overhead, _cached)
 GAINS: tuple[Reason, ...] = (_saved_products, _fewer_conversions, _nearer_cache, _arithmetic, _smaller)
+WORDS: Mapping[Verdict, tuple[str, tuple[Reason, ...]]] = {
+    Verdict.FASTER: ("faster", GAINS),
+    Verdict.SLOWER: ("slower", LOSSES),
+    Verdict.SAME: ("no faster", NO_GAINS),
+}
+
+
+def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, Any]) -> str | None:
+    """One line on why `row` is or isn't faster than `own`; None where nothing compares the two.
+
+    Without a verdict the line says what the ratio looks like, and that there is none.
+
+    Args:
+        rows: all of the group.
+        environment: as in the document.
+    """
+    ratio = row.end_to_end.own_fp32_ratio if row.end_to_end else None
+    if ratio is None:
+        return None
+    plain = [one for one in rows if one.precision == own.precision and not one.scheme]
+    best = max((rate for one in plain if (rate := gigaflops(one))), default=None)
+    case = Case(row=row, own=own, best_rate=best, environment=environment)
+    if ratio.verdict is Verdict.CANT_TELL:
+        reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
+        return f"no verdict (at {ratio.value:.2g} of FP32's time): {_first(reasons, case)}"
+    opening, reasons = WORDS[ratio.verdict]
+    return f"{opening}: {_first(reasons, case)}"
+
+
+def _first(reasons: Sequence[Reason], case: Case) -> str:
+    return next((found for reason in reasons if (found := reason(case))), "nothing that the runtime tells explains it")

@@ -11,7 +11,7 @@ from typing import Any
 
 from shootout.contract import INTEGERS, Precision
 from shootout.results.document import AccuracyChange, Quantized, Row
-from shootout.results.why import explain
+from shootout.results.explain import explain
 from shootout.stats.paired import change
 from shootout.study.group import GroupRecord
 

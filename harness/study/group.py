@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, ConfigDict
 
-from shootout.contract import Arm, Scenario
+from shootout.contract import Arm, Scenario, Value
+from shootout.errors import unknown
 from shootout.messages import Scope
 
 Pair = tuple[str, str]
@@ -68,3 +69,31 @@ def family(label: str) -> str:
     """A label without its setting: what is alike in all settings of a target."""
     head, brace, rest = label.partition("{")
     return head + rest.rpartition("}")[2] if brace else label
+
+
+def axes_of(arm: Arm) -> dict[str, int]:
+    """The ordered axes that the arm lies on, each with its place there: batch, threads, whole-number parameters."""
+    whole = {
+        name: value
+        for name, value in arm.parameters.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    }
+    return {"batch": arm.batch, "threads": arm.threads, **whole}
+
+
+def size_of(arm: Arm, axis: str) -> int:
+    """The arm's place on the axis.
+
+    Raises:
+        UsageError: it isn't on such an axis; names those that it is on.
+    """
+    known = axes_of(arm)
+    if axis not in known:
+        raise unknown("axis of whole numbers for a crossover", axis, known)
+    return known[axis]
+
+
+def fixed_of(arm: Arm, axis: str) -> dict[str, Value]:
+    """All that stays the same while the axis changes: the other parameters, batch and threads."""
+    everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
+    return {name: value for name, value in everything.items() if name != axis}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
-from shootout.contract import Arm, Value
+from shootout.contract import Arm
 from shootout.errors import UsageError, unknown
-from shootout.study.group import Pair
+from shootout.study.group import Pair, size_of
 from shootout.study.points import describe
 from shootout.study.schema import Study
 from shootout.study.target import parse_targets
@@ -45,31 +45,3 @@ def _label(study: Study, text: str, labels: Sequence[str]) -> str:
         if label in labels:
             return label
     raise unknown("arm in the crossover's pairs", text, labels)
-
-
-def axes(arm: Arm) -> dict[str, int]:
-    """The ordered axes that the arm lies on, each with its place there: batch, threads, whole-number parameters."""
-    whole = {
-        name: value
-        for name, value in arm.parameters.items()
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    }
-    return {"batch": arm.batch, "threads": arm.threads, **whole}
-
-
-def size_of(arm: Arm, axis: str) -> int:
-    """The arm's place on the axis.
-
-    Raises:
-        UsageError: it isn't on such an axis; names those that it is on.
-    """
-    known = axes(arm)
-    if axis not in known:
-        raise unknown("axis of whole numbers for a crossover", axis, known)
-    return known[axis]
-
-
-def fixed(arm: Arm, axis: str) -> dict[str, Value]:
-    """All that stays the same while the axis changes: the other parameters, batch and threads."""
-    everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
-    return {name: value for name, value in everything.items() if name != axis}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from shootout.report.crossover_notes import says
+from shootout.report.notes import say_crossings
 from shootout.results.document import Crossover
 from shootout.units import duration
 
@@ -82,7 +82,7 @@ def _crossovers(found: Sequence[Json]) -> list[str]:
     for (run, a, b, scope), crossings in pairs.items():
         if any(size.ratio is not None for one in crossings for size in one.sizes):
             axis, where = crossings[0].axis, scope.replace("_", " ")
-            lines.append(f"- {run}, `{a}` or `{b}`, by {axis} ({where}): {says(crossings)}.")
+            lines.append(f"- {run}, `{a}` or `{b}`, by {axis} ({where}): {say_crossings(crossings)}.")
         else:
             unmeasured[f"{run}: `{a}` or `{b}`"] = None
     return lines + [f"- Not measured: {', '.join(unmeasured)}."] * bool(unmeasured) or ["None was looked for yet."]

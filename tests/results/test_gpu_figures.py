@@ -16,7 +16,7 @@ from shootout.journal import journal
 from shootout.journal.records import Played, PlayedOnGpu
 from shootout.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.race.protocols import Performance, Player, WarmUp
-from shootout.report import gpu_notes, table
+from shootout.report import notes, table
 from shootout.results import gpu as gpu_figures
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Gpu, GpuEnergy, Holding, Row
@@ -217,7 +217,7 @@ def test_an_arm_on_the_cpu_has_nothing_to_sum_up():
 
 @pytest.mark.parametrize(("mode", "how"), [("stop", "were stopped"), ("pipe", "were left waiting on their pipes")])
 def test_people_read_how_arms_on_the_gpu_were_held(mode: str, how: str):
-    (line,) = gpu_notes.holding(Holding.model_validate({"mode": mode, "ratio": 1.034, "pairs": 20}))
+    (line,) = notes.tell_holding(Holding.model_validate({"mode": mode, "ratio": 1.034, "pairs": 20}))
     assert how in line
     assert "1.034 times" in line
-    assert list(gpu_notes.holding(None)) == []
+    assert list(notes.tell_holding(None)) == []

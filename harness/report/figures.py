@@ -1,0 +1,176 @@
+"""The figures of a row that people read, each declared once: its name in the document, how it is written, its header.
+
+The unit of a figure stands at the end of its name, so most need no more than that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from shootout.contract import INTEGERS
+from shootout.results.document import AccuracyChange, Ceiling, Rate, Ratio, Row, Serving
+from shootout.stats.verdicts import Verdict
+from shootout.units import duration, number, points, seconds, size
+
+Cell = str | Text
+_UNITS: Mapping[str, Callable[[Any], str]] = {"ns": duration, "bytes": size, "s": seconds}
+"""How a figure is written, by the last word of its name."""
+_STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
+
+
+def verdict(ratio: Ratio) -> Text:
+    """The verdict in words, with how much, or with what it would take."""
+    words = {
+        Verdict.FASTER: f"{1 / ratio.value:.3g}x faster",
+        Verdict.SLOWER: f"{ratio.value:.3g}x slower",
+        Verdict.SAME: "same (within 1 %)",
+        Verdict.CANT_TELL: "can't tell" + (f" (needs ~{ratio.generations_needed})" if ratio.generations_needed else ""),
+    }
+    return Text(words[ratio.verdict], style=_STYLES[ratio.verdict])
+
+
+def interval(ratio: Ratio) -> str:
+    """The ratio's interval; an infinite end is shown as such."""
+    low = f"{ratio.low:.3g}" if ratio.low is not None else "0"
+    high = f"{ratio.high:.3g}" if ratio.high is not None else "inf"
+    return f"[{low}, {high}]"
+
+
+def judged(ratio: Ratio) -> Text:
+    """A ratio with its interval and its verdict, in one cell."""
+    return Text(f"{ratio.value:.3g} {interval(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
+
+
+def rate(found: Rate) -> str:
+    """A rate with its interval, where it has one."""
+    ends = f" [{number(found.low)}, {number(found.high)}]" if found.low < found.high else ""
+    return number(found.value) + ends
+
+
+def error(relative_l2: float) -> str:
+    """A relative error."""
+    return f"{relative_l2:.1e}"
+
+
+def share(value: float) -> str:
+    """A share of rows, to the tenth of a percent."""
+    return f"{value:.1%}"
+
+
+def proven(row: Row) -> str:
+    """The precision that evidence shows: the permutation probe's, with node counts where the runtime mixes precisions;
+    for integers the runtime's own node counts.
+
+    `int8 126/128, rest fp32`: so many of the compute nodes, and what all other nodes run in.
+    """
+    executed = row.executed or {}
+    counts, others = executed.get("compute_nodes_by_precision", {}), executed.get("other_nodes_by_precision", {})
+    mine = row.precision.partition("-")[0]
+    if row.fidelity and row.fidelity.probe and row.precision not in INTEGERS:
+        mixed = len(counts) > 1
+        return row.fidelity.probe + (f" {counts.get(mine, 0)}/{sum(counts.values())}" if mixed else "")
+    if not counts.get(mine):
+        return "-"
+    rest = sorted((set(counts) | set(others)) - {mine})
+    return f"{mine} {counts[mine]}/{sum(counts.values())}" + (f", rest {' '.join(rest)}" if rest else "")
+
+
+def _limit(found: Serving) -> str:
+    return f"{'holds' if found.holds else 'BREAKS'} {duration(found.limit_ns)}"
+
+
+def _change(found: AccuracyChange) -> str:
+    return f"{points(found.value)} [{points(found.low)}, {points(found.high)}]"
+
+
+def _ceiling(found: Ceiling) -> str:
+    return f"{found.share:.0%} {found.binds}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure of a row.
+
+    Attributes:
+        name: its path in a row of the document, e.g. `end_to_end.median_ns`; "" for one that takes the whole row.
+        header: of its column.
+        show: how it is written; None: by the unit in its name.
+        missing: what stands where it is null.
+        baseline: what stands there instead on the group's baseline; None: the same.
+        left: whether its column is flush left.
+    """
+
+    name: str
+    header: str
+    show: Callable[[Any], Cell] | None = None
+    missing: Cell = ""
+    baseline: Cell | None = None
+    left: bool = False
+
+    def of(self, row: Row, *, is_baseline: bool = False) -> Cell:
+        """The figure of a row, as people read it."""
+        value: Any = row
+        for part in filter(None, self.name.split(".")):
+            value = getattr(value, part) if value is not None else None
+        if value is None:
+            return self.baseline if is_baseline and self.baseline is not None else self.missing
+        return (self.show or _UNITS[self.name.rpartition("_")[2]])(value)
+
+
+FIGURES = (
+    Figure(name="arm", header="arm", show=str, left=True),
+    Figure(name="end_to_end.median_ns", header="time"),
+    Figure(name="end_to_end.ratio.value", header="ratio", show=lambda value: f"{value:.3g}", baseline="1"),
+    Figure(name="end_to_end.ratio", header="interval", show=interval),
+    Figure(
+        name="end_to_end.ratio",
+        header="verdict",
+        show=verdict,
+        missing=Text("not compared"),
+        baseline=Text("baseline"),
+        left=True,
+    ),
+    Figure(name="end_to_end.own_fp32_ratio", header="to own fp32", show=judged, left=True),
+    Figure(name="end_to_end.ratio", header="to baseline", show=judged, baseline="baseline", left=True),
+    Figure(name="items_per_s", header="items/s", show=rate),
+    Figure(name="serve.rate_per_s", header="requests/s", show=rate),
+    Figure(name="serve.p99_ns", header="p99"),
+    Figure(name="serve", header="limit", show=_limit),
+    Figure(name="serve.unloaded_ns", header="idle"),
+    Figure(name="compute.median_ns", header="compute"),
+    Figure(name="ceiling", header="of peak", show=_ceiling),
+    Figure(name="", header="proven", show=proven, left=True),
+    Figure(name="fidelity.relative_l2", header="error", show=error, missing="exact"),
+    Figure(name="fidelity.accuracy", header="accuracy", show=share),
+    Figure(name="fidelity.accuracy_change", header="change", show=_change),
+    Figure(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
+    Figure(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),
+    Figure(name="artifact_bytes", header="size", missing=size(0)),
+    Figure(name="rss_loaded_bytes", header="memory", missing=size(0)),
+    Figure(name="build_s", header="build"),
+    Figure(name="load_s", header="load"),
+)
+"""All that have a column; each table chooses among them by header."""
+BY_HEADER = {figure.header: figure for figure in FIGURES}
+
+
+def make_table(headers: Sequence[str], lines: Iterable[Mapping[str, Cell]], *, left: Iterable[str] = ()) -> Table:
+    """A table in the house's one style: a rule below the headers, nothing wrapped.
+
+    Args:
+        lines: by header, the cells of each.
+        left: headers whose columns are flush left, besides the figures that always are.
+    """
+    flush = {*left, *(figure.header for figure in FIGURES if figure.left)}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    for name in headers:
+        table.add_column(name, justify="left" if name in flush else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*(line[name] for name in headers))
+    return table

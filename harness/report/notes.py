@@ -1,0 +1,217 @@
+"""Sentences below the tables: what a reader must know beside the figures, a line each.
+
+Who has the same to tell shares a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from shootout.ceilings.model import Ceilings, ceilings_of_run
+from shootout.contract import Device, Scenario, Value
+from shootout.crossover.brackets import Kind
+from shootout.report.ceilings import rate_of, threads_of
+from shootout.results.document import Crossover, Document, Gpu, Holding, Row
+from shootout.units import duration, size
+
+CrossoverKey = tuple[str, str, tuple[tuple[str, Value], ...], str, str]
+"""Model, scenario, what stays the same, and the two arms."""
+_UNSYNCHRONISED = "a timer that doesn't wait for the GPU would show"
+_NEARLY = 0.9
+"""From this share of the time on, the work is as good as done when the call returns; some libraries wait by themselves.
+"""
+STYLES = {"skipped": "dim", "failed": "red"}
+"""How a line is shown, by outcome."""
+NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
+
+
+class Reason(NamedTuple):
+    """Why one arm was skipped or failed.
+
+    Attributes:
+        outcome: `skipped` or `failed`; it begins the line.
+        who: the arm, and whatever of it alone is to be said.
+    """
+
+    outcome: str
+    who: str
+    reason: str
+    fix: str
+
+
+def fold_reasons(reasons: Iterable[Reason]) -> Iterator[tuple[str, str]]:
+    """(outcome, line) for each reason, in the order in which they first come up."""
+    sharing: dict[tuple[str, str, str], list[str]] = {}
+    for outcome, who, reason, fix in reasons:
+        sharing.setdefault((outcome, reason, fix), []).append(who)
+    for (outcome, reason, fix), arms in sharing.items():
+        yield outcome, f"{outcome}: {', '.join(arms)}: {reason}" + (f". Fix: {fix}" if fix else "")
+
+
+def tell_crossovers(document: Document) -> list[Text]:
+    """A title, then `batch: numpy wins up to 8, onnxruntime from 16 on (end to end); compute: …` for each pair."""
+    if not document.crossovers:
+        return []
+    pairs: dict[CrossoverKey, dict[str, list[Crossover]]] = {}
+    for one in document.crossovers:
+        key = (one.model, one.scenario, tuple(one.fixed.items()), one.a, one.b)
+        pairs.setdefault(key, {}).setdefault(one.scope, []).append(one)
+    several = len({key[:3] for key in pairs}) > 1
+    return [
+        Text("Crossovers", style="bold"),
+        *(_crossover_line(key, scopes, several=several) for key, scopes in pairs.items()),
+    ]
+
+
+def _crossover_line(key: CrossoverKey, scopes: dict[str, list[Crossover]], *, several: bool) -> Text:
+    model, scenario, fixed, a, b = key
+    where = f"{model} ({', '.join(f'{name}={value}' for name, value in fixed)}), {scenario}: " if several else ""
+    axis = next(iter(scopes.values()))[0].axis
+    told = {scope.replace("_", " "): say_crossings(found) for scope, found in scopes.items()}
+    same = len(set(told.values())) == 1
+    text = f"{next(iter(told.values()))} (both scopes)" if same else "; ".join(f"{s}: {t}" for s, t in told.items())
+    return Text(f"  {where}{a} or {b}, by {axis}: {text}.")
+
+
+def say_crossings(found: Sequence[Crossover]) -> str:
+    """What one pair's crossings in one scope come to."""
+    first = found[0]
+    if first.outcome == Kind.BRACKET:
+        times = f"they cross {len(found)} times: " if len(found) > 1 else ""
+        return times + "; ".join(_bracket(one) for one in found)
+    if first.outcome == Kind.NONE:
+        return f"no crossover from {first.low} to {first.high}: {_runs(first)}"
+    needed = [f"{size} needs about {count}" for size, count in first.generations_needed.items() if count]
+    takes = f" (generations: {', '.join(needed)})" if needed else ""
+    return f"can't tell: {first.reason}{takes}"
+
+
+def _bracket(one: Crossover) -> str:
+    inside = f" ({one.reason})" if one.reason else ""
+    return f"{one.below} wins up to {one.low}, {one.above} from {one.high} on{inside}"
+
+
+def _runs(one: Crossover) -> str:
+    """`numpy wins`, or where who wins changes into "the same" on the way: each stretch."""
+    winners = {"faster": one.a, "slower": one.b, "same": "same"}
+    stretches: list[tuple[str, int]] = []
+    for point in one.sizes:
+        if not stretches or stretches[-1][0] != winners[point.verdict]:
+            stretches.append((winners[point.verdict], point.size))
+    if len(stretches) == 1:
+        return _wins(stretches[0][0])
+    return ", ".join(f"{_wins(winner)} from {size} on" for winner, size in stretches)
+
+
+def _wins(winner: str) -> str:
+    return "they are the same" if winner == "same" else f"{winner} wins"
+
+
+def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each row on a GPU that told something; one more where the unsynchronised timer was asked for."""
+    for row in rows:
+        if row.gpu and (parts := [*_steps(row.gpu), *_took(row.gpu)]):
+            yield f"{row.arm} on the GPU: {', '.join(parts)}."
+        for fault in row.gpu.faults if row.gpu else ():
+            yield f"{row.arm}: the GPU's {fault}."
+        if times := _unsynchronised(row):
+            shown, waited = map(duration, times)
+            right = times[0] >= _NEARLY * times[1]
+            words = f"nearly the {waited} of one that waits" if right else f"no latency: waited for, it takes {waited}"
+            yield f"{row.arm}: {_UNSYNCHRONISED} {shown}, {words}."
+
+
+def tell_holding(found: Holding | None) -> Iterator[str]:
+    """How arms on the GPU were held, and why; nothing where it wasn't tried."""
+    if found:
+        how = "stopped" if found.mode == "stop" else "left waiting on their pipes"
+        why = f"beside stopped ones an arm takes {found.ratio:.3f} times as long as beside waiting ones"
+        yield f"Arms on the GPU were {how} while another one played: {why} ({found.pairs} pairs of blocks)."
+
+
+def tell_unsynchronised(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:
+    """For a sweep: what the unsynchronised timer shows at each size, a line for each arm.
+
+    Args:
+        rows: each with its size.
+    """
+    shown: dict[str, list[str]] = {}
+    for at, row in sorted(rows, key=lambda one: one[0]):
+        if times := _unsynchronised(row):
+            wrong, waited = map(duration, times)
+            shown.setdefault(row.arm, []).append(f"{wrong} of {waited} at {at}")
+    for arm, figures in shown.items():
+        yield f"{arm}: by {axis}, {_UNSYNCHRONISED} {', '.join(figures)}."
+
+
+def _unsynchronised(row: Row) -> tuple[float, float] | None:
+    """Nanoseconds that such a timer shows, and what the same work takes when it is waited for."""
+    if row.gpu is None or row.gpu.dispatch_ns is None or row.gpu.compute_ns is None:
+        return None
+    return row.gpu.dispatch_ns, row.gpu.compute_ns
+
+
+def _steps(gpu: Gpu) -> Iterator[str]:
+    """Where the time of a call goes."""
+    if gpu.event_ns is not None:
+        yield f"on the device {duration(gpu.event_ns)} (events)"
+    elif gpu.compute_ns is not None:
+        yield f"compute {duration(gpu.compute_ns)} (host clock)"
+    if gpu.stage_ns is not None and gpu.fetch_ns is not None:
+        kind = f" ({gpu.copies})" if gpu.copies else ""
+        yield f"copies in {duration(gpu.stage_ns)}, out {duration(gpu.fetch_ns)}{kind}"
+
+
+def _took(gpu: Gpu) -> Iterator[str]:
+    """Memory, clock and energy."""
+    if gpu.context_bytes is not None:
+        yield f"context {size(gpu.context_bytes)}"
+    if gpu.loaded_bytes is not None:
+        yield f"loaded {size(gpu.loaded_bytes)}"
+    if gpu.sm_clock_mhz is not None:
+        yield f"{gpu.sm_clock_mhz:,} MHz"
+    if gpu.l2 == "cold":
+        yield "L2 cache emptied before each call"
+    if gpu.energy:
+        yield f"{gpu.energy.above_idle_mj:.3g} mJ a call above idle ({gpu.energy.per_call_mj:.3g} in all, measured)"
+
+
+def tell_rates(rows: Sequence[Row]) -> list[str]:
+    """What the times of these rows are, and how late the harness itself was."""
+    found = []
+    if any(row.scenario == Scenario.THROUGHPUT for row in rows):
+        found.append("time is wall time per item, all instances together.")
+    served = [row.serve for row in rows if row.serve]
+    if served:
+        what = "the time per request at the highest rate that held the limit" if served[0].searched else "p99"
+        late = max(one.start_late_ns for one in served)
+        found.append(
+            f"time is {what}; latencies count from a request's arrival, p99 is its 99 % upper bound; "
+            f"a free instance began up to {duration(late)} after the arrival."
+        )
+    return found
+
+
+def tell_ceilings(document: Document) -> list[str]:
+    """The ceilings that the document's shares refer to; or how to get them, where the run looked and found none."""
+    on_cpu = [row for row in document.rows if row.device == Device.CPU and row.scenario == Scenario.LATENCY]
+    asked = sorted({row.threads for row in on_cpu if row.compute})
+    if "ceilings" not in document.environment:
+        return []
+    found = ceilings_of_run(document.environment)
+    lines = [_ceilings_line(found[threads]) for threads in asked if threads in found]
+    missing = [threads for threads in asked if threads not in found]
+    return [*lines, *([_advice(missing)] if missing else [])]
+
+
+def _ceilings_line(found: Ceilings) -> str:
+    rates = [f"{name} {rate_of(name, peak.giga_ops)} ({peak.source})" for name, peak in found.peaks.items()]
+    memory = [f"{one.level} {one.best_gbs:.3g} GB/s" for one in found.bandwidth]
+    return f"Ceilings at {threads_of(found.threads)}: {', '.join(rates)}; {', '.join(memory)}."
+
+
+def _advice(missing: Sequence[int]) -> str:
+    return f"{NO_CEILINGS} ({', '.join(f'--threads {threads}' for threads in missing)})."

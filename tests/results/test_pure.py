@@ -1,0 +1,31 @@
+"""Results are read where nothing but the core is installed: analysing a run reaches no backend, model or worker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        above = ("backends", "models", "export", "build", "worker", "tune", "report", "commands", "quantize")
+        if name in {f"shootout.{part}" for part in above} or name in {"torch", "scipy.stats", "onnx", "ruptures"}:
+            raise ImportError(f"{name} is imported")
+
+sys.meta_path.insert(0, Blocked())
+from pathlib import Path
+
+import shootout.results.analysis as analysis
+
+print(len(analysis.analyse(Path("results/reference/batch-crossover")).rows))
+"""
+
+
+def test_analysing_a_run_imports_no_backend_and_no_model():
+    done = subprocess.run([sys.executable, "-c", BLOCKED], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
