@@ -153,9 +153,9 @@ def trial(extra: str, run: Callable[[], str]) -> Availability:
     except ModuleNotFoundError as error:
         return Availability(why=NotRun(NotRunKind.UNAVAILABLE, f"{error.name} is not installed", fix))
     except Exception as error:
-        from shootout.host import gpu
+        from shootout.host.gpu_errors import find_old_driver
 
-        if old := gpu.old_driver(error):
+        if old := find_old_driver(error):
             return Availability(why=old.why)
         reason = f"a tiny session failed: {type(error).__name__}: {error}"
         fix = f"{fix} --force-reinstall" if extra else fix

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from shootout.errors import SkippedArm, Unavailable
-from shootout.host import cuda_driver, gpu_errors, nvml
+from shootout.host import cuda_driver, nvml
 from shootout.messages import GpuState
 
 HARMFUL = {
@@ -75,34 +75,6 @@ def make_context() -> None:
     context = ctypes.c_void_p()
     cuda_driver.ask(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), cuda_driver.device(driver))
     cuda_driver.ask(driver, "cuCtxSetCurrent", context)
-
-
-def words(error: BaseException) -> str | None:
-    """What an error of a CUDA arm means, in one line; None where it is about something else.
-
-    Either the device's memory is full ("needs 16.0 GiB of device memory, has 5.1 GiB free", as far as the message or
-    NVML tell), or the driver is older than the library (both versions and the fix).
-    """
-    text = f"{type(error).__name__}: {error}"
-    if gpu_errors.is_out_of_memory(text):
-        free, card = gpu_errors.free_bytes(text), Gpu.open()
-        return gpu_errors.needs_and_has(
-            gpu_errors.needs_bytes(text), card.free_bytes() if free is None and card is not None else free
-        )
-    old = old_driver(error)
-    return f"{old.reason}: {old.fix}" if old else None
-
-
-def old_driver(error: BaseException) -> SkippedArm | None:
-    """Reason and fix, if what a library says is that the driver is too old for it."""
-    if not gpu_errors.is_old_driver(text := str(error)):
-        return None
-    found = gpu_errors.found_version(text)
-    has, needs = cuda_driver.dotted(found) if found else cuda_driver.version(), gpu_errors.built_for()
-    known = f"knows CUDA {has} at most" if has else "is too old"
-    wanted = f"CUDA {needs}" if needs else "a newer one"
-    build = f"install the library's build for CUDA {has.partition('.')[0]}" if has else "install an older build"
-    return SkippedArm(f"the NVIDIA driver {known}, the library needs {wanted}", f"{cuda_driver.UPDATE}, or {build}")
 
 
 def harmful(mask: int) -> tuple[str, ...]:

@@ -1,66 +1,69 @@
-"""What the libraries' own words about a GPU mean: texts in, facts out. Beside a pattern stands whose words it knows."""
+"""What the libraries' own words about a GPU mean: tables of what they say, beside whose words those are."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 
-_FULL = re.compile(
-    r"out.?of.?memory"  # torch, CUDA's runtime and driver, JAX, TensorRT, each in its own spelling
-    r"|RESOURCE_EXHAUSTED"  # XLA
-    r"|cudaErrorMemoryAllocation"
-    r"|Failed to allocate memory for requested buffer|is smaller than requested bytes"  # ONNX Runtime's arena
-    r"|Requested amount of GPU memory"  # TensorRT
-    r"|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED",
-    re.IGNORECASE,
+from shootout.errors import SkippedArm
+from shootout.host import cuda_driver
+from shootout.host.gpu import Gpu
+
+FULL = {
+    r"out.?of.?memory": "PyTorch, CUDA's runtime and driver, JAX, TensorRT, each in its own spelling",
+    r"RESOURCE_EXHAUSTED": "XLA",
+    r"cudaErrorMemoryAllocation": "CUDA's runtime",
+    r"Failed to allocate memory for requested buffer": "ONNX Runtime's arena",
+    r"is smaller than requested bytes": "ONNX Runtime's arena, with a limit",
+    r"Requested amount of GPU memory": "TensorRT",
+    r"(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED": "cuBLAS, cuDNN",
+}
+"""A memory is full: the device's, unless `HOST` has it."""
+HOST = {r"HostAlloc": "CUDA's runtime", r"DefaultCPUAllocator": "PyTorch", r"std::bad_alloc": "C++"}
+NEEDS = (
+    *("allocate", "allocating", "request for", "buffer of size", "requested bytes of"),
+    *(r"GPU memory \(", "[Ss]ize was"),
 )
-_ON_HOST = re.compile(r"HostAlloc|DefaultCPUAllocator|std::bad_alloc")
-_NEEDS = re.compile(
-    r"(?:allocate|allocating|request for|buffer of size|requested bytes of|GPU memory \(|[Ss]ize was)"
-    r" ?(?P<number>[\d.]*\d) ?(?P<unit>[KMGT]iB)?"
-)
-_FREE = re.compile(r"(?:of which|Available memory of) (?P<number>[\d.]*\d) ?(?P<unit>[KMGT]iB)? is (?:free|smaller)")
-_OLD_DRIVER = re.compile(
-    r"driver version is insufficient|driver on your system is too old|cudaErrorInsufficientDriver"
-    r"|CUDA initialization failure with error:? 35",
-    re.IGNORECASE,
-)
+"""What comes before the bytes that were asked for."""
+FREE = ("of which", "Available memory of")
+"""What comes before the bytes that were free."""
+OLD_DRIVER = {
+    r"driver version is insufficient": "CUDA's runtime",
+    r"cudaErrorInsufficientDriver": "CUDA's runtime",
+    r"driver on your system is too old": "PyTorch",
+    r"CUDA initialization failure with error:? 35": "TensorRT",
+}
 _FOUND_VERSION = re.compile(r"found version (\d{4,6})")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = r" ?(?P<number>[\d.]*\d) ?(?P<unit>[KMGT]iB)?"
 _RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
 
 
-def is_out_of_memory(text: str) -> bool:
-    """Whether a message says that the device's memory is full; the host's is another matter."""
-    return bool(_FULL.search(text)) and not _ON_HOST.search(text)
+def explain_error(error: BaseException) -> str | None:
+    """What an error of a CUDA arm means, in one line; None where it is about something else.
+
+    Either the device's memory is full ("needs 16.0 GiB of device memory, has 5.1 GiB free", as far as the message or
+    NVML tell), or the driver is older than the library (both versions and the fix).
+    """
+    text = f"{type(error).__name__}: {error}"
+    if _says(FULL, text, re.IGNORECASE) and not _says(HOST, text):
+        return _explain_full(text)
+    old = find_old_driver(error)
+    return f"{old.reason}: {old.fix}" if old else None
 
 
-def needs_bytes(text: str) -> int | None:
-    """What a message says was asked for."""
-    return _bytes(_NEEDS.search(text))
-
-
-def free_bytes(text: str) -> int | None:
-    """What a message says was free."""
-    return _bytes(_FREE.search(text))
-
-
-def needs_and_has(needs: int | None, free: int | None) -> str:
-    """One line about bytes of device memory; None where they aren't told."""
-    asked = "needs more device memory than there is" if needs is None else f"needs {_size(needs)} of device memory"
-    return asked if free is None else f"{asked}, has {_size(free)} free"
-
-
-def is_old_driver(text: str) -> bool:
-    """Whether a message says that the driver is older than the CUDA that the library was built for."""
-    return bool(_OLD_DRIVER.search(text))
-
-
-def found_version(text: str) -> int | None:
-    """The driver's CUDA version as the driver counts (12040), where a message tells it, as torch's does."""
-    found = _FOUND_VERSION.search(text)
-    return int(found[1]) if found else None
+def find_old_driver(error: BaseException) -> SkippedArm | None:
+    """Reason and fix, if what a library says is that the driver is older than the CUDA that it was built for."""
+    if not _says(OLD_DRIVER, text := str(error), re.IGNORECASE):
+        return None
+    found = _FOUND_VERSION.search(text)  # as the driver counts, 12040; PyTorch tells it
+    has, needs = cuda_driver.dotted(int(found[1])) if found else cuda_driver.version(), built_for()
+    known = f"knows CUDA {has} at most" if has else "is too old"
+    wanted = f"CUDA {needs}" if needs else "a newer one"
+    build = f"install the library's build for CUDA {has.partition('.')[0]}" if has else "install an older build"
+    return SkippedArm(f"the NVIDIA driver {known}, the library needs {wanted}", f"{cuda_driver.UPDATE}, or {build}")
 
 
 def built_for() -> str | None:
@@ -82,7 +85,19 @@ def _installed() -> list[str]:
     return found
 
 
-def _bytes(found: re.Match[str] | None) -> int | None:
+def _explain_full(text: str) -> str:
+    needs, free, card = _bytes(NEEDS, text), _bytes(FREE, text, after=" is (?:free|smaller)"), Gpu.open()
+    free = card.free_bytes() if free is None and card is not None else free
+    asked = "needs more device memory than there is" if needs is None else f"needs {_size(needs)} of device memory"
+    return asked if free is None else f"{asked}, has {_size(free)} free"
+
+
+def _says(table: Iterable[str], text: str, flags: int = 0) -> bool:
+    return re.search("|".join(table), text, flags) is not None
+
+
+def _bytes(before: Iterable[str], text: str, after: str = "") -> int | None:
+    found = re.search(f"(?:{'|'.join(before)}){_SIZE}{after}", text)
     return None if found is None else int(float(found["number"]) * _UNITS.get(found["unit"] or "", 1))
 
 

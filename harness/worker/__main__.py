@@ -21,7 +21,7 @@ from shootout.constants import CANARY_CHANCES
 from shootout.contract import Arm, Built, Device, Scenario, Session
 from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
-from shootout.host.gpu import words
+from shootout.host.gpu_errors import explain_error
 from shootout.host.noise import canary
 from shootout.host.placement import current_bounds
 from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
@@ -183,7 +183,7 @@ class Worker:
 
     def words(self, error: Exception) -> str:
         """An error's message; what a GPU lacks is told by how much."""
-        return (words(error) if self._device is Device.CUDA else None) or str(error)
+        return (explain_error(error) if self._device is Device.CUDA else None) or str(error)
 
 
 def _refuse_cold(arm: Arm, session: Session) -> None:

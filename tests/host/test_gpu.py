@@ -16,6 +16,7 @@ from shootout.contract import Device
 from shootout.errors import SkippedArm, Unavailable
 from shootout.host import cuda_driver, environment, gpu, gpu_errors, nvml
 from shootout.host.gpu import Gpu
+from shootout.host.gpu_errors import explain_error
 from shootout.messages import GpuState
 
 PART = UUID(int=0xA5)
@@ -101,7 +102,7 @@ def test_a_context_that_does_not_fit_is_out_of_memory(monkeypatch: pytest.Monkey
     install(monkeypatch, FakeDriver(retain=2), FakeNvml())
     with pytest.raises(RuntimeError, match=r"cuDevicePrimaryCtxRetain failed: out of memory") as caught:
         gpu.make_context()
-    assert gpu.words(caught.value) == "needs more device memory than there is, has 140.0 GiB free"
+    assert explain_error(caught.value) == "needs more device memory than there is, has 140.0 GiB free"
 
 
 class TestChoosing:
@@ -300,13 +301,13 @@ TRT_FULL = "no execution context: Requested amount of GPU memory (28579323904 by
 )
 def test_a_full_device_says_what_was_needed_and_what_there_is(monkeypatch: pytest.MonkeyPatch, said: str, meaning: str):
     install(monkeypatch, FakeDriver(), FakeNvml())
-    assert (gpu.words(RuntimeError(said)) or "").startswith(meaning)
+    assert (explain_error(RuntimeError(said)) or "").startswith(meaning)
 
 
 def test_a_full_device_without_nvml_still_says_what_was_needed(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(), None)
-    assert gpu.words(RuntimeError(ORT_FULL)) == "needs 1.0 GiB of device memory"
-    assert gpu.words(OutOfMemoryError("")) == "needs more device memory than there is"
+    assert explain_error(RuntimeError(ORT_FULL)) == "needs 1.0 GiB of device memory"
+    assert explain_error(OutOfMemoryError("")) == "needs more device memory than there is"
 
 
 @pytest.mark.parametrize(
@@ -321,7 +322,7 @@ def test_a_full_device_without_nvml_still_says_what_was_needed(monkeypatch: pyte
 )
 def test_other_errors_keep_their_own_words(monkeypatch: pytest.MonkeyPatch, said: str):
     install(monkeypatch, FakeDriver(), FakeNvml())
-    assert gpu.words(RuntimeError(said)) is None
+    assert explain_error(RuntimeError(said)) is None
 
 
 OLD = [
@@ -336,7 +337,7 @@ OLD = [
 def test_a_driver_older_than_the_library_names_both_versions_and_the_fix(monkeypatch: pytest.MonkeyPatch, said: str):
     install(monkeypatch, FakeDriver(version=12_040), None)
     monkeypatch.setattr(gpu_errors, "built_for", lambda: "13.0")
-    assert gpu.words(RuntimeError(said)) == (
+    assert explain_error(RuntimeError(said)) == (
         "the NVIDIA driver knows CUDA 12.4 at most, the library needs CUDA 13.0: update the NVIDIA driver"
         " (nvidia.com/drivers), or install the library's build for CUDA 12"
     )
