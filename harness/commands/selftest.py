@@ -26,7 +26,7 @@ from shootout.host.store import write_bias_floor
 from shootout.report.progress import Progress
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict, smallest_visible
-from shootout.study.group import GroupRecord
+from shootout.study.group import GroupRecord, with_sentinel
 from shootout.study.plan import PlannedGroup, make_plan
 from shootout.study.schema import Study
 from shootout.study.target import provider
@@ -146,8 +146,8 @@ def _race(
         Arm(target=target, model="identity", threads=threads, options=option, ordinal=number)
         for number, option in enumerate(options, start=1)
     ]
-    hidden = replace(arms[0], sentinel=True)
-    record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=(*arms, hidden))
+    racing = with_sentinel(arms[0], arms)
+    record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=racing)
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
     own = replace(planned, groups=[group], identity=f"{target}, {generations} generations, {options}")
     return measure(own, out, fresh=False, max_time_s=None, progress=progress)

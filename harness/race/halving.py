@@ -6,14 +6,13 @@ No verdict comes of it, so it may be quick: what is chosen is measured anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from shootout.constants import PRECISE_WITHIN
 from shootout.contract import Array
 from shootout.journal.records import CONFIRMED
-from shootout.study.group import GroupRecord, family
+from shootout.study.group import GroupRecord, family, with_sentinel
 
 CLOSE_GENERATIONS = 3
 """Settings within 5 % of their target's best stay in for so many generations."""
@@ -64,7 +63,7 @@ def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]])
         name=record.name + CONFIRMED,
         baseline=baseline.label,
         comparisons=len(racing) - 1,
-        arms=(baseline, *(arm for arm in racing if arm is not baseline), replace(baseline, ordinal=1, sentinel=True)),
+        arms=with_sentinel(baseline, racing),
     )
 
 

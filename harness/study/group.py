@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict
 
@@ -40,6 +41,12 @@ class GroupRecord(BaseModel):
     pairs: tuple[tuple[str, str], ...] = ()
     selects_for: str | None = None
     narrows: bool = False
+
+
+def with_sentinel(baseline: Arm, arms: Iterable[Arm]) -> tuple[Arm, ...]:
+    """A group's arms in their order: the baseline, the others, the baseline's hidden copy."""
+    others = (arm for arm in arms if arm is not baseline)
+    return (baseline, *others, replace(baseline, ordinal=1, sentinel=True))
 
 
 def count_comparisons(

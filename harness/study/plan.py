@@ -20,7 +20,7 @@ from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.study import pairs, settings
 from shootout.study.feasibility import Here, needed_bytes, obstacles
-from shootout.study.group import GroupRecord, count_comparisons
+from shootout.study.group import GroupRecord, count_comparisons, with_sentinel
 from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets, provider
@@ -199,9 +199,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
     skips = settings.crowded(arms, here.count(point.threads)) | obstacles(arms, here)
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _baseline(study, arms, runnable, skips)
-    ordered = arms
-    if baseline:
-        ordered = [baseline, *(arm for arm in arms if arm is not baseline), replace(baseline, ordinal=1, sentinel=True)]
+    ordered = with_sentinel(baseline, arms) if baseline else tuple(arms)
     measured_too = [arm for arm in runnable if arm is not baseline] if study.against_own_fp32 else []
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
     wanted = pairs.asked(study, arms, runnable)
@@ -210,7 +208,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
         name=group_name(point) + apart,
         baseline=baseline.label if baseline else None,
         comparisons=count_comparisons(baseline.label if baseline else None, labels, references, wanted),
-        arms=tuple(ordered),
+        arms=ordered,
         references=references,
         pairs=wanted,
     )

@@ -29,7 +29,7 @@ from shootout.results.document import Document, Ratio
 from shootout.stats.evidence import min_generations
 from shootout.study import reproduce
 from shootout.study.feasibility import needed_bytes, obstacles
-from shootout.study.group import GroupRecord
+from shootout.study.group import GroupRecord, with_sentinel
 from shootout.study.plan import Plan, PlannedGroup, make_plan
 from shootout.study.points import group_name, points
 from shootout.study.schema import Study
@@ -126,7 +126,7 @@ class Search:
             name=f"{group_name(points(self.plan.study)[0])}{apart}",
             baseline=None if skip else baseline.label,
             comparisons=max(len(playing) - 1, 0),
-            arms=tuple(arms) if skip else (*arms, replace(baseline, sentinel=True)),
+            arms=tuple(arms) if skip else with_sentinel(baseline, arms),
         )
         request = self.plan.groups[0].request
         return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
