@@ -7,8 +7,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from support import compiled
 
 from shootout.testing.plugin import add_option
 
@@ -43,4 +45,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHOOTOUT_TEST_CACHE", folder)
         patch.setenv("SHOOTOUT_CACHE", folder)
+        patch.setenv(
+            "TORCHINDUCTOR_VEC_ISA_OK", "1"
+        )  # else each build compiles and loads six tests of the vector units
+        if "CXX" not in os.environ and (command := compiled.install(Path(folder, "compiler"))):
+            patch.setenv("CXX", str(command))
         yield

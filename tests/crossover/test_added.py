@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crossings import COPY, PAIR, A, B, group, play
 from rich.console import Console
-from support.crossings import COPY, PAIR, A, B, group, play
 from support.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
 from shootout.crossover import extra_groups

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from support.crossings import COPY, A, B, World, crossing, group, play, tally
+from crossings import COPY, A, B, World, crossing, group, play, tally
 
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.crossover import brackets, proposal, sweeps

@@ -104,7 +104,8 @@ class Campaign:
 
 def outcome(step: Step, folder: Path, ending: Ending, errors: Path) -> tuple[Status, str]:
     """What came of a step, and why it isn't done."""
-    with errors.open("rb") as said:
+    words = ""
+    with suppress(FileNotFoundError), errors.open("rb") as said:  # it may have ended before it said anything
         words = last_words(said)
     if not step.study:
         if ending.code in (None, INTERRUPTED):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from support.made import EXACT, EXECUTED
 
 from shootout.contract import Arm, Array, Target
 from shootout.crossover import brackets, sweeps
@@ -19,7 +20,6 @@ from shootout.messages import Scope
 from shootout.race.stopping import Rules
 from shootout.stats.evidence import min_generations
 from shootout.study.group import GroupRecord
-from support.made import EXACT, EXECUTED
 
 A, B, COPY = (
     Arm(target=Target(backend="a"), model="m"),

@@ -1,0 +1,224 @@
+"""How a step of a GPU campaign ends: done, failed, stopped, interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import __main__ as sections
+from bench import handoff
+from bench.common import Bench
+from doctored import doctor
+from gpu import archive, campaign, conformance, session
+from gpu.campaign import Ending
+from gpu.ground import Ground
+from gpu.state import Status
+from gpu.steps import STEPS
+from support.made import ended, header, write
+
+from shootout.errors import SkippedArm
+from shootout.host.placement import place
+
+STUDIES = [step for step in STEPS if step.study]
+
+
+@pytest.mark.parametrize(
+    ("code", "complete", "status"),
+    [
+        (0, True, "done"),
+        (0, False, "unfinished"),
+        (None, False, "unfinished"),
+        (130, False, "unfinished"),
+        (3, True, "failed"),
+        (3, False, "unfinished"),
+        (1, False, "failed"),
+        (2, True, "failed"),
+    ],
+)
+def test_what_came_of_a_race(
+    code: int | None, complete: bool, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(campaign, "_complete", lambda folder: complete)
+    assert campaign.outcome(STUDIES[0], tmp_path, Ending(code, 1.0), tmp_path / "none")[0] == status
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, "done"), (1, "failed"), (-11, "failed"), (None, "unfinished")])
+def test_what_came_of_another_command(code: int | None, status: str, tmp_path: Path):
+    found, words = campaign.outcome(STEPS[0], tmp_path, Ending(code, 1.0), tmp_path / "none")
+    assert found == status
+    assert bool(words) is (status != "done")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "status", "words"),
+    [
+        (1, '{"planted": []}', Status.DONE, "a verdict was wrong"),
+        (0, '{"planted": []}', Status.DONE, ""),
+        (1, "", Status.FAILED, "exit code 1"),
+        (-11, '{"planted": []}', Status.FAILED, "exit code -11"),
+    ],
+)
+def test_a_wrong_verdict_is_a_finding_and_a_crash_is_not(
+    code: int, text: str, status: Status, words: str, tmp_path: Path
+):
+    (step,) = (step for step in STEPS if step.name == "selftest")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "selftest.out").write_text(text)
+    assert campaign.outcome(step, tmp_path, Ending(code, 1.0), tmp_path / "none") == (status, words)
+
+
+@pytest.mark.parametrize(
+    ("codes", "status"),
+    [
+        ({"torch-eager": 1}, Status.DONE),
+        ({"torch-eager": 0}, Status.FAILED),
+        ({"torch-eager": 2}, Status.FAILED),
+        ({}, Status.FAILED),
+    ],
+)
+def test_a_failed_check_is_a_finding_where_all_were_asked(codes: dict[str, int], status: Status, tmp_path: Path):
+    (step,) = (step for step in STEPS if step.name == "conformance")
+    doctor(tmp_path, torch_eager=True)
+    (tmp_path / conformance.FOLDER).mkdir()
+    (tmp_path / conformance.CODES).write_text(json.dumps(codes))
+    assert campaign.outcome(step, tmp_path, Ending(1, 1.0), tmp_path / "none")[0] is status
+
+
+def test_a_folder_counts_as_complete_when_its_journal_says_so(tmp_path: Path):
+    assert not campaign._complete(tmp_path / "nothing")
+    assert not campaign._complete(write(tmp_path / "begun", header()))
+    assert campaign._complete(write(tmp_path / "ended", header(), ended()))
+
+
+def test_a_command_s_output_and_code_are_kept(tmp_path: Path):
+    code = "import sys; print('data'); print('words', file=sys.stderr); sys.exit(7)"
+    ending = campaign.run([sys.executable, "-c", code], tmp_path / "out", tmp_path / "err", 60.0)
+    assert ending.code == 7
+    assert (tmp_path / "out").read_text() == "data\n"
+    assert (tmp_path / "err").read_text() == "words\n"
+
+
+SLEEPER = """
+import time, signal, sys
+{how}
+print("ready", flush=True)
+try:
+    time.sleep(60)
+finally:
+    print("tidy", flush=True)
+"""
+
+
+def test_a_command_that_takes_too_long_may_tidy_up(tmp_path: Path):
+    command = [sys.executable, "-c", SLEEPER.format(how="")]
+    ending = campaign.run(command, tmp_path / "out", tmp_path / "err", 3.0)
+    assert ending.code is None
+    assert (tmp_path / "out").read_text() == "ready\ntidy\n"
+
+
+def test_on_a_gpu_the_hand_off_alone_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    laps, asked = array("d", [1.0, 2.0, 3.0]), list[tuple[str, int]]()
+
+    def hand_offs(bench: Bench, built: list[str], rounds: int) -> dict[str, Any]:
+        asked.append((built[0], rounds))
+        return {"hold": laps, "all": laps}
+
+    monkeypatch.setattr(handoff.gpu, "require", lambda: None)
+    monkeypatch.setattr(Bench, "built", lambda self, arm: arm.label)
+    monkeypatch.setattr(handoff, "copies", lambda built, count: [built] * count)
+    monkeypatch.setattr(handoff, "_hand_offs", hand_offs)
+    ((title, rows),) = handoff.gpu_figures(Bench(quick=False, placement=place(None), folder=tmp_path)).items()
+    assert title == "hand-off among 4 workers"
+    assert [(row["step"], row["p50_us"]) for row in rows] == [("hold", 2.0), ("all", 2.0)]
+    ((arm, rounds),) = asked
+    assert arm.startswith("torch-eager:cuda")
+    assert rounds < 1_000
+    assert "handoff-gpu" not in sections.SECTIONS
+    assert sections.ON_REQUEST["handoff-gpu"] is handoff.gpu_figures
+
+
+def test_without_a_gpu_the_hand_off_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def require() -> None:
+        raise SkippedArm("there is none", "get one")
+
+    monkeypatch.setattr(handoff.gpu, "require", require)
+    ((row,),) = handoff.gpu_figures(Bench(quick=True, placement=place(None), folder=tmp_path)).values()
+    assert row == {"backend": "torch-eager:cuda", "skipped": "there is none"}
+
+
+def test_a_try_that_was_stopped_leaves_an_earlier_one_s_output(tmp_path: Path):
+    out, errors = tmp_path / "it.out", tmp_path / "it.err"
+    sleeper = [sys.executable, "-c", SLEEPER.format(how="")]
+    campaign.run(sleeper, out, errors, 3.0)
+    assert out.read_text() == "ready\ntidy\n"  # nothing was there before
+    assert not list(tmp_path.glob("*.new"))
+    campaign.run([sys.executable, "-c", "print('whole')"], out, errors, 60.0)
+    assert out.read_text() == "whole\n"
+    campaign.run(sleeper, out, errors, 3.0)
+    assert out.read_text() == "whole\n"
+    assert (tmp_path / "it.out.new").read_text() == "ready\ntidy\n"
+    campaign.run([sys.executable, "-c", "print('again')"], out, errors, 60.0)
+    assert out.read_text() == "again\n"
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_one_that_does_not_listen_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(campaign, "GRACE_S", 0.5)
+    command = [sys.executable, "-c", SLEEPER.format(how="signal.signal(signal.SIGINT, signal.SIG_IGN)")]
+    ending = campaign.run(command, tmp_path / "out", tmp_path / "err", 3.0)
+    assert ending.code is None
+    assert (tmp_path / "out").read_text() == "ready\n"
+
+
+def test_an_interrupted_campaign_leaves_no_step_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    class Interrupted(real):  # type: ignore[misc,valid-type]
+        def wait(self, timeout: float | None = None) -> int:
+            if not started:
+                started.append(self)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(campaign.subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        campaign.run([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "out", tmp_path / "err", 60.0)
+    assert started[0].returncode == -signal.SIGINT or started[0].returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_campaign_that_began_in_the_background_can_be_interrupted(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupt(*_: Any) -> Ending:
+        signal.raise_signal(number)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr(session, "no_gpu", lambda: "")
+    monkeypatch.setattr(campaign, "run", interrupt)
+    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert session.hold(10.0, str(tmp_path / "out"), Ground(path=(), have={}), []) == 130
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def test_an_interrupted_campaign_still_sums_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(*_: Any) -> Ending:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "no_gpu", lambda: "")
+    monkeypatch.setattr(campaign, "run", interrupt)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    out = tmp_path / "out"
+    assert session.hold(10.0, str(out), Ground(path=(), have={}), ["set up"]) == 130
+    assert (out / "SUMMARY.md").exists()
+    assert (out / archive.NAME).exists()

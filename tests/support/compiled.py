@@ -1,0 +1,73 @@
+"""A C++ compiler that remembers: a `g++` for Inductor, which compiles the same kernels in one test after the other.
+
+What it was called with decides, never when: the arguments with the contents of the files they name, and standard input.
+Only calls that write one file (`-o`) are remembered; all others, and failures, go to the real compiler each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REAL = shutil.which("g++")
+
+
+def install(folder: Path) -> Path | None:
+    """Put the compiler into a folder; None where there is no real one."""
+    if REAL is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    command = folder / "g++"  # Inductor knows compilers by their names
+    words = f'#!/bin/sh\nexec {sys.executable} -IS {Path(__file__).resolve()} {REAL} {folder} "$@"\n'
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+        file.write(words)
+    Path(file.name).chmod(0o755)
+    Path(file.name).replace(command)
+    return command
+
+
+def main(real: str, folder: Path, arguments: list[str]) -> int:
+    """Compile, or copy what the same call has written before; its exit code."""
+    if "-o" not in arguments or "c++-header" in arguments:
+        return subprocess.run([real, *arguments], check=False).returncode
+    given = sys.stdin.buffer.read() if "-" in arguments else b""
+    target = Path(arguments[arguments.index("-o") + 1])
+    stored = folder / _key(real, arguments, given)
+    if not stored.exists():
+        code = subprocess.run([real, *arguments], input=given, check=False).returncode
+        if code or not target.is_file():
+            return code
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            shutil.copyfile(target, file.name)
+        shutil.copymode(target, file.name)
+        Path(file.name).replace(stored)
+        return code
+    shutil.copyfile(stored, target)
+    shutil.copymode(stored, target)
+    return 0
+
+
+def _key(real: str, arguments: list[str], given: bytes) -> str:
+    digest = hashlib.sha256(repr((real, Path(real).stat().st_mtime_ns, given)).encode())
+    target = arguments.index("-o") + 1
+    for place, word in enumerate(arguments):
+        if place == target:
+            continue
+        file = Path(word)
+        if file.is_file():
+            digest.update(file.suffix.encode() + hashlib.sha256(file.read_bytes()).digest())
+        elif word.startswith("-I"):
+            folder = Path(word[2:])
+            digest.update(f"{word} {folder.stat().st_mtime_ns if folder.is_dir() else 0}".encode())
+        else:
+            digest.update(word.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:]))
