@@ -13,8 +13,8 @@ from shootout.contract import Array, NotRun
 from shootout.journal.journal import History
 from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
-from shootout.race import stopping
 from shootout.results.document import Ratio, Sentinel
+from shootout.stats.comparison import Rules, comparison
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import GroupRecord
 
@@ -24,7 +24,7 @@ class Group:
     """One group's part of the journal, ready to be asked."""
 
     record: GroupRecord
-    rules: stopping.Rules
+    rules: Rules
     played: dict[str, list[Played]]
     rounds: list[Rounds]
     prepared: dict[str, Prepared]
@@ -76,9 +76,9 @@ def group_of(history: History, record: GroupRecord) -> Group:
     )
 
 
-def rules_of(record: GroupRecord, header: Header) -> stopping.Rules:
+def rules_of(record: GroupRecord, header: Header) -> Rules:
     """What the group's race is judged by: a verdict for each arm but the baseline, and on its own FP32 where asked."""
-    return stopping.Rules(
+    return Rules(
         baseline=record.baseline,
         sentinel=next((arm.label for arm in record.arms if arm.sentinel), None),
         comparisons=record.comparisons,
@@ -122,7 +122,7 @@ def against(
     blocks = {name: group.blocks_of(scope, name) for name in (label, other)}
     if not set(blocks[label]) & set(blocks[other]):
         return None
-    return stopping.comparison(blocks, label, other, group.rules, estimate=estimate)
+    return comparison(blocks, label, other, group.rules, estimate=estimate)
 
 
 def ratio_of(found: Comparison, withheld: str | None) -> Ratio:

@@ -12,10 +12,12 @@ import numpy as np
 from shootout.constants import MAX_VOID_SHARE
 from shootout.contract import Arm, Array, NotRun, Scenario
 from shootout.messages import Scope
-from shootout.race import serving, stopping
+from shootout.race import serving
 from shootout.race.generation import play
 from shootout.race.pausing import Hold
 from shootout.race.protocols import Generation, Notes, Performance, Stage, Watch
+from shootout.race.stopping import GroupState, Pair, next_players
+from shootout.stats.comparison import Rules
 
 
 @dataclass(kw_only=True)
@@ -32,7 +34,7 @@ class Race:
     """
 
     arms: Mapping[str, Arm]
-    rules: stopping.Rules
+    rules: Rules
     seed: str
     blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
     played: int = 0
@@ -41,19 +43,25 @@ class Race:
     out: set[str] = field(default_factory=set)
     terms: serving.Terms | None = None
 
-    def players(self, pressing: Collection[tuple[str, str]] = ()) -> list[Arm]:
-        """Who plays the next generation; nobody when the race is over. `pressing`: see `referee.next_players`."""
-        labels = stopping.next_players(
-            self._alive, self.blocks, self.rules, self.played, disturbed=self._disturbed, pressing=pressing
-        )
-        return [self.arms[label] for label in labels]
+    def players(self, pressing: Collection[Pair] = ()) -> list[Arm]:
+        """Who plays the next generation; nobody when the race is over. `pressing`: see `state`."""
+        return [self.arms[label] for label in next_players(self.state(pressing))]
 
     @property
     def nearest(self) -> float:
         """Generations until the first of the verdicts that the group still owes by itself; inf where nobody knows."""
-        rivals = [label for label in self._alive if label not in (self.rules.baseline, self.rules.sentinel)]
-        owed = stopping.undecided(rivals, self.blocks, self.rules, disturbed=self._disturbed)
-        return min(owed.values(), default=math.inf)
+        return min(self.state().owed().values(), default=math.inf)
+
+    def state(self, pressing: Collection[Pair] = ()) -> GroupState:
+        """What the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
+        return GroupState(
+            rules=self.rules,
+            labels=self._alive,
+            blocks=self.blocks,
+            played=self.played,
+            disturbed=self.voided > MAX_VOID_SHARE * self.tried,
+            pressing=pressing,
+        )
 
     @property
     def sound(self) -> dict[str, dict[int, Array]]:
@@ -63,10 +71,6 @@ class Race:
     @property
     def _alive(self) -> list[str]:
         return [label for label in self.arms if label not in self.out]
-
-    @property
-    def _disturbed(self) -> bool:
-        return self.voided > MAX_VOID_SHARE * self.tried
 
     def generation(
         self, players: list[Arm], stage: Stage, watch: Watch, notes: Notes, hold: Hold | None = None

@@ -2,148 +2,147 @@
 
 A run ends as soon as every verdict is in. An arm leaves the race earlier, once its own verdict is in and precise and
 the leader is known to be faster; the others get its time. Looking after every generation is harmless: see `evidence`.
+Each kind of group has a policy of its own: of the arms that are left, whom does it still need?
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from shootout.constants import PRECISE_WITHIN
-from shootout.contract import Array
 from shootout.race import halving
-from shootout.stats.evidence import bonferroni, min_generations
-from shootout.stats.verdicts import Comparison, compare, race_over
+from shootout.stats.comparison import Blocks, Rules, comparison, log_ratios
+from shootout.stats.evidence import min_generations
+from shootout.stats.verdicts import Comparison, race_over
 
-Blocks = Mapping[int, Array]
-"""Generation → block medians (ns) of its valid rounds, in order."""
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What a group's race is judged by.
+class GroupState:
+    """What a group has shown so far.
 
     Attributes:
-        baseline: the label that ratios refer to, or None.
-        sentinel: the label of the baseline's hidden copy, or None.
-        comparisons: how many verdicts the group was asked for (for Bonferroni).
-        references: arm → another arm that it must have a verdict against as well.
-        selects: whether the arms are settings of which only each target's best is looked for, without verdicts.
-        pairs: arms whose crossover is looked for; whether their verdict here matters depends on the other sizes.
-        narrows: whether the group is there for its pairs alone, and owes no other verdict.
-    """
-
-    baseline: str | None
-    sentinel: str | None
-    comparisons: int
-    max_generations: int
-    bias_floor: float
-    references: Mapping[str, str] = field(default_factory=dict)
-    pairs: Collection[tuple[str, str]] = ()
-    selects: bool = False
-    narrows: bool = False
-
-    def crosses(self, one: str, other: str | None) -> bool:
-        """Whether a crossover of these two is looked for."""
-        return (one, other) in self.pairs or (other, one) in self.pairs
-
-
-def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
-    """x_g = median over rounds of log(arm / baseline), for each generation both played, shape (n,)."""
-    both = sorted(set(arm) & set(baseline))
-    return np.array([float(np.median(np.log(arm[g] / baseline[g]))) for g in both], dtype=np.float64)
-
-
-def comparison(
-    blocks: Mapping[str, Blocks], label: str, against: str, rules: Rules, *, estimate: bool = True
-) -> Comparison:
-    """One arm against another, at the group's share of α; `estimate`: see `verdicts.compare`."""
-    x = log_ratios(blocks.get(label, {}), blocks.get(against, {}))
-    return compare(x, alpha=bonferroni(rules.comparisons), bias_floor=rules.bias_floor, estimate=estimate)
-
-
-def next_players(
-    labels: list[str],
-    blocks: Mapping[str, Blocks],
-    rules: Rules,
-    played: int,
-    *,
-    disturbed: bool = False,
-    pressing: Collection[tuple[str, str]] = (),
-) -> list[str]:
-    """Which of the surviving `labels` play the next generation; none when the race is over.
-
-    Args:
         labels: arms that have not failed, sentinel included.
         blocks: what each has played so far.
         played: how many generations there were, those without a valid round among them.
         disturbed: so many rounds are void that no verdict may be given yet, whatever the intervals say.
         pressing: those of the rules' pairs whose crossover waits for a verdict here.
     """
-    if played >= rules.max_generations:
-        return []
-    if rules.selects:
-        return halving.survivors(labels, blocks)
-    alone = rules.baseline is None or rules.baseline not in labels
-    if played < min_generations(rules.comparisons):
-        return [label for label in labels if label != rules.sentinel] if alone else labels
-    if alone or rules.baseline is None:
-        return []
-    rivals = [label for label in labels if label not in (rules.baseline, rules.sentinel)]
-    owed = undecided(rivals, blocks, rules, disturbed=disturbed)
-    waiting = {label for pair in (*owed, *pressing) for label in pair if set(pair) <= set(labels)}
-    if rules.pairs:  # the sizes far from a crossover are left alone
-        return [label for label in labels if label in {rules.baseline, rules.sentinel, *waiting}] if waiting else []
-    if disturbed or any(not log_ratios(blocks.get(label, {}), blocks.get(rules.baseline, {})).size for label in rivals):
-        return labels
-    if not waiting:
-        return []
-    return _without_the_beaten(labels, rivals, waiting, blocks, rules)
+
+    rules: Rules
+    labels: Sequence[str]
+    blocks: Mapping[str, Blocks]
+    played: int
+    disturbed: bool = False
+    pressing: Collection[Pair] = ()
+
+    @property
+    def unopposed(self) -> bool:
+        """Whether there is nothing to compare the arms with."""
+        return self.rules.baseline is None or self.rules.baseline not in self.labels
+
+    @property
+    def rivals(self) -> list[str]:
+        """The arms beside the baseline and its copy."""
+        return [label for label in self.labels if label not in (self.rules.baseline, self.rules.sentinel)]
+
+    def shared(self, label: str, other: str | None) -> int:
+        """How many generations two arms both have a valid round in."""
+        return int(log_ratios(self.blocks.get(label, {}), self.blocks.get(other or "", {})).size)
+
+    def compare(self, label: str, other: str) -> Comparison:
+        """One arm against another, as far as they have played."""
+        return comparison(self.blocks, label, other, self.rules)
+
+    def owed(self) -> dict[Pair, float]:
+        """The verdicts that the group still owes by itself, with the generations each may take (inf: nobody knows)."""
+        rules, rivals = self.rules, self.rivals
+        asked = [(label, rules.baseline) for label in rivals if rules.baseline and not rules.narrows]
+        own = [(label, other) for label, other in rules.references.items() if label in rivals and other in rivals]
+        pairs = [pair for pair in (*asked, *own) if not rules.crosses(*pair)]
+        return {pair: needed for pair in pairs if (needed := self._needed(*pair))}
+
+    def _needed(self, label: str, other: str) -> float:
+        """Generations that a verdict on two arms may still take; 0 when it is in."""
+        shared = self.shared(label, other)
+        found = self.compare(label, other) if shared else None
+        if found and found.decided and not self.disturbed:
+            return 0
+        needed = found.generations_needed if found else None
+        return max(needed - shared, 1) if needed is not None else math.inf
+
+    def waiting(self) -> set[str]:
+        """The arms whose verdict somebody still waits for, and those that it is on."""
+        return {label for pair in (*self.owed(), *self.pressing) for label in pair if set(pair) <= set(self.labels)}
 
 
-def _without_the_beaten(
-    labels: list[str], rivals: list[str], waiting: set[str], blocks: Mapping[str, Blocks], rules: Rules
-) -> list[str]:
+Policy = Callable[[GroupState], list[str]]
+"""Who plays the next generation; nobody when the race is over."""
+
+
+def next_players(now: GroupState) -> list[str]:
+    """Which of the labels play the next generation; none when the race is over."""
+    return [] if now.played >= now.rules.max_generations else policy_of(now.rules)(now)
+
+
+def policy_of(rules: Rules) -> Policy:
+    """What a group of this kind goes by."""
+    return selection if rules.selects else crossover if rules.pairs else verdicts
+
+
+def selection(now: GroupState) -> list[str]:
+    """Only the best setting of each target is looked for: halve what is left of every target."""
+    return halving.survivors(now.labels, now.blocks)
+
+
+def crossover(now: GroupState) -> list[str]:
+    """Pairs' crossovers are looked for: whoever is waited for, so that sizes far from a crossover are left alone.
+
+    A group that narrows one owes no other verdict, which `owed` knows.
+    """
+    if (opening := _opening(now)) is not None:
+        return opening
+    waiting = now.waiting()
+    playing = {now.rules.baseline, now.rules.sentinel, *waiting} if waiting else set()
+    return [label for label in now.labels if label in playing]
+
+
+def verdicts(now: GroupState) -> list[str]:
+    """Each arm's verdict is asked for: all play on, less those that nobody waits for and that are beaten."""
+    if (opening := _opening(now)) is not None:
+        return opening
+    if now.disturbed or any(not now.shared(label, now.rules.baseline) for label in now.rivals):
+        return list(now.labels)
+    waiting = now.waiting()
+    return _without_the_beaten(now, waiting) if waiting else []
+
+
+def _opening(now: GroupState) -> list[str] | None:
+    """Who plays in the fewest generations that can give a verdict; None behind them.
+
+    Without a baseline no verdict ever comes, and no copy is needed: then the race ends there.
+    """
+    if now.played < min_generations(now.rules.comparisons):
+        return [label for label in now.labels if not (now.unopposed and label == now.rules.sentinel)]
+    return [] if now.unopposed else None
+
+
+def _without_the_beaten(now: GroupState, waiting: set[str]) -> list[str]:
     """The labels less those that nobody waits for and that are known to be slower than the leader."""
-    assert rules.baseline is not None, "rivals are compared with it"
-    standing = {label: comparison(blocks, label, rules.baseline, rules) for label in rivals}
-    leader = min(standing, key=lambda label: standing[label].value)
-    if standing[leader].value > 1.0:
-        leader = rules.baseline
+    assert now.rules.baseline is not None, "rivals are compared with it"
+    found = {label: now.compare(label, now.rules.baseline) for label in now.rivals}
+    leader = min(found, key=lambda label: found[label].value)
+    if found[leader].value > 1.0:
+        leader = now.rules.baseline
     gone = {
         label
-        for label, found in standing.items()
-        if label not in {leader, *waiting}
-        and _settled(found)
-        and race_over(found, comparison(blocks, label, leader, rules))
+        for label, known in found.items()
+        if label not in {leader, *waiting} and _settled(known) and race_over(known, now.compare(label, leader))
     }
-    return [label for label in labels if label not in gone]
-
-
-def undecided(
-    rivals: list[str], blocks: Mapping[str, Blocks], rules: Rules, *, disturbed: bool = False
-) -> dict[tuple[str, str], float]:
-    """The verdicts that the group still owes by itself, with the generations each may still take (inf: nobody knows).
-
-    Args:
-        rivals: the surviving arms beside the baseline.
-        disturbed: none may be given yet.
-    """
-    own = {label: other for label, other in rules.references.items() if label in rivals and other in rivals}
-    asked = [(label, rules.baseline) for label in rivals if rules.baseline and not rules.narrows]
-    owed: dict[tuple[str, str], float] = {}
-    for label, other in (*asked, *own.items()):
-        if rules.crosses(label, other):
-            continue
-        x = log_ratios(blocks.get(label, {}), blocks.get(other, {}))
-        found = comparison(blocks, label, other, rules) if x.size else None
-        if found is None or disturbed or not found.decided:
-            needed = found.generations_needed if found else None
-            owed[label, other] = max(needed - x.size, 1) if needed is not None else math.inf
-    return owed
+    return [label for label in now.labels if label not in gone]
 
 
 def _settled(found: Comparison) -> bool:

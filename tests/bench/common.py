@@ -26,11 +26,11 @@ from shootout.host.noise import NoiseMeter, VoidReason
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import Scope
-from shootout.race import stopping
 from shootout.race.generation import play
 from shootout.race.live import LiveStage, LiveWatch
 from shootout.race.protocols import Canaries, Generation, Gpus, Notes, Performance, Player, Stage
 from shootout.race.race import block_medians
+from shootout.stats.comparison import log_ratios
 from shootout.study.points import describe
 from shootout.study.target import parse_targets
 
@@ -228,7 +228,7 @@ def medians(performances: Sequence[Performance], scope: Scope) -> dict[str, Arra
 
 def log_ratio(ours: Sequence[float] | Array, theirs: Sequence[float] | Array) -> float:
     """A generation's x: the median over rounds of log(ours / theirs)."""
-    return float(stopping.log_ratios({0: np.asarray(ours)}, {0: np.asarray(theirs)})[0])
+    return float(log_ratios({0: np.asarray(ours)}, {0: np.asarray(theirs)})[0])
 
 
 def timed_s(performances: Sequence[Performance]) -> float:

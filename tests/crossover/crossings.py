@@ -17,7 +17,7 @@ from shootout.crossover.brackets import At, Kind, Outcome
 from shootout.journal.group import Group
 from shootout.journal.records import Played, Rounds
 from shootout.messages import Scope
-from shootout.race.stopping import Rules
+from shootout.stats.comparison import Rules
 from shootout.stats.evidence import min_generations
 from shootout.study.group import GroupRecord
 

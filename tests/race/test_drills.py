@@ -12,8 +12,9 @@ from support import fakes
 from support.fakes import World
 
 from shootout.messages import Scope
-from shootout.race import race, stopping
+from shootout.race import race
 from shootout.stats import quantiles
+from shootout.stats.comparison import comparison
 from shootout.stats.verdicts import Verdict
 from shootout.worker import blocks
 
@@ -32,7 +33,7 @@ def false_verdicts(**planted) -> float:
     wrong = 0
     for seed in range(RUNS):
         found = fakes.race(World({"a": 1e5}, seed=seed, **planted), ["a", "a"], generations=10)
-        wrong += stopping.comparison(found.blocks, "a:cpu:fp32#2", "a:cpu:fp32", found.rules).verdict in WRONG
+        wrong += comparison(found.blocks, "a:cpu:fp32#2", "a:cpu:fp32", found.rules).verdict in WRONG
     return wrong / RUNS
 
 
@@ -53,7 +54,7 @@ def verdict_beside_a_spinning_neighbour(*, holds: bool) -> Verdict:
     """a and b take the same time, but b's idle threads slow whoever runs beside it by 10 %."""
     world = World({"a": 1e5, "b": 1e5}, neighbours={"b": 0.1}, holds=holds)
     found = fakes.race(world, ["a", "b"])
-    return stopping.comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
+    return comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
 
 
 def test_holding_idle_arms_defuses_a_spinning_neighbour() -> None:
@@ -70,7 +71,7 @@ SLOW_MODE = {"b": (0.6, 0.10)}
 
 def verdict_on_a_slow_mode() -> Verdict:
     found = fakes.race(World({"a": 1e5, "b": 1e5}, slow=SLOW_MODE), ["a", "b"])
-    return stopping.comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
+    return comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
 
 
 def test_no_reading_is_dropped() -> None:
@@ -145,9 +146,9 @@ def test_drill_missing_synchronize(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_biased_baseline_is_caught_by_its_sentinel() -> None:
     """Whatever makes the baseline process differ from its own copy must not become a verdict."""
     found = fakes.race(World({"a": 1e5, "b": 1e5}), ["a", "b"])
-    honest = stopping.comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
+    honest = comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
     assert honest.verdict not in WRONG
     for generation, medians in found.blocks["a:cpu:fp32"].items():
         found.blocks["a:cpu:fp32"][generation] = medians * 1.05
-    planted = stopping.comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
+    planted = comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
     assert planted.verdict is Verdict.FASTER

@@ -18,7 +18,7 @@ from shootout.contract import Arm, Array, Scenario
 from shootout.errors import UsageError
 from shootout.journal.records import Served, Step
 from shootout.messages import Offer, Scope, Turn
-from shootout.race import serving, stopping
+from shootout.race import serving
 from shootout.race.generation import play
 from shootout.race.protocols import Notes
 from shootout.race.race import Race
@@ -26,6 +26,7 @@ from shootout.race.serving import P99, Terms, next_rate
 from shootout.results import rates
 from shootout.results.document import Timing
 from shootout.stats import quantiles
+from shootout.stats.comparison import Rules, comparison
 from shootout.stats.verdicts import Verdict
 from shootout.worker.concurrent import Service, schedule_ns, serve_stream
 
@@ -234,7 +235,7 @@ def raced(world: World, terms: Terms, watch: FakeWatch | None = None) -> Race:
     """a (the baseline) against b, to the verdict."""
     arms = [serves("a"), serves("b"), serves("a", sentinel=True)]
     labels = [arm.label for arm in arms]
-    rules = stopping.Rules(baseline=labels[0], sentinel=labels[2], comparisons=1, max_generations=8, bias_floor=0.005)
+    rules = Rules(baseline=labels[0], sentinel=labels[2], comparisons=1, max_generations=8, bias_floor=0.005)
     race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=terms)
     watch = watch or FakeWatch()
     while players := race.players():
@@ -246,7 +247,7 @@ def raced(world: World, terms: Terms, watch: FakeWatch | None = None) -> Race:
 def test_arms_are_compared_by_the_rates_that_hold_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "SERVE_REQUESTS", 5_000)
     race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms())
-    found = stopping.comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules)
+    found = comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules)
     assert found.verdict is Verdict.SLOWER
     assert race.terms == Terms(limit_ns=5e6), "five times the baseline's call"
     rates_per_s = [float(1e9 / blocks[0]) for blocks in race.blocks["a:cpu:fp32"].values()]
@@ -308,7 +309,7 @@ def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
     race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms(rate_per_s=500.0, limit_ns=5e6))
     p99 = np.median([np.median(blocks) for blocks in race.blocks["a:cpu:fp32"].values()])
     assert p99_deterministic(0.5) / 20 < p99 < 2 * p99_deterministic(0.5) / 20, "a bound, of 1,000 requests"
-    assert stopping.comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules).verdict is Verdict.SLOWER
+    assert comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules).verdict is Verdict.SLOWER
 
 
 def test_rates_and_limits_as_people_write_them() -> None:

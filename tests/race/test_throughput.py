@@ -26,6 +26,7 @@ from shootout.race.race import Race
 from shootout.report.progress import Progress
 from shootout.results import rates
 from shootout.results.document import Timing
+from shootout.stats.comparison import Rules
 from shootout.study import settings as throughput
 from shootout.study.feasibility import Here
 from shootout.study.group import family
@@ -137,9 +138,7 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     """Two backends with eight settings each, raced until each has one left; the best is batch 64 with 2 instances."""
     monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
     arms = [setting(name, batch, count) for name in "ab" for batch in (1, 4, 16, 64) for count in (1, 2)]
-    rules = stopping.Rules(
-        baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0.005, selects=True
-    )
+    rules = Rules(baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0.005, selects=True)
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3")
     while players := race.players():
         race.generation(players, Settings({"a": 1e5, "b": 3e5}), FakeWatch(), QUIET)
@@ -175,15 +174,16 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
 def test_generations_without_data_halve_nothing() -> None:
     labels = [setting("a", 1, count).label for count in range(1, 9)]
     blocks = {label: {3: np.array([float(2**index)])} for index, label in enumerate(labels)}
-    rules = stopping.Rules(baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0, selects=True)
-    assert stopping.next_players(labels, {}, rules, 3) == labels
-    assert stopping.next_players(labels, blocks, rules, 4) == labels[:4], "one generation halves once, three were void"
+    rules = Rules(baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0, selects=True)
+    now = stopping.GroupState(rules=rules, labels=labels, blocks=blocks, played=4)
+    assert stopping.next_players(replace(now, blocks={}, played=3)) == labels
+    assert stopping.next_players(now) == labels[:4], "one generation halves once, three were void"
 
 
 def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
     """A whole race of arms whose time is the same whatever their setting, but noisy."""
     given = {"baseline": None, "sentinel": None, "comparisons": 0, "max_generations": 8, "bias_floor": 0.005, **rules}
-    race = Race(arms={arm.label: arm for arm in arms}, rules=stopping.Rules(**given), seed=str(seed))
+    race = Race(arms={arm.label: arm for arm in arms}, rules=Rules(**given), seed=str(seed))
     world = World({"a": 1e5}, seed=seed, generation_sd=0.05)
     while players := race.players():
         race.generation(players, world, FakeWatch(), QUIET)

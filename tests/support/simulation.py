@@ -14,7 +14,8 @@ import numpy as np
 
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, ROUNDS
 from shootout.contract import Array
-from shootout.race.stopping import Rules, comparison, next_players
+from shootout.race.stopping import GroupState, next_players
+from shootout.stats.comparison import Rules, comparison
 from shootout.stats.evidence import bonferroni, interval, min_generations
 from shootout.stats.verdicts import Verdict, judge
 
@@ -168,7 +169,7 @@ def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PIN
     )
     blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
     players, played = labels, 0
-    while found := next_players(players, blocks, rules, played):
+    while found := next_players(GroupState(rules=rules, labels=players, blocks=blocks, played=played)):
         players = found if leaving else labels
         for label in players:
             blocks[label][played] = tape[played, labels.index(label)][None]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shootout.race.stopping import Rules, next_players
+from shootout.race.stopping import GroupState, next_players
+from shootout.stats.comparison import Rules
 
 LABELS = ["base", "fp32", "int8", "copy"]
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
@@ -26,7 +27,7 @@ def players(int8: float, references: dict[str, str]) -> list[str]:
     rules = Rules(
         baseline="base", sentinel="copy", comparisons=3, max_generations=20, bias_floor=0.005, references=references
     )
-    return next_players(LABELS, blocks(int8), rules, 6)
+    return next_players(GroupState(rules=rules, labels=LABELS, blocks=blocks(int8), played=6))
 
 
 @pytest.mark.parametrize("references", [{}, {"int8": "fp32"}])
@@ -47,5 +48,6 @@ def test_a_group_that_narrows_a_crossover_owes_nothing_but_the_verdicts_asked_fo
     rules = Rules(
         baseline="base", sentinel="copy", comparisons=3, max_generations=20, bias_floor=0.005, pairs={("fp32", "int8")}
     )
-    assert next_players(LABELS, known, rules, 5), "a group of the study owes them"
-    assert next_players(LABELS, known, replace(rules, narrows=True), 5, pressing=pressing) == playing
+    now = GroupState(rules=rules, labels=LABELS, blocks=known, played=5)
+    assert next_players(now), "a group of the study owes them"
+    assert next_players(replace(now, rules=replace(rules, narrows=True), pressing=pressing)) == playing
