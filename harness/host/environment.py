@@ -146,7 +146,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def clock() -> dict[str, Any]:
-    """The clock that `measure` reads: its kind, its resolution, and the hardware behind it."""
+    """The clock that this package reads: its kind, its resolution, and the hardware behind it."""
     info = get_clock_info("perf_counter")
     return {
         "implementation": info.implementation,

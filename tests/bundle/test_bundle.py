@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import shutil
-import signal
 import stat
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -509,42 +506,6 @@ def test_asking_for_bundles_imports_no_framework(bundles: Bundles):
         """
     subprocess.run([sys.executable, "-c", code], check=True)
     assert bundles["identity"].key
-
-
-def test_a_child_dies_with_its_parent(tmp_path: Path):
-    child = """if True:
-        import os, sys, time
-        from shootout.host.child import leave_with
-        leave_with(int(sys.argv[1]))
-        open(sys.argv[2], 'w').write(str(os.getpid()))
-        os.rename(sys.argv[2], sys.argv[2] + '.pid')
-        time.sleep(60)
-        """
-    parent = f"""if True:
-        import os, subprocess, sys
-        subprocess.run([sys.executable, "-c", {child!r}, str(os.getpid()), {str(tmp_path / "child")!r}])
-        """
-    running = subprocess.Popen([sys.executable, "-c", parent])
-    said = tmp_path / "child.pid"
-    while not said.exists():
-        assert running.poll() is None
-        time.sleep(0.01)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    pid = int(said.read_text())
-    for _ in range(500):
-        if not alive(pid):
-            return
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    pytest.fail("the child outlived its parent by 5 s")
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_the_manifest_hashes_every_other_file(bundles: Bundles):

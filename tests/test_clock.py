@@ -8,7 +8,7 @@ from array import array
 
 import pytest
 
-from shootout import clock as measure
+from shootout.clock import Deadline, lead_in, read_block, read_cold_block, seconds_to_call
 
 
 class FakeClock:
@@ -34,7 +34,7 @@ class FakeClock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     fake = FakeClock(call_ns=100)
-    monkeypatch.setattr(measure, "now_ns", fake.now_ns)
+    monkeypatch.setattr("shootout.clock.now_ns", fake.now_ns)
     return fake
 
 
@@ -42,7 +42,7 @@ def read(
     clock: FakeClock, *, buffers: int = 3, capacity: int = 50, k: int = 1, ns: int = 0, calls: int = 1
 ) -> list[int]:
     readings = array("q", bytes(8 * capacity))
-    count = measure.read_block(clock.call, buffers, readings, per_reading=k, block_ns=ns, min_calls=calls)
+    count = read_block(clock.call, buffers, readings, per_reading=k, block_ns=ns, min_calls=calls)
     return readings[:count].tolist()
 
 
@@ -82,7 +82,7 @@ def test_a_cold_reading_is_one_call_with_the_chilling_outside_the_bracket(clock:
         clock.events.append("chill")
         clock.time_ns += 40
 
-    count = measure.read_cold_block(clock.call, chill, 2, readings, block_ns=0, min_calls=3)
+    count = read_cold_block(clock.call, chill, 2, readings, block_ns=0, min_calls=3)
     assert readings[:count].tolist() == [100, 100, 100]
     assert clock.events == ["clock", *(one for buffer in (0, 1, 0) for one in ("chill", "clock", buffer, "clock"))]
 
@@ -92,7 +92,7 @@ def test_a_cold_block_ends_as_a_warm_one_and_its_time_counts_the_chilling(clock:
         clock.time_ns += 400
 
     def read_cold(capacity: int, **until: int) -> int:
-        return measure.read_cold_block(clock.call, chill, 2, array("q", bytes(8 * capacity)), **until)
+        return read_cold_block(clock.call, chill, 2, array("q", bytes(8 * capacity)), **until)
 
     assert read_cold(50, block_ns=1_000, min_calls=1) == 2
     assert read_cold(50, block_ns=1_000, min_calls=5) == 5
@@ -100,27 +100,27 @@ def test_a_cold_block_ends_as_a_warm_one_and_its_time_counts_the_chilling(clock:
 
 
 def test_a_lead_in_ends_at_its_calls_or_its_time(clock: FakeClock):
-    measure.lead_in(clock.call, 2, calls=3, ns=10**9)
+    lead_in(clock.call, 2, calls=3, ns=10**9)
     assert clock.buffers == [0, 1, 0]
-    measure.lead_in(clock.call, 2, calls=100, ns=150)
+    lead_in(clock.call, 2, calls=100, ns=150)
     assert clock.buffers == [0, 1, 0, 0, 1]
-    measure.lead_in(clock.call, 2, calls=3, ns=0)
+    lead_in(clock.call, 2, calls=3, ns=0)
     assert len(clock.buffers) == 6
 
 
 def test_a_deadline_counts_the_work_still_to_do(clock: FakeClock):
-    deadline = measure.Deadline(1e-6)
+    deadline = Deadline(1e-6)
     assert deadline.allows(0.0)
     clock.call(0)
     assert deadline.allows(0.9e-6)
     assert not deadline.allows(1.1e-6)
     clock.time_ns += 1_000
     assert not deadline.allows(0.0)
-    assert measure.Deadline(None).allows(1e9)
+    assert Deadline(None).allows(1e9)
 
 
 def test_a_stopwatch_gives_seconds(clock: FakeClock):
-    assert measure.seconds_to_call(clock.call, 0) == pytest.approx(100e-9)
+    assert seconds_to_call(clock.call, 0) == pytest.approx(100e-9)
 
 
 def test_the_collector_rests_from_then_on():

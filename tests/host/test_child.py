@@ -1,0 +1,122 @@
+"""A child process says how it ended, on one line, and neither it nor what it started outlives us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shootout.host.child import Child, ending, last_words, run
+
+ODD = """
+import subprocess, sys, time
+from shootout.host.child import leave_with
+leave_with(int(sys.argv[-1]))
+"""
+
+
+@pytest.fixture
+def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module that a child can run; tests add to it what it does."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    path = tmp_path / "odd.py"
+    path.write_text(ODD)
+    return path
+
+
+def add(path: Path, code: str) -> None:
+    path.write_text(path.read_text() + code)
+
+
+def test_what_it_says_and_what_it_is_told(odd: Path):
+    add(odd, "import os; print(sys.argv[1], os.environ['ODD'], 'é'); print('aside', file=sys.stderr)")
+    ended = run("odd", ["given"], 60, {"ODD": "set"})
+    assert (ended.code, ended.said) == (0, "given set é\n")
+    assert ended.how == "exited with code 0; its last words: aside"
+
+
+def test_one_that_takes_too_long_is_ended_with_what_it_started(odd: Path):
+    add(
+        odd,
+        "print(subprocess.Popen(['sleep', '60']).pid, flush=True)\nprint('waiting', file=sys.stderr)\ntime.sleep(60)",
+    )
+    with Child("odd") as child:
+        while not (said := os.pread(child._said.fileno(), 100, 0)).endswith(b"\n"):
+            time.sleep(0.01)
+        ended = child.finish(0.1)
+    assert (ended.code, ended.said) == (None, "")
+    assert ended.how == "took longer than 0 s and was killed; its last words: waiting"
+    while alive(int(said)):
+        time.sleep(0.01)
+    child.kill()  # harmless
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "exited with code 0"),
+        (3, "exited with code 3"),
+        (-signal.SIGSEGV, "killed by SIGSEGV"),
+        (-signal.SIGKILL, "killed by SIGKILL (the kernel does this when memory runs out)"),
+    ],
+)
+def test_an_exit_code_in_words(code: int, words: str):
+    assert ending(code) == words
+
+
+def test_last_words_are_the_last_lines_of_its_own_part(tmp_path: Path):
+    (tmp_path / "log").write_text("of another\none\n\n two\nthree\nfour\n")
+    with (tmp_path / "log").open("rb") as log:
+        assert last_words(log) == "two | three | four"
+        assert last_words(log, len("of another\none\n\n two\n")) == "three | four"
+
+
+def test_a_file_in_the_current_folder_cannot_pose_as_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: Path
+):
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "signal.py").write_text("raise SystemExit('an impostor')")
+    monkeypatch.chdir(here)
+    assert run("odd", [], 60).code == 0
+
+
+def test_a_child_dies_with_its_parent(tmp_path: Path):
+    child = """if True:
+        import os, sys, time
+        from shootout.host.child import leave_with
+        leave_with(int(sys.argv[1]))
+        open(sys.argv[2], 'w').write(str(os.getpid()))
+        os.rename(sys.argv[2], sys.argv[2] + '.pid')
+        time.sleep(60)
+        """
+    parent = f"""if True:
+        import os, subprocess, sys
+        subprocess.run([sys.executable, "-c", {child!r}, str(os.getpid()), {str(tmp_path / "child")!r}])
+        """
+    running = subprocess.Popen([sys.executable, "-c", parent])
+    said = tmp_path / "child.pid"
+    while not said.exists():
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    pid = int(said.read_text())
+    for _ in range(500):
+        if not alive(pid):
+            return
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail("the child outlived its parent by 5 s")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
