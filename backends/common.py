@@ -48,10 +48,6 @@ PRECISION_BY_DTYPE: Mapping[str, str] = {
 """A compute node's precision by its operands' dtype; fp64 is no target's label, so it always shows."""
 
 
-COMPUTE_OPS = r"(?i)mm$|matmul|gemm|conv(?!ert)|einsum|(?<!quantize)linear$|attention|rnn|lstm|gru|dot$|mv$"
-"""Matches the names, in ATen and in ONNX, of operations that multiply matrices or convolve; QuantizeLinear doesn't."""
-
-
 def precision_of(dtype: str) -> str:
     """The precision that a compute node on operands of `dtype` works in; the dtype's own name if it has none."""
     return PRECISION_BY_DTYPE.get(dtype, dtype)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shootout.backends.common import precision_of
-from shootout.bundle.flops import product_flops
+from shootout.bundle.workload import flops_by_precision, product_flops
 from shootout.contract import Device, Precision
 
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)
@@ -94,16 +94,12 @@ def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[st
 def count_flops(hlo: str, device: Device) -> Mapping[str, float]:
     """Operations of the products in one call, by precision; empty where one can't be told, as in a loop's body."""
     instructions = dict(_instructions(hlo))
-    found: dict[str, float] = {}
-    for one in instructions.values():
-        if one.operation == "while":
-            return {}
-        if one.is_product:
-            if (flops := _flops(one, instructions)) is None:
-                return {}
-            precision = _product_precision(one, instructions, device)
-            found[precision] = found.get(precision, 0.0) + flops
-    return found
+    if any(one.operation == "while" for one in instructions.values()):
+        return {}
+    products = [one for one in instructions.values() if one.is_product]
+    return flops_by_precision(
+        (_product_precision(one, instructions, device), _flops(one, instructions)) for one in products
+    )
 
 
 def count_conversions(hlo: str) -> int:

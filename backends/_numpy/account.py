@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shootout.backends.common import COMPUTE_OPS, precision_of
-from shootout.bundle.flops import convolution_flops, product_flops
+from shootout.backends.common import precision_of
+from shootout.bundle.workload import COMPUTE_OPS, node_flops, product_flops
 from shootout.contract import Array, Arrays
 
 BLAS_THREAD_SYMBOLS = (
@@ -74,16 +74,6 @@ def counts(products: Sequence[Product]) -> Mapping[str, int]:
     return dict(Counter(precision for precision, _ in products))
 
 
-def flops(products: Sequence[Product]) -> Mapping[str, float]:
-    """Their operations, by precision; empty as soon as one's are unknown."""
-    found: dict[str, float] = {}
-    for precision, operations in products:
-        if operations is None:
-            return {}
-        found[precision] = found.get(precision, 0.0) + operations
-    return found
-
-
 def blas_threads() -> int | None:
     """The thread count of the BLAS that this process loaded, asked from it; None where it doesn't say."""
     try:
@@ -106,16 +96,8 @@ def _product(result: Array, operands: Sequence[Any]) -> Product:
 
 
 def _node_flops(node: Any, results: Mapping[str, Array]) -> float | None:
-    output, left, right = (results[name].shape for name in (node.output[0], *node.input[:2]))
-    match node.op_type:
-        case "MatMul":
-            return product_flops(output, left[-1])
-        case "Gemm":
-            transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
-            return product_flops(output, left[0 if transposed else 1])
-        case "Conv":
-            return convolution_flops(output, right)
-    return None
+    shapes = [np.shape(results[name]) if name else () for name in node.input]
+    return node_flops(node, shapes, np.shape(results[node.output[0]]))
 
 
 def _counting(result: Any) -> Any:

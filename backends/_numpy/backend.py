@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.backends._numpy import profile as numpy_profile
-from shootout.backends._numpy.account import Product, blas_threads, counts, flops, nodes_of, products_of
+from shootout.backends._numpy.account import Product, blas_threads, counts, nodes_of, products_of
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
+from shootout.bundle.workload import flops_by_precision
 from shootout.contract import (
     Arm,
     Array,
@@ -89,7 +90,7 @@ class NumpySession:
             threads=blas_threads(),
             compute_nodes_by_precision=counts(products),
             artifact_bytes=self._artifact_bytes,
-            flops_by_precision=flops(products),
+            flops_by_precision=flops_by_precision(products),
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot

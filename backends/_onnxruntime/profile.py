@@ -11,7 +11,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers as providers
 from shootout.backends._onnxruntime.account import open_session
-from shootout.backends.common import COMPUTE_OPS, precision_of
-from shootout.bundle.flops import convolution_flops, product_flops
+from shootout.backends.common import precision_of
+from shootout.bundle.workload import COMPUTE_OPS, convolution_flops, flops_by_precision, product_flops
 from shootout.clock import Stopwatch
 from shootout.contract import Arm, Arrays, Device, Precision
 from shootout.trace_events import Event
@@ -81,7 +81,9 @@ def account(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
         "compute_nodes_by_precision": dict(Counter(label[node] for node in compute)),
         "other_nodes_by_precision": dict(Counter(name for node, name in label.items() if node not in compute)),
         "conversion_nodes": len(conversions),
-        "flops_by_precision": _flops([kernel for kernel in kernels if kernel.node in compute], graph, label),
+        "flops_by_precision": flops_by_precision(
+            (label[kernel.node], _kernel_flops(kernel, graph)) for kernel in kernels if kernel.node in compute
+        ),
         "kernel_ns": _kernel_ns(calls, kinds, min(_call(open_session(path, arm), inputs)))
         if arm.target.device is Device.CPU
         else {},
@@ -166,17 +168,6 @@ def _label(kernel: Kernel, graph: Graph, tf32: bool) -> str:
         return Precision.INT8.value
     precision = precision_of(kernel.types[0]) if kernel.types else OTHER
     return Precision.TF32.value if tf32 and precision == Precision.FP32 else precision
-
-
-def _flops(kernels: Iterable[Kernel], graph: Graph, label: Mapping[Any, str]) -> dict[str, float]:
-    """By precision; empty where one of the kernels' operations isn't known."""
-    found = Counter[str]()
-    for kernel in kernels:
-        flops = _kernel_flops(kernel, graph)
-        if flops is None:
-            return {}
-        found[label[kernel.node]] += flops  # type: ignore[assignment] # a Counter adds up floats as well
-    return dict(found)
 
 
 def _kernel_flops(kernel: Kernel, graph: Graph) -> float | None:

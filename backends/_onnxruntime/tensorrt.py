@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers as providers
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, is_big, open_session
-from shootout.backends.common import COMPUTE_OPS, precision_of
+from shootout.backends.common import precision_of
+from shootout.bundle.workload import COMPUTE_OPS, flops_by_precision
 from shootout.contract import Arm, Precision
 
 if TYPE_CHECKING:
@@ -69,65 +69,37 @@ def account(path: Path, elsewhere: Collection[str], *, tf32: bool) -> dict[str, 
     """
     import onnx
 
-    graph = Graph(onnx.load(path, load_external_data=False))
-    nodes = [node for node in graph.nodes if node.name not in elsewhere and node.op_type != "Constant"]
+    typed = Typed(onnx.load(path, load_external_data=False))
+    nodes = [node for node in typed.graph.nodes if node.name not in elsewhere and node.op_type != "Constant"]
     products = [node for node in nodes if re.search(COMPUTE_OPS, node.op_type)]
     rest = [node for node in nodes if not re.search(COMPUTE_OPS, node.op_type)]
     others = [node for node in rest if node.op_type not in CONVERSIONS]
-    labels = [_rounded(graph.product_precision(node), tf32=tf32) for node in products]
+    labels = [_rounded(typed.product_precision(node), tf32=tf32) for node in products]
     return {
         "compute_nodes_by_precision": dict(Counter(labels)),
-        "other_nodes_by_precision": dict(Counter(graph.precision(node.output[0]) for node in others)),
-        "flops_by_precision": _summed(labels, [graph.flops(node) for node in products]),
+        "other_nodes_by_precision": dict(Counter(typed.precision(node.output[0]) for node in others)),
+        "flops_by_precision": flops_by_precision(zip(labels, map(typed.graph.flops, products), strict=True)),
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A tensor's NumPy dtype, and its shape where all of it is known."""
-
-    dtype: str
-    shape: tuple[int, ...] | None
-
-
-class Graph:
-    """A model's main graph, with the types and shapes that ONNX's own inference finds."""
+class Typed:
+    """A model's main graph, with its precisions."""
 
     def __init__(self, model: ModelProto) -> None:
-        from onnx import shape_inference
+        from shootout.bundle.onnx_graph import read_graph
 
-        graph = shape_inference.infer_shapes(model).graph
-        self.nodes = list(graph.node)
-        self._makers = {name: node for node in self.nodes for name in node.output}
-        stored = graph.initializer
-        self._values = {tensor.name: Value(_dtype(tensor.data_type), tuple(tensor.dims)) for tensor in stored}
-        for info in (*graph.input, *graph.output, *graph.value_info):
-            self._values[info.name] = _value(info.type.tensor_type)
+        self.graph = read_graph(model)
+        self._makers = {name: node for node in self.graph.nodes for name in node.output}
 
     def precision(self, name: str) -> str:
         """Of a value; UNKNOWN where its type is."""
-        value = self._values.get(name)
-        return precision_of(value.dtype) if value else UNKNOWN
+        return precision_of(_dtype(self.graph.types[name])) if name in self.graph.types else UNKNOWN
 
     def product_precision(self, node: NodeProto) -> str:
         """int8 where both operands are dequantized for it, else the first one's."""
         if all(self._origin(name) == DEQUANTIZE for name in node.input[:2]):
             return Precision.INT8.value
         return self.precision(node.input[0])
-
-    def flops(self, node: NodeProto) -> float | None:
-        """Of one call; None where they can't be told."""
-        from shootout.bundle.onnx_products import PRODUCTS
-
-        names = (*node.input, node.output[0])
-        values = [self._values.get(name, Value(UNKNOWN, None if name else ())) for name in names]
-        shapes = [value.shape for value in values if value.shape is not None]
-        if node.op_type not in PRODUCTS or len(shapes) < len(values):
-            return None
-        try:
-            return PRODUCTS[node.op_type](node, shapes[:-1], shapes[-1])
-        except LookupError:
-            return None
 
     def _origin(self, name: str) -> str:
         """The operator that made a value, before anything only moved it."""
@@ -145,11 +117,6 @@ def _store(source: Path, target: Path) -> Path:
     return target
 
 
-def _value(kind: Any) -> Value:
-    known = kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim)
-    return Value(_dtype(kind.elem_type), tuple(dim.dim_value for dim in kind.shape.dim) if known else None)
-
-
 def _dtype(element: int) -> str:
     from onnx import helper
 
@@ -158,13 +125,3 @@ def _dtype(element: int) -> str:
 
 def _rounded(precision: str, *, tf32: bool) -> str:
     return Precision.TF32.value if tf32 and precision == Precision.FP32 else precision
-
-
-def _summed(labels: list[str], flops: list[float | None]) -> Mapping[str, float]:
-    """By precision; empty where one isn't known."""
-    found: dict[str, float] = {}
-    for label, count in zip(labels, flops, strict=True):
-        if count is None:
-            return {}
-        found[label] = found.get(label, 0.0) + count
-    return found

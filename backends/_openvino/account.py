@@ -20,7 +20,7 @@ from shootout.backends._openvino.dynamic import rounding_products
 from shootout.backends._openvino.flops import flops
 from shootout.backends._openvino.graph import compile_model, import_openvino, properties_of
 from shootout.backends._openvino.profile import node_ns
-from shootout.backends.common import COMPUTE_OPS
+from shootout.bundle.workload import COMPUTE_OPS
 from shootout.contract import Arm, Arrays, Precision
 
 LABELS: Mapping[str, str] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from shootout.bundle.flops import convolution_flops, product_flops
+from shootout.bundle.workload import convolution_flops, product_flops
 
 
 def flops(layer: ElementTree.Element) -> float | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shootout.bundle.flops import convolution_flops, product_flops
+from shootout.bundle.workload import convolution_flops, product_flops
 from shootout.contract import Precision
 
 PRECISIONS = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16", "FP8": "fp8", "FP4": "fp4"}

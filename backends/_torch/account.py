@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from shootout.backends.common import COMPUTE_OPS, precision_of
-from shootout.bundle.flops import convolution_flops, product_flops
+from shootout.backends.common import precision_of
+from shootout.bundle.workload import COMPUTE_OPS, convolution_flops, product_flops
 from shootout.contract import Device, Precision
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shootout.bundle.npz import load_sets
-from shootout.bundle.work import Work
+from shootout.bundle.workload import Work
 from shootout.contract import INTEGERS, Array, Arrays, Artifact, Precision, Target, TensorSpec, Value
 from shootout.errors import ModelError
 

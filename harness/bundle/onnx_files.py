@@ -1,18 +1,22 @@
-"""What is in a user's ONNX file: its tensors' shapes and types, and its symbolic axes, which are given sizes here."""
+"""A user's ONNX file: read with its weights, checked, its symbolic axes given sizes, written, and run as it is.
+
+Nothing outside the model's own folder is ever opened: a file from elsewhere could name any path on this machine as its
+external data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto, TensorProto, ValueInfoProto
-from onnx.external_data_helper import load_external_data_for_model
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
 from shootout.bundle.bundle import INLINE_BYTES
-from shootout.bundle.onnx_weights import external_files, parse
-from shootout.contract import TensorSpec
-from shootout.errors import ModelError, UsageError, unknown
+from shootout.contract import Array, Arrays, TensorSpec
+from shootout.errors import ModelError, UsageError, one_line, unknown
 
 BATCH_AXES = ("batch", "batch_size", "N")
 """The first of these that is a symbolic axis gets the batch size; no other axis is ever guessed."""
@@ -22,8 +26,31 @@ DTYPES = frozenset(
 """Element types that NumPy has and that inputs can be drawn in."""
 
 
+def external_files(path: Path) -> dict[str, Path]:
+    """The files beside `path` that hold its weights, by the name it calls them.
+
+    Raises:
+        UsageError: `path` can't be read.
+        ModelError: it is not an ONNX model, or names a file outside its folder or one that is missing or too short.
+    """
+    return {info.location: _inside(path, info) for info in _external(parse(path))}
+
+
+def parse(path: Path) -> ModelProto:
+    """The model without its external data; raises as `external_files` does for the file itself."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}") from error
+    except DecodeError as error:
+        raise ModelError(f"{path} is not an ONNX model, or is cut short ({error}); export it again") from error
+    if not model.graph.output:
+        raise ModelError(f"{path} is not an ONNX model: it has no graph with an output; export it again")
+    return model
+
+
 def load(path: Path) -> ModelProto:
-    """The model with all its weights in memory; raises as `onnxweights.external_files` does."""
+    """The model with all its weights in memory; raises as `external_files` does."""
     external_files(path)
     model = parse(path)
     load_external_data_for_model(model, str(path.parent))
@@ -36,6 +63,30 @@ def save(model: ModelProto, path: Path) -> None:
     onnx.save(model, path, save_as_external_data=big, location=f"{path.name}.data")
     if big:  # saving moved the weights out of `model`
         load_external_data_for_model(model, str(path.parent))
+
+
+def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
+    """The outputs of the file at `path` as it is written: no optimisation, one thread.
+
+    Raises:
+        ModelError: it can't be loaded or run; calls it `name`.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelError(f"ONNX Runtime can't load {name}: {one_line(str(error))}") from error
+    names = [output.name for output in session.get_outputs()]
+    try:
+        return [dict(zip(names, session.run(names, dict(one)), strict=True)) for one in inputs]
+    except Exception as error:
+        hint = "drawn integers are 0 or 1: if that doesn't fit, give real inputs with --inputs data.npz"
+        raise ModelError(f"ONNX Runtime can't run {name}: {one_line(str(error))}; {hint}") from error
 
 
 def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
@@ -117,6 +168,41 @@ def input_specs(model: ModelProto) -> tuple[TensorSpec, ...]:
         )
         for info in true_inputs(model)
     )
+
+
+def _external(model: ModelProto) -> Iterator[ExternalDataInfo]:
+    tensors = [*_graph_tensors(model.graph), *(t for f in model.functions for t in _node_tensors(f.node))]
+    return (ExternalDataInfo(tensor) for tensor in tensors if uses_external_data(tensor))
+
+
+def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        yield from _attribute_tensors(attribute)
+
+
+def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
+    yield from (attribute.t, *attribute.tensors)
+    for graph in (attribute.g, *attribute.graphs):
+        yield from _graph_tensors(graph)
+
+
+def _inside(model: Path, info: ExternalDataInfo) -> Path:
+    location, folder = info.location, model.parent.resolve()
+    file = (folder / location).resolve()  # an absolute location replaces the folder, and links are followed
+    if not file.is_relative_to(folder) or ".." in Path(location).parts:
+        raise ModelError(f"{model.name} reads its weights from {location!r}, outside its own folder: refused")
+    if not file.is_file():
+        raise ModelError(f"{model.name} needs {location!r} beside it, which is missing; copy it there")
+    if (info.offset or 0) + (info.length or 0) > file.stat().st_size:
+        raise ModelError(f"{file} is shorter than {model.name} says; copy it again")
+    return file
 
 
 def _dims(info: ValueInfoProto) -> list[tuple[str, int]]:

@@ -181,8 +181,8 @@ def tune(asked: Asked, allow: str | None, *, as_json: bool) -> int:
 
 def sensitivity(asked: Asked, *, as_json: bool) -> int:
     """Print what quantizing each layer alone does to a model."""
-    from shootout.quantize import layers_table
-    from shootout.quantize.sensitivity import sensitivity as measure_layers
+    from shootout.export.sensitivity import rank_layers
+    from shootout.report import layers_table
 
     chosen = asked.chosen()
     (point, *more) = points.points(chosen)
@@ -192,7 +192,7 @@ def sensitivity(asked: Asked, *, as_json: bool) -> int:
         )
     with Progress(Console(stderr=True)) as progress:
         progress.stage(f"quantizing each layer of {points.group_name(point)} alone")
-        found = measure_layers(points.request(chosen, point))
+        found = rank_layers(points.request(chosen, point))
     return _print(layers_table.render(found), layers_table.as_data(found), as_json=as_json)
 
 

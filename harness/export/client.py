@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import cache
+from shootout.export.job import Job, to_json
 from shootout.export.request import Request, Sources, checked, is_file
 from shootout.host.child import ONE_THREAD, run
 
@@ -67,11 +68,9 @@ def check(request: Request) -> tuple[int, list[str]]:
     job = checked(request)
     if isinstance(job, ShootoutError):
         raise job
-    contents: dict[str, str] = job.get("contents", {})
-    folder = Path(job["file"]).parent if contents else Path()
-    others = ("inputs_sha256", "calibration_sha256", "labels_sha256", "source_sha256")
-    hashes = [*contents.values(), *filter(None, map(job.get, others))]
-    return sum((folder / name).stat().st_size for name in contents), hashes
+    data = [given.sha256 for given in (job.inputs, job.calibration, job.labels) if given]
+    hashes = [*job.contents.values(), *filter(None, [*data, job.source_sha256])]
+    return sum((Path(job.file).parent / name).stat().st_size for name in job.contents), hashes
 
 
 def obtain_all(requests: Sequence[Request]) -> list[ModelBundle | ShootoutError]:
@@ -82,13 +81,13 @@ def obtain_all(requests: Sequence[Request]) -> list[ModelBundle | ShootoutError]
     """
     sources: Sources = {}
     jobs = [checked(request, sources) for request in requests]
-    wanted = {job["key"]: job for job in jobs if not isinstance(job, ShootoutError)}
+    wanted = {job.key: job for job in jobs if not isinstance(job, ShootoutError)}
     found = _cached(wanted)
-    bases = {job["base"]["key"]: job["base"] for key, job in wanted.items() if key not in found and job["base"]}
+    bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
     found |= _cached(bases)
     missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
     found |= _make(missing, found) if missing else {}
-    return [job if isinstance(job, ShootoutError) else found[job["key"]] for job in jobs]
+    return [job if isinstance(job, ShootoutError) else found[job.key] for job in jobs]
 
 
 def _cached(keys: Iterable[str]) -> dict[str, ModelBundle | ShootoutError]:
@@ -96,40 +95,42 @@ def _cached(keys: Iterable[str]) -> dict[str, ModelBundle | ShootoutError]:
 
 
 def _make(
-    jobs: Sequence[dict[str, Any]], found: Mapping[str, ModelBundle | ShootoutError]
+    jobs: Sequence[Job], found: Mapping[str, ModelBundle | ShootoutError]
 ) -> dict[str, ModelBundle | ShootoutError]:
     with cache.workshop() as folder:
         places = {key: bundle.folder for key, bundle in found.items() if isinstance(bundle, ModelBundle)}
-        places |= {job["key"]: folder / job["key"] for job in jobs}
-        placed = [{**job, "folder": str(places[job["key"]])} for job in jobs]
-        placed = [{**job, "base_folder": str(places[job["base"]["key"]])} if job["base"] else job for job in placed]
+        places |= {job.key: folder / job.key for job in jobs}
+        placed = [
+            replace(job, folder=str(places[job.key]), base_folder=str(places[job.base.key]) if job.base else "")
+            for job in jobs
+        ]
         for job in placed:
-            Path(job["folder"]).mkdir(mode=0o700)
+            Path(job.folder).mkdir(mode=0o700)
         found = dict[str, ModelBundle | ShootoutError]()
         for number, some in enumerate(_by_process(placed)):
-            (folder / f"jobs-{number}.json").write_text(json.dumps(some))
+            (folder / f"jobs-{number}.json").write_text(json.dumps([to_json(job) for job in some]))
             timeout_s = BUILD_TIMEOUT_S * len(some)
             how = run("shootout.export", [folder / f"jobs-{number}.json"], timeout_s, ONE_THREAD).how
-            found |= {job["key"]: _collect(job, how) for job in some}
+            found |= {job.key: _collect(job, how) for job in some}
         return found
 
 
-def _by_process(jobs: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _by_process(jobs: Sequence[Job]) -> list[list[Job]]:
     """Jobs that share a process: all of ours, and those of each user's own model, whose code may end its process."""
-    owners: dict[str, list[dict[str, Any]]] = {}
+    owners: dict[str, list[Job]] = {}
     for job in jobs:
-        owners.setdefault(job["model"] if job.get("own") else "", []).append(job)
+        owners.setdefault(job.model if job.is_own else "", []).append(job)
     return list(owners.values())
 
 
-def _collect(job: Mapping[str, Any], how: str) -> ModelBundle | ShootoutError:
-    folder = Path(job["folder"])
+def _collect(job: Job, how: str) -> ModelBundle | ShootoutError:
+    folder = Path(job.folder)
     if (folder / MANIFEST).exists():
-        return cache.install(folder, job["key"])
+        return cache.install(folder, job.key)
     try:
         said = json.loads((folder / ERROR).read_text())
     except (OSError, ValueError):
-        return ModelError(f"the export of {job['model']} failed: {how}")
+        return ModelError(f"the export of {job.model} failed: {how}")
     if said["kind"] == "SkippedArm":
         return SkippedArm(said["message"], said["fix"])
     return UsageError(said["message"]) if said["kind"] == "UsageError" else ModelError(said["message"])

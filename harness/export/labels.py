@@ -15,7 +15,7 @@ from shootout.bundle.bundle import LABELS, REPORT, SELECTION
 from shootout.bundle.fidelity import rows
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
-from shootout.export.real_inputs import read_npz
+from shootout.export.inputs import read_npz
 from shootout.models.base import buffer_count
 
 HALF_ROWS = 16

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from shootout import errors, models, schemes
 from shootout.bundle.bundle import sha256
 from shootout.contract import Value
 from shootout.errors import ShootoutError, UsageError, install
-from shootout.export import cache
+from shootout.export.job import Given, Job
 from shootout.host.environment import providing
 from shootout.models.base import Whole
 from shootout.models.user import factory
@@ -30,7 +28,7 @@ class Request:
     """What to export.
 
     Attributes:
-        model: a name in the registry, the path of an `.onnx` file, or a user's own model (see `models.factory`).
+        model: a name in the registry, the path of an `.onnx` file, or a user's own model (see `models.user.factory`).
         parameters: of any other model than a file's; what is missing gets its default.
         batch: rows per call; in a user's file, the axis called batch, batch_size or N.
         sets: sizes of the symbolic axes of a user's file.
@@ -57,8 +55,8 @@ def is_file(model: str) -> bool:
     return model.endswith(SUFFIX)
 
 
-def checked(request: Request, sources: Sources | None = None) -> dict[str, Any] | ShootoutError:
-    """The export job (JSON values, `key` among them) that answers the request, or why there is none.
+def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutError:
+    """The export job that answers the request, or why there is none.
 
     A variant with quantized weights is made from the plain bundle, whose job is then its `base`.
 
@@ -73,20 +71,12 @@ def checked(request: Request, sources: Sources | None = None) -> dict[str, Any] 
         else:
             own = factory.is_meant(request.model)
             job = _own_job(request, {} if sources is None else sources) if own else _model_job(request)
-        job |= _labels(request)
-        job |= {"training": True} if request.training else {}  # as for labels
+        job = replace(job, batch=request.batch, labels=_labels(request), training=request.training)
     except ShootoutError as error:
         return error
-    given = request.calibration_npz
-    job["calibration_npz"] = str(given.absolute()) if given else None
-    job["calibration_sha256"] = _content(given) if given else None
-    if scheme.is_quantized:
-        return _keyed({**job, "variant": request.variant, "base": _keyed({**job, "variant": "", "base": None})})
-    return _keyed({**job, "variant": request.variant, "base": None})
-
-
-def _keyed(job: Mapping[str, Any]) -> dict[str, Any]:
-    return {**job, "key": cache.key(job), "versions": cache.versions()}
+    job = replace(job, calibration=_calibration(request.calibration_npz))
+    base = job.keyed() if scheme.is_quantized else None
+    return replace(job, variant=request.variant, base=base).keyed()
 
 
 def _variant(request: Request) -> schemes.Scheme:
@@ -96,32 +86,28 @@ def _variant(request: Request) -> schemes.Scheme:
     return scheme
 
 
-def _labels(request: Request) -> dict[str, Any]:
-    """The labels' part of a job; a request without any has none, so that nobody's key depends on it."""
-    given = request.labels_npz
-    if given is None:
-        return {}
-    if request.inputs_npz is None:
+def _labels(request: Request) -> Given | None:
+    if request.labels_npz and request.inputs_npz is None:
         raise UsageError("--labels are the classes of your own inputs' rows: give those too, with --inputs data.npz")
-    return {"labels_npz": str(given.absolute()), "labels_sha256": _digest(given)}
+    return _given(request.labels_npz)
 
 
-def _digest(path: Path | None) -> str | None:
+def _given(path: Path | None) -> Given | None:
     try:
-        return sha256(path) if path else None
+        return Given(path=str(path.absolute()), sha256=sha256(path)) if path else None
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror}") from error
 
 
-def _content(path: Path) -> str:
-    """Hash of calibration data; "" where they can't be read, which the bundle then says."""
+def _calibration(path: Path | None) -> Given | None:
+    """As `_given`, but what can't be read is for the bundle to say: float arms don't need it."""
     try:
-        return sha256(path)
-    except OSError:
-        return ""
+        return _given(path)
+    except UsageError:
+        return Given(path=str(path.absolute()), sha256="") if path else None
 
 
-def _model_job(request: Request) -> dict[str, Any]:
+def _model_job(request: Request) -> Job:
     if request.sets or request.inputs_npz or request.labels_npz:
         raise UsageError(
             f"{request.model} draws its own inputs: axis sizes are for a {SUFFIX} file, --inputs and --labels for a "
@@ -130,10 +116,10 @@ def _model_job(request: Request) -> dict[str, Any]:
     model = models.get(request.model)
     parameters = model.check(request.parameters)
     model.inputs(parameters, request.batch)  # a batch that this model can't have
-    return {"model": request.model, "parameters": parameters, "batch": request.batch, "file": None}
+    return Job(model=request.model, parameters=parameters)
 
 
-def _own_job(request: Request, sources: Sources) -> dict[str, Any]:
+def _own_job(request: Request, sources: Sources) -> Job:
     """A user's factory or transformers config: none of its code is run here."""
     model = models.get(request.model)
     if model.name not in sources:
@@ -141,43 +127,24 @@ def _own_job(request: Request, sources: Sources) -> dict[str, Any]:
         assert model.imports, "and imports something"
         libraries = providing(model.imports())
         sources[model.name] = {"source_sha256": model.source(), "libraries": libraries}
-    return {
-        "model": model.name,
-        "short": Path(model.name).name,
-        "file": None,
-        "own": True,
-        "parameters": model.check(request.parameters),
-        "batch": request.batch,
-        **sources[model.name],
-        "inputs_npz": str(request.inputs_npz.absolute()) if request.inputs_npz else None,
-        "inputs_sha256": _digest(request.inputs_npz),
-        "labels_npz": None,
-    }
+    parameters, inputs = model.check(request.parameters), _given(request.inputs_npz)
+    return Job(model=model.name, parameters=parameters, inputs=inputs, **sources[model.name])
 
 
-def _file_job(request: Request) -> dict[str, Any]:
+def _file_job(request: Request) -> Job:
     path = Path(request.model).expanduser().absolute()
     if request.parameters:
         raise errors.unknown("parameter", next(iter(request.parameters)), ())
     for axis, size in request.sets.items():
         SIZE.check(f"the size of axis {axis!r}", size)
     try:
-        from shootout.bundle.onnx_weights import external_files
+        from shootout.bundle.onnx_files import external_files
 
         files = {path.name: path, **external_files(path)}
         contents = {name: sha256(file) for name, file in files.items()}
-        inputs = sha256(request.inputs_npz) if request.inputs_npz else None
     except ModuleNotFoundError as error:
         raise UsageError(f"{path.name} needs {error.name}: {install('onnxruntime')}") from error
     except OSError as error:
         raise UsageError(f"can't read {error.filename}: {error.strerror}") from error
-    return {
-        "model": path.name,
-        "file": str(path),
-        "contents": contents,
-        "weights_sha256": hashlib.sha256(json.dumps(contents).encode()).hexdigest(),
-        "batch": request.batch,
-        "sets": dict(request.sets),
-        "inputs_npz": str(request.inputs_npz.absolute()) if request.inputs_npz else None,
-        "inputs_sha256": inputs,
-    }
+    inputs = _given(request.inputs_npz)
+    return Job(model=path.name, file=str(path), contents=contents, sets=dict(request.sets), inputs=inputs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +16,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shootout import models
-from shootout.bundle.bundle import GRADIENTS, INPUTS, ORACLE, WEIGHTS, ModelBundle, sha256
+from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare, widened
-from shootout.bundle.npz import save_sets
 from shootout.bundle.training import LOSS, RATE, TARGET, off, sketch
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import torch_files
-from shootout.export.oracle import require_telling
+from shootout.export.assembly import assemble, require_telling
+from shootout.export.job import Job
 from shootout.models.base import Model, Parameters, buffer_count, buffer_notes, draw
 from shootout.quantize.torch_bands import Rounded, to_dtype, to_tf32, with_floor
 
@@ -34,51 +33,43 @@ Step = tuple[dict[str, Array], dict[str, Array]]
 """The loss, and the sketches of the gradients, of one input buffer."""
 
 
-def take(job: Mapping[str, Any], folder: Path) -> ModelBundle:
+def take(job: Job) -> ModelBundle:
     """Make the bundle of a model's training step.
 
     Raises:
         UsageError: a model that has none: a user's own, a changed one, one without weights.
         ModelError: a loss or gradients that prove nothing.
     """
-    model, parameters, batch = models.get(job["model"]), job["parameters"], job["batch"]
-    if model.write or model.called or job["variant"]:
-        raise UsageError(f"{job['variant']} {model.name}: only a shipped model as it is has a training step".strip())
+    model, parameters, batch = models.get(job.model), job.parameters, job.batch
+    if model.write or model.called or job.variant:
+        raise UsageError(f"{job.variant} {model.name}: only a shipped model as it is has a training step".strip())
     if not model.parameter_count(parameters):
         raise UsageError(f"{model.name} has no weights to train: only a model with weights has a training step")
     module = model.trained(parameters).eval().requires_grad_(True)
     specs = model.inputs(parameters, batch)
     buffers, output = _buffers(model, parameters, batch, module)
-    torch_files.write_weights(module, folder)
+    torch_files.write_weights(module, Path(job.folder))
     module.double()
     trained = _trained(module, buffers[0])
     oracle = [step(module, trained, one) for one in buffers]
     losses, gradients = [loss for loss, _ in oracle], [found for _, found in oracle]
     require_telling(f"{model.name}'s training step", _specs(losses[0]), losses)
     require_telling(f"{model.name}'s training step", _specs(gradients[0]), gradients)
-    save_sets(folder / INPUTS, buffers)
-    save_sets(folder / ORACLE, losses)
-    save_sets(folder / GRADIENTS, gradients)
-    return ModelBundle(
-        folder=folder,
-        key=job["key"],
-        model=model.name,
-        parameters=parameters,
-        batch=batch,
+    return assemble(
+        job,
         inputs=(
             *specs,
             TensorSpec(name=TARGET, shape=output, dtype="float32"),
             TensorSpec(name=RATE, shape=(), dtype="float32"),
         ),
         outputs=_specs(losses[0]),
+        buffers=buffers,
+        oracle=losses,
         artifacts=tuple(one for one in model.artifacts if one in ARTIFACTS),
         bands=_bands(module, trained, buffers, oracle),
         parameter_count=model.parameter_count(parameters),
-        weights_sha256=sha256(folder / WEIGHTS),
-        versions=job["versions"],
-        export_s=0.0,
+        gradients=gradients,
         notes=buffer_notes(specs),
-        trained=tuple(trained),
     )
 
 
@@ -125,7 +116,7 @@ def _buffers(
 def _bands(
     module: nn.Module, trained: Mapping[str, nn.Parameter], buffers: Sequence[Arrays], oracle: Sequence[Step]
 ) -> dict[str, float | None]:
-    """As for outputs (see `precision.bands`): the largest error of any loss and gradient, widened.
+    """As for outputs (see `torch_bands.bands`): the largest error of any loss and gradient, widened.
 
     TF32 rounds the inputs of products only; everything is rounded so here, which gives a little more.
     """

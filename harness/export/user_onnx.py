@@ -2,7 +2,7 @@
 
 The oracle is ONNX Runtime with all optimisations off, on one thread. Its FP32 band is predicted by moving every input
 and weight by one unit in the last place and watching how far the output goes: no float32 rounding can be added to a
-runtime that computes in float32. Narrower precisions: see `onnxbands`.
+runtime that computes in float32. Narrower precisions: see `onnx_bands`.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 from onnx import ModelProto, numpy_helper
 
 from shootout.bundle import onnx_files
-from shootout.bundle.bundle import FILES
+from shootout.bundle.bundle import FILES, ModelBundle
 from shootout.bundle.fidelity import compare
 from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
-from shootout.errors import ModelError, one_line
+from shootout.errors import ModelError
+from shootout.export import inputs
+from shootout.export.assembly import assemble, require_telling
+from shootout.export.job import Job
 from shootout.export.labels import Split
 from shootout.export.labels import read as read_labelled
-from shootout.export.real_inputs import read_inputs
-from shootout.models.base import buffer_count, draw
+from shootout.models.base import buffer_count, buffer_notes, draw
+from shootout.quantize import onnx_bands, pruning
 
 INPUT_SEED, NUDGE_SEED = 1, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Prepared:
     """What a bundle needs to know of a user's file.
 
     Attributes:
@@ -52,7 +54,49 @@ class Taken:
     split: Split | None = None
 
 
-def take(
+def take(job: Job) -> ModelBundle:
+    """Make the bundle of a user's file.
+
+    Raises:
+        UsageError: sizes, inputs or labels don't fit the file.
+        ModelError: the file can't be run, or not the same way twice, or its outputs prove nothing.
+    """
+    folder, npz = Path(job.folder), Path(job.inputs.path) if job.inputs else None
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        path = pruning.prune_file(Path(job.file), Path(place), job.variant) if job.variant else Path(job.file)
+        labels_npz = Path(job.labels.path) if job.labels else None
+        found = prepare(path, folder, batch=job.batch, sets=job.sets, npz=npz, labels_npz=labels_npz)
+    own = found.split.sets() if found.split else found.buffers if npz else inputs.drawn(found.inputs, found.batch)
+    sets, fault = inputs.chosen(job.calibration, found.inputs, own)
+    require_telling(job.model, found.outputs, found.oracle)
+    if found.split:
+        found.split.check(found.outputs)
+    oracle = onnx_bands.Oracle(
+        path=folder / FILES[Artifact.ONNX],
+        buffers=found.buffers,
+        outputs=found.oracle,
+        calibration=sets,
+        workshop=folder.parent,
+    )
+    return assemble(
+        job,
+        inputs=found.inputs,
+        outputs=found.outputs,
+        buffers=found.buffers,
+        oracle=found.oracle,
+        artifacts=(Artifact.ONNX,),
+        bands=onnx_bands.bands(oracle, found.band),
+        parameter_count=found.parameter_count,
+        batch=found.batch,
+        parameters=found.axes,
+        calibration=sets,
+        calibration_fault=fault,
+        split=found.split,
+        notes=found.split.notes if found.split else () if npz else buffer_notes(found.inputs),
+    )
+
+
+def prepare(
     path: Path,
     folder: Path,
     *,
@@ -60,13 +104,13 @@ def take(
     sets: Mapping[str, int],
     npz: Path | None,
     labels_npz: Path | None = None,
-) -> Taken:
+) -> Prepared:
     """Copy the file into `folder` with its axes fixed, and work out the rest.
 
     Args:
         path: the user's file.
         folder: where `model.onnx` (and big weights) go.
-        batch: see `onnxfile.axis_sizes`, as for `sets`.
+        batch: see `onnx_files.axis_sizes`, as for `sets`.
         sets: sizes of symbolic axes.
         npz: real inputs; None draws floats standard normal, integers 0 or 1, booleans at random.
         labels_npz: the right class of each of their rows.
@@ -84,14 +128,14 @@ def take(
     if split:
         buffers = split.buffers(specs)
     else:
-        buffers = read_inputs(Path(npz), specs) if npz else draw(specs, buffer_count(specs), INPUT_SEED)
+        buffers = inputs.read_inputs(Path(npz), specs) if npz else draw(specs, buffer_count(specs), INPUT_SEED)
     onnx_files.save(model, folder / FILES[Artifact.ONNX])
-    raw = run(folder / FILES[Artifact.ONNX], [*buffers, buffers[0]], path.name)
+    raw = onnx_files.run(folder / FILES[Artifact.ONNX], [*buffers, buffers[0]], path.name)
     outputs = _output_specs(raw)
     *oracle, again = [{name: _wide(array) for name, array in one.items()} for one in raw]
     if any(not np.array_equal(array, again[name], equal_nan=True) for name, array in oracle[0].items()):
         raise ModelError(f"{path.name} gives different outputs for the same inputs: it can't be compared")
-    return Taken(
+    return Prepared(
         inputs=specs,
         outputs=outputs,
         axes=axes,
@@ -109,28 +153,6 @@ def nudged(array: Array, rng: np.random.Generator) -> Array:
     step = max(float(np.finfo(array.dtype).eps), float(np.finfo(np.float32).eps))
     moved = array.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0], array.shape))
     return np.asarray(moved, dtype=array.dtype)
-
-
-def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
-    """The outputs of the file at `path` as it is written: no optimisation, one thread.
-
-    Raises:
-        ModelError: it can't be loaded or run; calls it `name`.
-    """
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    try:
-        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ModelError(f"ONNX Runtime can't load {name}: {one_line(str(error))}") from error
-    names = [output.name for output in session.get_outputs()]
-    try:
-        return [dict(zip(names, session.run(names, dict(one)), strict=True)) for one in inputs]
-    except Exception as error:
-        hint = "drawn integers are 0 or 1: if that doesn't fit, give real inputs with --inputs data.npz"
-        raise ModelError(f"ONNX Runtime can't run {name}: {one_line(str(error))}; {hint}") from error
 
 
 def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
@@ -160,7 +182,7 @@ def _band(
     moved = [{key: nudged(x, rng) if x.dtype.kind == "f" else x for key, x in one.items()} for one in buffers]
     with tempfile.TemporaryDirectory(dir=workshop) as folder:
         onnx_files.save(model, Path(folder) / "nudged.onnx")
-        outputs = run(Path(folder) / "nudged.onnx", moved, name)
+        outputs = onnx_files.run(Path(folder) / "nudged.onnx", moved, name)
     error = compare(outputs, oracle).relative_l2 or 0.0  # None (NaN where the oracle has none) predicts nothing
     if error * FIDELITY_MARGIN >= 1:
         raise ModelError(f"{name}: one unit in the last place moves the output by {error:.2g}: nothing can be compared")

@@ -1,90 +1,96 @@
-"""A user's own torch module made measurable: every artifact that it can have, an oracle, the error bands.
+"""A user's own torch module made measurable: input sets, every artifact that it can have, an oracle, the error bands.
 
-What it can't be exported to is a note and not an error: backends that need only the module are measured all the same.
+Input sets are given, drawn in the model's own way, or the example shuffled. What the module can't be exported to is a
+note and not an error: backends that need only the module are measured all the same.
 Runs in the export process only; the user's code runs here.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from shootout import models
-from shootout.bundle.bundle import CALIBRATION, INPUTS, ORACLE, WEIGHTS, ModelBundle, sha256
-from shootout.bundle.npz import save_sets
-from shootout.contract import Arrays, Artifact, TensorSpec
-from shootout.errors import UsageError
-from shootout.export import inputs, torch_files, user_sets
-from shootout.export.oracle import require_telling
-from shootout.export.user_sets import explained
+from shootout.bundle.bundle import ModelBundle
+from shootout.constants import CALIBRATION_ROWS
+from shootout.contract import Array, Arrays, Artifact, TensorSpec
+from shootout.errors import ModelError, UsageError, one_line
+from shootout.export import inputs, labels, torch_files
+from shootout.export.assembly import assemble, require_telling
+from shootout.export.job import Job
+from shootout.models.base import buffer_count, set_count
 from shootout.models.user.called import Called
 from shootout.models.user.source import BATCH
 from shootout.quantize import pruning, torch_bands
 
+INPUT_SEED, CALIBRATION_SEED = 1, 2
 REASON_LETTERS = 200
 SAME = 1e-3
 """Rows that depend on others differ by far more than this share of the largest output."""
 
 
-def take(job: Mapping[str, Any], folder: Path) -> ModelBundle:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """Input buffers, calibration sets, and labelled rows where there are any."""
+
+    buffers: list[dict[str, Array]]
+    calibration: list[dict[str, Array]]
+    split: labels.Split | None = None
+
+
+def take(job: Job) -> ModelBundle:
     """Run the user's code and make the bundle.
 
     Raises:
         UsageError: it raises or returns nonsense, or the batch, inputs or labels don't fit it.
         ModelError: its outputs prove nothing.
     """
-    model, batch = models.get(job["model"]), int(job["batch"])
+    model = models.get(job.model)
     assert model.called, "only a user's own model comes here"
-    called = model.called({**job["parameters"], BATCH: batch})
-    specs, batch = _specs(job, called, batch)
-    data = user_sets.of(job, called, specs)
-    sets, fault = inputs.chosen(job, specs, data.calibration)
-    if job["variant"]:
-        pruning.prune_module(called.module, job["variant"])
-    made, notes = _artifacts(called, data.buffers[0], folder)
+    called = model.called({**job.parameters, BATCH: job.batch})
+    specs, batch = _specs(job, called)
+    data = _sets(job, called, specs)
+    sets, fault = inputs.chosen(job.calibration, specs, data.calibration)
+    if job.variant:
+        pruning.prune_module(called.module, job.variant)
+    made, notes = _artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
-    buffers = user_sets.usable(job, called, data.buffers)
+    buffers = _usable(job, called, data.buffers)
     by_rows = _is_by_rows(called, buffers)
     oracle, bands = torch_files.oracle_and_bands(called.module, buffers, sets, by_rows=by_rows, names=called.outputs)
     outputs = _outputs(called, oracle)
-    require_telling(job["short"], outputs, oracle)
-    save_sets(folder / INPUTS, buffers)
-    save_sets(folder / ORACLE, oracle)
-    save_sets(folder / CALIBRATION, sets)
+    require_telling(job.short, outputs, oracle)
     if data.split:
         data.split.check(outputs)
-        data.split.save(folder)
-    return ModelBundle(
-        folder=folder,
-        key=job["key"],
-        model=model.name,
-        parameters={**job["parameters"], **({} if called.batch is None else {BATCH: called.batch})},
-        batch=batch,
+    return assemble(
+        job,
         inputs=specs,
         outputs=outputs,
+        buffers=buffers,
+        oracle=oracle,
         artifacts=made,
         bands=bands,
         parameter_count=count,
-        weights_sha256=sha256(folder / WEIGHTS),
-        versions=job["versions"],
-        export_s=0.0,
-        variant=job["variant"],
+        batch=batch,
+        parameters={**job.parameters, **({} if called.batch is None else {BATCH: called.batch})},
+        calibration=sets,
         calibration_fault=fault,
+        split=data.split,
         notes=(*called.notes, *(data.split.notes if data.split else ()), *notes),
-        source_sha256=job["source_sha256"],
     )
 
 
-def _specs(job: Mapping[str, Any], called: Called, batch: int) -> tuple[tuple[TensorSpec, ...], int]:
+def _specs(job: Job, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
     """The inputs of one call, and the rows in it; of labelled example inputs a call takes `batch` rows.
 
     Raises:
         UsageError: the model has no batch of this size.
     """
+    batch = job.batch
     shapes = {name: array.shape for name, array in called.inputs.items()}
     firsts = {shape[0] if shape else None for shape in shapes.values()}
     rows = firsts.pop() if len(firsts) == 1 else None
@@ -92,8 +98,8 @@ def _specs(job: Mapping[str, Any], called: Called, batch: int) -> tuple[tuple[Te
         shapes = {name: (batch, *shape[1:]) for name, shape in shapes.items()}
     elif called.batch is None and batch not in (1, rows):
         given = f"its example inputs have {rows} rows" if rows else "its example inputs have no common first axis"
-        raise UsageError(f"batch {batch}: {job['short']} has no parameter `{BATCH}`, and {given}: give it one")
-    elif called.batch is None and job["labels_npz"]:
+        raise UsageError(f"batch {batch}: {job.short} has no parameter `{BATCH}`, and {given}: give it one")
+    elif called.batch is None and job.labels:
         batch = rows or batch
     specs = tuple(
         TensorSpec(name=name, shape=shape, dtype=called.inputs[name].dtype.name) for name, shape in shapes.items()
@@ -133,5 +139,77 @@ def _artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Art
     except Exception as error:
         traceback.print_exc()
         what = "torch.onnx.export" if Artifact.PT2 in made else "torch.export"
-        return tuple(made), [f"{what} can't take this module: {explained(error)[:REASON_LETTERS]}"]
+        return tuple(made), [f"{what} can't take this module: {_explained(error)[:REASON_LETTERS]}"]
     return tuple(made), []
+
+
+def _sets(job: Job, called: Called, specs: tuple[TensorSpec, ...]) -> Data:
+    """What the user gave for an export job, or what can be made of the example.
+
+    Raises:
+        UsageError: the user's inputs or labels can't be read, or don't fit.
+    """
+    npz = Path(job.inputs.path) if job.inputs else None
+    split = None
+    if npz and job.labels:
+        split = labels.read(npz, Path(job.labels.path), specs)
+    elif called.labels is not None and not npz:
+        split = labels.shared_out(called.inputs, called.labels, specs)
+    if split:
+        return Data(buffers=split.buffers(specs), calibration=split.sets(), split=split)
+    if npz:
+        sets = inputs.read_inputs(npz, specs)
+        return Data(buffers=sets, calibration=sets)
+    count, more = buffer_count(specs), set_count(CALIBRATION_ROWS, job.batch, specs)
+    if called.draw:
+        return Data(buffers=called.draw(count, INPUT_SEED), calibration=called.draw(more, CALIBRATION_SEED))
+    return Data(
+        buffers=_shuffled(called.inputs, count, INPUT_SEED),
+        calibration=_shuffled(called.inputs, more, CALIBRATION_SEED),
+    )
+
+
+def _shuffled(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:
+    """The example, and copies of it with the elements of its floats in another order; integers may be offsets or ids,
+    valid only as they are. Without any float to shuffle, the example alone.
+    """
+    if not any(array.dtype.kind == "f" and array.size > 1 for array in example.values()):
+        return [dict(example)]
+    rng = np.random.default_rng(seed)
+    return [dict(example), *({name: _moved(array, rng) for name, array in example.items()} for _ in range(count - 1))]
+
+
+def _moved(array: Array, rng: np.random.Generator) -> Array:
+    return rng.permutation(array.reshape(-1)).reshape(array.shape) if array.dtype.kind == "f" else array
+
+
+def _usable(job: Job, called: Called, buffers: list[dict[str, Array]]) -> list[dict[str, Array]]:
+    """The buffers, or the example alone where shuffled ones aren't valid inputs.
+
+    Raises:
+        ModelError: the module gives different outputs for the same inputs.
+        UsageError: it fails on inputs that the user gave.
+    """
+    first, again = (torch_bands.run(called.module, buffers[0], names=called.outputs) for _ in range(2))
+    if any(not np.array_equal(first[name], again[name], equal_nan=True) for name in first):
+        raise ModelError(f"{job.short} gives different outputs for the same inputs: it can't be compared")
+    ours = not (job.inputs or called.draw or called.labels is not None)
+    try:
+        found = [torch_bands.run(called.module, one, names=called.outputs) for one in buffers]
+    except Exception as error:
+        if ours:
+            return buffers[:1]
+        raise UsageError(f"{job.short} can't run on these inputs: {_explained(error)}") from error
+    valid = all(_is_valid(one, first) for one in found)
+    return buffers if valid or not ours else buffers[:1]
+
+
+def _is_valid(found: Arrays, example: Arrays) -> bool:
+    """Whether outputs are of the example's shapes, and numbers."""
+    shapes = all(array.shape == example[name].shape for name, array in found.items())
+    return shapes and all(np.isfinite(array).all() for array in found.values() if array.dtype.kind == "f")
+
+
+def _explained(error: BaseException) -> str:
+    """An error's kind and words on one line."""
+    return f"{type(error).__name__}: {one_line(str(error))}"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from shootout.bundle.work import Work
+from shootout.bundle.workload import Work
 from shootout.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.host.noise import VoidReason, recalled
 from shootout.messages import GpuCost, OnGpu

@@ -17,14 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
+from shootout.bundle import onnx_files
 from shootout.bundle.bundle import ModelBundle, Report, open_bundle
 from shootout.bundle.fidelity import rows
 from shootout.contract import Artifact
 from shootout.errors import ModelError, UsageError
-from shootout.export import user_onnx
-from shootout.quantize.layers import LayerSensitivity
 from shootout.quantize.qdq import PRODUCTS, Quantizer
-from shootout.quantize.ranking import ranked, sqnr_of
+from shootout.quantize.sensitivity import LayerSensitivity, ranked, sqnr_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +142,7 @@ def _measurer(quantizer: Quantizer, order: Sequence[LayerSensitivity], base: Mod
 def _accuracy(path: Path, base: ModelBundle, split: Report) -> float:
     firsts = range(0, len(split.labels), base.batch)
     batches = [{name: rows(array, first, base.batch) for name, array in split.inputs.items()} for first in firsts]
-    outputs = user_onnx.run(path, batches, base.model)
+    outputs = onnx_files.run(path, batches, base.model)
     scores = np.concatenate([one[base.outputs[0].name] for one in outputs])[: len(split.labels)]
     return float(np.mean(scores.argmax(axis=-1) == split.labels))
 

@@ -1,8 +1,9 @@
 """The error bands of a user's ONNX file beyond FP32's: its graph runs again, rounded, on the oracle's own runtime.
 
-FP16 and BF16 round every value wherever it is read, TF32 the operands of matrix products; INT8 is `eightbit`'s scheme.
-Stored tensors of one axis stay exact (they may be sizes), and so does what happens inside If, Loop and Scan. What can't
-be predicted (an old opset that can't be converted, say) has no band: that must not cost the user the export.
+FP16 and BF16 round every value wherever it is read, TF32 the operands of matrix products; INT8 is the scheme of
+`torch_rounding`. Stored tensors of one axis stay exact (they may be sizes), and so does what happens inside If, Loop
+and Scan. What can't be predicted (an old opset that can't be converted, say) has no band: that must not cost the user
+the export.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from onnx import ModelProto, numpy_helper
 
 from shootout.bundle import onnx_files
 from shootout.bundle.fidelity import compare, widened
+from shootout.bundle.onnx_graph import FLOATS, Graph, read_graph
 from shootout.constants import INT4_GROUP, INT4_LEVELS, INT8_LEVELS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
-from shootout.export.user_onnx import run
 from shootout.quantize import onnx_rounding
-from shootout.quantize.onnx_rounding import FLOATS, Spot, Steps, Values
+from shootout.quantize.onnx_rounding import Spot, Steps
 
 Rounding = Callable[[Array], Array]
 Errors = Mapping[str, float | None]
@@ -54,8 +55,8 @@ def bands(oracle: Oracle, fp32: float) -> dict[str, float | None]:
         fp32: that precision's band, below which no other one goes.
 
     Returns:
-        As `precision.bands`; a precision for which nothing can be predicted is missing, as are INT8 and TF32 where the
-        main graph has no matrix products.
+        As `torch_bands.bands`; a precision for which nothing can be predicted is missing, as are INT8 and TF32 where
+        the main graph has no matrix products.
     """
     found: dict[str, float | None] = {Precision.FP32: fp32}
     for predict in _PREDICTIONS:
@@ -70,7 +71,7 @@ def bands(oracle: Oracle, fp32: float) -> dict[str, float | None]:
 
 
 def significant(bits: int) -> Rounding:
-    """Rounding to so many significant bits, as `onnxgraph.to_bits`."""
+    """Rounding to so many significant bits, as `onnx_rounding.to_bits`."""
 
     def rounding(array: Array) -> Array:
         x = np.clip(array.astype(np.float32), -(2.0**100), 2.0**100)
@@ -121,11 +122,11 @@ def _half_floats(oracle: Oracle) -> Errors:
 
 def _everywhere(oracle: Oracle, steps: Steps, rounding: Rounding) -> float | None:
     model = _loaded(oracle)
-    values = onnx_rounding.values_of(model)
+    graph = read_graph(model)
     for tensor in model.graph.initializer:
         if len(tensor.dims) > 1 and tensor.data_type in FLOATS:
             tensor.CopyFrom(numpy_helper.from_array(rounding(numpy_helper.to_array(tensor)), tensor.name))
-    onnx_rounding.rewrite(model, values, onnx_rounding.read_anywhere(model, values), steps)
+    onnx_rounding.rewrite(model, graph, onnx_rounding.read_anywhere(model, graph), steps)
     outputs = _run(oracle, model, oracle.buffers)
     rounded = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
     return compare(rounded, oracle.outputs).relative_l2
@@ -133,29 +134,29 @@ def _everywhere(oracle: Oracle, steps: Steps, rounding: Rounding) -> float | Non
 
 def _tensor_float(oracle: Oracle) -> Errors:
     model = _loaded(oracle)
-    values = onnx_rounding.values_of(model)
-    spots = onnx_rounding.read_by_products(model, values)
+    graph = read_graph(model)
+    spots = onnx_rounding.read_by_products(model, graph)
     rounding = significant(11)
     _round_weights(model, lambda weight, _: rounding(weight))
-    onnx_rounding.rewrite(model, values, spots, onnx_rounding.to_bits(11))
+    onnx_rounding.rewrite(model, graph, spots, onnx_rounding.to_bits(11))
     return {Precision.TF32: compare(_run(oracle, model, oracle.buffers), oracle.outputs).relative_l2} if spots else {}
 
 
 def _eight_bit(oracle: Oracle) -> Errors:
     model = _loaded(oracle)
-    values = onnx_rounding.values_of(model)
-    products = onnx_rounding.read_by_products(model, values)
+    graph = read_graph(model)
+    products = onnx_rounding.read_by_products(model, graph)
     if not products:
         return {}
-    everything = products | onnx_rounding.read_by_sums(model, values)
+    everything = products | onnx_rounding.read_by_sums(model, graph)
     extremes = _extremes(oracle, model, everything)
     widest = onnx_rounding.to_grid({value: float(np.max(seen)) for value, seen in extremes.items()})
     mean = onnx_rounding.to_grid({value: float(np.mean(seen)) for value, seen in extremes.items()})
-    found: dict[str, float | None] = {Precision.INT4: _on_grids(oracle, values, set(), widest, by_group)}
+    found: dict[str, float | None] = {Precision.INT4: _on_grids(oracle, graph, set(), widest, by_group)}
     for suffix, rounding in (("", by_channel), ("/per-tensor", by_tensor)):
-        static = [_on_grids(oracle, values, everything, steps, rounding) for steps in (widest, mean)]
+        static = [_on_grids(oracle, graph, everything, steps, rounding) for steps in (widest, mean)]
         found[f"{Precision.INT8}{suffix}"] = None if None in static else max(filter(None, static), default=0.0)
-        found[f"{Precision.INT8_DYNAMIC}{suffix}"] = _on_grids(oracle, values, products, widest, rounding)
+        found[f"{Precision.INT8_DYNAMIC}{suffix}"] = _on_grids(oracle, graph, products, widest, rounding)
     return found
 
 
@@ -167,11 +168,11 @@ def _extremes(oracle: Oracle, model: ModelProto, spots: set[Spot]) -> dict[str, 
 
 
 def _on_grids(
-    oracle: Oracle, values: Values, spots: set[Spot], steps: Steps, rounding: Callable[[Array, int], Array]
+    oracle: Oracle, graph: Graph, spots: set[Spot], steps: Steps, rounding: Callable[[Array, int], Array]
 ) -> float | None:
     model = _loaded(oracle)
     _round_weights(model, rounding)
-    onnx_rounding.rewrite(model, values, spots, steps)
+    onnx_rounding.rewrite(model, graph, spots, steps)
     return compare(_run(oracle, model, oracle.buffers), oracle.outputs).relative_l2
 
 
@@ -193,7 +194,7 @@ def _run(oracle: Oracle, model: ModelProto, inputs: Sequence[Arrays]) -> list[di
     with tempfile.TemporaryDirectory(dir=oracle.workshop) as folder:
         path = Path(folder) / "rounded.onnx"
         onnx_files.save(model, path)
-        return run(path, inputs, oracle.path.name)
+        return onnx_files.run(path, inputs, oracle.path.name)
 
 
 _PREDICTIONS: tuple[Callable[[Oracle], Errors], ...] = (_half_floats, _tensor_float, _eight_bit)

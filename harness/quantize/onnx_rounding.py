@@ -7,14 +7,13 @@ Subgraphs (If, Loop, Scan) are left as they are; what goes into them is rounded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, shape_inference, version_converter
+from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, version_converter
 
+from shootout.bundle.onnx_graph import Graph
 from shootout.constants import INT8_LEVELS
 
-FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 BROADCAST_OPSET = 8
 """The first in which Max and Min broadcast."""
 OWN = "shootout/"
@@ -33,21 +32,6 @@ SUMS = frozenset({"Add", "Sub", "Mul"})
 Spot = tuple[int, int]
 """A place where a value is read: (index of the node, index of its input)."""
 Steps = Callable[["Chain"], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """What is known of the main graph's values.
-
-    Attributes:
-        types: element types of the float ones.
-        ranks: where they are known.
-        live: those that follow from the inputs' values, not just from their shapes.
-    """
-
-    types: Mapping[str, int]
-    ranks: Mapping[str, int]
-    live: frozenset[str]
 
 
 class Chain:
@@ -79,24 +63,6 @@ def prepared(model: ModelProto) -> ModelProto:
     return version_converter.convert_version(flat, BROADCAST_OPSET) if old else flat
 
 
-def values_of(model: ModelProto) -> Values:
-    """The types that ONNX's own inference finds; a value whose type it can't find is never rounded."""
-    graph = shape_inference.infer_shapes(model).graph
-    infos = [*graph.input, *graph.output, *graph.value_info]
-    tensors = {info.name: info.type.tensor_type for info in infos if info.type.HasField("tensor_type")}
-    constants = {tensor.name for tensor in graph.initializer}
-    live = {info.name for info in graph.input} - constants
-    for node in graph.node:
-        inside = any(attribute.HasField("g") for attribute in node.attribute)  # may capture anything
-        if node.op_type not in {"Shape", "Size"} and (inside or live & set(node.input)):
-            live |= set(node.output) - {""}
-    return Values(
-        types={name: found.elem_type for name, found in tensors.items() if found.elem_type in FLOATS},
-        ranks={name: len(found.shape.dim) for name, found in tensors.items() if found.HasField("shape")},
-        live=frozenset(live),
-    )
-
-
 def operands(node: NodeProto) -> Iterator[tuple[int, int]]:
     """Of a matrix product: each operand's position and, should it be a weight, the axis of its output channels."""
     flipped = [attribute.name for attribute in node.attribute if attribute.i and attribute.name in {"transA", "transB"}]
@@ -112,27 +78,28 @@ def weights(model: ModelProto) -> dict[str, int]:
     return {name: axis for name, axis in reads if name in stored}
 
 
-def read_by_products(model: ModelProto, values: Values) -> set[Spot]:
+def read_by_products(model: ModelProto, graph: Graph) -> set[Spot]:
     """Float operands of matrix products that aren't stored weights."""
     stored = {tensor.name for tensor in model.graph.initializer}
+    floats = graph.floats
     reads = [(i, at, node.input[at]) for i, node in enumerate(model.graph.node) for at, _ in operands(node)]
-    return {(i, at) for i, at, name in reads if name in values.types and name not in stored}
+    return {(i, at) for i, at, name in reads if name in floats and name not in stored}
 
 
-def read_by_sums(model: ModelProto, values: Values) -> set[Spot]:
+def read_by_sums(model: ModelProto, graph: Graph) -> set[Spot]:
     """Operands of sums and products of two activations."""
-    found = {name for name in values.types if name in values.live and values.ranks.get(name, 2) > 1}
+    found = {name for name in graph.floats if name in graph.live and graph.ranks.get(name, 2) > 1}
     nodes = ((i, node) for i, node in enumerate(model.graph.node) if node.op_type in SUMS)
     return {(i, at) for i, node in nodes if found.issuperset(node.input) for at in (0, 1)}
 
 
-def read_anywhere(model: ModelProto, values: Values) -> set[Spot]:
+def read_anywhere(model: ModelProto, graph: Graph) -> set[Spot]:
     """Every float value that follows from the inputs' values, wherever it is read."""
-    found = {name for name in values.types if name in values.live}
+    found = {name for name in graph.floats if name in graph.live}
     return {(i, at) for i, node in enumerate(model.graph.node) for at, name in enumerate(node.input) if name in found}
 
 
-def rewrite(model: ModelProto, values: Values, spots: set[Spot], steps: Steps) -> dict[str, str]:
+def rewrite(model: ModelProto, graph: Graph, spots: set[Spot], steps: Steps) -> dict[str, str]:
     """Let the nodes at `spots` read what `steps` (in float32) makes of their values.
 
     Returns:
@@ -143,7 +110,7 @@ def rewrite(model: ModelProto, values: Values, spots: set[Spot], steps: Steps) -
         for at in [at for at, name in enumerate(node.input) if (index, at) in spots]:
             name = node.input[at]
             if name not in renamed:
-                chain = _chain(name, values.types[name], steps)
+                chain = _chain(name, graph.types[name], steps)
                 nodes += chain.nodes
                 model.graph.initializer.extend(chain.numbers)
                 renamed[name] = chain.end

@@ -1,73 +1,98 @@
-"""Which layers a quantized model owes its error to: each layer quantized alone, the worst first.
+"""What quantizing a layer alone does to the model's outputs: which layers a quantized model owes its error to.
 
-The work is done in a process of its own (`python -m shootout.quantize.sensitivity FOLDER RESULT PARENT_PID`), so that
-torch and ONNX Runtime stay out of the caller's.
+Ranges are calibrated once; then each layer in turn is quantized by itself and the model runs on its input buffers, with
+all optimisations off, so that the figures are the model's and not some runtime's. The caller's process reads
+what was found, so ONNX and its runtime come in with the first call.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from shootout.bundle.bundle import ModelBundle, open_bundle
-from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import Artifact
-from shootout.errors import ModelError, ShootoutError, UsageError, install
-from shootout.export import cache
-from shootout.export.client import Request, obtain_all
-from shootout.host.child import ONE_THREAD, leave_with, run
-from shootout.quantize.layers import LayerSensitivity
-from shootout.schemes import parse
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.fidelity import compare
+from shootout.bundle.workload import node_flops
 
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
-def sensitivity(request: Request) -> list[LayerSensitivity]:
-    """Every layer of a model that can be quantized, the one that hurts most first.
-
-    Args:
-        request: a plain or pruned model.
-
-    Raises:
-        UsageError: the request is wrong, its calibration data can't be used, or a package is missing.
-        ModelError: the model can't be exported, or has nothing to quantize.
-    """
-    if parse(request.variant).is_quantized:
-        raise UsageError(f"variant {request.variant!r} is quantized already: ask for the plain model")
-    (bundle,) = obtain_all([request])
-    if isinstance(bundle, ShootoutError):
-        raise bundle
-    with cache.workshop() as folder:
-        result = folder / "layers.json"
-        how = run("shootout.quantize.sensitivity", [bundle.folder, result], BUILD_TIMEOUT_S, ONE_THREAD).how
-        try:
-            said = json.loads(result.read_text())
-        except (OSError, ValueError):
-            raise ModelError(f"the sensitivity of {bundle.model} failed: {how}") from None
-    if "error" in said:
-        raise (UsageError if said["usage"] else ModelError)(said["error"])
-    return [LayerSensitivity(**layer) for layer in said["layers"]]
-
-
-def _measured(bundle: ModelBundle) -> list[LayerSensitivity]:
     from shootout.quantize.qdq import Quantizer
-    from shootout.quantize.ranking import ranked
-
-    return ranked(Quantizer(bundle.path(Artifact.ONNX), bundle.calibration()), bundle)
 
 
-def main() -> None:
-    """Write the layers, or the error, of the bundle in a folder."""
-    leave_with(int(sys.argv[3]))
-    try:
-        said: dict[str, Any] = {"layers": [asdict(layer) for layer in _measured(open_bundle(Path(sys.argv[1])))]}
-    except ModuleNotFoundError as error:
-        said = {"usage": True, "error": f"sensitivity needs {error.name}: {install('onnxruntime')}"}
-    except (ShootoutError, ValueError) as error:
-        said = {"usage": not isinstance(error, ModelError), "error": str(error)}
-    Path(sys.argv[2]).write_text(json.dumps(said))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSensitivity:
+    """One layer's share in the error of the quantized model.
+
+    Attributes:
+        name: of the node, in the graph that quantizers see (constants folded, BatchNorm inside convolutions).
+        operator: its ONNX operator.
+        weight: the stored weight's name, "" for a layer without one.
+        sqnr_db: signal to quantization noise of the model's outputs with this layer alone quantized; inf: no error.
+        weight_bytes: of the float32 weight.
+        flops_share: its part of the operations of all layers.
+    """
+
+    name: str
+    operator: str
+    weight: str
+    sqnr_db: float
+    weight_bytes: int
+    flops_share: float
 
 
-if __name__ == "__main__":
-    main()
+def ranked(quantizer: Quantizer, base: ModelBundle) -> list[LayerSensitivity]:
+    """Every layer that can be quantized, the one that hurts most first."""
+    flops = {name: flops_of(quantizer, node) for name, node in quantizer.layers.items()}
+    whole = math.fsum(flops.values())
+    found = [
+        LayerSensitivity(
+            name=name,
+            operator=node.op_type,
+            weight=_weight(quantizer, node),
+            sqnr_db=sqnr_db(quantizer, [name], base),
+            weight_bytes=weight_bytes(quantizer, node),
+            flops_share=flops[name] / whole if whole else 0.0,
+        )
+        for name, node in quantizer.layers.items()
+    ]
+    return sorted(found, key=lambda layer: layer.sqnr_db)
+
+
+def sqnr_db(quantizer: Quantizer, layers: Sequence[str], base: ModelBundle) -> float:
+    """The outputs' signal to quantization noise on the input buffers with these layers quantized; inf: no error."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        quantizer.write(path, layers)
+        return sqnr_of(path, base)
+
+
+def sqnr_of(path: Path, base: ModelBundle) -> float:
+    """The same of a file; -inf where an output has NaN or infinity."""
+    from shootout.bundle import onnx_files
+
+    found = compare(onnx_files.run(path, base.input_buffers(), base.model), base.oracle_outputs())
+    if found.max_abs is None:
+        return -math.inf
+    return math.inf if found.sqnr_db is None else found.sqnr_db
+
+
+def weight_bytes(quantizer: Quantizer, node: NodeProto) -> int:
+    """Bytes of the layer's stored float32 weight; 0 where it has none."""
+    name = _weight(quantizer, node)
+    return 4 * math.prod(quantizer.weights[name].dims) if name else 0
+
+
+def flops_of(quantizer: Quantizer, node: NodeProto) -> float:
+    """Operations in one call; 0 for sums and where a shape isn't known."""
+    shapes = {**quantizer.shapes, **{name: tuple(one.dims) for name, one in quantizer.weights.items()}}
+    found = [shapes.get(name, ()) for name in (*node.input[:2], node.output[0])]
+    return (node_flops(node, found[:2], found[2]) or 0.0) if all(found) else 0.0
+
+
+def _weight(quantizer: Quantizer, node: NodeProto) -> str:
+    return next((name for name in node.input[1:2] if name in quantizer.weights), "")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from shootout.bundle import onnx_files
 from shootout.bundle.bundle import (
     CALIBRATION,
     FILES,
@@ -26,41 +25,39 @@ from shootout.bundle.bundle import (
 from shootout.bundle.npz import save_sets
 from shootout.contract import Artifact
 from shootout.errors import SkippedArm, UsageError
-from shootout.export import user_onnx
 from shootout.quantize import mixed, qdq
 
 SAME = (INPUTS, ORACLE, CALIBRATION, REPORT, SELECTION)
 
 
-def quantized(job: Mapping[str, Any], folder: Path) -> ModelBundle:
-    """The bundle of a quantized variant, in `folder`; `base_folder` holds the plain one.
+def quantized(plain: Path, variant: str, folder: Path) -> ModelBundle:
+    """The bundle of a quantized variant, in `folder`, with the key of the plain one, which is in the folder `plain`.
 
     Raises:
         SkippedArm: the plain one has no ONNX file, since torch can't export the user's module.
         UsageError: the calibration data can't be used, or the variant needs what the model doesn't have.
         ModelError: nothing to quantize, or a limit that can't be kept.
     """
-    base = open_bundle(Path(job["base_folder"]))
+    base = open_bundle(plain)
     if Artifact.ONNX not in base.artifacts:
-        reason = f"{job['variant']} takes an ONNX file: {base.notes[-1]}"
+        reason = f"{variant} takes an ONNX file: {base.notes[-1]}"
         raise SkippedArm(reason, "change the module so that torch can export it")
     if base.calibration_fault:
         raise UsageError(base.calibration_fault)
     target = folder / FILES[Artifact.ONNX]
     notes: tuple[str, ...] = ()
-    if job["variant"] == "shared":
+    if variant == "shared":
         qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target)
     else:
-        notes = mixed.search(base, job["variant"], target)
-    save_sets(folder / REFERENCE, user_onnx.run(target, base.input_buffers(), base.model))
+        notes = mixed.search(base, variant, target)
+    save_sets(folder / REFERENCE, onnx_files.run(target, base.input_buffers(), base.model))
     for name in SAME:
         if (base.folder / name).exists():
             shutil.copyfile(base.folder / name, folder / name)
     return dataclasses.replace(
         base,
         folder=folder,
-        key=job["key"],
-        variant=job["variant"],
+        variant=variant,
         artifacts=(Artifact.ONNX,),
         notes=(*base.notes, *notes),
     )

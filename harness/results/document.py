@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shootout.bundle.work import Work
+from shootout.bundle.workload import Work
 from shootout.contract import NotRunKind, Scenario, Value
 from shootout.crossover.brackets import Kind
 from shootout.stats.verdicts import Verdict

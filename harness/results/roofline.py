@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from shootout.bundle.work import Work
+from shootout.bundle.workload import Work
 from shootout.ceilings.model import Ceilings, ceilings_of_run
 from shootout.contract import Device, Scenario
 from shootout.results.document import Ceiling, Row

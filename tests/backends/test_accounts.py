@@ -14,8 +14,8 @@ from shootout import backends
 from shootout.backends._numpy.account import blas_threads, counts, nodes_of, products_of
 from shootout.backends._onnxruntime import account as onnxruntime_graph
 from shootout.backends._onnxruntime import profile
-from shootout.backends.common import COMPUTE_OPS
 from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.workload import COMPUTE_OPS
 from shootout.contract import Arm, Arrays, Device, Target
 from shootout.testing.cases import Case, case_of
 from shootout.testing.checks import call

@@ -23,6 +23,7 @@ from shootout.export import __main__ as exporter
 from shootout.export import cache, client
 from shootout.export import inputs as calibration
 from shootout.export.client import Request, check, obtain, obtain_all
+from shootout.export.job import Job, from_json, to_json
 from shootout.export.request import checked
 from shootout.host import store
 from shootout.host.child import Ending, run
@@ -182,9 +183,9 @@ def test_the_identity_bundle_is_made_with_numpy_alone(tmp_path: Path):
         import sys
         for name in ("torch", "onnx", "onnxscript", "onnxruntime", "safetensors", "sklearn", "scipy"):
             sys.modules[name] = None  # importing it fails
-        from shootout import exporter
-        exporter.make({{"folder": {str(tmp_path)!r}, "file": None, "model": "identity", "parameters": {{}}, "batch": 2,
-                        "variant": "", "base": None, "calibration_npz": None, "key": "k", "versions": {{}}}})
+        from shootout.export.__main__ import make
+        from shootout.export.job import Job
+        make(Job(folder={str(tmp_path)!r}, model="identity", batch=2))
         from pathlib import Path
         from shootout.bundle.bundle import open_bundle
         bundle = open_bundle(Path({str(tmp_path)!r}))
@@ -248,6 +249,15 @@ def test_another_process_that_was_faster_wins():
         (folder / "late" / "file").touch()
         assert cache.install(folder / "late", bundle.key) == bundle
     assert open_bundle(bundle.folder) == bundle
+
+
+def test_a_job_crosses_into_the_export_process_whole(tmp_path: Path):
+    np.savez(tmp_path / "data.npz", x=GOOD)
+    job = checked(Request(model="digits", variant="shared", calibration_npz=tmp_path / "data.npz"))
+    assert isinstance(job, Job), job
+    assert job.base
+    assert job.base.calibration == job.calibration
+    assert from_json(json.loads(json.dumps(to_json(job)))) == job
 
 
 def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
@@ -334,8 +344,8 @@ def test_good_calibration_data_replace_the_models_own(bundles: Bundles, tmp_path
 def test_the_key_follows_the_calibration_data_and_the_variant(tmp_path: Path):
     def key(**more: Any) -> str:
         job = checked(Request(model="digits", **more))
-        assert isinstance(job, dict), job
-        return str(job["key"])
+        assert isinstance(job, Job), job
+        return job.key
 
     path = tmp_path / "mine.npz"
     keys = [key(), key(calibration_npz=path)]
@@ -353,7 +363,7 @@ def test_a_variant_is_made_from_the_plain_bundle(monkeypatch: pytest.MonkeyPatch
     variant = Request(model="permutation_probe", batch=6, variant="shared")
     (made,) = obtain_all([variant])
     assert isinstance(made, ModelBundle)
-    plain = cache.lookup(checked(replace(variant, variant=""))["key"])  # type: ignore[index]
+    plain = cache.lookup(checked(replace(variant, variant="")).key)  # type: ignore[union-attr]
     assert plain
     assert (made.folder / "oracle.npz").read_bytes() == (plain.folder / "oracle.npz").read_bytes()
     shutil.rmtree(made.folder)
@@ -453,7 +463,7 @@ def test_whatever_an_export_raises_is_explained(
         raise raised
 
     monkeypatch.setattr(exporter, "make", fail)
-    error = exporter._explained({"model": "m"})
+    error = exporter._explained(Job(model="m"))
     assert type(error) is kind
     assert says in str(error)
 
@@ -520,8 +530,7 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(torch_files, "INLINE_BYTES", 1_000)
     parameters = models.get("residual_mlp").check({"d_model": 64, "n_layers": 2})
-    job = {"folder": str(tmp_path), "file": None, "model": "residual_mlp", "parameters": parameters, "batch": 1}
-    exporter.make({**job, "variant": "", "base": None, "calibration_npz": None, "key": "k", "versions": {}})
+    exporter.make(Job(folder=str(tmp_path), model="residual_mlp", parameters=parameters))
     bundle = open_bundle(tmp_path)
     assert bundle.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
     found = compare(outputs_of(bundle, Artifact.ONNX), bundle.oracle_outputs())

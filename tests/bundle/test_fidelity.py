@@ -10,7 +10,7 @@ from shootout.bundle.bundle import Report
 from shootout.bundle.fidelity import NOTHING, check_outputs, compare, disagreement, gate, with_accuracy, with_reference
 from shootout.contract import TensorSpec
 from shootout.errors import ModelError
-from shootout.export.oracle import require_telling
+from shootout.export.assembly import require_telling
 
 Y = (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
 RIGHT = np.array([[1.0, 2.0, 3.0], [6.0, 5.0, 4.0]])

@@ -83,7 +83,7 @@ def test_a_training_bundle_is_another_one_than_the_model_s(
     plain, step = checked(replace(STEP, training=False)), checked(STEP)
     assert not isinstance(plain, ShootoutError)
     assert not isinstance(step, ShootoutError)
-    assert plain["key"] != step["key"] == bundle.key
+    assert plain.key != step.key == bundle.key
 
 
 @pytest.mark.parametrize("what", ["pruned", "probe", "weightless"])

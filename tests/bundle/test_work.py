@@ -10,8 +10,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from shootout import models
-from shootout.export import client, workload
-from shootout.export.workload import work_of
+from shootout.bundle import onnx_graph
+from shootout.bundle.onnx_graph import work_of
+from shootout.export import client
 
 FLOAT = TensorProto.FLOAT
 
@@ -101,7 +102,7 @@ def test_what_can_not_be_counted_is_named_and_nothing_is_made_up():
 
 def test_a_file_that_is_no_model_has_no_work(tmp_path: Path):
     (tmp_path / "model.onnx").write_bytes(b"nonsense")
-    assert workload.count(tmp_path / "model.onnx") is None
+    assert onnx_graph.count(tmp_path / "model.onnx") is None
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_operations_are_those_that_torch_counts(name: str, given: dict[str, Any]
     program = torch.onnx.export(module, inputs, dynamo=True, verbose=False)
     assert program is not None
     program.save(tmp_path / "model.onnx")
-    work = workload.count(tmp_path / "model.onnx")
+    work = onnx_graph.count(tmp_path / "model.onnx")
     assert work is not None
     assert work.flops == counter.get_total_flops() > 0
 

@@ -23,6 +23,7 @@ from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import client
 from shootout.export.client import Request, obtain_all
+from shootout.export.job import Job, to_json
 from shootout.export.request import checked
 from shootout.host import environment
 from shootout.models.user import factory, source
@@ -194,7 +195,7 @@ def test_a_folder_full_of_data_hides_no_source_beside_it(tmp_path: Path, monkeyp
 
 def test_the_source_is_hashed_once_for_all_requests_of_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path / "m.py", LINEAR)
-    monkeypatch.setattr(client, "_make", lambda jobs, found: {job["key"]: ModelError("not here") for job in jobs})
+    monkeypatch.setattr(client, "_make", lambda jobs, found: {job.key: ModelError("not here") for job in jobs})
     walks: list[Path] = []
     tree = source._tree
     monkeypatch.setattr(source, "_tree", lambda folder: walks.append(folder) or tree(folder))
@@ -212,8 +213,8 @@ def test_another_version_of_what_the_source_imports_is_another_bundle(tmp_path: 
 
     def key() -> str:
         job = checked(Request(model=place.name))
-        assert isinstance(job, dict)
-        return job["key"]
+        assert isinstance(job, Job)
+        return job.key
 
     first, version_of = key(), environment.version_of
     monkeypatch.setattr(environment, "version_of", lambda name: "9.9" if name.lower() == "pyyaml" else version_of(name))
@@ -397,10 +398,10 @@ def made_here(request: Request, folder: Path) -> ModelBundle | Exception:
 
     folder.mkdir()
     job = checked(request)
-    assert isinstance(job, dict)
+    assert isinstance(job, Job)
     path, loaded = list(sys.path), set(sys.modules)
     try:
-        return user_torch.take({**job, "folder": str(folder)}, folder)
+        return user_torch.take(dataclasses.replace(job, folder=str(folder)))
     except ShootoutError as error:
         return error
     finally:
@@ -457,12 +458,12 @@ def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, t
     base = shutil.copytree(bundle.folder, tmp_path / "base")
     dataclasses.replace(bundle, folder=base).seal()
     with pytest.raises(SkippedArm, match=f"{variant} takes an ONNX file: torch.export can't take this module: "):
-        variants.quantized({"base_folder": str(base), "variant": variant}, tmp_path)
+        variants.quantized(base, variant, tmp_path)
 
 
 def test_a_skip_comes_out_of_the_export_process_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    job = {"model": "m.py:make", "key": "k", "base": None, "folder": str(tmp_path)}
-    jobs = write(tmp_path / "jobs.json", json.dumps([job]))
+    job = Job(model="m.py:make", key="k", folder=str(tmp_path))
+    jobs = write(tmp_path / "jobs.json", json.dumps([to_json(job)]))
     monkeypatch.setattr(sys, "argv", ["exporter", str(jobs), "0"])
     monkeypatch.setattr(exporter, "leave_with", lambda _: None)
     monkeypatch.setattr(exporter, "_explained", lambda _: SkippedArm("why", "what to do"))

@@ -16,13 +16,13 @@ from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
 from shootout.export.client import Request, obtain, obtain_all
-from shootout.export.real_inputs import read_inputs
+from shootout.export.inputs import read_inputs
 from shootout.models.base import draw
 
 
-def take(path: Path, folder: Path, **how: Any) -> user_onnx.Taken:
+def take(path: Path, folder: Path, **how: Any) -> user_onnx.Prepared:
     (folder / "out").mkdir(exist_ok=True)
-    return user_onnx.take(path, folder / "out", **{"batch": 1, "sets": {}, "npz": None, **how})
+    return user_onnx.prepare(path, folder / "out", **{"batch": 1, "sets": {}, "npz": None, **how})
 
 
 def test_a_users_file_becomes_a_bundle_and_is_cached(tmp_path: Path):

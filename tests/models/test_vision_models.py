@@ -10,7 +10,7 @@ import pytest
 from shootout import models
 from shootout.contract import Artifact, TensorSpec
 from shootout.errors import UsageError
-from shootout.export.oracle import require_telling
+from shootout.export.assembly import require_telling
 from shootout.models.zoo import bert, efficientnet, resnet, vision
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -178,7 +178,7 @@ def oracle_of(path: Path) -> tuple[onnx_bands.Oracle, float]:
     """A file's oracle, and its FP32 band."""
     folder = path.with_suffix(".made")
     folder.mkdir()
-    taken = user_onnx.take(path, folder, batch=1, sets={}, npz=None)
+    taken = user_onnx.prepare(path, folder, batch=1, sets={}, npz=None)
     oracle = onnx_bands.Oracle(
         path=folder / "model.onnx",
         buffers=taken.buffers,

@@ -9,11 +9,11 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
+from shootout.bundle import onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Array, Artifact, Precision
 from shootout.errors import ModelError, UsageError
-from shootout.export import user_onnx
 from shootout.export.client import Request, obtain, obtain_all
 from shootout.quantize import pruning
 from shootout.testing.cases import bundles
@@ -90,7 +90,9 @@ def test_every_artifact_is_the_pruned_models():
         assert share == pytest.approx(0.5, abs=1 / weight.size) if weight.ndim > 1 else share < 0.1
     assert all(twos(weight, 1) for weight in pattern.weights().values() if weight.ndim > 1)
     for bundle in (half, pattern):
-        found = compare(user_onnx.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs())
+        found = compare(
+            onnx_files.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs()
+        )
         assert gate(found, bundle.bands[Precision.FP32]) is None
         assert (bundle.folder / "inputs.npz").read_bytes() == (plain.folder / "inputs.npz").read_bytes()
     assert (compare(half.oracle_outputs(), plain.oracle_outputs()).relative_l2 or 0) > 0.01
@@ -115,7 +117,7 @@ def test_a_users_file_is_pruned_along_its_own_axes(tmp_path: Path):
     assert [twos(stored[name], axis) for name, axis in (("m", 0), ("t", 1), ("g", 0))] == [True] * 3
     assert np.count_nonzero(stored["t"][:, 4:]) == 8
     assert stored["b"].all()
-    found = compare(user_onnx.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs())
+    found = compare(onnx_files.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs())
     assert found.max_abs == 0
 
 

@@ -11,11 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from shootout.bundle import onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Artifact, Precision
 from shootout.errors import ModelError, UsageError
-from shootout.export import user_onnx
 from shootout.export.client import Request, obtain, obtain_all
 from shootout.quantize import qdq
 from shootout.testing.cases import bundles
@@ -53,14 +53,14 @@ def quantized(source: Path, folder: Path, shape: Sequence[int], **how: Any) -> t
     """The written file, and its relative error against the float one."""
     sets = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(8)]
     qdq.write_shared(source, sets, folder / "q.onnx", **how)
-    got, wanted = (user_onnx.run(path, sets, "m") for path in (folder / "q.onnx", source))
+    got, wanted = (onnx_files.run(path, sets, "m") for path in (folder / "q.onnx", source))
     return folder / "q.onnx", compare(got, wanted).relative_l2 or 0.0
 
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_shared_model_is_inside_the_int8_band_and_not_float(name: str):
     plain, made = exported()[name]
-    found = compare(user_onnx.run(made.path(Artifact.ONNX), made.input_buffers(), name), made.oracle_outputs())
+    found = compare(onnx_files.run(made.path(Artifact.ONNX), made.input_buffers(), name), made.oracle_outputs())
     assert gate(found, plain.bands[Precision.INT8]) is None
     assert gate(found, plain.bands[Precision.FP32])
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shootout.bundle import onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError
-from shootout.export import user_onnx
 from shootout.export.client import Request, obtain_all
-from shootout.quantize import mixed, qdq, ranking
-from shootout.quantize.layers import LayerSensitivity
-from shootout.quantize.sensitivity import sensitivity
+from shootout.export.sensitivity import rank_layers
+from shootout.quantize import mixed, qdq, sensitivity
+from shootout.quantize.sensitivity import LayerSensitivity
 from shootout.testing.cases import bundles
 
 DIGITS = Request(model="digits", batch=9)
@@ -71,7 +71,7 @@ def test_a_layers_figure_is_what_its_own_weight_and_input_cost():
 
 def reached(bundle: ModelBundle) -> tuple[float, float]:
     """SQNR, and percent of the float model's weight bytes, of a bundle's own file."""
-    found = compare(user_onnx.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs())
+    found = compare(onnx_files.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs())
     return found.sqnr_db or math.inf, bundle.path(Artifact.ONNX).stat().st_size
 
 
@@ -80,8 +80,8 @@ def test_mixed_precision_keeps_its_limit_with_as_few_float_layers_as_it_can():
     plain, shared, quality, size = bundles(*(Request(**RESIDUAL, variant=one) for one in variants))
     limit = 36.0
     quantizer = qdq.Quantizer(plain.path(Artifact.ONNX), plain.calibration())
-    order = [layer.name for layer in ranking.ranked(quantizer, plain)]
-    fewest = next(kept for kept in range(8) if ranking.sqnr_db(quantizer, order[kept:], plain) >= limit)
+    order = [layer.name for layer in sensitivity.ranked(quantizer, plain)]
+    fewest = next(kept for kept in range(8) if sensitivity.sqnr_db(quantizer, order[kept:], plain) >= limit)
     assert 0 < fewest < 8
     assert reached(shared)[0] < limit <= reached(quality)[0]
     assert quality.notes[0].startswith(f"{fewest} of 8 layers float: ")
@@ -125,19 +125,19 @@ def test_the_bisection_finds_the_count(kind: str, limit: float, kept: int):
 
 def test_sensitivity_is_asked_of_a_float_model():
     with pytest.raises(UsageError, match="'shared' is quantized already"):
-        sensitivity(Request(model="digits", variant="shared"))
+        rank_layers(Request(model="digits", variant="shared"))
 
 
 def test_calibration_data_that_cannot_be_used_are_an_error(tmp_path: Path):
     np.savez(tmp_path / "one.npz", x=np.ones((6, 256), np.float32))
     with pytest.raises(UsageError, match="1 calibration set"):
-        sensitivity(Request(model="permutation_probe", batch=6, calibration_npz=tmp_path / "one.npz"))
+        rank_layers(Request(model="permutation_probe", batch=6, calibration_npz=tmp_path / "one.npz"))
 
 
 def test_asking_imports_no_framework():
     code = """if True:
         import sys
-        import shootout.quantize.sensitivity
+        import shootout.export.sensitivity
         assert not {"torch", "onnx", "onnxruntime"} & set(sys.modules)
         """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from support.made import ARMS, COPY, EXECUTED, A, B, ended, header, played, prepared, rounds, write
 
-from shootout.bundle.work import Work
+from shootout.bundle.workload import Work
 from shootout.ceilings.model import Bandwidth, Ceilings, Peak
 from shootout.contract import Arm, Scenario
 from shootout.report import table

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.quantize.layers import LayerSensitivity
+from shootout.quantize.sensitivity import LayerSensitivity
 from shootout.units import size
 
 

@@ -1,4 +1,4 @@
-"""Counts a model's work from its ONNX graph, by the shapes that ONNX's own inference finds."""
+"""An ONNX graph read once for all: types and shapes by ONNX's own inference, what follows from the inputs, the work."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import ModelProto, NodeProto, inliner, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner, shape_inference
 
-from shootout.backends.common import COMPUTE_OPS
-from shootout.bundle.onnx_products import PRODUCTS, Shape
-from shootout.bundle.onnx_weights import parse
-from shootout.bundle.work import Work
-from shootout.quantize import onnx_rounding
+from shootout.bundle.onnx_files import parse
+from shootout.bundle.workload import COMPUTE_OPS, PRODUCTS, Shape, Work, node_flops
 
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
+"""Types that a rounding can be given to."""
 BYTES = 4
 """Of an element; see `Work`."""
 MOVES = frozenset(
@@ -35,13 +34,31 @@ class Graph:
     """The main graph with what is known of it.
 
     Attributes:
+        types: ONNX's element type of every value, stored weights among them; those that inference can't find are
+            missing.
+        ranks: of the values that aren't stored weights, where they are known.
         shapes: of every value whose shape is fully known, stored weights among them.
-        live: values that depend on the inputs; what products read beside these are weights.
+        live: values that follow from the inputs' values, not just from their shapes; what products read beside these
+            are weights.
     """
 
     nodes: Sequence[NodeProto]
+    types: Mapping[str, int]
+    ranks: Mapping[str, int]
     shapes: Mapping[str, Shape]
     live: frozenset[str]
+
+    @property
+    def floats(self) -> dict[str, int]:
+        """Element types of the values that a rounding can be given to."""
+        return {name: kind for name, kind in self.types.items() if kind in FLOATS}
+
+    def flops(self, node: NodeProto) -> float | None:
+        """Operations of a matrix product; None where they can't be told."""
+        if not self.known((*node.input, *node.output[:1])):
+            return None
+        shapes = [self.shapes.get(name, ()) for name in node.input]
+        return node_flops(node, shapes, self.shapes.get(node.output[0], ()))
 
     def known(self, names: Sequence[str]) -> bool:
         """Whether all these values' shapes are known; a value left out ("") is."""
@@ -50,6 +67,38 @@ class Graph:
     def bytes_of(self, names: Sequence[str]) -> int:
         """Bytes of all these values; one whose shape isn't known counts nothing."""
         return BYTES * sum(math.prod(self.shapes[name]) for name in names if name in self.shapes)
+
+
+def read_graph(model: ModelProto, *, data_prop: bool = False) -> Graph:
+    """Read a model; its own functions are looked into only where they were inlined before.
+
+    Args:
+        data_prop: let inference follow the values of shapes too.
+    """
+    graph = shape_inference.infer_shapes(model, data_prop=data_prop).graph
+    infos = [info for info in (*graph.input, *graph.output, *graph.value_info) if info.type.HasField("tensor_type")]
+    tensors = {info.name: info.type.tensor_type for info in infos}
+    shaped = {name: found.shape.dim for name, found in tensors.items() if found.HasField("shape")}
+    whole = {name: dims for name, dims in shaped.items() if all(dim.HasField("dim_value") for dim in dims)}
+    stored = graph.initializer
+    return Graph(
+        nodes=list(graph.node),
+        types={tensor.name: tensor.data_type for tensor in stored}
+        | {name: found.elem_type for name, found in tensors.items() if found.elem_type},
+        ranks={name: len(dims) for name, dims in shaped.items()},
+        shapes={tensor.name: tuple(tensor.dims) for tensor in stored}
+        | {name: tuple(dim.dim_value for dim in dims) for name, dims in whole.items()},
+        live=_live(graph),
+    )
+
+
+def _live(graph: GraphProto) -> frozenset[str]:
+    live = {info.name for info in graph.input} - {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        inside = any(attribute.HasField("g") for attribute in node.attribute)  # may capture anything
+        if node.op_type not in {"Shape", "Size"} and (inside or live & set(node.input)):
+            live |= set(node.output) - {""}
+    return frozenset(live)
 
 
 def count(path: Path) -> Work | None:
@@ -62,7 +111,8 @@ def count(path: Path) -> Work | None:
 
 def work_of(model: ModelProto) -> Work:
     """One call of `model`, whose axes are fixed."""
-    graph, found = _graph(model), model.graph
+    flat, found = inliner.inline_local_functions(model) if model.functions else model, model.graph
+    graph = read_graph(flat, data_prop=True)
     flops, uncounted = _flops(graph)
     weights = {tensor.name for tensor in found.initializer} | _constants(graph.nodes)
     each = [graph.bytes_of(_activations(graph, node)) for node in graph.nodes if node.op_type in PRODUCTS]
@@ -76,17 +126,6 @@ def work_of(model: ModelProto) -> Work:
         widest_bytes=max(each, default=0),
         uncounted=uncounted,
     )
-
-
-def _graph(model: ModelProto) -> Graph:
-    flat = inliner.inline_local_functions(model) if model.functions else model
-    inferred = shape_inference.infer_shapes(flat, data_prop=True).graph
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in inferred.initializer}
-    for info in (*inferred.input, *inferred.output, *inferred.value_info):
-        kind = info.type.tensor_type
-        if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
-            shapes[info.name] = tuple(dim.dim_value for dim in kind.shape.dim)
-    return Graph(nodes=list(inferred.node), shapes=shapes, live=onnx_rounding.values_of(flat).live)
 
 
 def _constants(nodes: Sequence[NodeProto]) -> set[str]:
@@ -116,15 +155,7 @@ def _flops(graph: Graph) -> tuple[float, tuple[str, ...]]:
 def _operations(graph: Graph, node: NodeProto) -> float | None:
     if not any(_is_product(one) for one in _with_inner(node)):
         return 0.0
-    names = (*node.input, *node.output[:1])
-    if node.op_type not in PRODUCTS or not graph.known(names):
-        return None  # a product of another domain, or inside If, Loop and Scan, or of unknown shape
-    shapes = [graph.shapes.get(name, ()) for name in node.input]
-    output = graph.shapes.get(node.output[0], ())
-    try:
-        return PRODUCTS[node.op_type](node, shapes, output)
-    except LookupError:
-        return None
+    return graph.flops(node)  # None: of another domain, or inside If, Loop and Scan, or of unknown shape
 
 
 def _is_product(node: NodeProto) -> bool:

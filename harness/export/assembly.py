@@ -1,0 +1,119 @@
+"""From what an export worked out to a bundle: an oracle that proves something, and all of it in the bundle's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from shootout.bundle.bundle import CALIBRATION, GRADIENTS, INPUTS, ORACLE, WEIGHTS, ModelBundle, sha256
+from shootout.bundle.npz import save_sets
+from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
+from shootout.errors import ModelError
+from shootout.export.job import Job
+from shootout.export.labels import Split
+
+
+def assemble(
+    job: Job,
+    *,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    buffers: Sequence[Arrays],
+    oracle: Sequence[Arrays],
+    artifacts: tuple[Artifact, ...],
+    bands: Mapping[str, float | None],
+    parameter_count: int,
+    batch: int | None = None,
+    parameters: Mapping[str, Value] | None = None,
+    calibration: Sequence[Arrays] | None = None,
+    calibration_fault: str = "",
+    split: Split | None = None,
+    gradients: Sequence[Arrays] | None = None,
+    notes: Sequence[str] = (),
+) -> ModelBundle:
+    """The bundle of a job, not sealed yet, in whose folder the artifacts lie already.
+
+    Args:
+        buffers: the input sets that calls rotate through; `oracle` has the right outputs for each.
+        batch: where it isn't the job's own, like `parameters`.
+        calibration: sets for quantization; None: there are none, since nothing of it is quantized.
+        calibration_fault: why the user's own can't be used.
+        split: labelled rows, checked against the outputs.
+        gradients: of a training step, those of each trained weight for each buffer.
+
+    Raises:
+        UsageError: labels that don't fit the outputs.
+    """
+    folder = Path(job.folder)
+    save_sets(folder / INPUTS, buffers)
+    save_sets(folder / ORACLE, oracle)
+    if calibration is not None:
+        save_sets(folder / CALIBRATION, calibration)
+    if gradients is not None:
+        save_sets(folder / GRADIENTS, gradients)
+    if split:
+        split.save(folder)
+    return ModelBundle(
+        folder=folder,
+        key=job.key,
+        model=job.model,
+        parameters=job.parameters if parameters is None else parameters,
+        batch=job.batch if batch is None else batch,
+        inputs=inputs,
+        outputs=outputs,
+        artifacts=artifacts,
+        bands=bands,
+        parameter_count=parameter_count,
+        weights_sha256=job.weights_sha256 if job.file else sha256(folder / WEIGHTS),
+        versions=job.versions,
+        export_s=0.0,
+        variant=job.variant,
+        calibration_fault=calibration_fault,
+        notes=tuple(notes),
+        source_sha256=job.source_sha256,
+        trained=tuple(gradients[0]) if gradients else (),
+    )
+
+
+def require_telling(model: str, specs: Sequence[TensorSpec], oracle: Sequence[Arrays]) -> None:
+    """Refuse an oracle whose outputs prove nothing.
+
+    Every float output must be finite; and at least one output must vary, within the normal range of its dtype, and
+    follow the inputs.
+
+    Args:
+        model: its name, for the message.
+        specs: the outputs, with the dtypes that the model itself gives.
+        oracle: the outputs for each input buffer.
+
+    Raises:
+        ModelError: names each output and what is wrong with it.
+    """
+    outputs = {spec.name: [one[spec.name] for one in oracle] for spec in specs}
+    for name, arrays in outputs.items():
+        if not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"):
+            raise ModelError(f"{model}: the oracle's output {name!r} has NaN or infinity: {_fix()}")
+    faults = {spec.name: _fault(outputs[spec.name], spec.dtype) for spec in specs}
+    if all(faults.values()):
+        said = "; ".join(f"{name!r} {fault}" for name, fault in faults.items())
+        raise ModelError(f"{model}: the oracle's output {said}: every backend would agree with it; {_fix()}")
+
+
+def _fault(arrays: Sequence[Array], dtype: str) -> str | None:
+    """What is wrong with one output; array by array, since all of them together may be a good part of memory."""
+    first = arrays[0]
+    if not first.size:
+        return "is empty"
+    if first.size * len(arrays) > 1 and all((array == first.flat[0]).all() for array in arrays):
+        return f"is constant ({first.flat[0]!s} everywhere)"
+    if first.dtype.kind == "f" and max(np.abs(array).max() for array in arrays) < np.finfo(dtype).tiny:
+        return f"is all denormal (nothing reaches {np.finfo(dtype).tiny:.3g})"
+    if len(arrays) > 1 and all((array == first).all() for array in arrays[1:]):
+        return f"is the same for all {len(arrays)} different inputs"
+    return None
+
+
+def _fix() -> str:
+    return "check the weights, or give real inputs with --inputs data.npz"

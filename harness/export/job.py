@@ -1,0 +1,97 @@
+"""One bundle to make, as it crosses into the export process: JSON, and nothing in it that the parent didn't check."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shootout.contract import Value
+from shootout.export import cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A user's own file: its absolute path and its hash, "" where it can't be read (which the bundle then says)."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One bundle to make.
+
+    Attributes:
+        model: the registry's name, a user's file's name, or the place of a user's own model.
+        batch: as in `Request`, like `variant` and `training`.
+        parameters: complete; none for a user's file.
+        file: path of a user's ONNX file, "" for other models.
+        sets: sizes of the file's symbolic axes.
+        contents: hashes of the file and of those beside it that hold its weights, by name.
+        source_sha256: of the source of a user's own model, "" for other models.
+        libraries: versions of what that source imports, by package.
+        inputs: the user's own inputs, for a file or an own model.
+        labels: the right class of each of their rows.
+        calibration: the user's own calibration sets.
+        base: of a variant with quantized weights, the plain bundle's job.
+        versions: of the packages that a bundle depends on.
+        key: hash of all above, and of the code that makes a bundle.
+        folder: where the bundle goes; "" until there is a place.
+        base_folder: where the base's bundle is, likewise.
+    """
+
+    model: str
+    batch: int = 1
+    variant: str = ""
+    training: bool = False
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    file: str = ""
+    sets: Mapping[str, int] = field(default_factory=dict)
+    contents: Mapping[str, str] = field(default_factory=dict)
+    source_sha256: str = ""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    inputs: Given | None = None
+    labels: Given | None = None
+    calibration: Given | None = None
+    base: Job | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
+    folder: str = ""
+    base_folder: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model is a user's own factory or config, whose code runs in the export."""
+        return bool(self.source_sha256)
+
+    @property
+    def short(self) -> str:
+        """The model's name for people: of a user's own without its folder."""
+        return Path(self.model).name
+
+    @property
+    def weights_sha256(self) -> str:
+        """Of a user's file, the hash of its own and its weights' contents."""
+        return hashlib.sha256(json.dumps(dict(self.contents)).encode()).hexdigest()
+
+    def keyed(self) -> Job:
+        """The same with its versions and its key."""
+        known = dataclasses.replace(self, versions=cache.versions())
+        return dataclasses.replace(known, key=cache.key(dataclasses.asdict(known)))
+
+
+def to_json(job: Job) -> dict[str, Any]:
+    """A job as JSON values."""
+    return dataclasses.asdict(job)
+
+
+def from_json(stored: Mapping[str, Any]) -> Job:
+    """The job that `to_json` wrote."""
+    given = {name: Given(**stored[name]) for name in ("inputs", "labels", "calibration") if stored[name]}
+    base = from_json(stored["base"]) if stored["base"] else None
+    return Job(**{**stored, **given, "base": base})

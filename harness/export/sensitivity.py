@@ -1,0 +1,72 @@
+"""Which layers a quantized model owes its error to: each layer quantized alone, the worst first.
+
+The work is done in a process of its own (`python -m shootout.export.sensitivity FOLDER RESULT PARENT_PID`), so that
+torch and ONNX Runtime stay out of the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.constants import BUILD_TIMEOUT_S
+from shootout.contract import Artifact
+from shootout.errors import ModelError, ShootoutError, UsageError, install
+from shootout.export import cache
+from shootout.export.client import Request, obtain_all
+from shootout.host.child import ONE_THREAD, leave_with, run
+from shootout.quantize.sensitivity import LayerSensitivity, ranked
+from shootout.schemes import parse
+
+
+def rank_layers(request: Request) -> list[LayerSensitivity]:
+    """Every layer of a model that can be quantized, the one that hurts most first.
+
+    Args:
+        request: a plain or pruned model.
+
+    Raises:
+        UsageError: the request is wrong, its calibration data can't be used, or a package is missing.
+        ModelError: the model can't be exported, or has nothing to quantize.
+    """
+    if parse(request.variant).is_quantized:
+        raise UsageError(f"variant {request.variant!r} is quantized already: ask for the plain model")
+    (bundle,) = obtain_all([request])
+    if isinstance(bundle, ShootoutError):
+        raise bundle
+    with cache.workshop() as folder:
+        result = folder / "layers.json"
+        how = run("shootout.export.sensitivity", [bundle.folder, result], BUILD_TIMEOUT_S, ONE_THREAD).how
+        try:
+            said = json.loads(result.read_text())
+        except (OSError, ValueError):
+            raise ModelError(f"the sensitivity of {bundle.model} failed: {how}") from None
+    if "error" in said:
+        raise (UsageError if said["usage"] else ModelError)(said["error"])
+    return [LayerSensitivity(**layer) for layer in said["layers"]]
+
+
+def _measured(bundle: ModelBundle) -> list[LayerSensitivity]:
+    from shootout.quantize.qdq import Quantizer
+
+    return ranked(Quantizer(bundle.path(Artifact.ONNX), bundle.calibration()), bundle)
+
+
+def main() -> None:
+    """Write the layers, or the error, of the bundle in a folder."""
+    leave_with(int(sys.argv[3]))
+    try:
+        said: dict[str, Any] = {"layers": [asdict(layer) for layer in _measured(open_bundle(Path(sys.argv[1])))]}
+    except ModuleNotFoundError as error:
+        said = {"usage": True, "error": f"sensitivity needs {error.name}: {install('onnxruntime')}"}
+    except (ShootoutError, ValueError) as error:
+        said = {"usage": not isinstance(error, ModelError), "error": str(error)}
+    Path(sys.argv[2]).write_text(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

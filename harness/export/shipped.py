@@ -1,0 +1,91 @@
+"""A shipped model's bundle: its artifacts and oracle from torch, or for the harness's own probes without it.
+
+Runs in the export process only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from shootout import models
+from shootout.bundle.bundle import ModelBundle
+from shootout.constants import FP32_BAND_FLOOR
+from shootout.contract import Array, Arrays, Precision, TensorSpec
+from shootout.errors import UsageError
+from shootout.export import inputs
+from shootout.export.assembly import assemble, require_telling
+from shootout.export.job import Job
+from shootout.export.labels import Split
+from shootout.models.base import Model, Task, buffer_count, buffer_notes, draw
+from shootout.quantize import pruning
+
+INPUT_SEED = 1
+
+
+def take(job: Job) -> ModelBundle:
+    """Make the bundle of a model in the registry.
+
+    Raises:
+        UsageError: a probe can't be changed.
+        ModelError: there is nothing to prune, or the outputs prove nothing.
+    """
+    model, parameters, batch = models.get(job.model), job.parameters, job.batch
+    specs = model.inputs(parameters, batch)
+    task = model.task(parameters) if model.task else None
+    buffers = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
+    sets, fault = inputs.chosen(job.calibration, specs, inputs.own(model, parameters, batch, task))
+    oracle, bands = _artifacts(model, job, buffers, sets)
+    outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in oracle[0].items())
+    require_telling(model.name, outputs, oracle)
+    return assemble(
+        job,
+        inputs=specs,
+        outputs=outputs,
+        buffers=buffers,
+        oracle=oracle,
+        artifacts=model.artifacts,
+        bands=bands,
+        parameter_count=model.parameter_count(parameters),
+        calibration=sets,
+        calibration_fault=fault,
+        split=_split(task, batch) if task else None,
+        notes=buffer_notes(specs) if len(buffers) > 1 else (),  # a probe's single buffer is all it asks
+    )
+
+
+def _split(task: Task, batch: int) -> Split:
+    return Split(
+        batch=batch,
+        other=task.calibration,
+        other_labels=task.calibration_labels,
+        report=task.report,
+        report_labels=task.labels,
+        notes=(),
+    )
+
+
+def _artifacts(
+    model: Model, job: Job, buffers: list[dict[str, Array]], sets: list[dict[str, Array]]
+) -> tuple[list[dict[str, Array]], Mapping[str, float | None]]:
+    parameters, folder = job.parameters, Path(job.folder)
+    if model.write is not None:
+        if job.variant:
+            raise UsageError(f"{model.name} is a probe of the harness: its weights must stay what they are")
+        assert model.forward, f"{model.name} writes its own artifacts, so its forward is the oracle"
+        weights = _wide(model.write(folder))
+        oracle = [model.forward(np, weights, _wide(one), parameters) for one in buffers]
+        return oracle, {Precision.FP32: FP32_BAND_FLOOR}
+    from shootout.export import torch_files
+
+    module = model.trained(parameters)
+    if job.variant:
+        pruning.prune_module(module, job.variant)
+    torch_files.write_module(module, buffers[0], folder)
+    return torch_files.oracle_and_bands(module, buffers, sets, by_rows=model.by_rows)
+
+
+def _wide(arrays: Arrays) -> dict[str, Array]:
+    return {name: array.astype(np.float64) for name, array in arrays.items()}
