@@ -1,6 +1,6 @@
 """Which backend, device and precision should I ship, and how sure are we?
 
-Importing this loads no framework and nothing heavy: `run`, `load` and `Run` come in with their first use.
+Importing this loads no framework and nothing heavy: what `__all__` names comes in with its first use.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shootout.api import Run, load, run
+    from shootout.api import Run, find_settings, load, plan, run
 
-__all__ = ["Run", "__version__", "load", "run"]
+__all__ = ["Run", "__version__", "find_settings", "load", "plan", "run"]
 
 try:
     __version__ = version("shootout")
@@ -20,7 +20,7 @@ except PackageNotFoundError:  # a bare checkout
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Run", "load", "run"):
+    if name in __all__:
         from shootout import api
 
         return getattr(api, name)

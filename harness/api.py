@@ -1,23 +1,27 @@
-"""The same from Python: `shootout.run(...)` measures, `shootout.load(path)` reads; both give a `Run`."""
+"""The same from Python: `run` and `find_settings` measure, `plan` tells what a run would do, `load` reads a folder.
+
+Their keyword arguments are those tables of `shootout.study.options` that the command line is made of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from rich.console import Console
-
+from shootout.commands.output import show_progress
 from shootout.commands.run import measure
-from shootout.contract import Value
-from shootout.errors import UsageError
+from shootout.commands.tune import measure_settings
+from shootout.errors import ArmFailed
+from shootout.host import gpu
 from shootout.journal.run_folder import choose_folder
-from shootout.report.progress import Progress
-from shootout.results import analysis
+from shootout.report import dry_run
+from shootout.results.analysis import analyse
 from shootout.results.document import Document, Ratio, Row
 from shootout.study import schema
-from shootout.study.plan import make_plan
+from shootout.study.options import RunOptions, TuneOptions, check_keywords
+from shootout.study.plan import Plan, make_plan
+from shootout.tune.results import Tuning
 
 if TYPE_CHECKING:
     import pandas
@@ -53,56 +57,56 @@ def load(path: str | Path) -> Run:
     Raises:
         UsageError: there is no run, or one of a newer version.
     """
-    return Run(analysis.analyse(Path(path)))
+    return Run(analyse(Path(path)))
 
 
-def run(
-    name: str = "shootout",
-    *,
-    model: str | None = None,
-    parameters: Mapping[str, Sequence[Value] | Value] | None = None,
-    backends: Sequence[str] | None = None,
-    batch: Sequence[int] | None = None,
-    threads: int | str | None = None,
-    baseline: str | None = None,
-    options: Mapping[str, Mapping[str, str]] | None = None,
-    inputs: str | Path | None = None,
-    calibration: str | Path | None = None,
-    pythons: Mapping[str, str | Path] | None = None,
-    out: str | Path | None = None,
-    fresh: bool = False,
-    max_time_s: float | None = None,
-) -> Run:
+def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     """Run a study, by name or TOML file, with these changes to it; progress goes to stderr.
 
     Args:
-        backends: targets, as on the command line.
-        parameters: a value or several for each model parameter (for an ONNX file: symbolic axis).
-        pythons: paths of other interpreters by the name that targets give them; as `--python`.
-        out: the run folder; None: `results/<study>/<time>`, or the unfinished one of the same study there.
+        options: those of `shootout run` with Python's values: `parameters={"d_model": [64, 128]}` for `--set`,
+            `options={"openvino": {"NUM_STREAMS": "2"}}` for `--option`, `max_time_s` for `--max-time`, `p99_limit_ms`
+            for `--p99`, `pythons` for `--python`.
+
+    Raises:
+        UsageError: something unknown or impossible was asked.
+        ArmFailed: an arm failed, and `strict` was asked for; the run folder holds the others.
+    """
+    fresh, limit_s, trace = options.get("fresh", False), options.get("max_time_s"), options.get("trace", False)
+    with show_progress() as progress:
+        planned = _planned(name, options)
+        out = Path(options.get("out") or choose_folder(planned, fresh=fresh))
+        found = Run(measure(planned, out, fresh=fresh, max_time_s=limit_s, progress=progress, trace=trace))
+    failed = [row for row in found.rows if row.outcome == "failed"]
+    if failed and options.get("strict"):
+        raise ArmFailed(f"{failed[0].arm}: {failed[0].reason}; the run is in {str(out)!r}")
+    return found
+
+
+def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any]:
+    """What `run` would do with these options, and roughly how long it would take, as `--dry-run --json` prints it.
 
     Raises:
         UsageError: something unknown or impossible was asked.
     """
-    if isinstance(backends, str):
-        raise UsageError(f"backends takes a list of targets, got the text {backends!r}")
-    chosen = schema.load(name).changed(
-        parameters={key: _axis(values) for key, values in (parameters or {}).items()},
-        options={backend: dict(knobs) for backend, knobs in (options or {}).items()},
-        model=model,
-        targets=tuple(backends) if backends else None,
-        batch=tuple(batch) if batch else None,
-        threads=threads,
-        baseline=baseline,
-        inputs=str(inputs) if inputs else None,
-        calibration=str(calibration) if calibration else None,
-        pythons={name: str(path) for name, path in pythons.items()} if pythons else None,
-    )
-    with Progress(Console(stderr=True)) as progress:
-        planned = make_plan(chosen, named=tuple(backends or ()))
-        folder = Path(out) if out else choose_folder(planned, fresh=fresh)
-        return Run(measure(planned, folder, fresh=fresh, max_time_s=max_time_s, progress=progress))
+    return dry_run.as_data(_planned(name, options))
 
 
-def _axis(values: Sequence[Value] | Value) -> tuple[Any, ...]:
-    return (values,) if isinstance(values, str | int | float) else tuple(values)
+def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
+    """Each target's best own settings and what they gain, by racing them; progress goes to stderr.
+
+    Args:
+        options: those of `shootout tune`, with Python's values.
+
+    Raises:
+        UsageError: something unknown or impossible was asked.
+    """
+    check_keywords(TuneOptions, options)
+    with show_progress() as progress:
+        return measure_settings(options, progress)
+
+
+def _planned(name: str, options: RunOptions) -> Plan:
+    check_keywords(RunOptions, options)
+    gpu.choose(options.get("gpu"))
+    return make_plan(schema.choose(name, options), options.get("backends", ()))

@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from shootout.errors import COULD_RUN as COULD_RUN  # why an arm did not run is part of the contract
+from shootout.errors import NotRun as NotRun
+from shootout.errors import NotRunKind as NotRunKind
+
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
 
@@ -154,51 +158,6 @@ class Arm:
         setting = f"{{{self.setting}}}" if self.setting else ""
         suffix = "#sentinel" if self.sentinel else f"#{self.ordinal}" if self.ordinal > 1 else ""
         return f"{self.target}{setting}{suffix}"
-
-
-class NotRunKind(StrEnum):
-    """Why an arm has no figures, as far as programs tell it apart; `NotRun.reason` has the words for people."""
-
-    UNAVAILABLE = "unavailable"  # the backend, or what it needs, isn't here or doesn't work
-    BUILT_ONLY = "built only"  # likewise, but `build` works all the same: what it would ship is told
-    UNSUPPORTED = "unsupported"  # the backend has no such mode, precision, scheme or scenario
-    UNFIT = "unfit"  # the model isn't there in a form that the backend takes
-    TOO_BIG = "too big"  # it needs more memory or CPUs than there are
-    TOO_SLOW = "too slow"  # a call takes longer than the study wants to wait
-    NOT_REACHED = "not reached"  # the run ended before it was measured
-    DISTURBED = "disturbed"  # every round was disturbed from outside
-    NEVER_HELD = "never held"  # no rate of requests that was tried held the limit
-    FAILED = "failed"  # it was asked, and broke or lied
-
-
-COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.DISTURBED, NotRunKind.NEVER_HELD})
-"""Nothing speaks against these arms but the time and the luck of one run."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotRun:
-    """Why an arm was skipped or failed: one type from the probe to the table.
-
-    Attributes:
-        reason: why, in one line.
-        fix: what the user can do about it; "" where there is nothing.
-        during: the step at which it left; "" where it never began.
-    """
-
-    kind: NotRunKind
-    reason: str
-    fix: str = ""
-    during: str = ""
-
-    @property
-    def failed(self) -> bool:
-        """Whether it was asked and broke or lied; all else is a skip."""
-        return self.kind is NotRunKind.FAILED
-
-    @property
-    def builds(self) -> bool:
-        """Whether its artifact can be made here though it can't run."""
-        return self.kind is NotRunKind.BUILT_ONLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,62 @@
-"""Every error a user can meet. Each message says what is wrong, the value received, and how to fix it."""
+"""Every error a user can meet, and why an arm has no figures. Imports nothing: `shootout --help` comes through here.
+
+Each message says what is wrong, the value received, and how to fix it.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Iterable
-
-from shootout.contract import NotRun, NotRunKind
+from dataclasses import dataclass
+from enum import StrEnum
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class NotRunKind(StrEnum):
+    """Why an arm has no figures, as far as programs tell it apart; `NotRun.reason` has the words for people."""
+
+    UNAVAILABLE = "unavailable"  # the backend, or what it needs, isn't here or doesn't work
+    BUILT_ONLY = "built only"  # likewise, but `build` works all the same: what it would ship is told
+    UNSUPPORTED = "unsupported"  # the backend has no such mode, precision, scheme or scenario
+    UNFIT = "unfit"  # the model isn't there in a form that the backend takes
+    TOO_BIG = "too big"  # it needs more memory or CPUs than there are
+    TOO_SLOW = "too slow"  # a call takes longer than the study wants to wait
+    NOT_REACHED = "not reached"  # the run ended before it was measured
+    DISTURBED = "disturbed"  # every round was disturbed from outside
+    NEVER_HELD = "never held"  # no rate of requests that was tried held the limit
+    FAILED = "failed"  # it was asked, and broke or lied
+
+
+COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.DISTURBED, NotRunKind.NEVER_HELD})
+"""Nothing speaks against these arms but the time and the luck of one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """Why an arm was skipped or failed: one type from the probe to the table.
+
+    Attributes:
+        reason: why, in one line.
+        fix: what the user can do about it; "" where there is nothing.
+        during: the step at which it left; "" where it never began.
+    """
+
+    kind: NotRunKind
+    reason: str
+    fix: str = ""
+    during: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it was asked and broke or lied; all else is a skip."""
+        return self.kind is NotRunKind.FAILED
+
+    @property
+    def builds(self) -> bool:
+        """Whether its artifact can be made here though it can't run."""
+        return self.kind is NotRunKind.BUILT_ONLY
 
 
 class ShootoutError(Exception):

@@ -1,4 +1,4 @@
-"""What works on this machine, what is missing and how to get it, and how quiet the machine is."""
+"""`shootout doctor`: what works on this machine, what is missing and how to get it, and how quiet the machine is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout import backends
+from shootout.commands.output import print_answer
 from shootout.contract import Availability, Device, Precision
 from shootout.errors import UsageError
-from shootout.host import checks, environment, locks, nvml
+from shootout.host import checks, environment, gpu, locks, nvml
 from shootout.host.checks import Folder, Quiet
 from shootout.host.gpu import Gpu
 from shootout.host.placement import place
 from shootout.messages import GpuState
+from shootout.study.options import MachineOptions
 from shootout.worker.availability import available
 
 if TYPE_CHECKING:
@@ -54,6 +56,13 @@ class Report:
     lock_holder: str
     advice: tuple[str, ...]
     environment: Mapping[str, Any]
+
+
+def doctor(options: MachineOptions, *, as_json: bool) -> int:
+    """Look at everything and print it; returns the exit code."""
+    gpu.choose(options.get("gpu"))
+    report = examine()
+    return print_answer(render(report), as_data(report), as_json=as_json)
 
 
 def examine() -> Report:

@@ -1,4 +1,4 @@
-"""The main job, from a plan to a document: export, build, race, record, analyse."""
+"""`shootout run`: configure, plan, export, build, race, record, analyse, print."""
 
 from __future__ import annotations
 
@@ -6,17 +6,48 @@ from pathlib import Path
 
 from shootout.ceilings.measure import known_ceilings
 from shootout.clock import Deadline
+from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
-from shootout.host import environment
+from shootout.contract import COULD_RUN
+from shootout.errors import Interrupted
+from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
 from shootout.journal import journal
 from shootout.journal.records import Ended
-from shootout.journal.run_folder import header, note_interrupts, open_folder, open_journal
+from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
 from shootout.race.campaign import Campaign
+from shootout.report import dry_run as preview
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
-from shootout.study.plan import Plan
+from shootout.study import points, schema
+from shootout.study.group import family
+from shootout.study.options import RunOptions
+from shootout.study.plan import Plan, make_plan
+from shootout.study.target import parse_targets, with_twins
+
+
+def run(study: str, options: RunOptions, *, dry_run: bool, as_json: bool) -> int:
+    """Plan, measure, print; returns the exit code."""
+    gpu.choose(options.get("gpu"))
+    chosen, fresh = schema.choose(study, options), options.get("fresh", False)
+    with show_progress() as progress:
+        plan = make_plan(chosen, options.get("backends", ()))
+        if dry_run:
+            return print_answer(preview.render(plan), preview.as_data(plan), as_json=as_json)
+        out = Path(options.get("out") or choose_folder(plan, fresh=fresh))
+        limit_s, trace = options.get("max_time_s"), options.get("trace", False)
+        try:
+            document = measure(plan, out, fresh=fresh, max_time_s=limit_s, progress=progress, trace=trace)
+        except Interrupted as interrupted:
+            document = analyse(out)
+            progress.say(f"shootout: {interrupted}")
+            code = interrupted.exit_code
+        else:
+            code = exit_code(document, plan, strict=options.get("strict", False))
+        progress.say(f"run folder: {out}")
+    print_document(document, as_json=as_json)
+    return code
 
 
 def measure(
@@ -61,3 +92,19 @@ def measure(
                 if trace:
                     trace_arms(campaign.built, plan.placement, out, plan.interpreters, progress)
     return analyse(out)
+
+
+def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:
+    """6 a named target can't run here; 4 a named one (any, if strict) failed; 3 nothing was measured; else 0."""
+    texts = [text for text in plan.named if "*" not in text]  # all of a device's is nothing named
+    pythons = plan.study.pythons
+    targets = with_twins([one for text in texts for one in parse_targets(text, points.describe, pythons)], pythons)
+    named = {str(target) for target in targets}
+    mine = [row for row in document.rows if family(row.arm).partition("#")[0] in named]
+    ran = {(row.group, family(row.arm)) for row in mine if row.outcome == "measured"}  # in another setting
+    skipped = [row for row in mine if row.outcome == "skipped" and (row.group, family(row.arm)) not in ran]
+    if any(row.cause not in COULD_RUN for row in skipped):
+        return UNAVAILABLE
+    if any(row.outcome == "failed" for row in (document.rows if strict else mine)):
+        return FAILED
+    return 0 if any(row.outcome == "measured" for row in document.rows) else NOTHING

@@ -17,16 +17,19 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from shootout.commands.output import BROKEN, print_answer, show_progress
 from shootout.commands.run import measure
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, MAX_VOID_SHARE, MIN_GENERATIONS
 from shootout.contract import Arm, Device, Target
-from shootout.errors import ShootoutError, Unavailable
+from shootout.errors import ShootoutError, Unavailable, unknown
 from shootout.export.client import Request
+from shootout.host import gpu
 from shootout.host.store import write_bias_floor
 from shootout.report.progress import Progress
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict, smallest_visible
 from shootout.study.group import GroupRecord, with_sentinel
+from shootout.study.options import MachineOptions
 from shootout.study.plan import PlannedGroup, make_plan
 from shootout.study.schema import Study
 from shootout.study.target import provider
@@ -89,6 +92,23 @@ class Report:
     trustworthy: bool
     stored: str | None
     device: Device = Device.CPU
+
+
+def selftest(
+    options: MachineOptions, *, quick: bool, device: str = "cpu", out: Path | None = None, as_json: bool
+) -> int:
+    """Test the harness live and print what it can tell on this machine; returns the exit code.
+
+    Args:
+        out: keeps the races, to go on with them.
+    """
+    if device not in set(Device):
+        raise unknown("device", device, map(str, Device))
+    gpu.choose(options.get("gpu"))
+    with show_progress() as progress:
+        report = run(quick=quick, progress=progress, device=Device(device), out=out)
+    print_answer(render(report), as_data(report), as_json=as_json)
+    return BROKEN if any(one.wrong for one in report.planted) else 0
 
 
 def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> Report:

@@ -37,16 +37,18 @@ def require() -> None:
     cuda_driver.start()
 
 
-def choose(index: int) -> None:
+def choose(index: int | None) -> None:
     """Use this GPU, here and in every process that is started from here; must come before anything else asks for one.
 
     Args:
         index: among the GPUs that CUDA_VISIBLE_DEVICES names, or, where it names none, among all by PCI bus, as
-            nvidia-smi counts.
+            nvidia-smi counts; None: the first that is visible.
 
     Raises:
         Unavailable: there is no such GPU, or no GPU that can be used.
     """
+    if index is None:
+        return
     named = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
     if named and not 0 <= index < len(named):
         raise Unavailable(f"gpu {index}: CUDA_VISIBLE_DEVICES names {_some(len(named))}: choose one, or unset it")

@@ -2,61 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from shootout.contract import Arm, Scenario
-from shootout.errors import UsageError
 from shootout.journal.records import Played, Served, Step
 from shootout.messages import Scope
 from shootout.race.protocols import Generation, Performance
 from shootout.race.serving import Terms, bound_ns, held
 from shootout.results.document import Rate, Serving, Timing
 from shootout.study.schema import Study
-
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*s)?")
-_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
-_UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
-
-
-def parse_rate(text: str | None) -> float | None:
-    """`200/s` or `200` → requests a second.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    match = _RATE.fullmatch(text.strip()) if text else None
-    if text is not None and (match is None or not float(match[1])):
-        raise UsageError(f"--rate {text!r} is not a rate: write 200/s")
-    return float(match[1]) if match else None
-
-
-def parse_limit_ms(text: str | None) -> float | None:
-    """`5ms`, `800us` or `1s` → milliseconds.
-
-    Raises:
-        UsageError: it is none of these.
-    """
-    match = _LIMIT.fullmatch(text.strip()) if text else None
-    if text is not None and (match is None or not float(match[1])):
-        raise UsageError(f"--p99 {text!r} is not a latency: write 5ms, 800us or 1s")
-    return float(match[1]) * _UNIT_MS[match[2]] if match else None
-
-
-def parse_instances(text: str | None) -> tuple[int, ...] | None:
-    """`1,2` → how many sessions are to work at once.
-
-    Raises:
-        UsageError: something in it is no whole number from 1 on.
-    """
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) for part in parts):
-        raise UsageError(f"--instances {text!r} is not of the form 1,2: whole numbers from 1 on")
-    return tuple(map(int, parts))
 
 
 def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> Terms | None:

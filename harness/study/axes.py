@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Value
 from shootout.errors import UsageError
+
+if TYPE_CHECKING:
+    from shootout.contract import Value
 
 WORDS = ("batch", "threads", "scenario", "backend", "device", "precision")
 """What `--set` takes beside a model's parameters."""
@@ -88,7 +90,7 @@ def parse_value(text: str) -> Value:
     return text
 
 
-def parse_sets(texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
+def read_sets(flag: str, texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
     """`key=v1,v2` texts → axes; a value may be a range.
 
     Raises:
@@ -99,14 +101,14 @@ def parse_sets(texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
         key, equals, values = text.partition("=")
         name, parts = key.strip(), [part.strip() for part in values.split(",")]
         if not equals or not name or not all(parts):
-            raise UsageError(f"--set {text!r} is not of the form key=value or key=v1,v2")
+            raise UsageError(f"{flag} {text!r} is not of the form key=value or key=v1,v2")
         if name in axes:
-            raise UsageError(f"--set {name} is given twice: write {name}=v1,v2")
+            raise UsageError(f"{flag} {name} is given twice: write {name}=v1,v2")
         axes[name] = tuple(_read(value) for part in parts for value in expanded(part))
     return axes
 
 
-def parse_options(texts: Iterable[str]) -> dict[str, dict[str, str]]:
+def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
     """`backend.KEY=value` texts → options by backend.
 
     Raises:
@@ -117,7 +119,7 @@ def parse_options(texts: Iterable[str]) -> dict[str, dict[str, str]]:
         name, equals, value = text.partition("=")
         backend, dot, key = name.partition(".")
         if not (equals and dot and backend and key):
-            raise UsageError(f"--option {text!r} is not of the form backend.KEY=value")
+            raise UsageError(f"{flag} {text!r} is not of the form backend.KEY=value")
         options.setdefault(backend, {})[key] = value
     return options
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from shootout import models
 from shootout.contract import Arm, Value
+from shootout.study.options import StudyOptions, flags_of
 from shootout.study.schema import Study
 from shootout.worker.interpreters import without_home
 
-_PYTHON = "--python"
+_FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()}
 
 
 def given(study: Study) -> tuple[str, ...]:
@@ -18,10 +19,10 @@ def given(study: Study) -> tuple[str, ...]:
 
     They are the user's files, other interpreters, and what is looked at beside the times.
     """
-    files = (("--inputs", study.inputs), ("--labels", study.labels), ("--calibration", study.calibration))
-    options = [(name, path) for name, path in files if path]
-    options += [(_PYTHON, f"{name}={without_home(path)}") for name, path in study.pythons.items()]
-    options += [("--energy", "")] if study.energy else []
+    files = {"inputs": study.inputs, "labels": study.labels, "calibration": study.calibration}
+    options = [(_FLAGS[name], path) for name, path in files.items() if path]
+    options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
+    options += [(_FLAGS["energy"], "")] if study.energy else []
     return tuple(word for option in options for word in option)
 
 
@@ -33,11 +34,12 @@ def words(arm: Arm, also: Sequence[str] = ()) -> str:
     """
     target = arm.target
     name = target.backend + (f"+{target.mode}" if target.mode else "")
-    options = [("--model", arm.model)]
-    options += [("--set", f"{key}={_said(value)}") for key, value in _own(arm)]
-    options += [("--batch", str(arm.batch)), ("--backends", str(target)), ("--threads", str(arm.threads))]
-    options += [("--option", f"{name}.{key}={value}") for key, value in sorted(arm.options.items())]
-    options += [("--l2", "cold")] if arm.cold_l2 else []
+    told: list[tuple[str, object]] = [("model", arm.model)]
+    told += [("parameters", f"{key}={_said(value)}") for key, value in _own(arm)]
+    told += [("batch", arm.batch), ("backends", target), ("threads", arm.threads)]
+    told += [("options", f"{name}.{key}={value}") for key, value in sorted(arm.options.items())]
+    told += [("l2", "cold")] if arm.cold_l2 else []
+    options = [(_FLAGS[keyword], str(value)) for keyword, value in told]
     options += [one for one in zip(also[::2], also[1::2], strict=True) if _wanted(arm, *one)]
     return " ".join(_quoted(word) for option in options for word in option if word)
 
@@ -49,7 +51,7 @@ def _own(arm: Arm) -> Iterable[tuple[str, Value]]:
 
 
 def _wanted(arm: Arm, option: str, value: str) -> bool:
-    return option != _PYTHON or value.partition("=")[0] == arm.target.python
+    return option != _FLAGS["pythons"] or value.partition("=")[0] == arm.target.python
 
 
 def _said(value: Value) -> str:

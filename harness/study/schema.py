@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,11 +15,13 @@ from shootout.constants import MAX_CALL_S, MAX_GENERATIONS
 from shootout.contract import Device, Precision, Scenario, Value
 from shootout.errors import UsageError, unknown
 from shootout.study import axes
+from shootout.study.options import StudyOptions
 from shootout.study.validate import faults, place, said, strangers
 
 _Words = BeforeValidator(axes.several)
 _Axis = BeforeValidator(axes.listed)
 _Some = Field(min_length=1)
+_Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
 
 
 class Crossover(BaseModel):
@@ -92,10 +95,10 @@ class Study(BaseModel):
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
     p99_limit_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     options: dict[str, dict[str, str]] = Field(default_factory=dict)
-    pythons: dict[str, str] = Field(default_factory=dict)
-    inputs: str | None = None
-    labels: str | None = None
-    calibration: str | None = None
+    pythons: dict[str, _Path] = Field(default_factory=dict)
+    inputs: _Path | None = None
+    labels: _Path | None = None
+    calibration: _Path | None = None
     against_own_fp32: bool = False
     ceilings: bool = False
     energy: bool = False
@@ -106,7 +109,10 @@ class Study(BaseModel):
     seed: int = 0
 
     def changed(
-        self, parameters: dict[str, tuple[Value, ...]], options: dict[str, dict[str, str]], **changes: Any
+        self,
+        parameters: Mapping[str, Any] | None = None,
+        options: Mapping[str, Mapping[str, str]] | None = None,
+        **changes: Any,
     ) -> Study:
         """This study with changes on top, everything checked again.
 
@@ -119,12 +125,13 @@ class Study(BaseModel):
         Raises:
             UsageError: a value that the study can't take, or two answers to one question.
         """
+        parameters, options = parameters or {}, options or {}
         given = {key: value for key, value in changes.items() if value is not None}
         words = {name: values for name, values in parameters.items() if name in axes.WORDS}
         for name in words:
             if name in given or (name == "backend" and "targets" in given):
                 raise UsageError(f"{name} is given twice, by --set and by an option of its own: give one of them")
-        same_model = axes.several(given.get("model", self.model)) == self.model
+        same_model = tuple(axes.several(given.get("model", self.model))) == self.model
         kept = self.parameters if same_model else {}
         own = {name: values for name, values in parameters.items() if name not in words}
         knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
@@ -133,6 +140,22 @@ class Study(BaseModel):
         if self.points:
             fields["points"] = _without(self.points if same_model else (), {*given, *words, *own})
         return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs}, "the request")
+
+
+def choose(name: str, options: Mapping[str, object]) -> Study:
+    """The study of this name, or of this TOML file, with these changes to it.
+
+    Args:
+        options: as in `shootout.study.options`; others than those of a study change nothing.
+
+    Raises:
+        UsageError: no such study, a value that it can't take, or two answers to one question.
+    """
+    if isinstance(targets := options.get("backends"), str):
+        raise UsageError(f"backends takes a list of targets, got the text {targets!r}")
+    given: dict[str, Any] = {keyword: options.get(keyword) for keyword in StudyOptions.__annotations__}
+    given["targets"] = given.pop("backends")
+    return load(name).changed(**given)
 
 
 def _without(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:

@@ -161,17 +161,17 @@ def of_every_backend(study: Study) -> Study:
     return study if study.backend else study.model_copy(update={"targets": backends.names()})
 
 
-def parse_allowed(text: str | None) -> tuple[Precision, ...]:
-    """`bf16,int8` → precisions.
+def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:
+    """The precisions that may be tried, by their names.
 
     Raises:
         UsageError: one that isn't known.
     """
     known = {str(precision): precision for precision in Precision}
-    parts = [part.strip() for part in text.split(",")] if text else []
-    if odd := [part for part in parts if part not in known]:
-        raise unknown("precision in --allow", odd[0], known)
-    return tuple(known[part] for part in parts)
+    for name in names:
+        if name not in known:
+            raise unknown("precision in --allow", name, known)
+    return tuple(known[name] for name in names)
 
 
 def choose_folder(search: Search, *, fresh: bool) -> Path:

@@ -91,23 +91,6 @@ class Interpreter:
         return {"path": without_home(self.path), "python": self.version, "libraries": dict(self.libraries)}
 
 
-def parse_pythons(texts: Iterable[str]) -> dict[str, str]:
-    """`name=path` texts → path by name.
-
-    Raises:
-        UsageError: a text of another form, a name with odd letters, or one given twice.
-    """
-    paths: dict[str, str] = {}
-    for text in texts:
-        name, equals, path = text.partition("=")
-        if not (equals and name and path):
-            raise UsageError(f"--python {text!r} is not of the form name=path/to/python")
-        if name in paths:
-            raise UsageError(f"--python names {name!r} twice: give each interpreter a name of its own")
-        paths[name] = path
-    return paths
-
-
 def examine(paths: Mapping[str, str]) -> dict[str, Interpreter]:
     """Ask every interpreter what it is.
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.words import chosen
 
 from shootout.backends._jax.training import momenta_of
 from shootout.bundle import training
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.training import RATE, TARGET, off, sketch
-from shootout.commands.commands import Asked
 from shootout.contract import Array, Arrays, Precision, Scenario, Target
 from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import Request, obtain_all
@@ -164,6 +164,6 @@ def test_only_float32_targets_are_trained(target: Target, obstacle: bool):
 
 
 def test_the_command_line_takes_scenarios():
-    assert Asked(scenario="latency, train-step").chosen().scenario == (Scenario.LATENCY, Scenario.TRAIN_STEP)
+    assert chosen(scenario="latency, train-step").scenario == (Scenario.LATENCY, Scenario.TRAIN_STEP)
     with pytest.raises(UsageError, match="did you mean 'train-step'"):
-        Asked(scenario="train-stp").chosen()
+        chosen(scenario="train-stp")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shootout.commands import commands, selftest
+from shootout.commands import selftest
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.errors import Unavailable, UsageError
 from shootout.report.progress import Progress
@@ -88,10 +88,10 @@ def test_on_a_gpu_the_same_ratios_are_planted_and_nothing_is_stored(races: Races
 
 
 def test_the_races_are_kept_where_a_folder_is_named(races: Races, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert commands.selftest(quick=True, out=tmp_path / "kept", as_json=True) == 0
+    assert selftest.selftest({}, quick=True, out=tmp_path / "kept", as_json=True) == 0
     assert races.folders == [tmp_path / "kept" / "known", tmp_path / "kept" / "raced"]
     races.folders.clear()
-    assert commands.selftest(quick=True, as_json=True) == 0
+    assert selftest.selftest({}, quick=True, as_json=True) == 0
     assert not any(folder.parent.exists() for folder in races.folders)
 
 
@@ -122,4 +122,4 @@ def test_without_a_gpu_it_says_what_to_do_and_ends_as_unavailable(monkeypatch: p
 
 def test_an_unknown_device_is_refused():
     with pytest.raises(UsageError, match=r"unknown device 'gpu': .*known: cpu, cuda"):
-        commands.selftest(quick=True, device="gpu", as_json=False)
+        selftest.selftest({}, quick=True, device="gpu", as_json=False)

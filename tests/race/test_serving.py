@@ -28,6 +28,7 @@ from shootout.results.document import Timing
 from shootout.stats import quantiles
 from shootout.stats.comparison import Rules, comparison
 from shootout.stats.verdicts import Verdict
+from shootout.study.options import read_milliseconds, read_positive, read_rate
 from shootout.worker.concurrent import Service, schedule_ns, serve_stream
 
 SERVICE_NS = 20_000_000
@@ -313,22 +314,22 @@ def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
 
 
 def test_rates_and_limits_as_people_write_them() -> None:
-    assert [rates.parse_rate(text) for text in ("200/s", "0.5 / s", "7", None)] == [200.0, 0.5, 7.0, None]
-    assert [rates.parse_limit_ms(text) for text in ("5ms", "800us", "1s", None)] == [5.0, 0.8, 1000.0, None]
-    assert rates.parse_instances("1, 2") == (1, 2)
+    assert [read_rate("--rate", text) for text in ("200/s", "0.5 / s", "7")] == [200.0, 0.5, 7.0]
+    assert [read_milliseconds("--p99", text) for text in ("5ms", "800us", "1s")] == [5.0, 0.8, 1000.0]
+    assert read_positive("--instances", "1, 2") == (1, 2)
 
 
 @pytest.mark.parametrize(
     ("parse", "text", "fix"),
     [
-        (rates.parse_rate, "200/min", "write 200/s"),
-        (rates.parse_rate, "0", "write 200/s"),
-        (rates.parse_limit_ms, "5", "write 5ms"),
-        (rates.parse_instances, "1,x", "of the form 1,2"),
-        (rates.parse_instances, "0", "whole numbers from 1 on"),
+        (read_rate, "200/min", "write 200/s"),
+        (read_rate, "0", "write 200/s"),
+        (read_milliseconds, "5", "write 5ms"),
+        (read_positive, "1,x", "of the form 1,2"),
+        (read_positive, "0", "whole numbers from 1 on"),
     ],
 )
-def test_what_can_not_be_read_says_how(parse: Callable[[str], object], text: str, fix: str) -> None:
+def test_what_can_not_be_read_says_how(parse: Callable[[str, str], object], text: str, fix: str) -> None:
     with pytest.raises(UsageError, match=fix) as error:
-        parse(text)
+        parse("--flag", text)
     assert repr(text) in str(error.value)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.words import chosen
 
 from shootout.clock import Stopwatch
-from shootout.commands.commands import Asked
 from shootout.errors import UsageError
 from shootout.study import axes, schema
 from shootout.study import points as cells
@@ -22,7 +22,7 @@ def made(**fields: Any) -> Study:
 
 
 def asked(*sets: str, **words: Any) -> Study:
-    return Asked(study="digits", model="residual_mlp", sets=sets, **words).chosen()
+    return chosen("digits", model="residual_mlp", parameters=list(sets), **words)
 
 
 def targets(chosen: Study) -> list[str]:

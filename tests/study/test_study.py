@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from support.words import chosen
 
-from shootout.commands.commands import Asked, seconds
 from shootout.errors import UsageError
 from shootout.study import axes, schema
+from shootout.study.options import read_seconds
 
 
 def file(folder: Path, text: str, name: str = "mine.toml") -> str:
@@ -121,54 +122,54 @@ def test_a_value_is_what_it_looks_like(text: str, value: object):
 
 
 def test_sets_are_axes():
-    assert axes.parse_sets(["n = 1, 2", "activation=relu"]) == {"n": (1, 2), "activation": ("relu",)}
+    assert axes.read_sets("--set", ["n = 1, 2", "activation=relu"]) == {"n": (1, 2), "activation": ("relu",)}
 
 
 @pytest.mark.parametrize("text", ["d_model", "=3", " =3", "d_model=", "d_model=1,,2", "d_model=1,"])
 def test_a_set_of_another_form_is_refused(text: str):
     with pytest.raises(UsageError, match=f"--set {re.escape(repr(text))} is not of the form key=value"):
-        axes.parse_sets([text])
+        axes.read_sets("--set", [text])
 
 
 @pytest.mark.parametrize("text", ["work=3", "spin.work", ".work=3", "spin.=3", "spin"])
 def test_an_option_of_another_form_is_refused(text: str):
     with pytest.raises(UsageError, match=r"is not of the form backend\.KEY=value"):
-        axes.parse_options([text])
+        axes.read_options("--option", [text])
 
 
 def test_an_option_may_hold_anything():
-    assert axes.parse_options(["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
+    assert axes.read_options("--option", ["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("90", 90), ("1.5s", 1.5), ("2m", 120), (" 1h ", 3600), ("0s", 0)])
 def test_times(text: str, wanted: float):
-    assert seconds(text) == wanted
+    assert read_seconds("--max-time", text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "-5", "1d", "2 minutes", "m", "1:30", "inf", "nan", "1e3"])
 def test_a_time_of_another_form_is_refused(text: str):
     with pytest.raises(UsageError, match=f"--max-time {re.escape(repr(text))} is not a time: write 90s, 2m or 1h"):
-        seconds(text)
+        read_seconds("--max-time", text)
 
 
 def test_the_command_line_changes_only_what_it_names(tmp_path: Path):
     options = '[options.spin]\nwork = "5"\nmore = "1"\n[parameters]\nd_model = [1]\nn_layers = [2]\n'
     name = file(tmp_path, TOY + options)
-    found = Asked(study=name, sets=("d_model=3,4",), options=("spin.work=9",), batch="2,4").chosen()
+    found = chosen(name, parameters=["d_model=3,4"], options=["spin.work=9"], batch="2,4")
     assert found.parameters == {"d_model": (3, 4), "n_layers": (2,)}
     assert found.options == {"spin": {"work": "9", "more": "1"}}
     assert (found.batch, found.targets) == ((2, 4), ("spin",))
 
 
 def test_what_is_looked_at_on_a_gpu_is_the_studys_unless_the_command_line_says_more(tmp_path: Path):
-    plain = Asked(study=file(tmp_path, GOOD)).chosen()
+    plain = chosen(file(tmp_path, GOOD))
     assert (plain.energy, plain.l2, plain.unsynchronised) == (False, "warm", False)
     name = file(tmp_path, GOOD + 'energy = true\nl2 = "cold"\nunsynchronised = true\n')
-    kept = Asked(study=name).chosen()
+    kept = chosen(name)
     assert (kept.energy, kept.l2, kept.unsynchronised) == (True, "cold", True)
-    asked = Asked(study=file(tmp_path, GOOD), energy=True, l2="cold").chosen()
+    asked = chosen(file(tmp_path, GOOD), energy=True, l2="cold")
     assert (asked.energy, asked.l2, asked.unsynchronised) == (True, "cold", False)
-    assert Asked(study=name, l2="warm").chosen().l2 == "warm"
+    assert chosen(name, l2="warm").l2 == "warm"
 
 
 @pytest.mark.parametrize("name", ["matmul-transfers", "nested-sin"])
@@ -179,23 +180,23 @@ def test_only_the_studies_about_the_trap_set_it(name: str):
 
 def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
     name = file(tmp_path, TOY + "[parameters]\nd_model = [1]\n")
-    assert Asked(study=name, model="digits", sets=("c=1",)).chosen().parameters == {"c": (1,)}
+    assert chosen(name, model="digits", parameters=["c=1"]).parameters == {"c": (1,)}
 
 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (Asked(batch="0"), "the request: batch must be from 1 to 1048576, got 0"),
-        (Asked(batch="-8"), "batch must be from 1 .*got -8"),
-        (Asked(batch="99999999999999999999"), "batch must be from 1 .*got 99999999999999999999"),
-        (Asked(batch="one"), "--batch takes whole numbers, got 'one'"),
-        (Asked(batch=""), "--batch takes whole numbers, got ''"),
-        (Asked(batch="1,"), "--batch takes whole numbers, got ''"),
-        (Asked(l2="tepid"), "the request: l2 is 'tepid': .*'warm' or 'cold'"),
-        (Asked(l2="cold", scenario="throughput"), "the request: l2 cold times one call at a time, and scenario"),
-        (Asked(threads="many"), "--threads takes whole numbers, got 'many'"),
+        ({"batch": "0"}, "the request: batch must be from 1 to 1048576, got 0"),
+        ({"batch": "-8"}, "batch must be from 1 .*got -8"),
+        ({"batch": "99999999999999999999"}, "batch must be from 1 .*got 99999999999999999999"),
+        ({"batch": "one"}, "--batch takes whole numbers, got 'one'"),
+        ({"batch": ""}, "--batch takes whole numbers, got ''"),
+        ({"batch": "1,"}, "--batch takes whole numbers, got ''"),
+        ({"l2": "tepid"}, "the request: l2 is 'tepid': .*'warm' or 'cold'"),
+        ({"l2": "cold", "scenario": "throughput"}, "the request: l2 cold times one call at a time, and scenario"),
+        ({"threads": "many"}, "--threads takes whole numbers, got 'many'"),
     ],
 )
-def test_wrong_words_are_refused(asked: Asked, says: str):
+def test_wrong_words_are_refused(asked: dict[str, str], says: str):
     with pytest.raises(UsageError, match=says):
-        asked.chosen()
+        chosen(**asked)

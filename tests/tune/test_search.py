@@ -16,10 +16,10 @@ import pytest
 from rich.console import Console
 from support import made
 from support.console import call, deaf
+from support.words import chosen
 
 from shootout import backends, models
-from shootout.commands import commands
-from shootout.commands.commands import Asked
+from shootout.commands import tune as tune_command
 from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
 from shootout.errors import UsageError
 from shootout.host import environment
@@ -30,7 +30,7 @@ from shootout.journal.records import Ended, Header, Rounds, Skip
 from shootout.results import analysis
 from shootout.results.document import Document, Ratio
 from shootout.stats.verdicts import Verdict
-from shootout.study import points, reproduce
+from shootout.study import axes, points, reproduce
 from shootout.study.feasibility import Here, needed_bytes
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
@@ -56,8 +56,7 @@ def asked_again(arm: Arm, *also: str, python: tuple[str, ...] = ()) -> Arm:
         given.setdefault(name, []).append(value)
     one = {name: given[f"--{name}"][0] for name in ("model", "batch", "backends", "threads")}
     assert tuple(given.get("--python", ())) == python
-    asked = Asked(**one, sets=tuple(given.get("--set", ())), options=tuple(given.get("--option", ())), pythons=python)
-    study = asked.chosen()
+    study = chosen(**one, parameters=given.get("--set"), options=given.get("--option"), pythons=list(python))
     provided = {(f"{name}{at}", device): WORKS for name in backends.names() for at in ("", "@new") for device in Device}
     here = Here(available=provided, threads=2, cpus=2, memory_bytes=10**12)
     (group,) = plan_groups(study, here)
@@ -111,10 +110,10 @@ def test_the_best_value_of_each_knob_that_may_help_is_taken_the_largest_gain_fir
 
 
 def test_precisions_are_read_and_unknown_ones_refused():
-    assert search.parse_allowed("bf16, int8") == (Precision.BF16, Precision.INT8)
-    assert search.parse_allowed(None) == ()
+    assert search.read_precisions(("bf16", "int8")) == (Precision.BF16, Precision.INT8)
+    assert search.read_precisions(()) == ()
     with pytest.raises(UsageError, match="did you mean 'bf16'"):
-        search.parse_allowed("bf61")
+        search.read_precisions(["bf61"])
 
 
 def test_one_model_at_a_time():
@@ -141,7 +140,7 @@ def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str]
     asked: list[Study] = []
     monkeypatch.setattr(search, "make_search", stop)
     with pytest.raises(UsageError, match="seen"):
-        commands.tune(Asked(sets=sets), None, as_json=True)
+        tune_command.tune({"parameters": axes.read_sets("--set", sets)}, as_json=True)
     assert {str(target) for target in points.targets_of(asked[0])} == wanted
 
 

@@ -18,13 +18,14 @@ from shootout.contract import Availability, Device, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.messages import Fault
 from shootout.study.feasibility import Here
+from shootout.study.options import read_pythons
 from shootout.study.plan import plan_groups
 from shootout.study.points import describe, targets_of
 from shootout.study.schema import Study
 from shootout.study.target import parse_targets, provider, with_twins
 from shootout.worker import interpreters
 from shootout.worker.availability import available
-from shootout.worker.interpreters import Interpreter, examine, packages_of, parse_pythons
+from shootout.worker.interpreters import Interpreter, examine, packages_of
 from shootout.worker.process import worker
 
 
@@ -51,13 +52,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
 
 
 def test_names_and_paths_are_read_from_the_command_line():
-    assert parse_pythons(["new=a/python", "old=b=c"]) == {"new": "a/python", "old": "b=c"}
+    assert read_pythons("--python", ["new=a/python", "old=b=c"]) == {"new": "a/python", "old": "b=c"}
 
 
 @pytest.mark.parametrize(("texts", "says"), [(["new"], "not of the form"), (["a=x", "a=y"], "twice"), (["=x"], "form")])
 def test_other_forms_are_refused(texts: list[str], says: str):
     with pytest.raises(UsageError, match=says):
-        parse_pythons(texts)
+        read_pythons("--python", texts)
 
 
 def test_a_target_names_its_interpreter_after_the_mode():

@@ -1,0 +1,46 @@
+"""`shootout list`: the studies, models, backends and their options that there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shootout import backends, models
+from shootout.commands.output import print_answer
+from shootout.contract import Option
+from shootout.study import schema
+
+
+def catalogue(*, as_json: bool) -> int:
+    """Print the studies, models, backends and their options by name."""
+    options = {
+        f"{name}.{option.name}": option
+        for name in backends.names()
+        for option in backends.get(name).capabilities.settable().values()
+    }
+    known = {
+        "studies": schema.names(),
+        "models": {name: models.get(name).description for name in models.names()},
+        "backends": {name: _offers(name) for name in backends.names()},
+    }
+    told = {**known, "options": {name: option.help for name, option in options.items()}}
+    lines = []
+    for kind, found in told.items():
+        width = max(map(len, found))
+        lines.append(f"{kind}\n" + "".join(f"  {name:<{width}} {what}\n" for name, what in found.items()))
+    data = {**known, "options": {name: _described(option) for name, option in options.items()}}
+    return print_answer("\n".join(lines), data, as_json=as_json)
+
+
+def _offers(name: str) -> str:
+    targets = sorted(f"{device}:{precision}" for device, precision in backends.get(name).capabilities.targets)
+    return ", ".join(targets)
+
+
+def _described(option: Option) -> dict[str, Any]:
+    return {
+        "help": option.help,
+        "expects": option.expects,
+        "devices": sorted(option.devices),
+        "modes": None if option.modes is None else sorted(option.modes),
+        "tries": list(option.tries),
+    }

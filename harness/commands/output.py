@@ -1,0 +1,46 @@
+"""What all commands print, and the exit codes that they share (docs/usage.md has them all; errors bring their own)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from shootout.report import table
+from shootout.report.progress import Progress
+from shootout.results.document import Document
+
+BROKEN, NOTHING, FAILED, UNAVAILABLE = 1, 3, 4, 6
+
+
+def show_progress() -> Progress:
+    """Progress for people, on stderr."""
+    return Progress(Console(stderr=True))
+
+
+def print_document(document: Document, *, full: bool = False, as_json: bool) -> int:
+    """A run's table, or its document as JSON; `full`: a table for each size of a sweep."""
+    text = table.render(document, width(), full=full)
+    return print_answer(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)
+
+
+def print_answer(text: RenderableType, data: Any, *, as_json: bool) -> int:
+    """Data on stdout as JSON, or the same as text for people; always 0, the exit code."""
+    if as_json:
+        json.dump(data, sys.stdout, indent=1, allow_nan=False)
+        sys.stdout.write("\n")
+    else:
+        _console().print(text)
+    return 0
+
+
+def width() -> int:
+    """Of the console, in letters."""
+    return _console().width
+
+
+def _console() -> Console:
+    """Standard output; wide where it is no terminal, so that a file or a pipe gets whole lines."""
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)

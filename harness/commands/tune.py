@@ -1,0 +1,68 @@
+"""`shootout tune`: search each target's best own settings, confirm them, race them, print."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, show_progress
+from shootout.commands.run import measure
+from shootout.commands.show import show
+from shootout.errors import Interrupted
+from shootout.host import gpu
+from shootout.report.progress import Progress
+from shootout.study import schema
+from shootout.study.options import TuneOptions
+from shootout.tune import search
+from shootout.tune.results import Outcome, Tuning, read_tuning
+from shootout.tune.search import Search
+
+
+def tune(options: TuneOptions, *, as_json: bool) -> int:
+    """Tune and print; returns the exit code."""
+    code = 0
+    with show_progress() as progress:
+        wanted = _search(options)
+        out = _folder(wanted, options)
+        try:
+            _measure(wanted, out, options, progress)
+        except Interrupted as interrupted:
+            progress.say(f"shootout: {interrupted}")
+            code = interrupted.exit_code
+        progress.say(f"run folder: {out}")
+    show(out, as_json=as_json)
+    return code or exit_code(read_tuning(out), named=bool(options.get("backends")))
+
+
+def measure_settings(options: TuneOptions, progress: Progress) -> Tuning:
+    """The same without a word on stdout, for Python."""
+    wanted = _search(options)
+    out = _folder(wanted, options)
+    _measure(wanted, out, options, progress)
+    return read_tuning(out)
+
+
+def exit_code(found: Tuning, *, named: bool) -> int:
+    """6 a target can't run here, 4 one failed (both where somebody `named` it); 3 nothing was measured; else 0."""
+    outcomes = {one.conclusion.outcome for one in found.found.values()}
+    ended = {Outcome.SKIPPED: UNAVAILABLE, Outcome.FAILED: FAILED}
+    worst = next((code for outcome, code in ended.items() if named and outcome in outcomes), 0)
+    return worst or (0 if outcomes - set(ended) else NOTHING)
+
+
+def _search(options: TuneOptions) -> Search:
+    gpu.choose(options.get("gpu"))
+    chosen = schema.choose("shootout", options)
+    if not options.get("backends"):
+        chosen = search.of_every_backend(chosen)
+    return search.make_search(chosen, search.read_precisions(options.get("allow", ())))
+
+
+def _folder(wanted: Search, options: TuneOptions) -> Path:
+    return Path(options.get("out") or search.choose_folder(wanted, fresh=options.get("fresh", False)))
+
+
+def _measure(wanted: Search, out: Path, options: TuneOptions, progress: Progress) -> None:
+    fresh, limit_s = options.get("fresh", False), options.get("max_time_s")
+    stage = partial(measure, fresh=False, progress=progress)
+    search.tune(wanted, out, stage, fresh=fresh, max_time_s=limit_s, say=progress.say)

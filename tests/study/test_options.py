@@ -1,0 +1,64 @@
+"""Options are declared once: the command line, Python and a study agree on them."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import shootout
+from shootout import cli
+from shootout.errors import UsageError
+from shootout.study import schema
+from shootout.study.options import RunOptions, StudyOptions, TuneOptions, flags_of, read_words
+from shootout.study.schema import Study
+
+
+def test_what_changes_a_study_is_a_field_of_it():
+    fields = {"targets" if name == "backends" else name for name in flags_of(StudyOptions)}
+    assert fields <= set(Study.model_fields)
+
+
+@pytest.mark.parametrize("table", [RunOptions, TuneOptions])
+def test_no_two_options_have_one_flag_and_each_has_its_help(table: type):
+    flags = flags_of(table)
+    assert list(flags) == list(get_type_hints(table)), "an option without a flag"
+    names = [flag.name for flag in flags.values()]
+    assert len(set(names)) == len(names)
+    assert all(flag.help for flag in flags.values())
+
+
+@pytest.mark.parametrize(
+    ("command", "front", "own"),
+    [
+        ("run", shootout.run, {"study", "dry_run", "as_json"}),
+        ("tune", shootout.find_settings, {"as_json"}),
+    ],
+)
+def test_python_takes_what_the_command_line_takes(command: str, front: object, own: set[str]):
+    (registered,) = [one for one in cli.app.registered_commands if one.name == command]
+    offered = set(inspect.signature(registered.callback).parameters) - own
+    (table,) = get_type_hints(front)["options"].__args__
+    assert set(get_type_hints(table)) == offered
+
+
+def test_words_that_are_not_given_change_nothing():
+    assert read_words(RunOptions, {"model": None, "energy": False, "parameters": [], "batch": "1,2"}) == {
+        "batch": (1, 2)
+    }
+
+
+def test_python_may_give_one_value_or_several_and_paths_as_paths():
+    one = schema.choose("shootout", {"batch": 8, "scenario": "throughput", "parameters": {"d_model": 64}})
+    assert (one.batch, one.scenario, one.parameters["d_model"]) == ((8,), ("throughput",), (64,))
+    several = schema.choose("shootout", {"batch": [1, 8], "instances": [1, 2], "inputs": Path("x.npz")})
+    assert (several.batch, several.instances, several.inputs) == ((1, 8), (1, 2), "x.npz")
+    with pytest.raises(UsageError, match="backends takes a list of targets, got the text 'numpy'"):
+        schema.choose("shootout", {"backends": "numpy"})
+
+
+def test_an_option_that_there_is_not_is_refused():
+    with pytest.raises(UsageError, match="unknown option 'bacth': did you mean 'batch'"):
+        shootout.plan(bacth=1)  # type: ignore[call-arg]
