@@ -331,11 +331,11 @@ class Fidelity:
     sqnr_db: float | None
     cosine: float | None
     top1_agreement: float | None
+    mismatches: int = 0
+    reference_l2: float | None = None
+    gradient_l2: float | None = None
     accuracy: float | None = None
     right: str = ""
-    reference_l2: float | None = None
-    mismatches: int = 0
-    gradient_l2: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -127,15 +127,8 @@ def against(
 
 def ratio_of(found: Comparison, withheld: str | None) -> Ratio:
     """A comparison as the document shows it; `withheld` says why its verdict may not be given."""
-    return Ratio(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        verdict=Verdict.CANT_TELL if withheld else found.verdict,
-        generations_needed=found.generations_needed,
-        sd=found.sd,
-        reason=withheld,
-    )
+    verdict = Verdict.CANT_TELL if withheld else found.verdict
+    return Ratio(**asdict(replace(found, verdict=verdict)), reason=withheld)
 
 
 def withheld(group: Group, label: str, other: str | None) -> str | None:

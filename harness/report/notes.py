@@ -13,8 +13,9 @@ from rich.text import Text
 from shootout.ceilings.model import Ceilings, ceilings_of_run
 from shootout.contract import Device, Scenario, Value
 from shootout.crossover.brackets import Kind
+from shootout.journal.records import Holding
 from shootout.report.ceilings import rate_of, threads_of
-from shootout.results.document import Crossover, Document, Gpu, Holding, Row
+from shootout.results.document import Crossover, Document, Gpu, Row
 from shootout.units import duration, size
 
 CrossoverKey = tuple[str, str, tuple[tuple[str, Value], ...], str, str]

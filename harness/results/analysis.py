@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from shootout.messages import Scope
 from shootout.race import pausing
 from shootout.results import gpu, pareto, rates, roofline
 from shootout.results.crossings import crossings
-from shootout.results.document import Document, FidelityFigures, GroupSummary, Holding, Row, Timing
+from shootout.results.document import Document, FidelityFigures, GroupSummary, Row, Timing
 from shootout.results.quantization import joined
 from shootout.stats import quantiles
 
@@ -60,13 +60,8 @@ def analyse(folder: Path) -> Document:
         warnings=history.damaged,
         crossovers=crossings(groups, header.axis, complete=history.complete),
         pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in _right(group).items()}),
-        holding=_holding(history),
+        holding=pausing.recalled(history.lines),
     )
-
-
-def _holding(history: History) -> Holding | None:
-    found = pausing.recalled(history.lines)
-    return Holding(mode=found.mode, ratio=found.ratio, pairs=found.pairs) if found else None
 
 
 def _summary(group: Group) -> GroupSummary:
@@ -126,7 +121,7 @@ def _missed(lines: Sequence[Played], *, complete: bool) -> NotRun:
 
 
 def _identity(arm: Arm) -> dict[str, Any]:
-    target = arm.target
+    target, both = arm.target, {field.name for field in fields(Arm)} & set(Row.model_fields)
     return {
         "arm": arm.label,
         "backend": target.backend + (f"+{target.mode}" if target.mode else ""),
@@ -134,16 +129,7 @@ def _identity(arm: Arm) -> dict[str, Any]:
         "precision": target.precision,
         "scheme": target.scheme,
         "python": target.python,
-        "settings": arm.settings,
-        "quantizer": arm.quantizer,
-        "model": arm.model,
-        "parameters": dict(arm.parameters),
-        "scenario": arm.scenario,
-        "batch": arm.batch,
-        "threads": arm.threads,
-        "instances": arm.instances,
-        "setting": arm.setting,
-        "options": dict(arm.options),
+        **{name: getattr(arm, name) for name in both},
     }
 
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
 
 from shootout.bundle.workload import Work
-from shootout.contract import NotRunKind, Scenario, Value
+from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.crossover.brackets import Kind
-from shootout.stats.verdicts import Verdict
+from shootout.journal.records import Holding
+from shootout.stats.paired import Change
+from shootout.stats.verdicts import Comparison, Verdict
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Ratio(_Part):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio(Comparison):
     """This arm's time ÷ the baseline's; bounds are null while infinite, `reason` says why a verdict was withheld."""
 
-    value: float
-    low: float | None
-    high: float | None
-    verdict: Verdict
-    generations_needed: int | None
-    sd: float | None
+    generations: Annotated[int, Field(exclude=True)] = 0
     reason: str | None = None
 
 
@@ -80,16 +79,11 @@ class Serving(_Part):
     start_late_ns: float
 
 
-class AccuracyChange(_Part):
-    """Accuracy on the report split less that of the arm `against`, row by row; see `paired.Change`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyChange(Change):
+    """Accuracy on the report split less that of the arm `against`, row by row."""
 
     against: str
-    value: float
-    low: float
-    high: float
-    lost: int
-    won: int
-    p_value: float
 
 
 class Quantized(_Part):
@@ -104,20 +98,13 @@ class Quantized(_Part):
     flops: float | None
 
 
-class FidelityFigures(_Part):
-    """Error against the FP64 oracle; infinite and undefined figures are null, `mismatches` counts whole numbers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FidelityFigures(Fidelity):
+    """Error against the FP64 oracle, the worst of all generations; infinite and undefined figures are null."""
 
-    max_abs: float | None
-    relative_l2: float | None
-    sqnr_db: float | None
-    cosine: float | None
-    top1_agreement: float | None
-    mismatches: int
-    reference_l2: float | None = None
-    gradient_l2: float | None = None
-    accuracy: float | None
+    right: Annotated[str, Field(exclude=True)] = ""
     accuracy_change: AccuracyChange | None = None
-    probe: str | None
+    probe: str | None = None
 
 
 class Ceiling(_Part):
@@ -306,18 +293,6 @@ class FrontRow(_Part):
     of: int
 
 
-class Holding(_Part):
-    """How arms on the GPU were held while another one played: stopped, or waiting on their pipes.
-
-    Attributes:
-        ratio: a CUDA arm's time while the others were stopped ÷ while they waited, the median over `pairs` of blocks.
-    """
-
-    mode: Literal["stop", "pipe"]
-    ratio: float
-    pairs: int
-
-
 class Document(_Part):
     """One run. `sentinel` and `void_share` are the worst of its groups; `holding` is null where nothing was tried."""
 
@@ -336,3 +311,12 @@ class Document(_Part):
     crossovers: tuple[Crossover, ...] = ()
     pareto: tuple[FrontRow, ...] = ()
     holding: Holding | None = None
+
+    @field_serializer("holding")
+    def _without_kind(self, holding: Holding | None) -> dict[str, Any] | None:
+        return holding.model_dump(exclude={"kind"}) if holding else None
+
+
+def as_json(part: object) -> Any:
+    """Any part of the document as JSON values."""
+    return TypeAdapter(type(part)).dump_python(part, mode="json", by_alias=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from statistics import median
 from typing import Any
 
 from shootout.contract import Arm, Device
 from shootout.journal.records import Played, PlayedOnGpu
-from shootout.messages import Energy
+from shootout.messages import Energy, GpuCost, OnGpu
 from shootout.race.protocols import Performance
 from shootout.results.document import Gpu, GpuEnergy
-
-COST = ("context_s", "context_bytes", "loaded_bytes")
-LOOK = ("allocator_held_bytes", "allocator_peak_bytes", "stage_ns", "compute_ns", "fetch_ns", "event_ns", "dispatch_ns")
 
 
 def played(found: Performance) -> PlayedOnGpu | None:
@@ -36,15 +34,21 @@ def figures(arm: Arm, lines: Sequence[Played]) -> Gpu | None:
         return None
     costs = [one.cost for one in told if one.cost]
     looks = [one.on_gpu for one in told if one.on_gpu]
-    middles = {name: _middle(name, costs) for name in COST} | {name: _middle(name, looks) for name in LOOK}
     return Gpu(
-        **middles,
+        **_middles(GpuCost, costs),
+        **_middles(OnGpu, looks),
         copies=next((one.copies for one in looks if one.copies), None),
         l2="cold" if arm.cold_l2 else "warm",
         sm_clock_mhz=_middle("sm_clock_mhz", told),
         energy=next((_energy(one.energy) for one in looks if one.energy), None),
         faults=tuple(dict.fromkeys(fault for one in looks for fault in one.faults)),
     )
+
+
+def _middles(kind: type[GpuCost | OnGpu], records: Sequence[object]) -> dict[str, Any]:
+    """The median of each number."""
+    names = {field.name for field in fields(kind)} & set(Gpu.model_fields) - {"copies", "energy", "faults"}
+    return {name: _middle(name, records) for name in names}
 
 
 def _middle(name: str, records: Iterable[object]) -> Any:

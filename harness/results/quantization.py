@@ -6,7 +6,7 @@ Each row is compared with the plain FP32 row of its own backend; where that has 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from shootout.contract import INTEGERS, Precision
@@ -51,7 +51,7 @@ def _with_change(row: Row, record: GroupRecord, right: Right) -> Row:
         return row
     found = change(right[against], right[row.arm])
     figures = AccuracyChange(against=against, **asdict(found))
-    return row.model_copy(update={"fidelity": row.fidelity.model_copy(update={"accuracy_change": figures})})
+    return row.model_copy(update={"fidelity": replace(row.fidelity, accuracy_change=figures)})
 
 
 def _with_why(row: Row, own: Row | None, rows: Sequence[Row], environment: Mapping[str, Any]) -> Row:

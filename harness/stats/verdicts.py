@@ -49,9 +49,9 @@ class Comparison:
     low: float | None
     high: float | None
     verdict: Verdict
+    generations_needed: int | None
     sd: float | None
     generations: int
-    generations_needed: int | None
 
     @property
     def decided(self) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -15,7 +14,7 @@ from rich.text import Text
 from shootout.contract import Arm
 from shootout.journal.records import SCHEMA
 from shootout.report import table
-from shootout.results.document import Ratio, Row
+from shootout.results.document import Ratio, Row, as_json
 from shootout.study import reproduce
 from shootout.tune.results import Found, Outcome, Tuning
 from shootout.tune.settings import describe_setting
@@ -120,17 +119,13 @@ def _target_data(one: Found, given: Sequence[str]) -> dict[str, Any]:
         "reason": one.conclusion.reason or None,
         "fix": one.conclusion.fix or None,
         "times_faster": {"value": 1 / one.gain.value, "low": low, "high": high} if one.gain else None,
-        "gain": _dumped(one.gain),
+        "gain": as_json(one.gain),
         "default": setting(one.default),
         "best": setting(one.best) if one.best else None,
         "ship": setting(one.ship),
         "fidelity": {
-            name: _dumped(row.fidelity if row else None)
+            name: as_json(row.fidelity if row else None)
             for name, row in (("default", one.default_row), ("best", one.row))
         },
-        "tried": [{**asdict(tried), "ratio": _dumped(tried.ratio)} for tried in one.tried],
+        "tried": [{**asdict(tried), "ratio": as_json(tried.ratio)} for tried in one.tried],
     }
-
-
-def _dumped(part: BaseModel | None) -> dict[str, Any] | None:
-    return part.model_dump(mode="json") if part else None

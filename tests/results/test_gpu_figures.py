@@ -13,13 +13,13 @@ from support.made import EXACT, EXECUTED, GROUP, A, ended, header, played, prepa
 
 from shootout.contract import Arm, Device, Target
 from shootout.journal import journal
-from shootout.journal.records import Played, PlayedOnGpu
+from shootout.journal.records import Holding, Played, PlayedOnGpu
 from shootout.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.race.protocols import Performance, Player, WarmUp
 from shootout.report import notes, table
 from shootout.results import gpu as gpu_figures
 from shootout.results.analysis import analyse
-from shootout.results.document import Document, Gpu, GpuEnergy, Holding, Row
+from shootout.results.document import Document, Gpu, GpuEnergy, Row
 from shootout.study.group import GroupRecord
 
 G = Arm(target=Target(backend="g", device=Device.CUDA), model="identity")
