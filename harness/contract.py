@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -19,6 +19,7 @@ from shootout.errors import NotRunKind as NotRunKind
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
+    from shootout.trace_events import Event
 
 Value = int | float | str | bool
 """What a model parameter may be."""
@@ -355,8 +356,29 @@ class Built:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSide:
+    """What only a device can tell of a session on it, and do for it; None where the library can't. Never timed.
+
+    Attributes:
+        copies: `pageable` or `pinned`: the host memory that `stage` and `fetch` copy from and to; "" where they don't.
+        event_ns: (staged, calls) → nanoseconds of so many calls of `execute`, each by two events on its stream.
+        allocator: bytes of device memory that the library's allocator holds now, and the most it held.
+        evict: queues what overwrites the device's L2 cache; `synchronize` waits for it too.
+    """
+
+    copies: str = ""
+    event_ns: Callable[[Any, int], list[float]] | None = None
+    allocator: Callable[[], tuple[int, int]] | None = None
+    evict: Callable[[], None] | None = None
+
+
 class Session(Protocol):
     """A loaded model, ready to run. Not thread-safe; lives in one worker process."""
+
+    @property
+    def gpu(self) -> GpuSide | None:
+        """The device's side of a session on a GPU; None on a CPU."""
 
     @property
     def executed(self) -> Executed:
@@ -378,24 +400,16 @@ class Session(Protocol):
     def fetch(self, raw: Any) -> Arrays:
         """Device → host, float32 for float outputs. Only what this returned survives the next `execute`."""
 
+    def profile(self, call: Callable[[], object], calls: int) -> Sequence[Event]:
+        """What the runtime's own profiler sees of some calls; nothing where it has none.
+
+        Args:
+            call: makes one call, from staging to fetching; not used by a profiler that needs a session of its own.
+            calls: how many to tell of.
+        """
+
     def close(self) -> None:
         """Free everything. Calling it twice is harmless."""
-
-
-class GpuSession(Session, Protocol):
-    """A session on a GPU, with what only a device can tell. Each is optional, and never part of a timed call."""
-
-    copies: str
-    """`pageable` or `pinned`: the host memory that `stage` and `fetch` copy from and to."""
-
-    def event_ns(self, staged: Any, calls: int) -> list[float]:
-        """Nanoseconds of so many calls of `execute`, each by two events on the stream that it runs on."""
-
-    def allocator(self) -> tuple[int, int]:
-        """Bytes of device memory that the library's allocator holds now, and the most it held."""
-
-    def evict(self) -> None:
-        """Queue what overwrites the device's L2 cache; `synchronize` waits for it too."""
 
 
 class TrainingSession(Session, Protocol):

@@ -6,16 +6,21 @@ turns bfloat16 and float16 products into float32 ones.
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 import re
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shootout.backends.common import precision_of
 from shootout.bundle.workload import flops_by_precision, product_flops
 from shootout.contract import Device, Precision
+from shootout.trace_events import Event
 
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)
 """Name, type, operation, and the rest of the line: operands and attributes."""
@@ -50,6 +55,12 @@ START, DONE = "-start", "-done"
 KINDS = {"f": "float", "bf": "bfloat", "s": "int", "u": "uint"}
 POOL = "tf_XLAEigen"
 """The name of every thread in the pool that XLA's CPU client computes with."""
+MARK = "end: "
+"""XLA marks where a kernel ended with an event of no length."""
+COUNTED = "counted calls"
+"""Our own event around the calls to tell of."""
+FINEST = 3
+"""The host tracer's level that also tells each kernel of the CPU's executor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +191,22 @@ def _dtype(kind: str) -> str:
     """NumPy's name for an HLO type such as `f32[2,128]{1,0}`; a tuple's first; HLO's own name where NumPy has none."""
     found = TYPE.search(kind)
     return f"{KINDS.get(found[1], found[1])}{found[2]}" if found else kind.split("[")[0].lstrip("(")
+
+
+def profile_calls(call: Callable[[], object], calls: int) -> list[Event]:
+    """The events of `calls` calls under the profiler; not those of one more before them, which its start slows."""
+    import jax
+
+    options: Any = jax.profiler.ProfileOptions()
+    options.python_tracer_level, options.host_tracer_level = 0, FINEST
+    call()
+    with tempfile.TemporaryDirectory() as place:
+        with jax.profiler.trace(place, profiler_options=options):
+            call()
+            with jax.profiler.TraceAnnotation(COUNTED):
+                for _ in range(calls):
+                    call()
+        (path,) = Path(place).rglob("*.trace.json.gz")
+        found: list[Event] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    (counted,) = [event for event in found if event.get("name") == COUNTED]
+    return [event for event in found if event.get("ts", 0) > counted["ts"] and not event["name"].startswith(MARK)]

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._jax import gpu, quantize, training
-from shootout.backends._jax import profile as jax_profile
+from shootout.backends._jax import quantize, training
 from shootout.backends._jax import session as jax_program
-from shootout.backends._jax.account import count_conversions, count_flops, count_nodes, pool_threads
+from shootout.backends._jax.account import count_conversions, count_flops, count_nodes, pool_threads, profile_calls
 from shootout.backends._jax.rewrite import with_wide_sums
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
 from shootout.contract import (
@@ -90,10 +89,7 @@ class JaxJitAdapter:
 
     def load(self, built: Built) -> JaxSession | training.JaxTrainingSession:
         """The stored executable and the weights on the device."""
-        on_cpu = built.arm.target.device is Device.CPU
-        if built.bundle.trained:
-            return training.JaxTrainingSession(built) if on_cpu else training.JaxGpuTrainingSession(built)
-        return JaxSession(built) if on_cpu else JaxGpuSession(built)
+        return training.JaxTrainingSession(built) if built.bundle.trained else JaxSession(built)
 
 
 class JaxSession:
@@ -102,12 +98,13 @@ class JaxSession:
     def __init__(self, built: Built) -> None:
         arm, self._bundle, self._folder = built.arm, built.bundle, built.folder
         self._device = arm.target.device
-        self.jax_device = device = jax_program.open_device(self._device, arm.threads, arm.options)
+        device = jax_program.open_device(self._device, arm.threads, arm.options)
         self._run, self._stage = jax_program.read_program(built.folder, device)
         # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
         self._weights = jax_program.read_weights(built.bundle, arm, built.facts["weights"], device, built.folder)
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.bundle.outputs)
+        self.gpu = jax_program.gpu_side(arm, device)
         self._pending: tuple[Any, ...] = ()
 
     @cached_property
@@ -160,17 +157,13 @@ class JaxSession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
         """What JAX's own profiler sees of some calls."""
-        return jax_profile.profile(call, calls)
+        return profile_calls(call, calls)
 
     def close(self) -> None:
         """Drop the executable and its arrays."""
         self._pending = ()
         for name in ("_run", "_stage", "_weights"):
             self.__dict__.pop(name, None)
-
-
-class JaxGpuSession(gpu.OnGpu, JaxSession):
-    """The same on a GPU."""
 
 
 def _program(bundle: ModelBundle, arm: Arm) -> jax_program.Program:

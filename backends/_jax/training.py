@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._jax import account as jax_graph
-from shootout.backends._jax import gpu
-from shootout.backends._jax import profile as jax_profile
 from shootout.backends._jax import session as jax_program
 from shootout.backends.common import check_inputs
 from shootout.bundle.training import MOMENTUM
@@ -74,10 +72,11 @@ class JaxTrainingSession:
 
     def __init__(self, built: Built) -> None:
         arm, self._built, self._bundle = built.arm, built, built.bundle
-        self.jax_device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
-        self._run, self._stage = jax_program.read_program(built.folder, self.jax_device)
+        self._device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
+        self._run, self._stage = jax_program.read_program(built.folder, self._device)
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._output = built.bundle.outputs[0].name
+        self.gpu = jax_program.gpu_side(arm, self._device)
         self._state: tuple[Any, ...] = ()
         self._pending: Any = None
         self.reset()
@@ -127,7 +126,7 @@ class JaxTrainingSession:
 
     def reset(self) -> None:
         """New arrays: the old ones may have been given up."""
-        names, device = self._built.facts["weights"], self.jax_device
+        names, device = self._built.facts["weights"], self._device
         weights = jax_program.read_weights(self._bundle, self._built.arm, names, device, self._built.folder)
         self._state = (*weights, *momenta_of(self._bundle, device))
         self._pending = self._state[-1]
@@ -139,7 +138,7 @@ class JaxTrainingSession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
         """What JAX's own profiler sees of some calls."""
-        return jax_profile.profile(call, calls)
+        return jax_graph.profile_calls(call, calls)
 
     def close(self) -> None:
         """Drop the executable and its arrays."""
@@ -148,7 +147,3 @@ class JaxTrainingSession:
 
     def _copies(self, arrays: Sequence[Any]) -> dict[str, Array]:
         return {name: np.array(array) for name, array in zip(self._bundle.trained, arrays, strict=True)}
-
-
-class JaxGpuTrainingSession(gpu.OnGpu, JaxTrainingSession):
-    """The same on a GPU."""

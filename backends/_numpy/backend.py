@@ -76,6 +76,8 @@ class NumpyAdapter:
 class NumpySession:
     """The model on the caller's own arrays: staging copies nothing, since there is no other memory."""
 
+    gpu = None
+
     def __init__(self, bundle: ModelBundle, run: Run, observe: Observe, artifact_bytes: int) -> None:
         self._bundle, self._run, self._observe, self._artifact_bytes = bundle, run, observe, artifact_bytes
 

@@ -20,7 +20,7 @@ from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, op
 from shootout.backends._onnxruntime.profile import trace
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import PAGEABLE, Cuda
-from shootout.contract import Array, Arrays, Built, Device, Executed
+from shootout.contract import Array, Arrays, Built, Device, Executed, GpuSide
 from shootout.trace_events import Event
 
 
@@ -42,6 +42,8 @@ class Slot:
 
 class OnnxRuntimeSession:
     """A graph as it was built."""
+
+    gpu: GpuSide | None = None
 
     def __init__(self, built: Built) -> None:
         self._built, self._device = built, built.arm.target.device
@@ -123,9 +125,7 @@ class OnnxRuntimeSession:
 
 
 class OnnxRuntimeGpuSession(OnnxRuntimeSession):
-    """The same on a GPU; a `GpuSession`, without events and without a word of its arena: ONNX Runtime shows neither."""
-
-    copies = PAGEABLE
+    """The same on a GPU, without events and without a word of its arena: ONNX Runtime shows neither."""
 
     def __init__(self, built: Built) -> None:
         """Open the session.
@@ -140,17 +140,17 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
                 f"TensorRT refused the engine in {built.folder} and built another in its place: it is another GPU's or "
                 "version's; remove that folder"
             )
-        if _has_bindings():
-            self.evict = self._evict
-            """As in `GpuSession`; done on return. Only where cuda-bindings is installed."""
+        self.gpu = GpuSide(copies=PAGEABLE, evict=self._evict if _has_bindings() else None)
 
     def close(self) -> None:
         """Also free what `evict` writes to."""
         super().close()
+        self.gpu = None
         if cuda := self.__dict__.pop("_cuda", None):
             cuda.close()
 
     def _evict(self) -> None:
+        """Done on return."""
         self._cuda.evict()
         self._cuda.synchronize()
 

@@ -39,6 +39,8 @@ class Slot:
 class OpenVinoSession:
     """A compiled model and one request per slot."""
 
+    gpu = None
+
     def __init__(self, built: Built) -> None:
         self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
         self._compiled: Any = compile_model(built.folder / IR, built.arm)

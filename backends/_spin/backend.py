@@ -27,6 +27,7 @@ from shootout.contract import (
     Option,
     Precision,
 )
+from shootout.trace_events import Event
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
@@ -81,6 +82,8 @@ class SpinAdapter:
 class SpinSession:
     """Spins, then returns the inputs under the outputs' names."""
 
+    gpu = None
+
     def __init__(self, bundle: ModelBundle, burden: Callable[[], None]) -> None:
         self._specs, self._names, self._burden = bundle.inputs, [spec.name for spec in bundle.outputs], burden
 
@@ -107,6 +110,10 @@ class SpinSession:
     def fetch(self, raw: Arrays) -> Arrays:
         """Copies of the inputs."""
         return {name: array.copy() for name, array in zip(self._names, raw.values(), strict=True)}
+
+    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
+        """There is nothing to see."""
+        return ()
 
     def close(self) -> None:
         """Nothing to free."""

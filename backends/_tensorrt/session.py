@@ -19,8 +19,9 @@ from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.network import Network
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
-from shootout.contract import Arrays, Executed, TensorSpec
+from shootout.contract import Arrays, Executed, GpuSide, TensorSpec
 from shootout.host.cuda_driver import DEVICE
+from shootout.trace_events import Event
 
 
 class Engine:
@@ -122,11 +123,7 @@ class Slot:
 
 
 class TensorRtSession:
-    """An engine on the GPU.
-
-    Attributes:
-        copies: see `Setup`.
-    """
+    """An engine on the GPU."""
 
     def __init__(self, library: Library, setup: Setup) -> None:
         """Load the engine and open a stream.
@@ -134,10 +131,13 @@ class TensorRtSession:
         Raises:
             RuntimeError: TensorRT or CUDA refuses; or the engine's tensors aren't the model's.
         """
-        self._library, self._setup, self.copies = library, setup, setup.copies
+        self._library, self._setup = library, setup
         self._engine: Engine | None = Engine(library, setup.plan, setup.kernels)
         _require_tensors(self._engine, (*setup.inputs, *setup.outputs))
         self._cuda = Cuda()
+        self.gpu: GpuSide | None = GpuSide(
+            copies=setup.copies, event_ns=self._event_ns, allocator=self._allocator, evict=self._cuda.evict
+        )
         self._slots: dict[int, Slot] = {}
         self._pending = False
 
@@ -162,7 +162,7 @@ class TensorRtSession:
             self.synchronize()
         for buffer in handle.inputs:
             self._cuda.upload(buffer, inputs[buffer.name])
-        self._pending = self.copies == PINNED
+        self._pending = self._setup.copies == PINNED
         if handle.launch is None:
             handle.launch = self._launcher(handle.context)
         return handle
@@ -181,14 +181,14 @@ class TensorRtSession:
         """Copies of the slot's outputs; the copy is queued behind the run and waited for."""
         hosts = {buffer.name: self._cuda.download(buffer) for buffer in raw.outputs}
         self.synchronize()
-        return {name: widen(np.copy(host) if self.copies == PINNED else host) for name, host in hosts.items()}
+        return {name: widen(np.copy(host) if self._setup.copies == PINNED else host) for name, host in hosts.items()}
 
-    def event_ns(self, staged: Slot, calls: int) -> list[float]:
+    def _event_ns(self, staged: Slot, calls: int) -> list[float]:
         """Nanoseconds of so many calls of `execute`, by events on the session's stream; see `Cuda.event_ns`."""
         self.synchronize()
         return self._cuda.event_ns(lambda: self.execute(staged), calls)
 
-    def allocator(self) -> tuple[int, int]:
+    def _allocator(self) -> tuple[int, int]:
         """Bytes of device memory that are told of: inputs and outputs, weights, and each context's activations.
 
         CUDA graphs, code and what TensorRT keeps for itself are not: only NVML's figure has them. Nothing is given back
@@ -198,9 +198,9 @@ class TensorRtSession:
         held = self._cuda.held_bytes + self._engine.weight_bytes() + len(self._slots) * self._engine.activation_bytes()
         return held, held
 
-    def evict(self) -> None:
-        """Queue what overwrites the L2 cache."""
-        self._cuda.evict()
+    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
+        """Nothing yet: the engine's layers are read once, and its profiler would slow every call."""
+        return ()
 
     def kernels(self) -> bytes:
         """What TensorRT-RTX compiled for this GPU so far; empty for the full TensorRT."""
@@ -216,13 +216,13 @@ class TensorRtSession:
         for slot in self._slots.values():
             slot.context = slot.launch = None
         self._slots.clear()
-        self._engine = None
+        self._engine = self.gpu = None
 
     def _new_slot(self, number: int) -> Slot:
         assert self._engine, "staged after close"
         context = self._engine.context()
-        inputs = tuple(self._cuda.buffer(spec, self.copies) for spec in self._setup.inputs)
-        outputs = tuple(self._cuda.buffer(spec, self.copies) for spec in self._setup.outputs)
+        inputs = tuple(self._cuda.buffer(spec, self._setup.copies) for spec in self._setup.inputs)
+        outputs = tuple(self._cuda.buffer(spec, self._setup.copies) for spec in self._setup.outputs)
         done = [context.set_input_shape(spec.name, spec.shape) for spec in self._setup.inputs]
         done += [context.set_tensor_address(one.name, one.device_address) for one in (*inputs, *outputs)]
         if not all(done):

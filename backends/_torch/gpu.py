@@ -7,12 +7,13 @@ read from the same place. Everything runs on the default stream, as in most peop
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._torch.session import Account, Raw, TorchSession
 from shootout.backends.common import check_inputs
 from shootout.backends.cuda_memory import EVICTING, PAGEABLE, PINNED
-from shootout.contract import Arm, Array, Arrays, Device, Option
+from shootout.contract import Arm, Array, Arrays, Device, GpuSide, Option
 
 if TYPE_CHECKING:
     import torch
@@ -87,6 +88,11 @@ class OnCuda:
         self._torch.cuda.synchronize()
         self._pending = False
 
+    def side(self, execute: Callable[[Any], Any]) -> GpuSide:
+        """What a session tells of its device, whose calls are made by `execute`."""
+        event_ns = partial(self.event_ns, execute)
+        return GpuSide(copies=self.copies, event_ns=event_ns, allocator=self.allocator, evict=self.evict)
+
     def event_ns(self, execute: Callable[[Any], Any], staged: Any, calls: int) -> list[float]:
         """Nanoseconds of each call between two events on its stream; like a timed call, it starts on an idle device."""
         kind: Any = self._torch.cuda.Event
@@ -137,12 +143,12 @@ class OnCuda:
 
 
 class TorchGpuSession(TorchSession):
-    """The same on the GPU; a `GpuSession`."""
+    """The same on the GPU."""
 
     def __init__(self, run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account) -> None:
         super().__init__(run, arm, bundle, account)
         self._cuda = OnCuda(arm, self._dtype)
-        self.copies, self.allocator, self.evict = self._cuda.copies, self._cuda.allocator, self._cuda.evict
+        self.gpu = self._cuda.side(self.execute)
         self.synchronize = self._cuda.synchronize  # type: ignore[method-assign] # a method of ours would be timed too
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:
@@ -155,14 +161,11 @@ class TorchGpuSession(TorchSession):
         results = [raw] if isinstance(raw, self._torch.Tensor) else raw
         return dict(zip(self._outputs, self._cuda.to_host(results), strict=True))
 
-    def event_ns(self, staged: list[torch.Tensor], calls: int) -> list[float]:
-        """Nanoseconds of each call by two events on the default stream."""
-        return self._cuda.event_ns(self.execute, staged, calls)
-
     def close(self) -> None:
         """Drop what holds device memory."""
         super().close()
-        for name in ("_cuda", "allocator", "evict", "synchronize"):
+        self.gpu = None
+        for name in ("_cuda", "synchronize"):
             self.__dict__.pop(name, None)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from shootout.backends._torch.account import float32_flags
 from shootout.backends.common import DTYPES, check_inputs, require_device
-from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision, Session
+from shootout.contract import Arm, Array, Arrays, Device, Executed, GpuSide, Precision, Session
 from shootout.errors import SkippedArm
 from shootout.trace_events import Event
 
@@ -46,6 +46,8 @@ OURS = frozenset({"cpu_op", "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime"
 
 class TorchSession:
     """A callable on the CPU. Inputs of its dtype are used in place; the others are converted while staging."""
+
+    gpu: GpuSide | None = None
 
     def __init__(self, run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account) -> None:
         import torch

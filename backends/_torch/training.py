@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from shootout.backends._torch.session import (
 )
 from shootout.backends.common import check_inputs
 from shootout.bundle.training import MOMENTUM, RATE
-from shootout.contract import Arm, Array, Arrays, Built, Device, Executed
+from shootout.contract import Arm, Array, Arrays, Built, Device, Executed, GpuSide
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def rate_in(inputs: Arrays) -> float:
 
 
 class TorchTrainingSession:
-    """A student on one device; a `TrainingSession`, on CUDA also a `GpuSession`.
+    """A student on one device; a `TrainingSession`.
 
     Float32 throughout, so CPU inputs are used in place.
     """
@@ -140,10 +140,10 @@ class TorchTrainingSession:
         self._step, self._device, self._output = student.step, built.arm.target.device, built.bundle.outputs[0].name
         self._tensors = tensors_in(built.bundle)
         self._cuda: OnCuda | None = None
+        self.gpu: GpuSide | None = None
         if self._device is Device.CUDA:
             self._cuda = cuda = OnCuda(built.arm, dtype_of(built.arm))
-            self.copies, self.allocator, self.evict = cuda.copies, cuda.allocator, cuda.evict
-            self.event_ns = partial(cuda.event_ns, self.execute)
+            self.gpu = cuda.side(self.execute)
 
     @cached_property
     def executed(self) -> Executed:
@@ -191,7 +191,8 @@ class TorchTrainingSession:
 
     def close(self) -> None:
         """Drop what holds the weights."""
-        for name in ("_student", "_step", "_account", "_cuda", "allocator", "evict", "event_ns"):
+        self.gpu = None
+        for name in ("_student", "_step", "_account", "_cuda"):
             self.__dict__.pop(name, None)
 
 

@@ -188,7 +188,7 @@ class Worker:
 
 def _refuse_cold(arm: Arm, session: Session) -> None:
     """Skip an arm whose cache is to be cold and can't be emptied."""
-    if arm.cold_l2 and not hasattr(session, "evict"):
+    if arm.cold_l2 and not (session.gpu and session.gpu.evict):
         reason = f"{arm.target.backend} has no way to empty the GPU's L2 cache before each call"
         raise SkippedArm(reason, "leave out --l2 cold (l2 in a study), or this backend")
 

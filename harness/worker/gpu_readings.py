@@ -9,12 +9,13 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, median
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from shootout import clock
 from shootout.constants import LEAD_IN_CALLS, LEAD_IN_NS
-from shootout.contract import Arrays, GpuSession, Session
+from shootout.contract import Arrays, GpuSide, Session
 from shootout.host.gpu import Gpu, make_context
 from shootout.messages import Energy, GpuCost, GpuState, OnGpu, Scope
 from shootout.worker.blocks import bracketed, chilling
@@ -96,17 +97,17 @@ def read_gpu(
     look = _Look(session, buffers, cold=cold)
     clock.lead_in(look.call, len(buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
     stage_ns, compute_ns, fetch_ns = look.steps_ns()
-    device, faults = cast("GpuSession", session), list[str]()
-    event_ns = _told(faults, "events", look.event_ns) if hasattr(session, "event_ns") else None
+    side, faults = session.gpu or GpuSide(), list[str]()
+    event_ns = _told(faults, "events", partial(look.event_ns, side.event_ns)) if side.event_ns else None
     energy = _told(faults, "energy", lambda: look.energy(energy_s)) if energy_s else None
-    held = _told(faults, "allocator", device.allocator) if hasattr(session, "allocator") else None
+    held = _told(faults, "allocator", side.allocator) if side.allocator else None
     return OnGpu(
         stage_ns=stage_ns,
         compute_ns=compute_ns,
         fetch_ns=fetch_ns,
         event_ns=event_ns,
         dispatch_ns=look.dispatch_ns() if unsynchronised else None,
-        copies=getattr(session, "copies", ""),
+        copies=side.copies,
         allocator_held_bytes=held[0] if held else None,
         allocator_peak_bytes=held[1] if held else None,
         energy=energy,
@@ -151,10 +152,10 @@ class _Look:
             found.append(ended - began)
         return float(median(found))
 
-    def event_ns(self) -> float:
+    def event_ns(self, read: Callable[[Any, int], list[float]]) -> float:
         """Nanoseconds of `execute` by the device's own clock."""
-        session, calls = cast("GpuSession", self._session), 1 if self._cold else IN_A_ROW
-        return float(median([ns for slot in self._slots() for ns in session.event_ns(self._staged(slot), calls)]))
+        calls = 1 if self._cold else IN_A_ROW
+        return float(median([ns for slot in self._slots() for ns in read(self._staged(slot), calls)]))
 
     def energy(self, seconds: float) -> Energy | None:
         """Energy of calls end to end, one after the other; None where the driver doesn't count it."""

@@ -43,17 +43,13 @@ def _steps(session: Session, slot: int) -> list[tuple[str, Callable[[Any], Any]]
 
 
 def _profiled(session: Session, inputs: Arrays) -> tuple[tuple[Event, ...], str]:
-    profile = getattr(session, "profile", None)
-    if profile is None:
-        return (), ""
-
     def call() -> object:
         raw = session.execute(session.stage(inputs, 0))
         session.synchronize()
         return session.fetch(raw)
 
     try:
-        return tuple(profile(call, PROFILED)), ""
+        return tuple(session.profile(call, PROFILED)), ""
     except Exception as error:
         traceback.print_exc()
         return (), f"{type(error).__name__}: {error}"

@@ -12,7 +12,7 @@ import pytest
 from support.console import call, deaf, environment, spin_study
 
 from shootout import trace_events
-from shootout.backends._jax import profile as jax_profile
+from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy import profile as numpy_profile
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Target
@@ -100,7 +100,7 @@ def test_numpy_arrays_in_a_list_go_on_telling():
 def test_jax_tells_of_the_calls_asked_for_and_no_other():
     jax = pytest.importorskip("jax")
     product, ones = jax.jit(lambda x: x @ x), np.ones((8, 8), np.float32)
-    found = jax_profile.profile(lambda: product(ones).block_until_ready(), 3)
+    found = profile_calls(lambda: product(ones).block_until_ready(), 3)
     shares = {share.name: share.count for share in trace_events.shares(found)}
     assert [count for name, count in shares.items() if name.endswith("ExecuteHelperOnSingleDevice")] == [3]
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.backends._jax import gpu
+from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
-from shootout.backends._jax.backend import JaxGpuSession, JaxSession
-from shootout.backends._jax.session import PRODUCTS
+from shootout.backends._jax.backend import JaxSession
+from shootout.backends._jax.session import PRODUCTS, DeviceMemory, gpu_side
 from shootout.backends._jax.training import JaxTrainingSession
-from shootout.contract import Device, Precision, TensorSpec
+from shootout.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.testing.fresh import run_fresh
 
 GEMM = """
@@ -196,32 +196,35 @@ def test_to_synchronize_is_to_wait_for_what_came_last_staged_inputs_too(kind: ty
 
 
 def test_the_allocator_s_account_is_jax_s_or_a_reason():
-    session = object.__new__(JaxGpuSession)
-    told = {"bytes_in_use": 5, "peak_bytes_in_use": 9, "num_allocs": 2}
-    session.jax_device = SimpleNamespace(memory_stats=lambda: told)
-    assert session.allocator() == (5, 9)
-    assert session.copies == "pageable"
-    session.jax_device = SimpleNamespace(memory_stats=lambda: None)
+    told: Any = {"bytes_in_use": 5, "peak_bytes_in_use": 9, "num_allocs": 2}
+    device = SimpleNamespace(memory_stats=lambda: told)
+    assert DeviceMemory(device).allocator() == (5, 9)
+    told = None
     with pytest.raises(RuntimeError, match="JAX keeps no account of memory"):
-        session.allocator()
+        DeviceMemory(device).allocator()
 
 
 def test_only_a_gpu_s_session_tells_of_a_gpu():
-    assert not [name for name in ("copies", "allocator", "evict") if hasattr(JaxSession, name)]
+    on_gpu, on_cpu = (
+        Arm(target=Target(backend="jax-jit", device=device), model="m") for device in (Device.CUDA, Device.CPU)
+    )
+    side = gpu_side(on_gpu, None)
+    assert side
+    assert (side.copies, side.event_ns) == ("pageable", None)
+    assert gpu_side(on_cpu, None) is None
 
 
 def written(l2_bytes: int | None) -> tuple[int, bool]:
     """Bytes that one eviction writes, on the CPU, and whether they are given back."""
     import jax
 
-    gpu.cuda_driver.l2_bytes = lambda: l2_bytes
-    gpu.LARGEST_L2_BYTES = 500
-    session = object.__new__(JaxGpuSession)
-    session.jax_device = jax.devices("cpu")[0]
-    made = session._blank()
-    session.evict()
+    jax_session.cuda_driver.l2_bytes = lambda: l2_bytes
+    jax_session.LARGEST_L2_BYTES = 500
+    memory = DeviceMemory(jax.devices("cpu")[0])
+    made = memory._blank()
+    memory.evict()
     del made
-    return int(session._blank().nbytes), not [one for one in jax.live_arrays() if one.nbytes > 100]
+    return int(memory._blank().nbytes), not [one for one in jax.live_arrays() if one.nbytes > 100]
 
 
 @pytest.mark.parametrize(("l2_bytes", "size"), [(300, 600), (None, 1_000)])

@@ -302,20 +302,20 @@ def test_tensors_lie_on_the_gpu_and_what_was_fetched_survives(machine: Machine, 
     np.testing.assert_array_equal(first["y"], 2)
     binding = machine.sessions[0].runs[0][0]
     assert {value.device for value in (*binding.inputs.values(), *binding.outputs.values())} == {"cuda"}
-    assert session.copies == "pageable"  # type: ignore[attr-defined]
+    assert session.gpu.copies == "pageable"
 
 
 def test_the_cache_is_emptied_by_cuda_bindings_where_they_are(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    assert not hasattr(session_of(arm_of(), tmp_path), "evict")
+    assert session_of(arm_of(), tmp_path).gpu.evict is None
     monkeypatch.setattr(onnxruntime_session, "_has_bindings", lambda: True)
     gpu = FakeCuda()
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", gpu)  # type: ignore[arg-type]
     session: Any = session_of(arm_of(), tmp_path)
     assert gpu.opened == [], "not before it is asked"
-    session.evict()
-    session.evict()
+    session.gpu.evict()
+    session.gpu.evict()
     assert gpu.calls == ["memset", "synchronize"] * 2
     session.close()
     session.close()

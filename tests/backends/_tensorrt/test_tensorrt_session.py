@@ -124,8 +124,8 @@ def test_a_graph_is_captured_once_per_slot_and_then_replayed(gpu: FakeCuda, trt:
 def test_close_frees_everything_newest_first_and_twice_is_harmless(gpu: FakeCuda, trt: FakeTensorRt):
     session = session_on(trt, graph=True)
     handle = session.stage(inputs(1), 0)
-    session.event_ns(handle, 1)
-    session.evict()
+    session.gpu.event_ns(handle, 1)
+    session.gpu.evict()
     session.execute(handle)
     session.close()
     session.close()
@@ -218,7 +218,7 @@ def test_the_build_keeps_what_one_run_compiled(
     assert built.facts["gpu"] == "Fake RTX (SM89)"
     assert gpu.open == [], "the build's own session is closed"
     session = adapter.load(built)
-    assert session.copies == "pageable"
+    assert session.gpu.copies == "pageable"
     np.testing.assert_array_equal(call(session, 4)["y"], 8)
     assert trt.kernels == [b"compiled"], "a load starts from them"
 
@@ -251,8 +251,8 @@ def test_an_array_with_gaps_is_staged_as_it_reads(copies: str, trt: FakeTensorRt
 
 
 def test_copies_are_page_locked_by_default_and_told(trt: FakeTensorRt):
-    assert session_on(trt).copies == "pinned"
-    assert session_on(trt, copies="pageable").copies == "pageable"
+    assert session_on(trt).gpu.copies == "pinned"
+    assert session_on(trt, copies="pageable").gpu.copies == "pageable"
 
 
 def test_a_captured_slot_takes_no_other_shape(gpu: FakeCuda, trt: FakeTensorRt):
@@ -270,37 +270,37 @@ def test_events_stand_around_each_call_on_its_stream(graph: bool, run: str, gpu:
     session = session_on(trt, graph=graph)
     handle = session.stage(inputs(1), 0)
     del gpu.calls[:]
-    assert session.event_ns(handle, 3) == [1e6] * 3, "the run alone, and not the copy before it"
+    assert session.gpu.event_ns(handle, 3) == [1e6] * 3, "the run alone, and not the copy before it"
     assert gpu.calls == ["synchronize", *["record", run, "record", "synchronize"] * 3]
-    session.event_ns(handle, 2)
+    session.gpu.event_ns(handle, 2)
     assert gpu.opened.count("event") == 2
 
 
 @in_both_ways
 def test_memory_is_tensors_weights_and_what_each_context_needs(copies: str, trt: FakeTensorRt):
     session = session_on(trt, copies=copies)
-    assert session.allocator() == (WEIGHT_BYTES, WEIGHT_BYTES)
+    assert session.gpu.allocator() == (WEIGHT_BYTES, WEIGHT_BYTES)
     for slot in (0, 1, 0):
         call(session, 1, slot)
     held = WEIGHT_BYTES + 2 * (ACTIVATION_BYTES + 2 * 4 * SIZE)
-    session.evict()
-    assert session.allocator() == (held, held), "the harness's own scratch is not the model's"
+    session.gpu.evict()
+    assert session.gpu.allocator() == (held, held), "the harness's own scratch is not the model's"
 
 
 def test_a_tensorrt_that_doesn_t_tell_of_weights_is_taken_at_its_word(trt: FakeTensorRt, monkeypatch: Any):
     monkeypatch.delattr(FakeTensorRt, "EngineStat")
-    assert session_on(trt).allocator() == (0, 0)
+    assert session_on(trt).gpu.allocator() == (0, 0)
 
 
 def test_evicting_writes_twice_the_cache_and_is_waited_for(gpu: FakeCuda, trt: FakeTensorRt):
     session = session_on(trt)
-    session.evict()
+    session.gpu.evict()
     [scratch] = gpu.memory.values()
     assert len(scratch) == 2 * L2_BYTES
     assert any(scratch.raw), "only queued"
     session.synchronize()
     assert not any(scratch.raw)
-    session.evict()
+    session.gpu.evict()
     assert gpu.calls == ["memset", "synchronize", "memset"]
     assert gpu.opened.count("device") == 1
 

@@ -82,7 +82,7 @@ def test_one_call_is_copy_run_wait_copy(torch: FakeTorch, copies: str):
     outputs = call(session, 3)
     assert torch.calls == ORDER[copies]
     np.testing.assert_array_equal(outputs["y"], 6)
-    assert session.copies == copies
+    assert session.gpu.copies == copies
 
 
 @pytest.mark.parametrize("copies", COPIES)
@@ -148,7 +148,7 @@ def test_events_tell_the_device_s_own_time_of_each_call(torch: FakeTorch):
     session = session_on(torch, "pinned")
     staged = session.stage(inputs(1), 0)
     torch.calls.clear()
-    assert session.event_ns(staged, 3) == [KERNEL_MS * 1e6] * 3
+    assert session.gpu.event_ns(staged, 3) == [KERNEL_MS * 1e6] * 3
     assert torch.calls == ["synchronize", *["event", "kernel", "event", "synchronize"] * 3]
 
 
@@ -156,15 +156,15 @@ def test_the_cache_is_overwritten_twice_over_and_its_buffer_is_not_the_arm_s(tor
     session = session_on(torch, "pageable")
     session.stage(inputs(1), 0)
     torch.peak = 10_000 * L2_BYTES  # loading took more for a while than the buffer and all that is there now
-    before = session.allocator()
-    session.evict()
-    session.evict()
+    before = session.gpu.allocator()
+    session.gpu.evict()
+    session.gpu.evict()
     assert torch.calls.count("evict") == 2
     assert torch.made[-1].nbytes == 2 * L2_BYTES
     assert torch.made[-1].device == "cuda"
-    assert session.allocator() == before == (4 * SIZE, 10_000 * L2_BYTES)
+    assert session.gpu.allocator() == before == (4 * SIZE, 10_000 * L2_BYTES)
     torch.peak = 20_000 * L2_BYTES  # with the buffer there
-    assert session.allocator() == (4 * SIZE, 20_000 * L2_BYTES - 2 * L2_BYTES)
+    assert session.gpu.allocator() == (4 * SIZE, 20_000 * L2_BYTES - 2 * L2_BYTES)
 
 
 def test_the_account_names_the_device_of_a_real_output(torch: FakeTorch):
@@ -207,10 +207,10 @@ def test_a_training_step_uses_the_slot_s_tensors_too(torch: FakeTorch):
     assert [one is other for one, other in zip(first, session.stage(given, 0), strict=True)] == [True, True, False]
     np.testing.assert_array_equal(session.fetch(session.execute(first))["loss"], 2)
     assert seen == [0.5]
-    assert session.copies == "pinned"
-    assert session.event_ns(first, 1) == [KERNEL_MS * 1e6]
+    assert session.gpu.copies == "pinned"
+    assert session.gpu.event_ns(first, 1) == [KERNEL_MS * 1e6]
     session.close()
-    assert not hasattr(session, "event_ns")
+    assert session.gpu is None
 
 
 BAD_OPTIONS = {
