@@ -170,4 +170,4 @@ def require_device(device: Device, known: Iterable[Device]) -> None:
     if device is Device.CUDA:
         from shootout.host import gpu
 
-        gpu.require()
+        gpu.require_gpu()

@@ -108,5 +108,5 @@ def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
 
 def _planned(name: str, options: RunOptions) -> Plan:
     check_keywords(RunOptions, options)
-    gpu.choose(options.get("gpu"))
+    gpu.choose_gpu(options.get("gpu"))
     return make_plan(schema.choose(name, options), options.get("backends", ()))

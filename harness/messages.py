@@ -1,4 +1,4 @@
-"""What the conductor and a worker say to each other, pickled over a pipe; imports NumPy and the contract only."""
+"""What the harness and a worker say to each other, pickled over a pipe; imports NumPy and the contract only."""
 
 from __future__ import annotations
 

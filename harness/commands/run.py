@@ -29,7 +29,7 @@ from shootout.study.target import parse_targets, with_twins
 
 def run(study: str, options: RunOptions, *, dry_run: bool, as_json: bool) -> int:
     """Plan, measure, print; returns the exit code."""
-    gpu.choose(options.get("gpu"))
+    gpu.choose_gpu(options.get("gpu"))
     chosen, fresh = schema.choose(study, options), options.get("fresh", False)
     with show_progress() as progress:
         plan = make_plan(chosen, options.get("backends", ()))

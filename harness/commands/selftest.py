@@ -104,7 +104,7 @@ def selftest(
     """
     if device not in set(Device):
         raise unknown("device", device, map(str, Device))
-    gpu.choose(options.get("gpu"))
+    gpu.choose_gpu(options.get("gpu"))
     with show_progress() as progress:
         report = run(quick=quick, progress=progress, device=Device(device), out=out)
     print_answer(render(report), as_data(report), as_json=as_json)

@@ -51,7 +51,7 @@ def exit_code(found: Tuning, *, named: bool) -> int:
 
 
 def _search(options: TuneOptions) -> Search:
-    gpu.choose(options.get("gpu"))
+    gpu.choose_gpu(options.get("gpu"))
     chosen = schema.choose("shootout", options)
     if not options.get("backends"):
         chosen = search.of_every_backend(chosen)

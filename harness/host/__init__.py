@@ -1,5 +1,5 @@
 """This machine: its CPUs and GPU, their load, who holds them, and where we keep what we learn of it.
 
-In: nothing. Out: facts, locks and placements.
+In: nothing. Out: facts, locks, placements and child processes.
 May use the root only.
 """

@@ -28,7 +28,7 @@ POWER_CAP = 0x04
 """NVML's bit for the power limit."""
 
 
-def require() -> None:
+def require_gpu() -> None:
     """Ask the NVIDIA driver itself, so that every backend gives the same reason.
 
     Raises:
@@ -37,7 +37,7 @@ def require() -> None:
     cuda_driver.start()
 
 
-def choose(index: int | None) -> None:
+def choose_gpu(index: int | None) -> None:
     """Use this GPU, here and in every process that is started from here; must come before anything else asks for one.
 
     Args:
@@ -59,7 +59,7 @@ def choose(index: int | None) -> None:
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     os.environ["CUDA_VISIBLE_DEVICES"] = named[index] if named else str(index)
     try:
-        require()
+        require_gpu()
     except SkippedArm as skipped:
         if index and not named and everything is None and cuda_driver.library() is not None:
             raise Unavailable(f"gpu {index}: the driver finds no such GPU: choose one that nvidia-smi lists") from None

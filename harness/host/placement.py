@@ -40,7 +40,7 @@ class Placement:
     """Where everyone runs.
 
     Attributes:
-        parent: the CPUs of the conductor.
+        parent: the CPUs of the harness itself.
         arms: the CPUs of every arm; as many as `threads`.
         threads: compute threads per arm.
         note: what to know about it, "" when parent and arms are apart.

@@ -34,7 +34,7 @@ from shootout.worker.verification import Claim, call_once, verify
 
 
 class Worker:
-    """The commands, one method each; the conductor calls them by name over the pipe."""
+    """The commands, one method each; the parent calls them by name over the pipe."""
 
     _built: Built
     _session: Session

@@ -61,7 +61,7 @@ def _steps(bench: Bench, name: str, rounds: int) -> tuple[Table, list[Built], fl
     """The steps' rows, the artifacts of the workers, and the mean of a whole hand-off in microseconds."""
     arm = bench.arm(name)
     if on_cuda(arm):
-        gpu.require()
+        gpu.require_gpu()
     built = copies(bench.built(arm), ARMS)
     steps = _hand_offs(bench, built, rounds)
     rows = [_row(name, step, values) for step, values in steps.items()]

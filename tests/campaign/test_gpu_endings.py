@@ -129,7 +129,7 @@ def test_on_a_gpu_the_hand_off_alone_is_measured(tmp_path: Path, monkeypatch: py
         asked.append((built[0], rounds))
         return {"hold": laps, "all": laps}
 
-    monkeypatch.setattr(handoff.gpu, "require", lambda: None)
+    monkeypatch.setattr(handoff.gpu, "require_gpu", lambda: None)
     monkeypatch.setattr(Bench, "built", lambda self, arm: arm.label)
     monkeypatch.setattr(handoff, "copies", lambda built, count: [built] * count)
     monkeypatch.setattr(handoff, "_hand_offs", hand_offs)
@@ -147,7 +147,7 @@ def test_without_a_gpu_the_hand_off_says_so(tmp_path: Path, monkeypatch: pytest.
     def require() -> None:
         raise SkippedArm("there is none", "get one")
 
-    monkeypatch.setattr(handoff.gpu, "require", require)
+    monkeypatch.setattr(handoff.gpu, "require_gpu", require)
     ((row,),) = handoff.gpu_figures(Bench(quick=True, placement=place(None), folder=tmp_path)).values()
     assert row == {"backend": "torch-eager:cuda", "skipped": "there is none"}
 

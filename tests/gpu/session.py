@@ -79,7 +79,7 @@ def sum_up(standing: State, setup: Sequence[str]) -> str:
 def no_gpu() -> str:
     """Why there is no GPU to measure on, and the fix; "" where there is one."""
     try:
-        gpu.require()
+        gpu.require_gpu()
     except SkippedArm as skip:
         return f"{skip.reason}. Fix: {skip.fix}"
     return ""

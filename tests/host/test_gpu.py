@@ -33,7 +33,7 @@ def _no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 def refused(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None) -> SkippedArm:
     install(monkeypatch, driver, None)
     with pytest.raises(SkippedArm) as caught:
-        gpu.require()
+        gpu.require_gpu()
     return caught.value
 
 
@@ -73,7 +73,7 @@ def test_a_broken_driver_is_quoted(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_driver_that_does_not_tell_its_version_is_not_called_old(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(version=0), None)
-    gpu.require()
+    gpu.require_gpu()
     assert cuda_driver.version() is None
 
 
@@ -108,7 +108,7 @@ def test_a_context_that_does_not_fit_is_out_of_memory(monkeypatch: pytest.Monkey
 class TestChoosing:
     def test_a_gpu_by_its_number_on_the_bus(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-        gpu.choose(1)
+        gpu.choose_gpu(1)
         assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
 
@@ -117,7 +117,7 @@ class TestChoosing:
     def test_a_number_out_of_range(self, monkeypatch: pytest.MonkeyPatch, count: int, known: str, index: int):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS[:count]))
         with pytest.raises(Unavailable) as caught:
-            gpu.choose(index)
+            gpu.choose_gpu(index)
         assert str(caught.value) == f"gpu {index}: this machine has {known}: choose one that nvidia-smi lists"
         assert caught.value.exit_code == 6
         assert "CUDA_VISIBLE_DEVICES" not in os.environ
@@ -125,7 +125,7 @@ class TestChoosing:
     def test_among_those_that_the_user_left(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"5, MIG-{PART}")
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-        gpu.choose(1)
+        gpu.choose_gpu(1)
         assert os.environ["CUDA_VISIBLE_DEVICES"] == f"MIG-{PART}"
         assert "CUDA_DEVICE_ORDER" not in os.environ, "their numbers mean what they meant"
 
@@ -133,18 +133,18 @@ class TestChoosing:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
         with pytest.raises(Unavailable, match=r"gpu 2: CUDA_VISIBLE_DEVICES names 2 \(index 0 to 1\): choose one, or"):
-            gpu.choose(2)
+            gpu.choose_gpu(2)
 
     @pytest.mark.parametrize("index", [7, -1])
     def test_without_nvml_the_driver_says_that_there_is_no_such_gpu(self, monkeypatch: pytest.MonkeyPatch, index: int):
         install(monkeypatch, FakeDriver(shown=()), None)
         with pytest.raises(Unavailable, match=rf"gpu {index}: the driver finds no such GPU: choose one"):
-            gpu.choose(index)
+            gpu.choose_gpu(index)
 
     def test_without_a_driver_the_fix_is_in_the_message(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, None, None)
         with pytest.raises(Unavailable, match=r"gpu 0: no NVIDIA driver .*; run on a machine with an NVIDIA GPU"):
-            gpu.choose(0)
+            gpu.choose_gpu(0)
 
 
 class TestWhatItTells:
