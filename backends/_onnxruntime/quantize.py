@@ -114,6 +114,8 @@ def _rewrite_gemm(path: Path) -> None:
     import onnx
     from onnxruntime.quantization.onnx_model import ONNXModel
 
+    from shootout.bundle import onnx_files
+
     model = ONNXModel(onnx.load(path))
     model.replace_gemm_with_matmul()
     # It transposes weights, and leaves what is known of their shapes as it was.
@@ -121,7 +123,7 @@ def _rewrite_gemm(path: Path) -> None:
     weights = {tensor.name for tensor in graph.initializer}
     for info in [info for info in graph.value_info if info.name in weights]:
         graph.value_info.remove(info)
-    onnx.save(model.model, path)
+    onnx_files.save(model.model, path)
 
 
 def _operations(path: Path) -> list[str]:

@@ -119,12 +119,12 @@ class Recoded:
 
     def write(self, target: Path) -> None:
         """The rewritten model; types that it states of what is U8 now are left to be inferred."""
-        import onnx
+        from shootout.bundle import onnx_files
 
         graph = self._model.graph
         del graph.node[:], graph.value_info[:]
         graph.node.extend(self._nodes)
-        onnx.save(self._model, target)
+        onnx_files.save(self._model, target)
 
     def _is_half_of_pair(self, node: NodeProto) -> bool:
         """The DequantizeLinear of a stored weight is none."""

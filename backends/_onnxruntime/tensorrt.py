@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers as providers
-from shootout.backends._onnxruntime.account import ENGINES, MODEL, is_big, open_session
+from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends.common import precision_of
 from shootout.bundle.workload import COMPUTE_OPS, flops_by_precision
 from shootout.contract import Arm, Precision
@@ -113,7 +113,9 @@ def _store(source: Path, target: Path) -> Path:
     """Copy a model, with the weights that lie beside it."""
     import onnx
 
-    onnx.save(onnx.load(source), target, save_as_external_data=is_big(source), location=f"{target.name}.data")
+    from shootout.bundle import onnx_files
+
+    onnx_files.save(onnx.load(source), target)
     return target
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import cache
 from shootout.export.job import Job, to_json
@@ -22,34 +21,15 @@ BYTES_PER_PARAMETER = 24
 """Memory that an export needs at its peak for each weight (18 measured at 67 million weights), with some to spare."""
 
 
-def obtain(
-    model: str,
-    parameters: Mapping[str, Value],
-    batch: int,
-    *,
-    sets: Mapping[str, int] | None = None,
-    inputs_npz: Path | None = None,
-    variant: str = "",
-    calibration_npz: Path | None = None,
-    labels_npz: Path | None = None,
-) -> ModelBundle:
-    """One bundle; see `Request` and `obtain_all`.
+def obtain(request: Request) -> ModelBundle:
+    """The bundle of one request; see `obtain_all`.
 
     Raises:
         UsageError: the request is wrong, a package is missing, or the cache can't be written.
         ModelError: the model can't be exported, or its oracle is degenerate.
+        SkippedArm: a scheme that takes an ONNX file, of a user's module that torch can't export.
     """
-    request = Request(
-        model=model,
-        parameters=parameters,
-        batch=batch,
-        sets=sets or {},
-        inputs_npz=inputs_npz,
-        variant=variant,
-        calibration_npz=calibration_npz,
-        labels_npz=labels_npz,
-    )
-    found = obtain_all([request])[0]
+    (found,) = obtain_all([request])
     if isinstance(found, ShootoutError):
         raise found
     return found

@@ -17,7 +17,7 @@ from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import cache
-from shootout.export.client import Request, obtain_all
+from shootout.export.client import Request, obtain
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.quantize.sensitivity import LayerSensitivity, ranked
 from shootout.schemes import parse
@@ -35,9 +35,7 @@ def rank_layers(request: Request) -> list[LayerSensitivity]:
     """
     if parse(request.variant).is_quantized:
         raise UsageError(f"variant {request.variant!r} is quantized already: ask for the plain model")
-    (bundle,) = obtain_all([request])
-    if isinstance(bundle, ShootoutError):
-        raise bundle
+    bundle = obtain(request)
     with cache.workshop() as folder:
         result = folder / "layers.json"
         how = run("shootout.export.sensitivity", [bundle.folder, result], BUILD_TIMEOUT_S, ONE_THREAD).how

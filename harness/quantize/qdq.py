@@ -1,10 +1,10 @@
 """One INT8 model for every runtime: an ONNX graph with symmetric Q/DQ pairs, so that differences are the runtimes' own.
 
-What is quantized is what the predicted INT8 of `eightbit` rounds: the operands of matrix products and convolutions, and
-of sums and products of two activations. Weights are stored as INT8, one scale for each output channel; activations get
-one scale each from their largest magnitude over all calibration sets; zero points are 0 and biases stay float, since
-TensorRT takes nothing else. Convolutions and sums also get a pair behind them, without which ONNX Runtime leaves them
-in float; a MatMul doesn't need it there, and ONNX Runtime's adapter adds what a Gemm needs.
+What is quantized is what the predicted INT8 of `torch_rounding` rounds: the operands of matrix products and
+convolutions, and of sums and products of two activations. Weights are stored as INT8, one scale for each output
+channel; activations get one scale each from their largest magnitude over all calibration sets; zero points are 0 and
+biases stay float, since TensorRT takes nothing else. Convolutions and sums also get a pair behind them, without which
+ONNX Runtime leaves them in float; a MatMul doesn't need it there, and ONNX Runtime's adapter adds what a Gemm needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How much error a precision explains, predicted for each model: fixed bands would fail true rows and pass false ones.
 
 The float64 module runs again with every operation's inputs and results rounded to the precision (integers: see
-`eightbit`; those in float32, which is fine enough).
+`torch_rounding`; those in float32, which is fine enough).
 Weights are rounded where they are used, one layer at a time, so that no second copy of them is ever held.
 
 A band is an upper bound. An FP32 network under an INT8 label lies well inside it: for integers there is a lower limit

@@ -20,7 +20,7 @@ from shootout.build.builder import BuiltArm, Workshop
 from shootout.clock import Stopwatch
 from shootout.contract import Arm, Array, Built, NotRun, Value
 from shootout.errors import ArmFailed, SkippedArm
-from shootout.export.client import obtain
+from shootout.export.client import Request, obtain
 from shootout.host import environment
 from shootout.host.noise import NoiseMeter, VoidReason
 from shootout.host.placement import Placement
@@ -95,7 +95,7 @@ class Bench:
             machine=environment.fingerprint(environment.facts()),
             logs=self.folder / "logs",
         )
-        bundle = obtain(arm.model, arm.parameters, arm.batch)
+        bundle = obtain(Request(model=arm.model, parameters=arm.parameters, batch=arm.batch))
         return workshop.prepare(arm, bundle, environment.libraries().get(arm.target.backend, ""))
 
     def stage(self, built: Sequence[Built]) -> LiveStage:

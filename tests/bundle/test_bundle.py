@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.exports import obtain
 
 from shootout import models
 from shootout.bundle.bundle import ModelBundle, open_bundle
@@ -22,7 +23,7 @@ from shootout.errors import ModelError, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import cache, client
 from shootout.export import inputs as calibration
-from shootout.export.client import Request, check, obtain, obtain_all
+from shootout.export.client import Request, check, obtain_all
 from shootout.export.job import Job, from_json, to_json
 from shootout.export.request import checked
 from shootout.host import store
@@ -507,8 +508,8 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_asking_for_bundles_imports_no_framework(bundles: Bundles):
     code = """if True:
         import sys
-        from shootout.export.client import obtain
-        bundle = obtain("identity", {}, 2)
+        from shootout.export.client import Request, obtain
+        bundle = obtain(Request(model="identity", batch=2))
         heavy = ("torch", "onnx", "onnxruntime", "safetensors", "sklearn", "scipy")
         loaded = [name for name in heavy if name in sys.modules]
         assert not loaded, loaded

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.console import call, deaf, environment, spin_study
+from support.exports import obtain
 
 from shootout import trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy import profile as numpy_profile
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Target
-from shootout.export.client import obtain
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Looked
 from shootout.worker.process import worker

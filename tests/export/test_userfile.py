@@ -9,13 +9,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.exports import obtain
 from support.onnx_made import F32, I64, WEIGHT, Shape, linear, value, write
 
 from shootout.bundle import onnx_files
 from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
-from shootout.export.client import Request, obtain, obtain_all
+from shootout.export.client import Request, obtain_all
 from shootout.export.inputs import read_inputs
 from shootout.models.base import draw
 

@@ -14,6 +14,7 @@ import onnxruntime as ort
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from support.exports import obtain
 
 from shootout import models
 from shootout.bundle.bundle import ModelBundle
@@ -22,7 +23,6 @@ from shootout.constants import BAND_CEILING
 from shootout.contract import Artifact, Precision
 from shootout.export import inputs as calibration
 from shootout.export import user_onnx
-from shootout.export.client import obtain
 from shootout.quantize import onnx_bands
 from shootout.quantize.torch_bands import Rounded, run, to_dtype, to_tf32, with_floor
 

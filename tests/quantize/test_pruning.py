@@ -7,6 +7,7 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from support.exports import obtain
 from torch import nn
 
 from shootout.bundle import onnx_files
@@ -14,7 +15,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Array, Artifact, Precision
 from shootout.errors import ModelError, UsageError
-from shootout.export.client import Request, obtain, obtain_all
+from shootout.export.client import Request, obtain_all
 from shootout.quantize import pruning
 from shootout.testing.cases import bundles
 

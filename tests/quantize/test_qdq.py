@@ -10,13 +10,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.exports import obtain
 
 from shootout.bundle import onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Artifact, Precision
 from shootout.errors import ModelError, UsageError
-from shootout.export.client import Request, obtain, obtain_all
+from shootout.export.client import Request, obtain_all
 from shootout.quantize import qdq
 from shootout.testing.cases import bundles
 from shootout.testing.fresh import run_fresh

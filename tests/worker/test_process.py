@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from support.console import TESTS, children_of, environment, state
+from support.exports import obtain
 from support.misbehaving import FAULTS, installed
 
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Built, Target
 from shootout.errors import ArmFailed, one_line
-from shootout.export.client import obtain
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Loaded
 from shootout.worker.process import WorkerProcess, worker
