@@ -1,0 +1,102 @@
+"""Each check finds its own fault, the first fault is told, and an arm that is true to its label has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout.contract import Arm, Arrays, Executed, Target, TensorSpec
+from shootout.worker.verification import CHECKS, Claim, verify
+
+RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
+ACCOUNT = Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
+
+
+class Session:
+    """Answers what it was made with; `staged` keeps the slots."""
+
+    def __init__(self, answer: Arrays = RIGHT, executed: Executed = ACCOUNT) -> None:
+        self.answer, self.executed = answer, executed
+        self.staged: list[int] = []
+
+    def stage(self, inputs: Arrays, slot: int) -> Arrays:
+        self.staged.append(slot)
+        return inputs
+
+    def execute(self, staged: Arrays) -> Arrays:
+        return staged
+
+    def synchronize(self) -> None:
+        """Nothing is queued."""
+
+    def fetch(self, _raw: Any) -> Arrays:
+        return self.answer
+
+
+def bundle(reference: Arrays | None = None) -> Any:
+    return SimpleNamespace(
+        outputs=(TensorSpec(name="y", shape=(1, 2), dtype="float32"),),
+        batch=1,
+        trained=(),
+        band=lambda _target: (1e-3, 0.0),
+        oracle_outputs=lambda: [RIGHT, RIGHT],
+        reference_outputs=lambda: reference and [reference, reference],
+        report=lambda: SimpleNamespace(inputs={"x": np.zeros((3, 1))}, labels=np.array([1, 1, 0])),
+    )
+
+
+def claim(session: Any = None, **changes: Any) -> Claim:
+    arm = Arm(target=Target(backend="lib"), model="m")
+    made = Claim(arm=arm, bundle=bundle(), session=session or Session(), buffers=[{}, {}], strayed=None, together=None)
+    return replace(made, **changes)
+
+
+def off_by(error: float) -> Arrays:
+    return {"y": RIGHT["y"] * np.float32(1 + error)}
+
+
+def test_an_arm_that_is_true_has_no_fault_and_its_figures():
+    found = verify(claim(together=lambda: [[RIGHT, RIGHT]] * 2), with_accuracy=False)
+    assert (found.fault, found.executed) == (None, ACCOUNT)
+    assert (found.fidelity.relative_l2, found.fidelity.accuracy) == (0.0, None)
+
+
+def test_accuracy_is_counted_in_a_slot_of_its_own():
+    session = Session()
+    found = verify(claim(session), with_accuracy=True)
+    assert found.fidelity.right == "110"
+    assert session.staged == [0, 1, 2, 2, 2]
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "check_place": ({"strayed": "has threads elsewhere"}, "has threads elsewhere"),
+    "check_account": ({"session": Session(executed=replace(ACCOUNT, threads=2))}, "asked for 1 threads"),
+    "check_error": ({"session": Session(off_by(0.1))}, "relative L2 error 0.1 is above the 0.001"),
+    "check_reference": ({"bundle": bundle(off_by(0.1))}, "off the shared model's own"),
+    "check_instances": ({"together": lambda: [[RIGHT, RIGHT], [RIGHT, off_by(0.1)]]}, "of 2 instances at once: relat"),
+}
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_each_check_finds_its_fault(check: str):
+    changes, says = FAULTS[check]
+    assert says in (verify(claim(**changes), with_accuracy=False).fault or "")
+
+
+def test_the_first_fault_is_told_and_no_instance_runs_for_nothing():
+    def forbidden() -> Any:
+        raise AssertionError("the gate is closed already")
+
+    found = verify(claim(Session(off_by(0.1)), strayed="strayed", together=forbidden), with_accuracy=False)
+    assert found.fault == "strayed"
+    assert [check.__name__ for check in CHECKS if check.__name__ not in FAULTS] == ["check_step"]
+
+
+def test_outputs_of_another_shape_are_not_even_compared():
+    found = verify(claim(Session({"y": RIGHT["y"][:, :1]}), strayed="strayed"), with_accuracy=True)
+    assert "expected float32[1, 2], got float32[1, 1]" in (found.fault or "")
+    assert found.fidelity.relative_l2 is None
