@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
@@ -16,8 +17,9 @@ from shootout.contract import Device, Precision, Scenario, Value
 from shootout.errors import UsageError, unknown
 from shootout.study import axes
 from shootout.study.options import StudyOptions
-from shootout.study.validate import faults, place, said, strangers
 
+MAX_BATCH = 2**20
+_CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "precision": Precision}
 _Words = BeforeValidator(axes.several)
 _Axis = BeforeValidator(axes.listed)
 _Some = Field(min_length=1)
@@ -171,26 +173,67 @@ def _silenced(changed: set[str]) -> set[str]:
     return {"targets"} if "backend" in changed else set()
 
 
-def checked(fields: dict[str, Any], source: str, text: str = "") -> Study:
+def checked(fields: dict[str, Any], source: str) -> Study:
     """A study from plain values.
 
     Args:
         source: where they come from, for messages.
-        text: the TOML they were read from, which tells the line.
 
     Raises:
-        UsageError: an unknown key (with the nearest one) or a bad value; names the source.
+        UsageError: an unknown key (with the nearest one) or a bad value; names the source and the key.
     """
-    for strange, error in strangers(fields, {(): Study.model_fields, ("crossover",): Crossover.model_fields}):
-        raise UsageError(f"{place(source, text, strange)}: {error}")
+    for error in _strangers(fields, {(): Study.model_fields, ("crossover",): Crossover.model_fields}):
+        raise UsageError(f"{source}: {error}")
     try:
         study = Study.model_validate(fields)
     except ValidationError as invalid:
-        first = invalid.errors()[0]
-        raise UsageError(f"{place(source, text, first['loc'])}: {said(first)}") from None
-    for path, why in faults(study):
-        raise UsageError(f"{place(source, text, path)}: {why}")
+        raise UsageError(f"{source}: {_said(invalid.errors()[0])}") from None
+    for fault in _faults(study):
+        raise UsageError(f"{source}: {fault}")
     return study
+
+
+def _said(error: Any) -> str:
+    """What pydantic found, with the nearest name where it is one of a few."""
+    where, received = error["loc"], error["input"]
+    if error["type"] == "enum" and where[0] in _CHOICES:
+        return str(unknown(str(where[0]), str(received), map(str, _CHOICES[str(where[0])])))
+    return f"{'.'.join(map(str, where))} is {received!r}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _strangers(fields: Mapping[str, Any], tables: Mapping[tuple[str, ...], Iterable[str]]) -> Iterator[UsageError]:
+    """Keys that nobody knows, with the nearest one.
+
+    Args:
+        tables: the keys that each table knows, by its place; () is the top.
+    """
+    for path, known in tables.items():
+        table: Any = fields
+        for name in path:
+            table = table.get(name)
+        keys = table if isinstance(table, Mapping) else ()
+        what = f"key of [{'.'.join(path)}]" if path else "key"
+        yield from (unknown(what, key, known) for key in keys if key not in known)
+
+
+def _faults(study: Study) -> Iterator[str]:
+    """What makes no sense in a study whose every field is well formed."""
+    if bool(study.targets) is bool(study.backend):
+        which = "both are given" if study.backend else "neither is given"
+        yield f"name what to race, by targets (such as targets = ['numpy']) or by backend: {which}"
+    for batch in study.batch:
+        if not 1 <= batch <= MAX_BATCH:
+            yield f"batch must be from 1 to {MAX_BATCH}, got {batch}"
+    if study.crossover and Scenario.THROUGHPUT in study.scenario:
+        why = "throughput chooses settings, and its groups give no verdicts to cross"
+        yield f"a crossover can't be looked for with scenario throughput: {why}; leave one of them out"
+    at_once = [one for one in study.scenario if one in (Scenario.THROUGHPUT, Scenario.SERVE)]
+    if study.l2 == "cold" and at_once:
+        yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
+    axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
+    for name, values in [*axes_given, *study.parameters.items()]:
+        if (again := axes.repeated(values)) is not None:
+            yield f"{name} {values[again]} is asked for 2 times: name each value once"
 
 
 def names() -> dict[str, str]:
@@ -204,15 +247,14 @@ def load(name: str) -> Study:
     """A named study, or one from a TOML file, whose names of models, parameters and targets are checked as well.
 
     Raises:
-        UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the line).
+        UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the key).
     """
     if name.endswith(".toml"):
-        from shootout.study.spelling import unknowns  # which takes studies apart
+        from shootout.study.validate import unknowns  # which takes studies apart
 
-        text = _read(Path(name))
-        study = _from_text(text, Path(name).stem, name)
-        for path, error in unknowns(study):
-            raise UsageError(f"{place(name, text, path)}: {error}")
+        study = _from_text(_read(Path(name)), Path(name).stem, name)
+        for key, error in unknowns(study):
+            raise UsageError(f"{name}, {key}: {error}")
         return study
     resource = files("shootout") / "studies" / f"{name}.toml"
     if not name.replace("-", "").replace("_", "").isalnum() or not resource.is_file():
@@ -232,4 +274,4 @@ def _from_text(text: str, name: str, source: str) -> Study:
         fields = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{source} is not valid TOML: {error}") from None
-    return checked({"name": name, **fields}, source, text)
+    return checked({"name": name, **fields}, source)

@@ -14,7 +14,6 @@ from shootout.errors import UsageError
 from shootout.study import axes, schema
 from shootout.study import points as cells
 from shootout.study.schema import Study, checked
-from shootout.study.tomllines import line_of
 
 
 def made(**fields: Any) -> Study:
@@ -181,44 +180,3 @@ def test_cells_are_counted_with_each_model_s_own_parameters_and_all_targets():
     says = "the grid has 100,200 cells, 100,000 at most: target has 334 values, d_model has 300 values; give fewer"
     with pytest.raises(UsageError, match=says):
         cells.points(many)
-
-
-TOML = """# a study
-model = "residual_mlp"
-targets = [
-    "numpy",  # fine
-    "openvino",
-
-    "onnxruntime",
-]
-batch = [1, 8]
-text = '''
-batch = 7
-'''
-[parameters]
-d_model = [64]
-"n_layers" = 3
-[options.numpy]
-a.b = "c"
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        (("model",), 2),
-        (("targets",), 3),
-        (("targets", 0), 4),
-        (("targets", 2), 7),
-        (("batch", 1), 9),
-        (("text",), 10),
-        (("parameters",), 13),
-        (("parameters", "d_model", 0), 14),
-        (("parameters", "n_layers"), 15),
-        (("options", "numpy", "a", "b"), 17),
-        (("parameters", "gone"), 13),
-        (("gone",), None),
-    ],
-)
-def test_a_key_s_line_is_found(path: tuple[str | int, ...], line: int | None):
-    assert line_of(TOML, path) == line

@@ -5,7 +5,7 @@ import pytest
 from shootout import backends, models
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision, Scenario, Target
 from shootout.errors import UsageError
-from shootout.study import points, schema, spelling
+from shootout.study import points, schema, validate
 from shootout.study.feasibility import Here
 from shootout.study.plan import plan_groups
 
@@ -35,7 +35,7 @@ def test_every_published_experiment_ships():
 def test_a_named_study_plans_on_a_machine_without_a_gpu(name: str):
     chosen = schema.load(name)
     assert chosen.description
-    assert list(spelling.unknowns(chosen)) == []
+    assert list(validate.unknowns(chosen)) == []
     groups = plan_groups(chosen, CPU_ONLY)
     assert all(group.record.baseline for group in groups), "every group must have something that runs on a CPU"
     for group in groups:
@@ -119,5 +119,5 @@ def test_a_point_with_an_unknown_parameter_is_refused():
     chosen = schema.checked(fields, "made")
     with pytest.raises(UsageError, match=r"unknown parameter 'hiden'.*'hidden'"):
         points.points(chosen)
-    ((path, _),) = spelling.unknowns(chosen)
-    assert path == ("points", 0)
+    ((key, _),) = validate.unknowns(chosen)
+    assert key == "points.0"
