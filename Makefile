@@ -23,7 +23,7 @@ run: $(STAMP)
 	$(BIN)/shootout run
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-full: $(STAMP)
 	$(BIN)/python -m pytest

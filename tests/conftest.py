@@ -38,6 +38,20 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+LONGEST = (
+    *("test_conformance.py", "test_torch_family.py", "test_torch_quantized.py", "test_resume.py", "test_imports.py"),
+    *("test_torch_gpu.py", "test_tensorrt_models.py", "test_openvino_quantized.py", "test_cli.py", "test_cli_runs.py"),
+    *("test_bands.py", "test_training.py", "test_openvino.py", "test_misbehaving.py", "test_cli_onnx.py"),
+)
+"""The files that take longest, which `-n` hands out first, so that no process is left with one at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort them so; the order within a file stays."""
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(LONGEST)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Exports are shared within a test run, and with the test runs it starts, but never with the user's cache."""

@@ -160,19 +160,27 @@ def fixture_of(backend: str) -> Fixture:
 @cache
 def case_of(target: Target) -> Case:
     """Everything that the checks need for one target; exports on first use."""
-    from shootout.build.exports import (  # here, so that a fresh process of a test imports no more
-        probe_key,
-        probe_request,
-    )
-    from shootout.study.plan import scheme_of  # than it asks for
+    arm, requests = _needs(target)
+    bundle, probe = bundles(*requests)
+    arm = replace(arm, parameters=bundle.parameters)
+    ignores_model = Artifact.NONE in backends.get(target.backend).capabilities.consumes
+    return Case(arm=arm, bundle=bundle, probe_bundle=None if ignores_model else probe)
+
+
+def export_for(targets: Iterable[Target]) -> None:
+    """Export what the cases of all these targets need in one process; `case_of` tells what failed."""
+    obtain_all([request for target in targets for request in _needs(target)[1]])
+
+
+def _needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:
+    """The target's arm, and what has to be exported for it: the model and the probe."""
+    from shootout.build.exports import probe_key, probe_request  # here, so that a fresh process of a test imports
+    from shootout.study.plan import scheme_of  # no more than it asks for
 
     row = ELSEWHERE.get((target.backend, target.precision)) or fixture_of(target.backend)
     arm = Arm(target=target, model=row.model, batch=row.batch, threads=1, options=row.options)
     asked = Request(model=row.model, parameters=row.parameters, batch=row.batch, variant=scheme_of(target).variant)
-    bundle, probe = bundles(asked, probe_request(*probe_key(arm)))
-    arm = replace(arm, parameters=bundle.parameters)
-    ignores_model = Artifact.NONE in backends.get(target.backend).capabilities.consumes
-    return Case(arm=arm, bundle=bundle, probe_bundle=None if ignores_model else probe)
+    return arm, (asked, probe_request(*probe_key(arm)))
 
 
 def bundles(*requests: Request) -> list[ModelBundle]:

@@ -9,9 +9,12 @@ import pytest
 
 from shootout import backends
 from shootout.contract import Device, Target
-from shootout.testing.cases import FIXTURES, case_of, has_gpu, is_slow, lacks, probe_everywhere, targets
+from shootout.testing.cases import FIXTURES, case_of, export_for, has_gpu, is_slow, lacks, probe_everywhere, targets
 from shootout.testing.checks import CHECKS, run_checks
 from shootout.testing.fresh import run_fresh
+
+TESTED: list[Target] = []
+"""All targets of this run: what they need is exported together, since each export alone imports its framework anew."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -23,6 +26,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
         found = [target for target in targets(asked) if _is_tested(target, must=bool(chosen))]
         metafunc.parametrize("target", [pytest.param(one, marks=_marks(one), id=str(one)) for one in found])
+        TESTED.extend(found)
 
 
 def _is_tested(target: Target, *, must: bool) -> bool:
@@ -37,8 +41,14 @@ def _marks(target: Target) -> list[pytest.MarkDecorator]:
 
 
 @cache
+def _exported() -> None:
+    export_for(TESTED)
+
+
+@cache
 def faults(target: Target) -> dict[str, str]:
     """All checks on one target, in one fresh process."""
+    _exported()
     found: dict[str, str] = run_fresh(run_checks, case_of(target))
     return found
 
