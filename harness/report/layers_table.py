@@ -7,29 +7,29 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from shootout.quantize.sensitivity import LayerSensitivity
+from shootout.report.figures import Cell, make_table
 from shootout.units import size
+
+HEADERS = ("layer", "operator", "SQNR", "weights", "operations")
 
 
 def render(found: Sequence[LayerSensitivity]) -> RenderableType:
     """A table, the worst layer first, and that layer's name."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    for name in ("layer", "operator", "SQNR", "weights", "operations"):
-        table.add_column(name, justify="left" if name in ("layer", "operator") else "right", no_wrap=True)
-    for layer in found:
-        decibels = (
-            f"{layer.sqnr_db:.1f} dB" if math.isfinite(layer.sqnr_db) else "exact" if layer.sqnr_db > 0 else "NaN"
-        )
-        weights = size(layer.weight_bytes) if layer.weight_bytes else ""
-        table.add_row(layer.name, layer.operator, decibels, weights, f"{layer.flops_share:.1%}")
+    table = make_table(HEADERS, [_line(layer) for layer in found], left=("layer", "operator"))
     worst = found[0]
     said = f"Worst: {worst.name}. SQNR: of the model's outputs, with this layer alone in INT8; more is better."
     return Group(table, Text(said))
+
+
+def _line(layer: LayerSensitivity) -> dict[str, Cell]:
+    decibels = f"{layer.sqnr_db:.1f} dB" if math.isfinite(layer.sqnr_db) else "exact" if layer.sqnr_db > 0 else "NaN"
+    weights = size(layer.weight_bytes) if layer.weight_bytes else ""
+    cells: tuple[Cell, ...] = (layer.name, layer.operator, decibels, weights, f"{layer.flops_share:.1%}")
+    return dict(zip(HEADERS, cells, strict=True))
 
 
 def as_data(found: Sequence[LayerSensitivity]) -> dict[str, Any]:

@@ -3,7 +3,11 @@
 The unit is the process generation: one log ratio x_g each. E(x − δ), the mean of a sign and a t e-value, measures the
 evidence against "the true log ratio is δ". Under that null, however often one looks, it reaches 1/α with a probability
 of at most α: so the δ with E < 1/α form an interval that holds at any stopping time (Ville's inequality). The sign half
-asks only for symmetry, so bad generations can't fool it; the t half is strong from four generations on.
+asks only for symmetry, so bad generations can't fool it; the t half is strong from four generations on. The values are
+never asked for E at one shift: the interval is found in closed form, and the tests hold it to the formula.
+
+Source: E_sign is the Krichevsky–Trofimov mixture (Beta(½, ½) prior on the share of positive signs); E_t the Gaussian
+mixture t statistic with the right-Haar prior on the scale (Lai 1976; Wang and Ramdas 2023).
 """
 
 from __future__ import annotations
@@ -21,32 +25,8 @@ T_PRIOR = 9.0
 _MAX_EXPONENT = math.log(np.finfo(float).max)
 
 
-def e_value(log_ratios: Array, shift: float = 0.0) -> float:
-    """Evidence against "the true log ratio is `shift`": 1 says nothing, 1/α settles it at level α.
-
-    A value equal to `shift` has no sign: ties are counted on whichever sides make the evidence weakest. Without any
-    spread the t half takes its limit (its ceiling, or its least where all values equal `shift`).
-
-    Args:
-        log_ratios: log(arm's time / baseline's), one for each generation, shape (n,); n = 0 gives 1.
-        shift: the null log ratio.
-
-    Returns:
-        E = (E_sign + E_t) / 2, at least 0; inf where it is beyond a float.
-
-    Source: E_sign is the Krichevsky–Trofimov mixture (Beta(½, ½) prior on the share of positive signs); E_t the
-    Gaussian mixture t statistic with the right-Haar prior on the scale (Lai 1976; Wang and Ramdas 2023).
-    """
-    x = checked(log_ratios)
-    mean, squares = _moments(x)
-    above, equal = int(np.sum(x > shift)), int(np.sum(x == shift))
-    distance = abs(mean - shift)
-    q = 0.0 if distance == 0 else math.inf if squares == 0 else x.size * (distance * distance / squares)
-    return _mean_exp(_log_sign(x.size, _weakest(x.size, above, equal)), _log_t(x.size, q))
-
-
 def ceiling(n: int) -> float:
-    """The most `e_value` can reach with `n` generations (one sign, no spread): 15, 115, 1,062 at n = 3, 4, 5."""
+    """The most that E can reach with `n` generations (one sign, no spread): 15, 115, 1,062 at n = 3, 4, 5."""
     return _mean_exp(_log_sign(n, n), _log_t(n, math.inf))
 
 
@@ -67,7 +47,7 @@ def min_generations(comparisons: int, alpha: float = ALPHA) -> int:
 
 
 def interval(log_ratios: Array, alpha: float) -> tuple[float, float]:
-    """The hull of {shift: e_value(log_ratios, shift) < 1/alpha}, exactly; it always holds the median.
+    """The hull of {shift: E(log_ratios − shift) < 1/alpha}, exactly; it always holds the median.
 
     Between two neighbouring values the sign half is constant and the t half grows with the distance from the mean, so
     each gap, and each value itself, gives its own piece in closed form.
@@ -114,11 +94,6 @@ def _moments(x: Array) -> tuple[float, float]:
     median = float(np.median(x))
     offset = float(np.mean(x - median))
     return median + offset, float(np.sum((x - median - offset) ** 2))
-
-
-def _weakest(n: int, above: int, equal: int) -> int:
-    """How many of the `equal` ties to count as positive for the least evidence: as near to half as they reach."""
-    return min(max(n // 2, above), above + equal)
 
 
 def _log_sign(n: int, above: int) -> float:

@@ -88,7 +88,8 @@ def most_above(n: int, p: float) -> int:
 def _largest_within(n: int, share: float, limit: float) -> tuple[int, float]:
     """The largest t with P(Bin(n, share) ≤ t) ≤ limit, and that probability; −1 and 0 where there is none.
 
-    Only a window around the mean is summed, so a million values take as long as a thousand.
+    Only a window around the mean is summed, so a million values take as long as a thousand. (scipy.special gives the
+    same to the last digit in every reference result, but its import would make `show` half as slow again.)
     """
     mean, sd = n * share, math.sqrt(n * share * (1 - share))
     first = max(0, math.floor(mean - _WINDOW_SD * sd))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +13,7 @@ from rich.text import Text
 from shootout.contract import Arm
 from shootout.journal.records import SCHEMA
 from shootout.report import table
+from shootout.report.figures import Cell, error, make_table, share
 from shootout.results.document import Ratio, Row, as_json
 from shootout.study import reproduce
 from shootout.tune.results import Found, Outcome, Tuning
@@ -44,21 +44,16 @@ def _reason(one: Found) -> str:
 
 def _gains(found: Sequence[Found]) -> Table:
     lines = [_line(one) for one in found]
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
-    for name in headers:
-        out.add_column(name, justify="right" if name in ("default", "best", "tried") else "left", no_wrap=True)
-    for line in lines:
-        out.add_row(*(line[name] for name in headers))
-    return out
+    return make_table(headers, lines, left=set(headers) - {"default", "best", "tried"})
 
 
-def _line(one: Found) -> dict[str, str | Text]:
+def _line(one: Found) -> dict[str, Cell]:
     told = [row.fidelity for row in (one.default_row, one.row) if row and row.fidelity]
     if not one.best or one.best.target.precision == one.default.target.precision:
         told = []  # before and after are the same
-    errors = ["exact" if figures.relative_l2 is None else f"{figures.relative_l2:.1e}" for figures in told]
-    shares = [f"{figures.accuracy:.1%}" for figures in told if figures.accuracy is not None]
+    errors = ["exact" if figures.relative_l2 is None else error(figures.relative_l2) for figures in told]
+    shares = [share(figures.accuracy) for figures in told if figures.accuracy is not None]
     return {
         "target": one.target,
         "gain": Text(verdict(one), style=_STYLES.get(one.conclusion.outcome, "dim")),
