@@ -13,8 +13,6 @@ from shootout.messages import GpuCost, OnGpu
 from shootout.study.group import GroupRecord
 
 SCHEMA = 1
-CONFIRMED = ", confirmed"
-"""What the name of a group that measures settings anew has more than that of the one that selected them."""
 
 
 class Record(BaseModel):

@@ -11,8 +11,7 @@ import numpy as np
 
 from shootout.constants import PRECISE_WITHIN
 from shootout.contract import Array
-from shootout.journal.records import CONFIRMED
-from shootout.study.group import GroupRecord, family, with_sentinel
+from shootout.study.group import GroupRecord, confirming_name, family, with_sentinel
 
 CLOSE_GENERATIONS = 3
 """Settings within 5 % of their target's best stay in for so many generations."""
@@ -60,7 +59,7 @@ def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]])
         return None
     baseline = next((arm for arm in racing if arm.label == record.selects_for), racing[0])
     return GroupRecord(
-        name=record.name + CONFIRMED,
+        name=confirming_name(record.name),
         baseline=baseline.label,
         comparisons=len(racing) - 1,
         arms=with_sentinel(baseline, racing),

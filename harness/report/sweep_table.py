@@ -9,7 +9,6 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shootout.contract import Value
-from shootout.journal.records import CONFIRMED
 from shootout.report import notes
 from shootout.report.figures import make_table
 from shootout.report.notes import STYLES, Reason, fold_reasons
@@ -38,7 +37,8 @@ class Line:
 
 def lines(document: Document) -> list[Line]:
     """The document's sweeps of more than three sizes, along the run's axis or else along the longest one."""
-    chose = _selecting(document)
+    chose = {one.name for one in document.groups if one.selects}
+    confirms = {one.name: one.confirms for one in document.groups if one.confirms}
     first: dict[str, Row] = {}
     for row in document.rows:
         if row.group not in chose:
@@ -55,19 +55,11 @@ def lines(document: Document) -> list[Line]:
             axis=axis,
             fixed=fixed,
             groups=dict(sorted(groups.items())),
-            selecting={
-                of: size for size, name in sorted(groups.items()) if (of := name.removesuffix(CONFIRMED)) in chose
-            },
+            selecting={confirms[name]: size for size, name in sorted(groups.items()) if name in confirms},
         )
         for fixed, groups in found.items()
         if len(groups) > MANY and not _about_costs(document, set(groups.values()))
     ]
-
-
-def _selecting(document: Document) -> set[str]:
-    """The groups that chose among settings: their figures don't count."""
-    alone = {one.name for one in document.groups if one.baseline is None}
-    return {row.group for row in document.rows if row.setting and row.group in alone}
 
 
 def _about_costs(document: Document, names: set[str]) -> bool:

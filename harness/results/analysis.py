@@ -24,6 +24,7 @@ from shootout.results.crossings import crossings
 from shootout.results.document import Document, FidelityFigures, GroupSummary, Row, Timing
 from shootout.results.quantization import joined
 from shootout.stats import quantiles
+from shootout.study.group import confirming_name
 
 MISSED = {
     NotRunKind.NOT_REACHED: "the run ended before it was measured",
@@ -43,7 +44,8 @@ def analyse(folder: Path) -> Document:
     groups = [group_of(history, record) for record in history.groups]
     samples = Samples(folder)
     rows = [row for group in groups for row in _rows(group, samples, history)]
-    summaries = [_summary(group) for group in groups]
+    chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
+    summaries = [_summary(group, chose.get(group.record.name)) for group in groups]
     worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
     return Document(
         schema_version=SCHEMA,
@@ -64,7 +66,7 @@ def analyse(folder: Path) -> Document:
     )
 
 
-def _summary(group: Group) -> GroupSummary:
+def _summary(group: Group, confirms: str | None) -> GroupSummary:
     reasons = Counter(reason.category for line in group.rounds for _, why in line.voided for reason in why)
     return GroupSummary(
         name=group.record.name,
@@ -73,6 +75,8 @@ def _summary(group: Group) -> GroupSummary:
         void_share=group.void_share,
         void_reasons=dict(reasons),
         generations=len(group.rounds),
+        selects=group.record.selects_for is not None,
+        confirms=confirms,
     )
 
 

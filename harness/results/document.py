@@ -273,7 +273,12 @@ class Crossover(_Part):
 
 
 class GroupSummary(_Part):
-    """What is said of a whole group of arms."""
+    """What is said of a whole group of arms.
+
+    Attributes:
+        selects: it chose among settings, and its figures don't count; for this program alone: not in the JSON.
+        confirms: the group whose choice it measures anew; likewise.
+    """
 
     name: str
     baseline: str | None
@@ -281,6 +286,8 @@ class GroupSummary(_Part):
     void_share: float
     void_reasons: dict[str, int]
     generations: int
+    selects: bool = Field(default=False, exclude=True)
+    confirms: str | None = Field(default=None, exclude=True)
 
 
 class FrontRow(_Part):

@@ -49,6 +49,11 @@ def with_sentinel(baseline: Arm, arms: Iterable[Arm]) -> tuple[Arm, ...]:
     return (baseline, *others, replace(baseline, ordinal=1, sentinel=True))
 
 
+def confirming_name(name: str) -> str:
+    """The name of the group that measures anew the settings which the group `name` selected."""
+    return f"{name}, confirmed"
+
+
 def count_comparisons(
     baseline: str | None, runnable: Iterable[str], references: Mapping[str, str], pairs: Iterable[Pair]
 ) -> int:
