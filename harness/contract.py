@@ -436,3 +436,19 @@ class Adapter(Protocol):
 
     def load(self, built: Built) -> Session:
         """A ready session, in each generation's fresh process; affinity and thread variables are already set."""
+
+
+class Progress(Protocol):
+    """Who hears what a run is doing; a fake in tests, the terminal otherwise (`shootout.report.progress`)."""
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
+    def stage(self, headline: str) -> None:
+        """Something that takes a while begins."""
+
+    def detail(self, text: str) -> None:
+        """What happens right now."""
+
+    def generation(self, group: str, played: int, expected: int, left_s: float) -> None:
+        """A generation begins; `left_s` is what the whole run is sure to take yet, 0 where that isn't known."""

@@ -72,17 +72,12 @@ def measure(
                 ceilings = known_ceilings(plan.ceilings_at, plan.placement, facts, progress.say)
                 file.append(header(plan, {**facts, "ceilings": ceilings}))
             campaign = Campaign(
-                study=plan.study,
-                groups=plan.groups,
-                available=plan.available,
-                placement=plan.placement,
+                plan=plan,
                 out=out,
                 file=file,
                 history=history or journal.read(out),
                 deadline=Deadline(max_time_s),
                 progress=progress,
-                interpreters=plan.interpreters,
-                here=plan.here,
             )
             with note_interrupts(file, campaign.deadline):
                 campaign.prepare()

@@ -2,64 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
-from shootout.contract import Availability, Built, Device, NotRun, NotRunKind
+from shootout.contract import Built, NotRun, NotRunKind, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError
-from shootout.host import gpu
+from shootout.host import environment, gpu
 from shootout.host.noise import NoiseMeter
-from shootout.host.placement import Placement, on_cpus
+from shootout.host.placement import on_cpus
 from shootout.journal import group as standing
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming
-from shootout.race import halving, pausing, queue, recording
+from shootout.race import halving, pausing, queue
 from shootout.race.call_cap import Caps
 from shootout.race.live import LiveStage, LiveWatch
 from shootout.race.pausing import Hold
 from shootout.race.protocols import Notes
 from shootout.race.queue import Entrant
-from shootout.race.setbacks import Setbacks
-from shootout.report.progress import Progress
-from shootout.results import rates
-from shootout.study.feasibility import Here
-from shootout.study.plan import PlannedGroup
-from shootout.study.schema import Study
-from shootout.worker.interpreters import Interpreter
+from shootout.race.recording import Recorder
+from shootout.race.serving import terms_of
+from shootout.study.plan import Plan, PlannedGroup
 
 
 @dataclass(kw_only=True)
 class Campaign:
-    """One run in progress. `history` is what the journal held when this process took over."""
+    """One run in progress.
 
-    study: Study
-    groups: Sequence[PlannedGroup]
-    available: Mapping[tuple[str, Device], Availability]
-    placement: Placement
+    Attributes:
+        out: the run folder.
+        history: what the journal held when this process took over.
+        groups: all there are by now: those planned, and those that joined on the way.
+        built: by group and label, each arm that can be loaded.
+    """
+
+    plan: Plan
     out: Path
     file: Journal
     history: History
     deadline: Deadline
     progress: Progress
-    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
-    here: Here
+    groups: Sequence[PlannedGroup] = field(init=False)
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
     entrants: list[Entrant] = field(default_factory=list)
-    setbacks: Setbacks = field(init=False)
+    recorder: Recorder = field(init=False)
     caps: Caps = field(init=False)
     search: Search = field(init=False)
     hold: Hold = field(init=False)
 
     def __post_init__(self) -> None:
-        self.setbacks = Setbacks(file=self.file, progress=self.progress)
-        self.setbacks.recall(self.history.lines)
-        self.caps = Caps(self.study.max_call_s)
+        self.recorder = Recorder(out=self.out, file=self.file, history=self.history, progress=self.progress)
+        self.caps = Caps(self.plan.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
         self.search = Search(axis=self.history.header.axis)
         self.hold = Hold(found=pausing.recalled(self.history.lines), note=self.file.append)
@@ -67,27 +65,22 @@ class Campaign:
     def prepare(self) -> None:
         """Export every group's model and build every arm; groups that an earlier process added are among them."""
         later = self.history.groups[len(self.history.header.groups) :]
-        self.groups = [*self.groups, *(extra_groups.recalled(self.study, one) for one in later)]
+        self.groups = [*self.plan.groups, *(extra_groups.recalled(self.plan.study, one) for one in later)]
         self.built = self._prepared(self.groups)
 
     def _prepared(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
-        return Preparation(
-            groups=groups,
-            available=self.available,
-            memory_bytes=self.here.memory_bytes,
-            placement=self.placement,
-            file=self.file,
-            history=self.history,
-            setbacks=self.setbacks,
-            progress=self.progress,
-            interpreters=self.interpreters,
-        ).run(self.out / "logs")
+        machine = environment.fingerprint(self.history.header.environment)
+        logs = self.out / "logs"
+        preparation = Preparation(
+            plan=self.plan, machine=machine, logs=logs, ledger=self.recorder, progress=self.progress
+        )
+        return preparation.run(groups)
 
     def race(self) -> bool:
         """Race all groups, and those that crossovers ask for, in the agenda's order; False when time ran out first."""
         self._enter(self.groups)
         while True:
-            with on_cpus(self.placement.parent):  # off the arms' CPUs
+            with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
                 if not self._play():
                     return False
             asks = self.search.asks()
@@ -108,9 +101,9 @@ class Campaign:
     def _entrant(self, group: PlannedGroup, place: float) -> Entrant:
         name, known = group.record.name, standing.group_of(self.history, group.record)
         built = self.built.get(name, {})
-        arms = [arm for arm in group.playing if arm.label in built and not self.setbacks.has(name, arm)]
-        terms = rates.terms_of(self.study, group.playing, known.played)
-        race = queue.race_of(known, arms, seed=f"{self.study.seed} {name}", terms=terms)
+        arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
+        terms = terms_of(self.plan.study, group.playing, known.played)
+        race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
         last_s = known.rounds[-1].wall_s if known.rounds else 0.0
         one = Entrant(index=len(self.entrants), place=place, group=group, race=race, known=known, last_s=last_s)
         self.entrants.append(one)
@@ -118,7 +111,7 @@ class Campaign:
 
     def _play(self) -> bool:
         """Generation by generation, until nobody has to play any more; False when none of them ends in time."""
-        watch = LiveWatch(NoiseMeter(self.placement.arms, gpu=self._gpu()))
+        watch = LiveWatch(NoiseMeter(self.plan.placement.arms, gpu=self._gpu()))
         while waiting := [one for one in self.entrants if one.players]:
             chosen = queue.first(waiting, self.deadline.allows)
             if chosen is None:
@@ -140,26 +133,26 @@ class Campaign:
         name = one.group.record.name
         stage = LiveStage(
             built=self.built.get(name, {}),
-            placement=self.placement,
+            placement=self.plan.placement,
             logs=self.out / "logs",
-            interpreters=self.interpreters,
-            max_call_s=self.study.max_call_s,
+            interpreters=self.plan.interpreters,
+            max_call_s=self.plan.study.max_call_s,
             hold=self.hold,
-            unsynchronised=self.study.unsynchronised,
-            energy=self.study.energy,
+            unsynchronised=self.plan.study.unsynchronised,
+            energy=self.plan.study.energy,
         )
-        notes = Notes(say=self.progress.detail, setback=partial(self.setbacks.note, name))
+        notes = Notes(say=self.progress.detail, setback=partial(self.recorder.note, name))
         self.progress.generation(name, one.race.played, one.fewest, left_s)
         with Stopwatch() as stopwatch:
             generation = one.race.generation(one.players, stage, watch, notes, self.hold)
         one.last_s = stopwatch.seconds
-        lines = recording.record(self.out, self.file, one, generation)
+        lines = self.recorder.generation(one, generation)
         for performance, line in zip(generation.performances, lines, strict=True):
             self.caps.note(performance.arm, line)
 
     def _learn(self, one: Entrant) -> None:
         """Tell the search for crossovers what a group has shown."""
-        one.known.setbacks.update(self.setbacks.of_group(one.group.record.name))
+        one.known.setbacks.update(self.recorder.of_group(one.group.record.name))
         self.search.learn(one.known)
 
     def _look(self, changed: Sequence[Entrant]) -> None:
@@ -172,7 +165,9 @@ class Campaign:
 
     def _add(self, asks: Sequence[Ask]) -> bool:
         """Take in the groups that crossovers ask for; False when there is none."""
-        found = extra_groups.planned(self.study, self.here, asks, {group.record.name for group in self.groups})
+        found = extra_groups.planned(
+            self.plan.study, self.plan.here, asks, {group.record.name for group in self.groups}
+        )
         for group, line in found:
             self.file.append(line)
             self.progress.say(f"{group.record.name}: added to narrow a crossover down")
@@ -181,7 +176,7 @@ class Campaign:
             except ModelError as error:
                 for arm in group.playing:
                     why = NotRun(NotRunKind.FAILED, str(error), during="export")
-                    self.setbacks.note(group.record.name, arm, why)
+                    self.recorder.note(group.record.name, arm, why)
         groups = [group for group, _ in found]
         self.groups = [*self.groups, *groups]
         self._enter(groups)
@@ -206,6 +201,6 @@ class Campaign:
         """Skip what would take too long, by what smaller cells took."""
         for arm in one.players:
             if why := self.caps.setback(arm):
-                self.setbacks.note(one.group.record.name, arm, why)
+                self.recorder.note(one.group.record.name, arm, why)
                 one.race.out.add(arm.label)
         one.look(one.pressing)

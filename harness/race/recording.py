@@ -1,42 +1,114 @@
-"""A generation on disk: its raw samples, then its lines in the journal, before anything else happens."""
+"""All that a run writes down, in the journal before anything else happens: builds, skips, failures, generations."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
+import numpy as np
+
+from shootout.build.builder import BuiltArm
+from shootout.contract import INTEGERS, Arm, Device, NotRun, Progress
 from shootout.journal import samples
-from shootout.journal.journal import Journal
-from shootout.journal.records import Played, Rounds
+from shootout.journal.journal import History, Journal
+from shootout.journal.records import Failure, Played, PlayedOnGpu, Prepared, Rounds, Served, Skip, Step, not_run
+from shootout.messages import Scope
 from shootout.race.protocols import Generation, Performance
 from shootout.race.queue import Entrant
 from shootout.race.race import block_medians
-from shootout.results import gpu, rates
+from shootout.race.serving import bound_ns, held
 from shootout.study.plan import PlannedGroup
 
 
-def record(out: Path, file: Journal, one: Entrant, generation: Generation) -> list[Played]:
-    """Write the generation that a group has just played; its lines go out at once, closed by their `rounds` line.
+@dataclass(kw_only=True)
+class Recorder:
+    """Keeps what a run has come to: its lines in the journal, and which arms are out.
 
-    Args:
+    Attributes:
         out: the run folder.
-
-    Returns:
-        A line for each performance, in their order.
+        history: what the journal held when this process took over.
     """
-    name = f"samples/g{one.index}-{generation.index:03}.parquet"
-    samples.write(out, name, [(p.arm.label, p.turns) for p in generation.performances])
-    rounds = Rounds(
-        group=one.group.record.name,
-        generation=generation.index,
-        tried=generation.rounds,
-        voided=tuple(generation.voids),
-        wall_s=one.last_s,
+
+    out: Path
+    file: Journal
+    history: History
+    progress: Progress
+    _gone: dict[tuple[str, str], NotRun] = field(default_factory=dict, init=False)
+    _prepared: set[tuple[str, str]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        for line in self.history.lines:
+            if isinstance(line, Skip | Failure):
+                self._gone[line.group, line.arm.label] = line.why
+            elif isinstance(line, Prepared):
+                self._prepared.add((line.group, line.arm))
+
+    def is_out(self, group: str, arm: Arm) -> bool:
+        """Whether this arm of a group was skipped or failed."""
+        return (group, arm.label) in self._gone
+
+    def of_group(self, group: str) -> dict[str, NotRun]:
+        """The arms of one group that are out, by label."""
+        return {label: why for (name, label), why in self._gone.items() if name == group}
+
+    def note(self, group: str, arm: Arm, why: NotRun) -> None:
+        """An arm is out; only the first reason counts."""
+        if self.is_out(group, arm):
+            return
+        if why.failed:
+            self.progress.say(f"failed: {arm.label}: {why.reason}")
+        self._gone[group, arm.label] = why
+        self.file.append(not_run(group, arm, why))
+
+    def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
+        """An arm was built; a process that goes on with the run doesn't say so again."""
+        if (group, arm.label) not in self._prepared:
+            self.file.append(_prepared(group, arm, found, runs=runs))
+
+    def generation(self, one: Entrant, played: Generation) -> list[Played]:
+        """Write the generation that a group has just played; its lines go out at once, closed by their `rounds` line.
+
+        Returns:
+            A line for each performance, in their order.
+        """
+        name = f"samples/g{one.index}-{played.index:03}.parquet"
+        samples.write(self.out, name, [(p.arm.label, p.turns) for p in played.performances])
+        rounds = Rounds(
+            group=one.group.record.name,
+            generation=played.index,
+            tried=played.rounds,
+            voided=tuple(played.voids),
+            wall_s=one.last_s,
+        )
+        lines = [_played(one.group, played, p, name) for p in played.performances]
+        self.file.append(*lines, rounds)
+        if one.known.record.pairs:  # else a large grid would pile up in memory
+            one.known.add(lines, rounds)
+        return lines
+
+
+def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
+    facts = found.built.facts
+    return Prepared(
+        group=group,
+        arm=arm.label,
+        export_s=found.built.bundle.export_s,
+        build_s=found.build_s,
+        build_cached=found.cached,
+        probe=found.probe,
+        artifact_bytes=None if runs else facts.get("artifact_bytes"),
+        built_nodes_by_precision=None if runs else facts.get("compute_nodes_by_precision"),
+        notes=(*found.built.bundle.notes, *facts.get("notes", ()), *_unproven(arm, found, runs=runs)),
+        work=found.built.bundle.work,
     )
-    lines = [_played(one.group, generation, p, name) for p in generation.performances]
-    file.append(*lines, rounds)
-    if one.known.record.pairs:  # else a large grid would pile up in memory
-        one.known.add(lines, rounds)
-    return lines
+
+
+def _unproven(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
+    """What a reader must know where the outside proof of integers is missing."""
+    if not runs or found.probe or arm.target.precision not in INTEGERS:
+        return ()
+    return ("no grid probe could be made, so its precision rests on node counts and error",)
 
 
 def _played(group: PlannedGroup, generation: Generation, found: Performance, name: str) -> Played:
@@ -60,6 +132,43 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
         samples=name,
         cpus=found.loaded.cpus,
         os_threads=found.loaded.os_threads,
-        served=rates.served(generation, found),
-        gpu=gpu.played(found),
+        served=_served(generation, found),
+        gpu=played_on_gpu(found),
+    )
+
+
+def _served(generation: Generation, found: Performance) -> Served | None:
+    """What an arm did in a generation, for the journal; None where it didn't serve."""
+    if generation.desk is None:
+        return None
+    steps = tuple(
+        Step(rate_per_s=turn.offer.rate_per_s, requests=turn.offer.requests, bound_ns=bound_ns(turn), held=held(turn))
+        for turn in found.turns
+        if turn.offer
+    )
+    return Served(
+        given_per_s=generation.desk.rate_per_s,
+        limit_ns=generation.desk.limit_ns,
+        unloaded_ns=found.tuned.call_ns[Scope.END_TO_END],
+        start_late_ns=_start_late_ns(found),
+        steps=steps,
+    )
+
+
+def _start_late_ns(found: Performance) -> float:
+    """The median over the steps that held: in an overloaded one, no instance was ever free."""
+    lates = [turn.start_late_ns for turn in found.turns if held(turn)]
+    return float(np.median(lates)) if lates else 0.0
+
+
+def played_on_gpu(found: Performance) -> PlayedOnGpu | None:
+    """What one generation tells, for the journal; None for an arm on the CPU."""
+    if found.arm.target.device is not Device.CUDA:
+        return None
+    clocks = [mhz for turn in found.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
+    return PlayedOnGpu(
+        cost=found.loaded.gpu,
+        sm_clock_mhz=round(median(clocks)) if clocks else None,
+        reference_mhz=found.sm_clock_mhz,
+        on_gpu=found.on_gpu,
     )

@@ -7,17 +7,19 @@ arms of a generation meet the same arrivals, in units of the mean gap; each gene
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS, SERVE_STEP_S
-from shootout.contract import NotRunKind
+from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.errors import SkippedArm
+from shootout.journal.records import Played
 from shootout.messages import Offer, Scope, Turn
 from shootout.race.protocols import Performance
 from shootout.stats import quantiles
+from shootout.study.schema import Study
 from shootout.units import duration
 
 P99 = 0.99
@@ -90,6 +92,19 @@ class Desk:
             tried = tried[: _HOPELESS - 1]  # the lowest rate again
         alone_per_s = performance.arm.instances * 1e9 / performance.tuned.call_ns[Scope.END_TO_END]
         return next_rate(alone_per_s / 2 * self.shift, tried)
+
+
+def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> Terms | None:
+    """What the arms of a group that serve are asked; None where they don't serve.
+
+    Args:
+        played: by label, what the group did so far; its limit stays, so that all generations have the same.
+    """
+    if not any(arm.scenario is Scenario.SERVE for arm in arms):
+        return None
+    earlier = next((line.served.limit_ns for lines in played.values() for line in lines if line.served), None)
+    limit_ns = study.p99_limit_ms * 1e6 if study.p99_limit_ms else earlier
+    return Terms(rate_per_s=study.rate, limit_ns=limit_ns)
 
 
 def desk_of(

@@ -1,4 +1,4 @@
-"""What the GPU told of an arm: of one generation for the journal, and of all of them for the document. Pure."""
+"""What the GPU told of an arm, over all its generations. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,10 @@ from dataclasses import fields
 from statistics import median
 from typing import Any
 
-from shootout.contract import Arm, Device
-from shootout.journal.records import Played, PlayedOnGpu
+from shootout.contract import Arm
+from shootout.journal.records import Played
 from shootout.messages import Energy, GpuCost, OnGpu
-from shootout.race.protocols import Performance
 from shootout.results.document import Gpu, GpuEnergy
-
-
-def played(found: Performance) -> PlayedOnGpu | None:
-    """What one generation tells, for the journal; None for an arm on the CPU."""
-    if found.arm.target.device is not Device.CUDA:
-        return None
-    clocks = [mhz for turn in found.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
-    return PlayedOnGpu(
-        cost=found.loaded.gpu,
-        sm_clock_mhz=round(median(clocks)) if clocks else None,
-        reference_mhz=found.sm_clock_mhz,
-        on_gpu=found.on_gpu,
-    )
 
 
 def figures(arm: Arm, lines: Sequence[Played]) -> Gpu | None:

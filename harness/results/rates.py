@@ -2,54 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from shootout.contract import Arm, Scenario
-from shootout.journal.records import Played, Served, Step
-from shootout.messages import Scope
-from shootout.race.protocols import Generation, Performance
-from shootout.race.serving import Terms, bound_ns, held
+from shootout.journal.records import Played, Served
 from shootout.results.document import Rate, Serving, Timing
-from shootout.study.schema import Study
-
-
-def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> Terms | None:
-    """What the arms of a group that serve are asked; None where they don't serve.
-
-    Args:
-        played: by label, what the group did so far; its limit stays, so that all generations have the same.
-    """
-    if not any(arm.scenario is Scenario.SERVE for arm in arms):
-        return None
-    earlier = next((line.served.limit_ns for lines in played.values() for line in lines if line.served), None)
-    limit_ns = study.p99_limit_ms * 1e6 if study.p99_limit_ms else earlier
-    return Terms(rate_per_s=study.rate, limit_ns=limit_ns)
-
-
-def served(generation: Generation, found: Performance) -> Served | None:
-    """What an arm did in a generation, for the journal; None where it didn't serve."""
-    if generation.desk is None:
-        return None
-    steps = tuple(
-        Step(rate_per_s=turn.offer.rate_per_s, requests=turn.offer.requests, bound_ns=bound_ns(turn), held=held(turn))
-        for turn in found.turns
-        if turn.offer
-    )
-    return Served(
-        given_per_s=generation.desk.rate_per_s,
-        limit_ns=generation.desk.limit_ns,
-        unloaded_ns=found.tuned.call_ns[Scope.END_TO_END],
-        start_late_ns=_start_late_ns(found),
-        steps=steps,
-    )
-
-
-def _start_late_ns(found: Performance) -> float:
-    """The median over the steps that held: in an overloaded one, no instance was ever free."""
-    lates = [turn.start_late_ns for turn in found.turns if held(turn)]
-    return float(np.median(lates)) if lates else 0.0
 
 
 def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rate | None:

@@ -16,8 +16,8 @@ from shootout.journal import journal
 from shootout.journal.records import Holding, Played, PlayedOnGpu
 from shootout.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.race.protocols import Performance, Player, WarmUp
+from shootout.race.recording import played_on_gpu
 from shootout.report import notes, table
-from shootout.results import gpu as gpu_figures
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Gpu, GpuEnergy, Row
 from shootout.study.group import GroupRecord
@@ -207,12 +207,12 @@ def performance(arm: Arm, *clocks: int | None) -> Performance:
     ("clocks", "middle"), [((1_900, 1_980, 1_995), 1_980), ((None, 1_900), 1_900), ((None,), None), ((), None)]
 )
 def test_a_generation_is_summed_up_for_the_journal(clocks: tuple[int | None, ...], middle: int | None):
-    found = gpu_figures.played(performance(G, *clocks))
+    found = played_on_gpu(performance(G, *clocks))
     assert found == PlayedOnGpu(cost=COST, sm_clock_mhz=middle, reference_mhz=1_995, on_gpu=LOOK)
 
 
 def test_an_arm_on_the_cpu_has_nothing_to_sum_up():
-    assert gpu_figures.played(performance(A, 1_900)) is None
+    assert played_on_gpu(performance(A, 1_900)) is None
 
 
 @pytest.mark.parametrize(("mode", "how"), [("stop", "were stopped"), ("pipe", "were left waiting on their pipes")])

@@ -18,7 +18,7 @@ from shootout.race import campaign
 from shootout.race.campaign import Campaign
 from shootout.report.progress import Progress
 from shootout.study.feasibility import Here
-from shootout.study.plan import plan_groups
+from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study, checked
 from support.fakes import FakeWatch, World
 
@@ -93,11 +93,14 @@ def run(out: Path, asked: Study, *, allowed: Deadline | None = None) -> bool:
     if not begun:
         file.append(header(asked))
     found = Planted(
-        study=asked,
-        groups=plan_groups(asked, here()),
-        available=here().available,
-        placement=place(1),
-        here=here(),
+        plan=Plan(
+            study=asked,
+            groups=plan_groups(asked, here()),
+            available=here().available,
+            placement=place(1),
+            here=here(),
+            identity="0",
+        ),
         out=out,
         file=file,
         history=journal.read(out),
