@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.console import SHOOTOUT, call, environment, shootout
+from support.console import SHOOTOUT, call, environment, here, shootout
 from support.made import A, B, ended, header, played, prepared, rounds, write
 
 from shootout.testing.cases import has_gpu
@@ -52,24 +52,24 @@ def test_show_needs_no_framework(finished: Path):
 
 
 def test_list_names_what_there_is(tmp_path: Path):
-    done = shootout("list", "--json", cwd=tmp_path)
+    done = here("list", "--json", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     assert set(done.data) == {"studies", "models", "backends", "options"}
     assert "spin" not in done.data["backends"], "the harness's own instruments are not for choosing"
-    assert "onnxruntime" in shootout("list", cwd=tmp_path).out
+    assert "onnxruntime" in here("list", cwd=tmp_path).out
 
 
 def test_show_prints_the_table_or_the_document(finished: Path):
-    text = shootout("show", "run", cwd=finished.parent)
+    text = here("show", "run", cwd=finished.parent)
     assert (text.code, text.err) == (0, "")
     assert B.label in text.out
-    data = shootout("show", "run", "--json", cwd=finished.parent)
+    data = here("show", "run", "--json", cwd=finished.parent)
     assert (data.code, data.err) == (0, "")
     assert [row["arm"] for row in data.data["rows"]] == [A.label, B.label]
 
 
 def test_show_of_nothing_is_a_usage_error(tmp_path: Path):
-    done = shootout("show", "gone", cwd=tmp_path)
+    done = here("show", "gone", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("shootout: no run in 'gone': No such file")
 
@@ -121,11 +121,11 @@ def test_a_closed_pipe_ends_it_quietly(finished: Path):
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path):
-    text = shootout("run", "--dry-run", "--backends", "numpy,numpy", "--out", "out", cwd=tmp_path)
+    text = here("run", "--dry-run", "--backends", "numpy,numpy", "--out", "out", cwd=tmp_path)
     assert text.code == 0
     assert "numpy:cpu:fp32#2" in text.out
     assert "nothing was measured" in text.out
-    data = shootout("run", "--dry-run", "--backends", "numpy,numpy", "--json", cwd=tmp_path)
+    data = here("run", "--dry-run", "--backends", "numpy,numpy", "--json", cwd=tmp_path)
     assert data.data["groups"][0]["generations"] == [4, 20]
     assert data.data["groups"][0]["arms"] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#sentinel"]
     assert list(tmp_path.iterdir()) == []
@@ -142,7 +142,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
         ("run --backends numpy,,numpy", "target '' is not of the form"),
         ("run --backends=", "target '' is not of the form"),
         ("run --backends numpy:cpu:fp99", "unknown precision 'fp99'"),
-        ("run --baseline nmupy", "unknown backend 'nmupy': did you mean 'numpy'?"),
+        ("run --backends numpy --baseline nmupy", "unknown backend 'nmupy': did you mean 'numpy'?"),
         ("run --set n_layer=3", "unknown parameter 'n_layer': did you mean 'n_layers'?"),
         ("run --set n_layers", "--set 'n_layers' is not of the form"),
         ("run --batch 0", "batch must be from 1 to 1048576, got 0"),
@@ -156,7 +156,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
     ],
 )
 def test_bad_words_get_one_clear_line(tmp_path: Path, words: str, says: str):
-    done = shootout(*words.split(), "--dry-run", "--json", cwd=tmp_path)
+    done = here(*words.split(), "--dry-run", "--json", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("shootout: ")
     assert says in done.err
@@ -167,7 +167,7 @@ def test_bad_words_get_one_clear_line(tmp_path: Path, words: str, says: str):
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 @pytest.mark.parametrize("command", ["run --dry-run", "tune", "selftest", "doctor"])
 def test_a_gpu_that_is_not_there_is_told_before_anything_else(tmp_path: Path, command: str):
-    done = shootout(*command.split(), "--gpu", "3", "--json", cwd=tmp_path)
+    done = here(*command.split(), "--gpu", "3", "--json", cwd=tmp_path)
     assert (done.code, done.out) == (6, "")
     assert done.err.startswith("shootout: gpu 3: ")
     assert done.err.count("\n") == 1
@@ -175,5 +175,5 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(tmp_path: Path, co
 
 @pytest.mark.parametrize("words", ["run --bacth 1", "rum", "show"])
 def test_a_wrong_command_line_is_a_usage_error(tmp_path: Path, words: str):
-    done = shootout(*words.split(), cwd=tmp_path)
+    done = here(*words.split(), cwd=tmp_path)
     assert (done.code, done.out) == (2, "")

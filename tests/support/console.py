@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from shootout import cli
 
 TESTS = Path(__file__).resolve().parents[1]
 SHOOTOUT = [sys.executable, "-c", "from shootout.cli import main; main()"]
@@ -61,6 +68,28 @@ def call(command: list[str], cwd: Path, env: Mapping[str, str] | None = None, **
 def shootout(*words: object, cwd: Path, **how: Any) -> Ended:
     """The real command, for what doesn't measure."""
     return call([*SHOOTOUT, *map(str, words)], cwd, **how)
+
+
+def here(*words: object, cwd: Path) -> Ended:
+    """The same in this process, without its imports: for words and exit codes, not for what a process does.
+
+    Anything but a clean exit is a traceback, which fails.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    before = signal.getsignal(signal.SIGTERM)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.setattr(sys, "argv", ["shootout", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    signal.signal(signal.SIGTERM, before)
+    out.seek(0)
+    err.seek(0)
+    return Ended(int(ended.value.code or 0), out.read(), err.read())
 
 
 def without_privileges() -> None:
