@@ -1,65 +1,23 @@
-"""What NumPy really computed: its matrix products by dtype, and its BLAS's threads.
+"""What one run of an ONNX file in NumPy computes, and how long each operation of a model takes.
 
-NumPy has no graph to read, so one run is observed: on the `forward` path by arrays that report their own products, on
-the ONNX path by the dtypes of the evaluated nodes. An intermediate that slips into float64 shows as `fp64`.
+An evaluated graph is counted by the dtypes of its nodes. NumPy has no profiler; arrays that time the operations they
+take part in stand in for one.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from shootout.backends.common import precision_of
-from shootout.bundle.workload import COMPUTE_OPS, node_flops, product_flops
+from shootout.backends.common_numpy import Product
+from shootout.bundle.workload import COMPUTE_OPS, node_flops
+from shootout.clock import now_ns
 from shootout.contract import Array, Arrays
-
-BLAS_THREAD_SYMBOLS = (
-    "scipy_openblas_get_num_threads64_",
-    "scipy_openblas_get_num_threads",
-    "openblas_get_num_threads64_",
-    "openblas_get_num_threads",
-    "MKL_Get_Max_Threads",
-)
-PRODUCTS = frozenset({np.dot, np.inner, np.vdot, np.einsum, np.tensordot, np.convolve, np.correlate})
-"""NumPy's matrix products that are functions; `np.matmul` and `@` are a ufunc."""
-LAST_AXIS = frozenset({np.dot, np.inner})
-"""Those among them that sum over the first operand's last axis, as matmul does."""
-Product = tuple[str, float | None]
-"""A matrix product's precision, and its operations; None where they can't be told."""
-
-
-class CountingArray(np.ndarray[Any, Any]):
-    """An array that reports each matrix product it takes part in; so do the arrays made from it."""
-
-    products: ClassVar[list[Product]] = []
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
-        if out is not None:
-            kwargs["out"] = tuple(_plain(array) for array in out)
-        result = getattr(ufunc, method)(*(_plain(value) for value in inputs), **kwargs)
-        if ufunc is np.matmul:
-            self.products.append(_product(result, inputs))
-        return _counting(result)
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func not in PRODUCTS:
-            return super().__array_function__(func, types, args, kwargs)
-        result = func(*(_plain(value) for value in args), **kwargs)
-        self.products.append(_product(np.asarray(result), args if func in LAST_AXIS else ()))
-        return _counting(result)
-
-
-def products_of(run: Callable[[Arrays], Any], inputs: Arrays) -> list[Product]:
-    """Matrix products in one call of `run`, a function written with NumPy calls."""
-    CountingArray.products.clear()
-    run({name: array.view(CountingArray) for name, array in inputs.items()})
-    return list(CountingArray.products)
+from shootout.trace_events import Event
 
 
 def nodes_of(evaluator: Any, inputs: Arrays) -> list[Product]:
@@ -69,30 +27,37 @@ def nodes_of(evaluator: Any, inputs: Arrays) -> list[Product]:
     return [(precision_of(str(results[node.output[0]].dtype)), _node_flops(node, results)) for node in nodes]
 
 
-def counts(products: Sequence[Product]) -> Mapping[str, int]:
-    """How many there are, by precision."""
-    return dict(Counter(precision for precision, _ in products))
+class TimedArray(np.ndarray[Any, Any]):
+    """An array that notes each operation it takes part in; so do the arrays made from it."""
+
+    events: ClassVar[list[Event]] = []
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is not None:
+            kwargs["out"] = tuple(_plain(array) for array in out)
+        plain = [_plain(value) for value in inputs]
+        return self._noted(ufunc.__name__, lambda: getattr(ufunc, method)(*plain, **kwargs))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        plain = [[_plain(one) for one in value] if isinstance(value, list | tuple) else _plain(value) for value in args]
+        return self._noted(func.__name__, lambda: func(*plain, **kwargs))
+
+    def _noted(self, name: str, operation: Callable[[], Any]) -> Any:
+        began = now_ns()
+        result = operation()
+        spent = {"ts": began / 1e3, "dur": (now_ns() - began) / 1e3}
+        self.events.append({"name": name, "ph": "X", "pid": 0, "tid": 0, **spent})
+        return _timed(result)
 
 
-def blas_threads() -> int | None:
-    """The thread count of the BLAS that this process loaded, asked from it; None where it doesn't say."""
-    try:
-        maps = Path("/proc/self/maps").read_text()
-    except OSError:
-        return None
-    paths = {line.split()[-1] for line in maps.splitlines() if "blas" in line or "mkl_rt" in line}
-    for path in sorted(paths, key=lambda path: "numpy" not in path):
-        library = ctypes.CDLL(path)
-        for symbol in BLAS_THREAD_SYMBOLS:
-            if hasattr(library, symbol):
-                return int(getattr(library, symbol)())
-    return None
-
-
-def _product(result: Array, operands: Sequence[Any]) -> Product:
-    """One whose operands, where there are any, are multiplied along the first one's last axis."""
-    operations = product_flops(result.shape, np.shape(operands[0])[-1]) if operands else None
-    return precision_of(str(result.dtype)), operations
+def profile_operations(run: Callable[[Arrays], Any], inputs: Arrays, calls: int) -> list[Event]:
+    """The operations of `calls` calls of `run`, a function written with NumPy calls."""
+    timed = {name: array.view(TimedArray) for name, array in inputs.items()}
+    run(timed)
+    TimedArray.events.clear()
+    for _ in range(calls):
+        run(timed)
+    return list(TimedArray.events)
 
 
 def _node_flops(node: Any, results: Mapping[str, Array]) -> float | None:
@@ -100,9 +65,11 @@ def _node_flops(node: Any, results: Mapping[str, Array]) -> float | None:
     return node_flops(node, shapes, np.shape(results[node.output[0]]))
 
 
-def _counting(result: Any) -> Any:
-    return result.view(CountingArray) if isinstance(result, np.ndarray) else result
+def _timed(value: Any) -> Any:
+    if type(value) in (list, tuple):  # as np.split gives them
+        return type(value)(map(_timed, value))
+    return value.view(TimedArray) if isinstance(value, np.ndarray) else value
 
 
-def _plain(value: Array | Any) -> Any:
-    return value.view(np.ndarray) if isinstance(value, CountingArray) else value
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, TimedArray) else value

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.backends._numpy import profile as numpy_profile
-from shootout.backends._numpy.account import Product, blas_threads, counts, nodes_of, products_of
+from shootout.backends._numpy.account import nodes_of, profile_operations
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
+from shootout.backends.common_numpy import Product, blas_threads, counts, products_of
 from shootout.bundle.workload import flops_by_precision
 from shootout.contract import (
     Arm,
@@ -113,7 +113,7 @@ class NumpySession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - it watches operations
         """The operations of some calls."""
-        return numpy_profile.profile(self._run, self._bundle.input_buffers()[0], calls)
+        return profile_operations(self._run, self._bundle.input_buffers()[0], calls)
 
     def close(self) -> None:
         """Drop the weights."""

@@ -1,20 +1,22 @@
 """A backend whose true cost is known: the harness measures it to prove that its own verdicts are right.
 
 It ignores the model and hands the input back. Either it busy-waits for a set time, or it does a set number of equal
-steps of work, so that 2 % more steps are a true ratio of 1.02 on any machine. On a GPU there are steps only.
+steps of work, so that 2 % more steps are a true ratio of 1.02 on any machine. On a GPU there are steps only: one kernel
+that looks at the chip's own clock for a set number of cycles. Nothing is copied there: inputs stay on the host, so that
+a call is the work and the way there, as on a CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._spin.gpu import STEP_CYCLES, SpinGpuSession
-from shootout.backends.common import check_inputs, check_options, trial
+from shootout.backends.common import check_inputs, check_options, require_device, trial
 from shootout.contract import (
     Arm,
     Arrays,
@@ -27,6 +29,7 @@ from shootout.contract import (
     Option,
     Precision,
 )
+from shootout.errors import SkippedArm
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -35,7 +38,8 @@ if TYPE_CHECKING:
 STEP_WIDTH = 64
 """A step is a product of a 64x64 matrix and a vector in float32: about 1 us, no BLAS threads, no allocation."""
 
-
+STEP_CYCLES = 2_000
+"""A step on a GPU: about 1 us at the 1.5 to 2 GHz of today's, and the same number of cycles at any clock."""
 OPTIONS = (
     Option(
         name="duration_us",
@@ -119,6 +123,26 @@ class SpinSession:
         """Nothing to free."""
 
 
+class SpinGpuSession(SpinSession):
+    """The same on a GPU."""
+
+    def __init__(self, bundle: ModelBundle, steps: int) -> None:
+        import torch
+
+        self._cuda: Any = torch.cuda
+        sleep, cycles = self._cuda._sleep, steps * STEP_CYCLES
+        super().__init__(bundle, lambda: sleep(cycles))
+
+    @property
+    def executed(self) -> Executed:
+        """No node of any model."""
+        return replace(super().executed, device=f"{Device.CUDA}:{self._cuda.current_device()}")
+
+    def synchronize(self) -> None:
+        """Wait for the kernel."""
+        self._cuda.synchronize()
+
+
 def _amount(arm: Arm) -> tuple[str, float]:
     """The one option and its value."""
     check_options(arm, OPTIONS)
@@ -167,11 +191,12 @@ def _try(device: Device) -> str:
 
 def _try_gpu() -> None:
     """One step. It is torch that has a kernel which does nothing but spin."""
-    from shootout.backends._torch.session import require_torch
-
-    require_torch(Device.CUDA)
+    require_device(Device.CUDA, Device)
     import torch
 
+    if not torch.cuda.is_available():
+        reason = f"torch {torch.__version__} can't use this GPU: it is CPU-only, or built for another CUDA"
+        raise SkippedArm(reason, "pip install --force-reinstall torch (a CUDA build)")
     cuda: Any = torch.cuda
     cuda._sleep(STEP_CYCLES)
     cuda.synchronize()

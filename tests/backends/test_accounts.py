@@ -11,9 +11,10 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
 from shootout import backends
-from shootout.backends._numpy.account import blas_threads, counts, nodes_of, products_of
+from shootout.backends._numpy.account import nodes_of
 from shootout.backends._onnxruntime import account as onnxruntime_graph
 from shootout.backends._onnxruntime import profile
+from shootout.backends.common_numpy import blas_threads, counts, products_of
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.workload import COMPUTE_OPS
 from shootout.contract import Arm, Arrays, Device, Target

@@ -17,7 +17,7 @@ from fake_torch import KERNEL_MS, L2_BYTES, FakeTorch
 
 from shootout import backends
 from shootout.backends._spin import backend as spin
-from shootout.backends._spin.gpu import STEP_CYCLES
+from shootout.backends._spin.backend import STEP_CYCLES
 from shootout.backends._torch import gpu, inductor, training
 from shootout.backends._torch.account import float32_policy, kernel_recorder
 from shootout.backends._torch.compile import _captured_since, configuration, load_cache

@@ -1,0 +1,95 @@
+"""What NumPy really computed, for every adapter on it: its matrix products by dtype, and its BLAS's threads.
+
+NumPy has no graph to read, so one run is observed, by arrays that report their own products. An intermediate that slips
+into float64 shows as `fp64`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shootout.backends.common import precision_of
+from shootout.bundle.workload import product_flops
+from shootout.contract import Array, Arrays
+
+BLAS_THREAD_SYMBOLS = (
+    "scipy_openblas_get_num_threads64_",
+    "scipy_openblas_get_num_threads",
+    "openblas_get_num_threads64_",
+    "openblas_get_num_threads",
+    "MKL_Get_Max_Threads",
+)
+PRODUCTS = frozenset({np.dot, np.inner, np.vdot, np.einsum, np.tensordot, np.convolve, np.correlate})
+"""NumPy's matrix products that are functions; `np.matmul` and `@` are a ufunc."""
+LAST_AXIS = frozenset({np.dot, np.inner})
+"""Those among them that sum over the first operand's last axis, as matmul does."""
+Product = tuple[str, float | None]
+"""A matrix product's precision, and its operations; None where they can't be told."""
+
+
+class CountingArray(np.ndarray[Any, Any]):
+    """An array that reports each matrix product it takes part in; so do the arrays made from it."""
+
+    products: ClassVar[list[Product]] = []
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is not None:
+            kwargs["out"] = tuple(_plain(array) for array in out)
+        result = getattr(ufunc, method)(*(_plain(value) for value in inputs), **kwargs)
+        if ufunc is np.matmul:
+            self.products.append(_product(result, inputs))
+        return _counting(result)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func not in PRODUCTS:
+            return super().__array_function__(func, types, args, kwargs)
+        result = func(*(_plain(value) for value in args), **kwargs)
+        self.products.append(_product(np.asarray(result), args if func in LAST_AXIS else ()))
+        return _counting(result)
+
+
+def products_of(run: Callable[[Arrays], Any], inputs: Arrays) -> list[Product]:
+    """Matrix products in one call of `run`, a function written with NumPy calls."""
+    CountingArray.products.clear()
+    run({name: array.view(CountingArray) for name, array in inputs.items()})
+    return list(CountingArray.products)
+
+
+def counts(products: Sequence[Product]) -> Mapping[str, int]:
+    """How many there are, by precision."""
+    return dict(Counter(precision for precision, _ in products))
+
+
+def blas_threads() -> int | None:
+    """The thread count of the BLAS that this process loaded, asked from it; None where it doesn't say."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    paths = {line.split()[-1] for line in maps.splitlines() if "blas" in line or "mkl_rt" in line}
+    for path in sorted(paths, key=lambda path: "numpy" not in path):
+        library = ctypes.CDLL(path)
+        for symbol in BLAS_THREAD_SYMBOLS:
+            if hasattr(library, symbol):
+                return int(getattr(library, symbol)())
+    return None
+
+
+def _product(result: Array, operands: Sequence[Any]) -> Product:
+    """One whose operands, where there are any, are multiplied along the first one's last axis."""
+    operations = product_flops(result.shape, np.shape(operands[0])[-1]) if operands else None
+    return precision_of(str(result.dtype)), operations
+
+
+def _counting(result: Any) -> Any:
+    return result.view(CountingArray) if isinstance(result, np.ndarray) else result
+
+
+def _plain(value: Array | Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, CountingArray) else value
