@@ -35,6 +35,8 @@ def pack(run: Path, into: Path) -> tuple[int, int]:
         UsageError: there is no run, or one that is or was packed; `into` isn't empty, or can't be written.
     """
     folders = [path.parent for path in sorted(run.rglob(journal.NAME))]
+    if not folders and any(run.rglob(journal.PACKED)):
+        raise UsageError(f"{str(run)!r} is packed already; copy the folder as it is")
     if not folders:
         raise UsageError(f"no run to pack in {str(run)!r}; name a folder made by `shootout run` or `shootout tune`")
     if into.exists() and (not into.is_dir() or any(into.iterdir())):

@@ -98,6 +98,12 @@ def test_a_run_without_any_sample_can_be_packed(tmp_path: Path):
     assert analyse(tmp_path / "small").rows[1].end_to_end.samples == 0
 
 
+def test_a_packed_run_is_not_packed_again(tmp_path: Path):
+    pack(run(tmp_path / "whole"), tmp_path / "small")
+    with pytest.raises(UsageError, match="is packed already"):
+        pack(tmp_path / "small", tmp_path / "smaller")
+
+
 def test_nothing_is_packed_over_something_else(tmp_path: Path):
     whole = run(tmp_path / "whole")
     for into, why in ((whole, "is there already"), (whole / "journal.jsonl", "is there already")):

@@ -1,0 +1,85 @@
+"""A sweep whose groups chose settings: what confirms a choice is shown, what chose is told with it."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from shootout.report import sweep_table, table
+from shootout.results.document import Document, GroupSummary, Row, Sentinel, Timing
+
+SIZES = (1, 2, 4, 8)
+TIME = Timing(
+    median_ns=2e6,
+    low_ns=1e6,
+    high_ns=3e6,
+    confidence=0.9,
+    p90_ns=None,
+    p95_ns=None,
+    p99_ns=None,
+    samples=1,
+    generations=4,
+    ratio=None,
+)
+BASE = {
+    "backend": "a",
+    "device": "cpu",
+    "precision": "fp32",
+    "scheme": "",
+    "settings": "closed",
+    "quantizer": "none",
+    "model": "toy",
+    "parameters": {},
+    "threads": 1,
+    "options": {},
+    "scenario": "throughput",
+}
+HOLDS = Sentinel(ratio=None, holds=True)
+
+
+def chosen_and_confirmed() -> Document:
+    """At each size a group that chose among settings, one of which was out, and one that measured the choice anew."""
+    rows, groups = [], []
+    for size in SIZES:
+        name, again = f"toy, batch {size}", f"toy, batch {size}, anew"
+        rows += [
+            Row(**BASE, group=name, arm="a{x=1}", setting="x=1", batch=size, outcome="measured", end_to_end=TIME),
+            Row(
+                **BASE, group=name, arm="a{x=2}", setting="x=2", batch=size, outcome="skipped", reason="no room", fix=""
+            ),
+            Row(**BASE, group=again, arm="a{x=1}", setting="x=1", batch=size, outcome="measured", end_to_end=TIME),
+        ]
+        kept = {"sentinel": HOLDS, "void_share": 0.0, "void_reasons": {}, "generations": 4}
+        groups += [
+            GroupSummary(name=name, baseline=None, selects=True, **kept),
+            GroupSummary(name=again, baseline="a{x=1}", confirms=name, **kept),
+        ]
+    return Document(
+        schema_version=1,
+        run="made",
+        study="made",
+        baseline="a{x=1}",
+        complete=True,
+        environment={},
+        rows=rows,
+        groups=groups,
+        sentinel=HOLDS,
+        void_share=0.0,
+        wall_s=1.0,
+        warnings=(),
+    )
+
+
+def test_groups_that_chose_settings_lie_behind_those_that_confirm_them():
+    (line,) = sweep_table.lines(chosen_and_confirmed())
+    assert line.groups == {size: f"toy, batch {size}, anew" for size in SIZES}
+    assert line.selecting == {f"toy, batch {size}": size for size in SIZES}
+
+
+def test_what_left_the_choice_is_told_once_and_no_group_has_a_table_of_its_own():
+    page = io.StringIO()
+    Console(width=120, file=page).print(table.render(chosen_and_confirmed(), 120))
+    shown = page.getvalue()
+    assert shown.count("a{x=2}: no room") == 1
+    assert "toy, batch 1," not in shown
