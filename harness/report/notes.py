@@ -57,9 +57,9 @@ def tell_crossovers(document: Document) -> list[Text]:
     if not document.crossovers:
         return []
     pairs: dict[CrossoverKey, dict[str, list[Crossover]]] = {}
-    for one in document.crossovers:
-        key = (one.model, one.scenario, tuple(one.fixed.items()), one.a, one.b)
-        pairs.setdefault(key, {}).setdefault(one.scope, []).append(one)
+    for crossing in document.crossovers:
+        key = (crossing.model, crossing.scenario, tuple(crossing.fixed.items()), crossing.a, crossing.b)
+        pairs.setdefault(key, {}).setdefault(crossing.scope, []).append(crossing)
     several = len({key[:3] for key in pairs}) > 1
     return [
         Text("Crossovers", style="bold"),
@@ -71,18 +71,18 @@ def _crossover_line(key: CrossoverKey, scopes: dict[str, list[Crossover]], *, se
     model, scenario, fixed, a, b = key
     where = f"{model} ({', '.join(f'{name}={value}' for name, value in fixed)}), {scenario}: " if several else ""
     axis = next(iter(scopes.values()))[0].axis
-    told = {scope.replace("_", " "): say_crossings(found) for scope, found in scopes.items()}
-    same = len(set(told.values())) == 1
-    text = f"{next(iter(told.values()))} (both scopes)" if same else "; ".join(f"{s}: {t}" for s, t in told.items())
+    said = {scope.replace("_", " "): say_crossings(found) for scope, found in scopes.items()}
+    same = len(set(said.values())) == 1
+    text = f"{next(iter(said.values()))} (both scopes)" if same else "; ".join(f"{s}: {t}" for s, t in said.items())
     return Text(f"  {where}{a} or {b}, by {axis}: {text}.")
 
 
-def say_crossings(found: Sequence[Crossover]) -> str:
+def say_crossings(crossings: Sequence[Crossover]) -> str:
     """What one pair's crossings in one scope come to."""
-    first = found[0]
+    first = crossings[0]
     if first.outcome == Kind.BRACKET:
-        times = f"they cross {len(found)} times: " if len(found) > 1 else ""
-        return times + "; ".join(_bracket(one) for one in found)
+        times = f"they cross {len(crossings)} times: " if len(crossings) > 1 else ""
+        return times + "; ".join(_bracket(one) for one in crossings)
     if first.outcome == Kind.NONE:
         return f"no crossover from {first.low} to {first.high}: {_runs(first)}"
     needed = [f"{size} needs about {count}" for size, count in first.generations_needed.items() if count]
@@ -90,16 +90,16 @@ def say_crossings(found: Sequence[Crossover]) -> str:
     return f"can't tell: {first.reason}{takes}"
 
 
-def _bracket(one: Crossover) -> str:
-    inside = f" ({one.reason})" if one.reason else ""
-    return f"{one.below} wins up to {one.low}, {one.above} from {one.high} on{inside}"
+def _bracket(crossing: Crossover) -> str:
+    inside = f" ({crossing.reason})" if crossing.reason else ""
+    return f"{crossing.below} wins up to {crossing.low}, {crossing.above} from {crossing.high} on{inside}"
 
 
-def _runs(one: Crossover) -> str:
+def _runs(crossing: Crossover) -> str:
     """`numpy wins`, or where who wins changes into "the same" on the way: each stretch."""
-    winners = {"faster": one.a, "slower": one.b, "same": "same"}
+    winners = {"faster": crossing.a, "slower": crossing.b, "same": "same"}
     stretches: list[tuple[str, int]] = []
-    for point in one.sizes:
+    for point in crossing.sizes:
         if not stretches or stretches[-1][0] != winners[point.verdict]:
             stretches.append((winners[point.verdict], point.size))
     if len(stretches) == 1:
@@ -125,12 +125,12 @@ def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{row.arm}: {_UNSYNCHRONISED} {shown}, {words}."
 
 
-def tell_holding(found: Holding | None) -> Iterator[str]:
+def tell_holding(holding: Holding | None) -> Iterator[str]:
     """How arms on the GPU were held, and why; nothing where it wasn't tried."""
-    if found:
-        how = "stopped" if found.mode == "stop" else "left waiting on their pipes"
-        why = f"beside stopped ones an arm takes {found.ratio:.3f} times as long as beside waiting ones"
-        yield f"Arms on the GPU were {how} while another one played: {why} ({found.pairs} pairs of blocks)."
+    if holding:
+        how = "stopped" if holding.mode == "stop" else "left waiting on their pipes"
+        why = f"beside stopped ones an arm takes {holding.ratio:.3f} times as long as beside waiting ones"
+        yield f"Arms on the GPU were {how} while another one played: {why} ({holding.pairs} pairs of blocks)."
 
 
 def tell_unsynchronised(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:
