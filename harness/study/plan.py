@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shootout import backends, schemes
-from shootout.contract import INTEGERS, Arm, Availability, Device, NotRun, Precision, Target
+from shootout.backends.common import check_options
+from shootout.contract import INTEGERS, Arm, Availability, Device, NotRun, Option, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request
@@ -127,6 +128,7 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
         UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
     """
     targets = targets_of(study)
+    _refuse_unknown_options(study, targets)
     groups = [
         _group(study, _arms(study, family, point, here.count(point.threads)), point, here, apart)
         for point in points(study)
@@ -136,6 +138,30 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
         if count > 1:
             raise UsageError(f"{name!r} is asked for {count} times: give each model file a name of its own")
     return groups
+
+
+def _refuse_unknown_options(study: Study, targets: Sequence[Target]) -> None:
+    """Refuse an option that every target it is meant for would refuse; what only some take fails those that don't.
+
+    Raises:
+        UsageError: there is one; says what these backends take. A backend that declares no options is not asked.
+    """
+    for name, knobs in study.options.items():
+        meant = [target for target in targets if name in names_of(target)]
+        for key, value in knobs.items():
+            faults = [_option_fault(Arm(target=target, model="", options={key: value})) for target in meant]
+            if faults and all(faults):
+                raise UsageError(f"--option {name}.{key}={value}: {faults[0]}")
+
+
+def _option_fault(arm: Arm) -> str:
+    """Why the arm's backend refuses its options, "" where it takes them."""
+    declared = describe(arm.target.backend)[0].options
+    try:
+        check_options(arm, declared or [Option(name="*", help="whatever it takes")])
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _families(study: Study, targets: Sequence[Target]) -> list[tuple[str, Sequence[Target]]]:

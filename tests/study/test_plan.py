@@ -54,6 +54,23 @@ def test_the_baseline_comes_first_and_its_hidden_copy_last():
     assert all(arm.threads == 3 for arm in found.record.arms)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"openvino": {"NUM_STREAM": "2"}}, "--option openvino.NUM_STREAM=2: unknown option .*'NUM_STREAMS'"),
+        ({"openvino:cpu:fp32": {"NUM_STREAM": "2"}}, "--option openvino:cpu:fp32.NUM_STREAM=2: unknown option"),
+    ],
+)
+def test_an_option_that_no_target_of_its_backend_takes_is_refused(options: dict[str, dict[str, str]], says: str):
+    with pytest.raises(UsageError, match=says):
+        group("numpy", "openvino", options=options)
+
+
+def test_an_option_that_some_target_takes_is_left_to_each_arm():
+    found = group("onnxruntime", "onnxruntime:cuda:fp32", options={"onnxruntime": {"cuda.prefer_nhwc": "1"}})
+    assert all(arm.options for arm in found.record.arms)
+
+
 def test_the_same_target_twice_is_two_arms():
     found = group("numpy", "numpy", "numpy:cpu:fp32")
     assert labels(found)[:3] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#3"]
@@ -236,15 +253,15 @@ def test_options_reach_their_backend_only():
 
 
 def test_an_option_can_be_for_one_target_of_a_backend_only():
-    options = {"openvino:cpu:int8": {"preset": "mixed"}, "openvino": {"NUM_STREAMS": "1"}}
+    options = {"openvino:cpu:int8": {"PERFORMANCE_HINT": "THROUGHPUT"}, "openvino": {"NUM_STREAMS": "1"}}
     arms = group("numpy", "openvino", "openvino:cpu:int8", options=options).record.arms
     assert dict(arms[1].options) == {"NUM_STREAMS": "1"}
-    assert dict(arms[2].options) == {"NUM_STREAMS": "1", "preset": "mixed"}
+    assert dict(arms[2].options) == {"NUM_STREAMS": "1", "PERFORMANCE_HINT": "THROUGHPUT"}
 
 
 def test_a_row_says_whether_it_was_tuned_and_who_quantized_it():
     arms = group(
-        "numpy", "openvino", "openvino:cpu:int8", options={"openvino:cpu:int8": {"preset": "mixed"}}
+        "numpy", "openvino", "openvino:cpu:int8", options={"openvino:cpu:int8": {"PERFORMANCE_HINT": "THROUGHPUT"}}
     ).record.arms
     assert [(arm.settings, arm.quantizer) for arm in arms[:3]] == [
         ("closed", "none"),
@@ -311,7 +328,7 @@ def named(asked: Study, files: tuple[str, ...] = (), missing: tuple[str, ...] = 
         {"parameters": {"d_model": (64,)}},
         {"targets": ("numpy",)},
         {"targets": ("numpy", "torch-eager", "onnxruntime")},
-        {"options": {"onnxruntime": {"a": "b"}}},
+        {"options": {"onnxruntime": {"session.x": "1"}}},
         {"baseline": "numpy"},
         {"max_generations": 7},
         {"seed": 1},
