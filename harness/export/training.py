@@ -25,7 +25,8 @@ from shootout.export import torch_files
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
 from shootout.models.base import Model, Parameters, buffer_count, buffer_notes, draw
-from shootout.quantize.torch_bands import Rounded, to_dtype, to_tf32, with_floor
+from shootout.quantize.bands import with_floor
+from shootout.quantize.torch_bands import Rounded, fp32_floor, to_dtype, to_tf32
 
 INPUT_SEED, TARGET_SEED = 1, 3
 ARTIFACTS = (Artifact.FORWARD, Artifact.MODULE)
@@ -128,7 +129,7 @@ def _bands(
         errors = [one for got, right in zip(steps, oracle, strict=True) for one in _errors(got, right)]
         known = [error for error in errors if error is not None]
         found[precision.value] = widened(max(known)) if len(known) == len(errors) else None
-    return with_floor(found, single.longest_sum)
+    return with_floor(found, fp32_floor(found[Precision.FP32], single.longest_sum))
 
 
 def _errors(got: Step, right: Step) -> tuple[float | None, float | None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from onnx import ModelProto, numpy_helper
 from shootout.bundle import onnx_files
 from shootout.bundle.fidelity import compare, widened
 from shootout.bundle.onnx_graph import FLOATS, Graph, read_graph
-from shootout.constants import INT4_GROUP, INT4_LEVELS, INT8_LEVELS, RANGE_SETS
+from shootout.constants import RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.quantize import onnx_rounding
+from shootout.quantize.bands import Ways, Weights, largest, with_floor
 from shootout.quantize.onnx_rounding import Spot, Steps
 
 Rounding = Callable[[Array], Array]
@@ -58,16 +60,14 @@ def bands(oracle: Oracle, fp32: float) -> dict[str, float | None]:
         As `torch_bands.bands`; a precision for which nothing can be predicted is missing, as are INT8 and TF32 where
         the main graph has no matrix products.
     """
-    found: dict[str, float | None] = {Precision.FP32: fp32}
+    found: dict[str, float | None] = {}
     for predict in _PREDICTIONS:
         try:
             errors = predict(oracle)
         except Exception:  # noqa: S112 # a stranger's graph may break anything, and FP32 works without this
             continue
-        for precision, error in errors.items():
-            band = widened(error)
-            found[precision] = None if band is None else max(band, fp32)
-    return found
+        found |= {precision: widened(error) for precision, error in errors.items()}
+    return with_floor(found, fp32)
 
 
 def significant(bits: int) -> Rounding:
@@ -85,31 +85,6 @@ def half(array: Array) -> Array:
     """Rounding to FP16; what is too large becomes infinity."""
     with np.errstate(over="ignore"):
         return array.astype(np.float16).astype(array.dtype)
-
-
-def by_channel(weight: Array, axis: int) -> Array:
-    """Rounding to symmetric INT8, one scale for each index along `axis`."""
-    others = tuple(index for index in range(weight.ndim) if index != axis % weight.ndim)
-    return _symmetric(weight, np.abs(weight).max(axis=others, keepdims=True))
-
-
-def by_tensor(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
-    """Rounding to symmetric INT8, one scale."""
-    return _symmetric(weight, np.abs(weight).max(keepdims=True))
-
-
-def by_group(weight: Array, axis: int) -> Array:
-    """Rounding to symmetric INT4, one scale for each index along `axis` and INT4_GROUP inputs."""
-    moved = np.moveaxis(weight, axis, 0)
-    flat = moved.reshape(len(moved), -1)
-    parts = np.split(flat, range(INT4_GROUP, flat.shape[1], INT4_GROUP), axis=1)
-    rounded = [_symmetric(part, np.abs(part).max(axis=1, keepdims=True), INT4_LEVELS) for part in parts]
-    return np.moveaxis(np.concatenate(rounded, axis=1).reshape(moved.shape), 0, axis)
-
-
-def _symmetric(weight: Array, largest: Array, levels: int = INT8_LEVELS) -> Array:
-    scale = np.where(largest > 0, largest / levels, 1)
-    return np.asarray(np.round(weight / scale) * scale, dtype=weight.dtype)
 
 
 def _half_floats(oracle: Oracle) -> Errors:
@@ -152,12 +127,12 @@ def _eight_bit(oracle: Oracle) -> Errors:
     extremes = _extremes(oracle, model, everything)
     widest = onnx_rounding.to_grid({value: float(np.max(seen)) for value, seen in extremes.items()})
     mean = onnx_rounding.to_grid({value: float(np.mean(seen)) for value, seen in extremes.items()})
-    found: dict[str, float | None] = {Precision.INT4: _on_grids(oracle, graph, set(), widest, by_group)}
-    for suffix, rounding in (("", by_channel), ("/per-tensor", by_tensor)):
-        static = [_on_grids(oracle, graph, everything, steps, rounding) for steps in (widest, mean)]
-        found[f"{Precision.INT8}{suffix}"] = None if None in static else max(filter(None, static), default=0.0)
-        found[f"{Precision.INT8_DYNAMIC}{suffix}"] = _on_grids(oracle, graph, products, widest, rounding)
-    return found
+    ways = Ways(
+        static=partial(_on_grids, oracle, graph, everything),
+        dynamic=partial(_on_grids, oracle, graph, products),
+        weights_only=partial(_on_grids, oracle, graph, set[Spot](), widest),
+    )
+    return {name: largest(errors) for name, errors in ways.by_precision(widest, mean).items()}
 
 
 def _extremes(oracle: Oracle, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
@@ -167,16 +142,14 @@ def _extremes(oracle: Oracle, model: ModelProto, spots: set[Spot]) -> dict[str, 
     return {value: [float(one[output]) for one in seen] for value, output in names.items()}
 
 
-def _on_grids(
-    oracle: Oracle, graph: Graph, spots: set[Spot], steps: Steps, rounding: Callable[[Array, int], Array]
-) -> float | None:
+def _on_grids(oracle: Oracle, graph: Graph, spots: set[Spot], steps: Steps, rounding: Weights) -> float | None:
     model = _loaded(oracle)
     _round_weights(model, rounding)
     onnx_rounding.rewrite(model, graph, spots, steps)
     return compare(_run(oracle, model, oracle.buffers), oracle.outputs).relative_l2
 
 
-def _round_weights(model: ModelProto, rounding: Callable[[Array, int], Array]) -> None:
+def _round_weights(model: ModelProto, rounding: Weights) -> None:
     axes = onnx_rounding.weights(model)
     for tensor in model.graph.initializer:
         if tensor.name in axes and tensor.data_type in FLOATS:

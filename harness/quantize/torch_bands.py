@@ -11,7 +11,7 @@ too (`ModelBundle.band`), and the compute nodes and the grid probe have to show 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,8 @@ from shootout.bundle.fidelity import compare, widened
 from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.quantize import torch_rounding
+from shootout.quantize.bands import Ways, by_channel, largest, with_floor
+from shootout.quantize.torch_rounding import Grids, weights_by
 
 Rounding = Callable[[Tensor], Tensor]
 Modes = Mapping[str, Sequence[TorchDispatchMode]]
@@ -62,24 +64,23 @@ def bands(
     """
     band = partial(_band, module=module, inputs=inputs, oracle=oracle, by_rows=by_rows)
     single = Rounded(to_dtype(torch.float32))
-    found = {name: _widest(map(band, ways)) for name, ways in _modes(single).items()}
+    found = {name: largest(map(band, ways)) for name, ways in _modes(single).items()}
     if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
         module.float()  # integers are coarser by far, and float64 convolutions take three times as long
     sets = [*inputs, *calibration[:RANGE_SETS]]
     integers = _integer_modes(module, sets, by_rows, tuple(oracle[0]))
-    found |= {name: _widest(map(band, ways)) for name, ways in integers.items()}
-    return with_floor(found, single.longest_sum)
+    found |= {name: largest(map(band, ways)) for name, ways in integers.items()}
+    return with_floor(found, fp32_floor(found[Precision.FP32], single.longest_sum))
 
 
-def with_floor(found: Mapping[str, float | None], longest_sum: int) -> dict[str, float | None]:
-    """Predicted bands, none of them below what float32 explains.
+def fp32_floor(band: float | None, longest_sum: int) -> float:
+    """FP32's own band, below which no other one goes.
 
     Args:
-        found: by precision, FP32 among them.
+        band: as predicted.
         longest_sum: terms of the longest sum in any matrix product.
     """
-    floor = max(found[Precision.FP32] or 0.0, FP32_BAND_FLOOR, widened(summation_error(longest_sum)) or 0.0)
-    return {**{name: None if band is None else max(band, floor) for name, band in found.items()}, Precision.FP32: floor}
+    return max(band or 0.0, FP32_BAND_FLOOR, widened(summation_error(longest_sum)) or 0.0)
 
 
 def summation_error(terms: int) -> float:
@@ -213,28 +214,18 @@ def _modes(single: Rounded) -> Modes:
 
 def _integer_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, names: Sequence[str]) -> Modes:
     seen: dict[int, torch_rounding.Extremes] = {}
-    observing = torch_rounding.Grids(module, torch_rounding.observer(seen))
+    observing = Grids(module, torch_rounding.observer(seen), weights_by(by_channel))
     for _ in outputs(module, sets, observing, by_rows=by_rows, names=names):
         pass  # the observer sees what passes
     if not seen:
         return {}
+    ways: Ways[Mapping[int, float], TorchDispatchMode] = Ways(
+        static=lambda ranges, weights: Grids(module, torch_rounding.static(ranges), weights_by(weights)),
+        dynamic=lambda ranges, weights: Grids(module, torch_rounding.dynamic(ranges), weights_by(weights)),
+        weights_only=lambda weights: Grids(module, torch_rounding.untouched, weights_by(weights)),
+    )
     widest = {which: extremes.widest for which, extremes in seen.items()}
-    mean = {which: extremes.mean for which, extremes in seen.items()}
-    static = [torch_rounding.static(ranges) for ranges in (widest, mean)]
-    dynamic = torch_rounding.dynamic(widest)
-    return {
-        Precision.INT8: [torch_rounding.Grids(module, activation) for activation in static],
-        Precision.INT8_DYNAMIC: [torch_rounding.Grids(module, dynamic)],
-        Precision.INT4: [torch_rounding.Grids(module, torch_rounding.untouched, torch_rounding.by_group)],
-        f"{Precision.INT8}/per-tensor": [torch_rounding.Grids(module, one, torch_rounding.by_tensor) for one in static],
-        f"{Precision.INT8_DYNAMIC}/per-tensor": [torch_rounding.Grids(module, dynamic, torch_rounding.by_tensor)],
-    }
-
-
-def _widest(bands: Iterable[float | None]) -> float | None:
-    """The largest; None as soon as one of them is."""
-    known = list(bands)
-    return None if None in known else max(band for band in known if band is not None)
+    return ways.by_precision(widest, {which: extremes.mean for which, extremes in seen.items()})
 
 
 def _band(

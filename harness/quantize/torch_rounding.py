@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shootout.constants import INT4_GROUP, INT4_LEVELS, INT8_LEVELS
+from shootout.constants import INT8_LEVELS
+from shootout.quantize.bands import Weights
 
 Weight = Callable[[Tensor, int], Tensor]
 """(a weight, the axis of its output channels) → the value to go on with."""
@@ -41,10 +42,10 @@ SUMS = frozenset({"add", "sub", "mul"})
 class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't annotate it
     """Hands weights of matrix products to `weight`, and activations that a quantizer would round to `activation`."""
 
-    def __init__(self, module: nn.Module, activation: Activation, weight: Weight | None = None) -> None:
+    def __init__(self, module: nn.Module, activation: Activation, weight: Weight) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._weights = {_place(tensor) for tensor in (*module.parameters(), *module.buffers())}
-        self._activation, self._weight, self._seen = activation, weight or by_channel, 0
+        self._activation, self._weight, self._seen = activation, weight, 0
 
     def __enter__(self) -> Any:
         """The operands of each run are counted anew."""
@@ -114,24 +115,9 @@ def _place(x: Tensor) -> int:
     return x.untyped_storage().data_ptr()
 
 
-def by_channel(weight: Tensor, axis: int) -> Tensor:
-    """8 bits, one scale per output channel."""
-    others = [index for index in range(weight.ndim) if index != axis % weight.ndim]
-    return _symmetric(weight, weight.abs().amax(others, keepdim=True))
-
-
-def by_tensor(weight: Tensor, axis: int) -> Tensor:  # noqa: ARG001 - as `by_channel`
-    """8 bits, one scale."""
-    return _symmetric(weight, weight.abs().amax())
-
-
-def by_group(weight: Tensor, axis: int) -> Tensor:
-    """4 bits, one scale per output channel and INT4_GROUP inputs; a rest shorter than that is a group too."""
-    flat = weight.movedim(axis, 0).flatten(1)
-    parts = [
-        _symmetric(part, part.abs().amax(1, keepdim=True), INT4_LEVELS) for part in torch.split(flat, INT4_GROUP, 1)
-    ]
-    return torch.cat(parts, 1).reshape(weight.movedim(axis, 0).shape).movedim(0, axis)
+def weights_by(rounding: Weights) -> Weight:
+    """Rounds weights by a grid of `bands`."""
+    return lambda weight, axis: torch.from_numpy(rounding(weight.detach().numpy(), axis))
 
 
 def untouched(which: int, x: Tensor, product: bool) -> Tensor:  # noqa: ARG001 - an `Activation`
@@ -139,6 +125,6 @@ def untouched(which: int, x: Tensor, product: bool) -> Tensor:  # noqa: ARG001 -
     return x
 
 
-def _symmetric(x: Tensor, largest: Tensor, levels: int = INT8_LEVELS) -> Tensor:
-    scale = torch.where(largest > 0, largest / levels, 1.0)
-    return (x / scale).round_().clamp_(-levels, levels).mul_(scale)
+def _symmetric(x: Tensor, largest: Tensor) -> Tensor:
+    scale = torch.where(largest > 0, largest / INT8_LEVELS, 1.0)
+    return (x / scale).round_().clamp_(-INT8_LEVELS, INT8_LEVELS).mul_(scale)

@@ -24,7 +24,7 @@ from shootout.contract import Artifact, Precision
 from shootout.export import inputs as calibration
 from shootout.export import user_onnx
 from shootout.quantize import onnx_bands
-from shootout.quantize.torch_bands import Rounded, run, to_dtype, to_tf32, with_floor
+from shootout.quantize.torch_bands import Rounded, fp32_floor, run, to_dtype, to_tf32
 
 F32 = TensorProto.FLOAT
 Weight = Callable[[Any], Any]
@@ -243,7 +243,7 @@ def test_what_cannot_be_predicted_costs_no_export(tmp_path: Path, monkeypatch: p
 
     oracle, _ = oracle_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
     assert onnx_bands.bands(oracle, 1e-5) == onnx_bands.bands(oracle, 1e-5)
-    monkeypatch.setattr(onnx_bands.onnxgraph, "rewrite", broken)
+    monkeypatch.setattr(onnx_bands.onnx_rounding, "rewrite", broken)
     assert onnx_bands.bands(oracle, 1e-5) == {"fp32": 1e-5}
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.made", "m.onnx"]
 
@@ -279,7 +279,7 @@ def test_a_long_sum_in_float32_is_no_fault_of_its_precision() -> None:
     exact = (x.astype(np.float64) * w).sum(axis=1)
     in_turn = np.add.accumulate(x * w, axis=1)[:, -1]
     error = float(np.linalg.norm(in_turn - exact) / np.linalg.norm(exact))
-    band = with_floor({Precision.FP32: 0.0}, terms)[Precision.FP32]
+    band = fp32_floor(0.0, terms)
     assert band is not None
     assert 1e-5 < error < band, "the old floor would have failed a true float32 sum"
     narrow = [to_tf32(torch.from_numpy(one)).numpy() for one in (x, w)]

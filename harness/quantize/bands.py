@@ -1,0 +1,82 @@
+"""What both predictors of error bands share: the grids of integers, which of them stand for which precision, the floor.
+
+A band is the largest error of the ways in which a precision may round. Quantizers choose an activation's range so wide
+that nothing is clipped, or as the mean of the largest magnitudes; weights have one scale for each channel, tensor or
+group (see `torch_rounding`). NumPy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from shootout.constants import INT4_GROUP, INT4_LEVELS, INT8_LEVELS
+from shootout.contract import Array, Precision
+
+Weights = Callable[[Array, int], Array]
+"""(a weight, the axis of its output channels) → the weight on a grid."""
+Ranges = TypeVar("Ranges")
+Way = TypeVar("Way")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways(Generic[Ranges, Way]):
+    """How a predictor makes one way of rounding to integers.
+
+    Attributes:
+        static: rounds every activation that a static quantizer would, to the given ranges.
+        dynamic: rounds what matrix products read, and no others: sums stay float in dynamic quantization.
+        weights_only: leaves activations as they are.
+    """
+
+    static: Callable[[Ranges, Weights], Way]
+    dynamic: Callable[[Ranges, Weights], Way]
+    weights_only: Callable[[Weights], Way]
+
+    def by_precision(self, widest: Ranges, mean: Ranges) -> dict[str, list[Way]]:
+        """Each integer precision's ways, `int8/per-tensor` and its like apart."""
+        found: dict[str, list[Way]] = {Precision.INT4: [self.weights_only(by_group)]}
+        for suffix, weights in (("", by_channel), ("/per-tensor", by_tensor)):
+            found[f"{Precision.INT8}{suffix}"] = [self.static(ranges, weights) for ranges in (widest, mean)]
+            found[f"{Precision.INT8_DYNAMIC}{suffix}"] = [self.dynamic(widest, weights)]
+        return found
+
+
+def largest(errors: Iterable[float | None]) -> float | None:
+    """The largest of some errors or bands; None (overflow) as soon as one of them is."""
+    known = list(errors)
+    return None if None in known else max(error for error in known if error is not None)
+
+
+def with_floor(found: Mapping[str, float | None], floor: float) -> dict[str, float | None]:
+    """Bands none of which is below FP32's own, which is `floor`."""
+    raised = {name: None if band is None else max(band, floor) for name, band in found.items()}
+    return {**raised, Precision.FP32: floor}
+
+
+def by_channel(weight: Array, axis: int) -> Array:
+    """Rounding to symmetric INT8, one scale for each index along `axis`."""
+    others = tuple(index for index in range(weight.ndim) if index != axis % weight.ndim)
+    return _symmetric(weight, np.abs(weight).max(axis=others, keepdims=True))
+
+
+def by_tensor(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
+    """Rounding to symmetric INT8, one scale."""
+    return _symmetric(weight, np.abs(weight).max(keepdims=True))
+
+
+def by_group(weight: Array, axis: int) -> Array:
+    """Rounding to symmetric INT4, one scale for each index along `axis` and INT4_GROUP inputs."""
+    moved = np.moveaxis(weight, axis, 0)
+    flat = moved.reshape(len(moved), -1)
+    parts = np.split(flat, range(INT4_GROUP, flat.shape[1], INT4_GROUP), axis=1)
+    rounded = [_symmetric(part, np.abs(part).max(axis=1, keepdims=True), INT4_LEVELS) for part in parts]
+    return np.moveaxis(np.concatenate(rounded, axis=1).reshape(moved.shape), 0, axis)
+
+
+def _symmetric(weight: Array, largest: Array, levels: int = INT8_LEVELS) -> Array:
+    scale = np.where(largest > 0, largest / levels, 1)
+    return np.asarray(np.round(weight / scale) * scale, dtype=weight.dtype)
