@@ -22,7 +22,6 @@ STILL_UPWARD = {
     "shootout.build.groups -> shootout.report.progress",
     "shootout.contract -> shootout.bundle.bundle",
     "shootout.journal.group -> shootout.race.stopping",
-    "shootout.journal.group -> shootout.results.document",
     "shootout.race.campaign -> shootout.report.progress",
     "shootout.race.campaign -> shootout.results.rates",
     "shootout.race.recording -> shootout.results.gpu",

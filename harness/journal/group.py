@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from shootout.contract import Array, NotRun
 from shootout.journal.journal import History
 from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
-from shootout.results.document import Ratio, Sentinel
 from shootout.stats.comparison import Rules, comparison
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import GroupRecord
@@ -91,13 +90,8 @@ def rules_of(record: GroupRecord, header: Header) -> Rules:
     )
 
 
-def sentinel(group: Group) -> Sentinel:
-    """Whether the hidden copy of the baseline came out like the baseline."""
-    found = compare(group, Scope.END_TO_END, group.rules.sentinel)
-    return Sentinel(ratio=ratio_of(found, None) if found else None, holds=_holds(group, found))
-
-
-def _holds(group: Group, found: Comparison | None) -> bool:
+def copy_holds(group: Group, found: Comparison | None) -> bool:
+    """Whether the baseline's hidden copy, compared with it, came out like it."""
     if found is None:
         return not group.played.get(group.rules.baseline or "")
     return found.verdict not in (Verdict.FASTER, Verdict.SLOWER)
@@ -125,12 +119,6 @@ def against(
     return comparison(blocks, label, other, group.rules, estimate=estimate)
 
 
-def ratio_of(found: Comparison, withheld: str | None) -> Ratio:
-    """A comparison as the document shows it; `withheld` says why its verdict may not be given."""
-    verdict = Verdict.CANT_TELL if withheld else found.verdict
-    return Ratio(**asdict(replace(found, verdict=verdict)), reason=withheld)
-
-
 def withheld(group: Group, label: str, other: str | None) -> str | None:
     """Why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
     crashed = group.setbacks.get(group.rules.sentinel or "")
@@ -139,7 +127,7 @@ def withheld(group: Group, label: str, other: str | None) -> str | None:
     if group.rules.sentinel and group.rules.baseline in group.setbacks:
         return "the baseline failed, so no copy of it vouches for this group"
     copy = against(group, Scope.END_TO_END, group.rules.sentinel, group.rules.baseline, estimate=False)
-    if not _holds(group, copy):
+    if not copy_holds(group, copy):
         return "the sentinel (a copy of the baseline) came out different from the baseline"
     if group.void_share > MAX_VOID_SHARE:
         return f"{group.void_share:.0%} of the rounds were disturbed from outside"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from shootout.contract import Arm, NotRun, NotRunKind
 from shootout.journal import journal
-from shootout.journal.group import Group, compare, compare_own, group_of, ratio_of, sentinel, withheld
+from shootout.journal.group import Group, compare, compare_own, copy_holds, group_of, withheld
 from shootout.journal.journal import History
 from shootout.journal.records import SCHEMA, Ended, Played, Prepared
 from shootout.journal.samples import Samples
@@ -21,9 +21,10 @@ from shootout.messages import Scope
 from shootout.race import pausing
 from shootout.results import gpu, pareto, rates, roofline
 from shootout.results.crossings import crossings
-from shootout.results.document import Document, FidelityFigures, GroupSummary, Row, Timing
+from shootout.results.document import Document, FidelityFigures, GroupSummary, Ratio, Row, Sentinel, Timing
 from shootout.results.quantization import joined
 from shootout.stats import quantiles
+from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import confirming_name
 
 MISSED = {
@@ -71,13 +72,25 @@ def _summary(group: Group, confirms: str | None) -> GroupSummary:
     return GroupSummary(
         name=group.record.name,
         baseline=group.record.baseline,
-        sentinel=sentinel(group),
+        sentinel=_sentinel(group),
         void_share=group.void_share,
         void_reasons=dict(reasons),
         generations=len(group.rounds),
         selects=group.record.selects_for is not None,
         confirms=confirms,
     )
+
+
+def _sentinel(group: Group) -> Sentinel:
+    """Whether the hidden copy of the baseline came out like the baseline."""
+    found = compare(group, Scope.END_TO_END, group.rules.sentinel)
+    return Sentinel(ratio=_ratio(found, None) if found else None, holds=copy_holds(group, found))
+
+
+def _ratio(found: Comparison, withheld: str | None) -> Ratio:
+    """A comparison as the document shows it; `withheld` says why its verdict may not be given."""
+    verdict = Verdict.CANT_TELL if withheld else found.verdict
+    return Ratio(**asdict(replace(found, verdict=verdict)), reason=withheld)
 
 
 def _rows(group: Group, samples: Samples, history: History) -> list[Row]:
@@ -194,6 +207,6 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
         p99_ns=None if shared else quantiles.tail_bound(pooled, 0.99),
         samples=pooled.size,
         generations=medians.size,
-        ratio=ratio_of(found, withheld(group, label, group.rules.baseline)) if found else None,
-        own_fp32_ratio=ratio_of(own, withheld(group, label, group.record.references[label])) if own else None,
+        ratio=_ratio(found, withheld(group, label, group.rules.baseline)) if found else None,
+        own_fp32_ratio=_ratio(own, withheld(group, label, group.record.references[label])) if own else None,
     )
