@@ -94,19 +94,19 @@ def read_gpu(
     What can't be told, since the session or the driver doesn't or since telling broke, is None; the latter is in
     `faults`.
     """
-    look = _Look(session, buffers, cold=cold)
-    clock.lead_in(look.call, len(buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
-    stage_ns, compute_ns, fetch_ns = look.steps_ns()
+    readings = _Readings(session, buffers, cold=cold)
+    clock.lead_in(readings.call, len(buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
+    stage_ns, compute_ns, fetch_ns = readings.steps_ns()
     side, faults = session.gpu or GpuSide(), list[str]()
-    event_ns = _told(faults, "events", partial(look.event_ns, side.event_ns)) if side.event_ns else None
-    energy = _told(faults, "energy", lambda: look.energy(energy_s)) if energy_s else None
+    event_ns = _told(faults, "events", partial(readings.event_ns, side.event_ns)) if side.event_ns else None
+    energy = _told(faults, "energy", lambda: readings.energy(energy_s)) if energy_s else None
     held = _told(faults, "allocator", side.allocator) if side.allocator else None
     return OnGpu(
         stage_ns=stage_ns,
         compute_ns=compute_ns,
         fetch_ns=fetch_ns,
         event_ns=event_ns,
-        dispatch_ns=look.dispatch_ns() if unsynchronised else None,
+        dispatch_ns=readings.dispatch_ns() if unsynchronised else None,
         copies=side.copies,
         allocator_held_bytes=held[0] if held else None,
         allocator_peak_bytes=held[1] if held else None,
@@ -125,7 +125,7 @@ def _told(faults: list[str], what: str, ask: Callable[[], T]) -> T | None:
         return None
 
 
-class _Look:
+class _Readings:
     """The readings of one session."""
 
     def __init__(self, session: Session, buffers: Sequence[Arrays], *, cold: bool) -> None:
