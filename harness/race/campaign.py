@@ -23,7 +23,7 @@ from shootout.race import halving, pausing, queue
 from shootout.race.call_cap import Caps
 from shootout.race.live import LiveStage, LiveWatch
 from shootout.race.pausing import Hold
-from shootout.race.protocols import Notes
+from shootout.race.protocols import Context, Notes
 from shootout.race.queue import Entrant
 from shootout.race.recording import Recorder
 from shootout.race.serving import terms_of
@@ -142,9 +142,10 @@ class Campaign:
             energy=self.plan.study.energy,
         )
         notes = Notes(say=self.progress.detail, setback=partial(self.recorder.note, name))
+        context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold)
         self.progress.generation(name, one.race.played, one.fewest, left_s)
         with Stopwatch() as stopwatch:
-            generation = one.race.generation(one.players, stage, watch, notes, self.hold)
+            generation = one.race.generation(one.players, context)
         one.last_s = stopwatch.seconds
         lines = self.recorder.generation(one, generation)
         for performance, line in zip(generation.performances, lines, strict=True):

@@ -15,7 +15,7 @@ from shootout.host.noise import VoidReason
 from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 
 if TYPE_CHECKING:
-    from shootout.race.serving import Desk
+    from shootout.race.pausing import Hold
 
 
 Canaries = Mapping[str, tuple[float, float]]
@@ -100,16 +100,15 @@ class Notes:
     setback: Callable[[Arm, NotRun], None]
 
 
-@dataclass(slots=True, kw_only=True)
-class Generation:
-    """What one generation brought: performances in spawn order, and voided rounds with their reasons.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What all generations have in common: where players come from, who watches, who hears.
 
-    `desk` says what arms that serve are asked.
+    Attributes:
+        hold: how the run holds arms on the GPU, found out by the first generation that can; None where nobody asks.
     """
 
-    index: int
+    stage: Stage
+    watch: Watch
     notes: Notes
-    performances: list[Performance] = field(default_factory=list)
-    voids: list[tuple[int, tuple[VoidReason, ...]]] = field(default_factory=list)
-    rounds: int = 0
-    desk: Desk | None = None
+    hold: Hold | None = None

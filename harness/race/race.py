@@ -13,9 +13,8 @@ from shootout.constants import MAX_VOID_SHARE
 from shootout.contract import Arm, Array, NotRun, Scenario
 from shootout.messages import Scope
 from shootout.race import serving
-from shootout.race.generation import play
-from shootout.race.pausing import Hold
-from shootout.race.protocols import Generation, Notes, Performance, Stage, Watch
+from shootout.race.generation import Generation
+from shootout.race.protocols import Context, Performance
 from shootout.race.stopping import GroupState, Pair, next_players
 from shootout.stats.comparison import Rules
 
@@ -72,18 +71,22 @@ class Race:
     def _alive(self) -> list[str]:
         return [label for label in self.arms if label not in self.out]
 
-    def generation(
-        self, players: list[Arm], stage: Stage, watch: Watch, notes: Notes, hold: Hold | None = None
-    ) -> Generation:
+    def generation(self, players: list[Arm], context: Context) -> Generation:
         """Play the next generation and take what it showed into account."""
 
         def setback(arm: Arm, why: NotRun) -> None:
             self.out.add(arm.label)
-            notes.setback(arm, why)
+            context.notes.setback(arm, why)
 
         rng = random.Random(f"{self.seed} {self.played}")
-        told = Notes(say=notes.say, setback=setback)
-        found = play(self.played, players, stage, watch, rng, told, self.terms, self.rules.baseline, hold)
+        found = Generation(
+            index=self.played,
+            arms=players,
+            context=replace(context, notes=replace(context.notes, setback=setback)),
+            rng=rng,
+            terms=self.terms,
+            baseline=self.rules.baseline,
+        ).run()
         if self.terms and found.desk:
             self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
         for performance in found.performances:

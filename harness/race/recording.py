@@ -14,7 +14,8 @@ from shootout.journal import samples
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Failure, Played, PlayedOnGpu, Prepared, Rounds, Served, Skip, Step, not_run
 from shootout.messages import Scope
-from shootout.race.protocols import Generation, Performance
+from shootout.race.generation import Generation
+from shootout.race.protocols import Performance
 from shootout.race.queue import Entrant
 from shootout.race.race import block_medians
 from shootout.race.serving import bound_ns, held

@@ -26,9 +26,9 @@ from shootout.host.noise import NoiseMeter, VoidReason
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import Scope
-from shootout.race.generation import play
+from shootout.race.generation import Generation
 from shootout.race.live import LiveStage, LiveWatch
-from shootout.race.protocols import Canaries, Generation, Gpus, Notes, Performance, Player, Stage
+from shootout.race.protocols import Canaries, Context, Gpus, Notes, Performance, Player, Stage
 from shootout.race.race import block_medians
 from shootout.stats.comparison import log_ratios
 from shootout.study.points import describe
@@ -215,7 +215,9 @@ def generation(
     def fault(arm: Arm, why: NotRun) -> None:
         faults.append(f"{arm.label}: {why.reason}")
 
-    found = play(index, arms, stage, eye, rng, Notes(say=lambda _: None, setback=setback or fault))
+    notes = Notes(say=lambda _: None, setback=setback or fault)
+    context = Context(stage=stage, watch=eye, notes=notes)
+    found = Generation(index=index, arms=arms, context=context, rng=rng).run()
     if faults:
         raise RuntimeError("; ".join(faults))
     return found

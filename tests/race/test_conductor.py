@@ -16,16 +16,17 @@ from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS
 from shootout.contract import Device
 from shootout.host.noise import Mark, NoiseMeter, VoidKind, VoidReason
 from shootout.messages import Energy, GpuState, OnGpu, Scope
-from shootout.race.generation import _undisturbed, play, rounds_for, warm_up
+from shootout.race.generation import Generation, _undisturbed, rounds_for, warm_up
 from shootout.race.live import LiveWatch
-from shootout.race.protocols import Notes
+from shootout.race.protocols import Context, Notes
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 
 
 def generation(world: World, *, watch: FakeWatch | None = None, seed: int = 0, notes: Notes = QUIET):
     arms = [fakes.arm(name) for name in world.call_ns]
-    return play(0, arms, world, watch or FakeWatch(), random.Random(seed), notes)
+    context = Context(stage=world, watch=watch or FakeWatch(), notes=notes)
+    return Generation(index=0, arms=arms, context=context, rng=random.Random(seed)).run()
 
 
 def turns(world: World) -> list[tuple[str, str]]:
@@ -202,7 +203,8 @@ def test_a_race_without_any_valid_round_ends_at_its_limit(monkeypatch: pytest.Mo
 def on_gpus(world: World, *, watch: FakeWatch | None = None, notes: Notes = QUIET):
     """A generation of one CPU arm, c, and the others on the GPU."""
     arms = [fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in world.call_ns]
-    return play(0, arms, world, watch or FakeWatch(), random.Random(0), notes)
+    context = Context(stage=world, watch=watch or FakeWatch(), notes=notes)
+    return Generation(index=0, arms=arms, context=context, rng=random.Random(0)).run()
 
 
 def clocked(*clocks_mhz: int | None) -> list[GpuState]:

@@ -23,10 +23,10 @@ from shootout.journal import journal
 from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
 from shootout.race import generation as conductor
-from shootout.race.generation import play
+from shootout.race.generation import Generation
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.pausing import Hold, decide, pairs_in_time
-from shootout.race.protocols import Notes
+from shootout.race.protocols import Context, Notes
 from shootout.results.analysis import analyse
 from shootout.worker.blocks import Blocks
 
@@ -92,7 +92,8 @@ def tried(world: World, *devices: Device, heard: list[Any] | None = None) -> Hol
     """What a generation of the world's arms, on these devices, finds out."""
     arms = [fakes.arm(name, device=device) for name, device in zip(world.call_ns, devices, strict=True)]
     notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left)) if heard is not None else QUIET
-    play(0, arms, world, FakeWatch(), random.Random(0), notes, hold=world.hold)
+    context = Context(stage=world, watch=FakeWatch(), notes=notes, hold=world.hold)
+    Generation(index=0, arms=arms, context=context, rng=random.Random(0)).run()
     return world.hold
 
 
@@ -367,7 +368,8 @@ def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[A
     stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
     heard: list[Any] = []
     notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
-    play(0, list(arms.values()), stage, FakeWatch(), random.Random(0), notes, hold=live.hold)
+    context = Context(stage=stage, watch=FakeWatch(), notes=notes, hold=live.hold)
+    Generation(index=0, arms=list(arms.values()), context=context, rng=random.Random(0)).run()
     return heard
 
 

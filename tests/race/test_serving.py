@@ -19,8 +19,8 @@ from shootout.errors import UsageError
 from shootout.journal.records import Served, Step
 from shootout.messages import Offer, Scope, Turn
 from shootout.race import serving
-from shootout.race.generation import play
-from shootout.race.protocols import Notes
+from shootout.race.generation import Generation
+from shootout.race.protocols import Context, Notes
 from shootout.race.race import Race
 from shootout.race.serving import P99, Terms, next_rate
 from shootout.results import rates
@@ -240,7 +240,7 @@ def raced(world: World, terms: Terms, watch: FakeWatch | None = None) -> Race:
     race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=terms)
     watch = watch or FakeWatch()
     while players := race.players():
-        race.generation(players, world, watch, QUIET)
+        race.generation(players, Context(stage=world, watch=watch, notes=QUIET))
     return race
 
 
@@ -262,7 +262,9 @@ def test_a_disturbed_step_is_asked_again() -> None:
     def steps(disturbed: frozenset[int]) -> list[float]:
         arms = [serves("a")]
         world, watch = Serving({"a": 1e6}), FakeWatch(disturbed)
-        generation = play(0, arms, world, watch, fakes.InOrder(3), QUIET, Terms(limit_ns=5e6), None)
+        context = Context(stage=world, watch=watch, notes=QUIET)
+        terms = Terms(limit_ns=5e6)
+        generation = Generation(index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=terms).run()
         (performance,) = generation.performances
         assert len(performance.turns) == SERVE_ROUNDS
         assert len(generation.voids) == len(disturbed)
@@ -277,9 +279,10 @@ def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
     heard = []
     notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
     arms = [serves("a"), serves("b")]
-    generation = play(
-        0, arms, Serving({"a": 1e6, "b": 9e6}), FakeWatch(), fakes.InOrder(3), notes, Terms(), arms[0].label
-    )
+    context = Context(stage=Serving({"a": 1e6, "b": 9e6}), watch=FakeWatch(), notes=notes)
+    generation = Generation(
+        index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=Terms(), baseline=arms[0].label
+    ).run()
     assert [p.arm.label for p in generation.performances] == ["a:cpu:fp32"]
     assert [(arm.label, why.fix) for arm, why in heard] == [("b:cpu:fp32", "give more time with --p99")]
     assert "holds a p99 of 5 ms at no rate" in heard[0][1].reason

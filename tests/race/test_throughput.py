@@ -22,6 +22,7 @@ from shootout.messages import Offer, Scope
 from shootout.race import generation as conductor
 from shootout.race import halving, serving, stopping
 from shootout.race import live as player
+from shootout.race.protocols import Context
 from shootout.race.race import Race
 from shootout.report.progress import Progress
 from shootout.results import rates
@@ -141,7 +142,8 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     rules = Rules(baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0.005, selects=True)
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3")
     while players := race.players():
-        race.generation(players, Settings({"a": 1e5, "b": 3e5}), FakeWatch(), QUIET)
+        world = Settings({"a": 1e5, "b": 3e5})
+        race.generation(players, Context(stage=world, watch=FakeWatch(), notes=QUIET))
     return race
 
 
@@ -186,7 +188,7 @@ def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
     race = Race(arms={arm.label: arm for arm in arms}, rules=Rules(**given), seed=str(seed))
     world = World({"a": 1e5}, seed=seed, generation_sd=0.05)
     while players := race.players():
-        race.generation(players, world, FakeWatch(), QUIET)
+        race.generation(players, Context(stage=world, watch=FakeWatch(), notes=QUIET))
     return race
 
 

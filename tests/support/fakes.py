@@ -14,7 +14,7 @@ from shootout.errors import ArmFailed
 from shootout.host.noise import VoidKind, VoidReason
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.pausing import Hold, on_cuda
-from shootout.race.protocols import Canaries, Gpus, Notes
+from shootout.race.protocols import Canaries, Context, Gpus, Notes
 from shootout.race.race import Race
 from shootout.stats.comparison import Rules
 
@@ -206,5 +206,5 @@ def race(world: World, backends: list[str], *, generations: int = 20, bias_floor
     found = Race(arms={one.label: one for one in [*arms, hidden]}, rules=rules, seed=str(world.seed))
     watch = FakeWatch()
     while players := found.players():
-        found.generation(players, world, watch, QUIET)
+        found.generation(players, Context(stage=world, watch=watch, notes=QUIET))
     return found
