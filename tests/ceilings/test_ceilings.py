@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.console import shootout
+from support.console import here
 
 from shootout import backends
 from shootout.backends._openvino.backend import STEP
@@ -91,14 +91,14 @@ def test_a_torn_file_is_measured_again(cache: Path, meter: Meter):
 
 def test_the_command_prints_what_is_remembered(cache: Path, tmp_path: Path):
     write_ceilings(Ceilings.model_validate(MADE), environment.facts())
-    found = shootout("ceilings", "--threads", 1, cwd=tmp_path)
+    found = here("ceilings", "--threads", 1, cwd=tmp_path)
     assert found.code == 0
     assert [words for words in ("100 GFLOP/s", "made", "DRAM", "10 GB/s", "8 GB/s") if words not in found.out] == []
-    assert parse_ceilings(shootout("ceilings", "--threads", 1, "--json", cwd=tmp_path).data) == parse_ceilings(MADE)
+    assert parse_ceilings(here("ceilings", "--threads", 1, "--json", cwd=tmp_path).data) == parse_ceilings(MADE)
 
 
 def test_a_thread_count_that_can_not_be_is_refused(tmp_path: Path):
-    found = shootout("ceilings", "--threads", "many", cwd=tmp_path)
+    found = here("ceilings", "--threads", "many", cwd=tmp_path)
     assert found.code == 2
     assert "--threads takes whole numbers, got 'many'" in found.err
 

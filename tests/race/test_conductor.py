@@ -82,6 +82,15 @@ def test_spawns_turns_and_scopes_are_shuffled() -> None:
     assert scopes == {"turn end_to_end compute", "turn compute end_to_end"}
 
 
+def test_turns_and_scopes_are_shuffled_anew_in_each_round() -> None:
+    """However the arms were spawned: else each would always have the same neighbour before it."""
+    world = World(THREE)
+    generation(world, seed=1)
+    played = turns(world)
+    assert len({tuple(label for _, label in played[first : first + 3]) for first in range(0, len(played), 3)}) > 3
+    assert len({name for name, _ in played}) == 2
+
+
 def test_the_environment_padding_differs_between_arms_and_generations() -> None:
     paddings = []
 
