@@ -4,24 +4,27 @@ The runtime's graph alone misleads twice. Small layers are folded into "Subgraph
 of their edges, not of the products inside; and where weights are compressed, a node's precision is its weights'. So
 `survey`, in `build`, notes what every node holds from the model as OpenVINO itself exports it, and `account` reads the
 session's own graph with these notes.
+
+Times are from OpenVINO's own counters. They give the mean over all calls of a compiled model, each call cut down to
+whole microseconds. So the first calls, which make and warm the kernels, are subtracted; and of a model whose nodes are
+too short for the counters no time is given at all.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from shootout.backends._openvino.dynamic import rounding_products
-from shootout.backends._openvino.flops import flops
 from shootout.backends._openvino.graph import compile_model, import_openvino, properties_of
-from shootout.backends._openvino.profile import node_ns
-from shootout.bundle.workload import COMPUTE_OPS
+from shootout.bundle.workload import COMPUTE_OPS, convolution_flops, product_flops
 from shootout.contract import Arm, Arrays, Precision
+from shootout.trace_events import Event, in_a_row
 
 LABELS: Mapping[str, str] = {
     "f64": "fp64", "f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8", "i4": "int4", "u4": "int4",
@@ -35,17 +38,48 @@ FUSED_CONVERSION = re.compile(r"/Dequantization(Convert|Multiply|Subtract)(_\d+)
 """What OpenVINO calls the steps that it makes of a FakeQuantize."""
 MADE_UP = re.compile(r"([A-Z][A-Za-z]*)_\d+")
 NOT_EXECUTED = ("Input", "Output", "Const")
+WARM_CALLS = 5
+CALLS = range(5, 101)
+"""At least and at most so many are profiled, by how long the first one takes."""
+BUDGET_US = 1_000_000
+FINEST_US = 10
+"""Nodes must take this on the average: what is cut off is then a tenth at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Fields of `Executed`, by their names there."""
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What one call executes, added up node by node."""
 
-    compute: Mapping[str, int]
-    others: Mapping[str, int]
-    flops: Mapping[str, float]
-    conversions: int
-    kernel_ns: Mapping[str, float]
+    compute: Counter[str] = field(default_factory=Counter)
+    others: Counter[str] = field(default_factory=Counter)
+    flops: dict[str, float] = field(default_factory=lambda: defaultdict(int))
+    kernel_ns: dict[str, float] = field(default_factory=lambda: defaultdict(int))
+    conversions: int = 0
+    flops_are_known: bool = True
+
+    def add_products(self, products: Sequence[tuple[str, float | None]], ns: float) -> None:
+        """A node by the products that it holds: label, and operations or None; its time counts as the first's."""
+        for label, operations in products:
+            self.compute[label] += 1
+            self.flops[label] += operations or 0
+            self.flops_are_known &= operations is not None
+        self.kernel_ns[products[0][0]] += ns
+
+    def add_other(self, label: str, ns: float, *, converts: bool) -> None:
+        """A node without a product."""
+        self.others[label] += 1
+        self.conversions += converts
+        self.kernel_ns["conversion" if converts else "other"] += ns
+
+    def facts(self) -> dict[str, Any]:
+        """The counts by their names in `Executed`."""
+        return {
+            "compute_nodes_by_precision": dict(self.compute),
+            "other_nodes_by_precision": dict(self.others),
+            "flops_by_precision": dict(self.flops) if self.flops_are_known else {},
+            "conversion_nodes": self.conversions,
+            "kernel_ns": dict(self.kernel_ns),
+        }
 
 
 def survey(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
@@ -69,35 +103,56 @@ def survey(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
     }
 
 
-def account(compiled: Any, facts: Mapping[str, Any]) -> Account:
-    """What one call executes, by the runtime's own graph and the `survey`.
+def account(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What `Executed` says of one call, by its own names: from the runtime's own graph and the `survey`.
 
     A fused node counts as the products that it holds. Float ones run in the precision that the compiled model gives as
     its own: the node itself says f32 even where its products are bf16 (their error shows it).
     """
     hint = _label(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
-    compute, others, operations = Counter[str](), Counter[str](), Counter[str]()
-    kernel_ns, conversions, known = Counter[str](), 0, True
+    tally = Tally()
     for key, node in _executed(compiled):
-        own = _label(node["runtimePrecision"])
+        own, ns = _label(node["runtimePrecision"]), facts["node_ns"].get(key, 0)
         is_product = bool(re.search(PRODUCTS, node["layerType"]))
         held = facts["products"].get(key, [["", None]] if is_product else [])
-        labels = [label or (own if is_product else hint) for label, _ in held]
-        compute.update(labels)
-        for label, (_, count) in zip(labels, held, strict=True):
-            known = known and count is not None
-            operations[label] += count or 0
-        is_conversion = not held and _only_converts(node, facts["conversions"])
-        conversions += is_conversion
-        others.update([own] if not held else [])
-        kernel_ns[labels[0] if held else "conversion" if is_conversion else "other"] += facts["node_ns"].get(key, 0)
-    return Account(
-        compute=dict(compute),
-        others=dict(others),
-        flops=dict(operations) if known else {},
-        conversions=conversions,
-        kernel_ns=dict(kernel_ns) if facts["node_ns"] else {},
-    )
+        if held:
+            tally.add_products([(label or (own if is_product else hint), count) for label, count in held], ns)
+        else:
+            tally.add_other(own, ns, converts=_only_converts(node, facts["conversions"]))
+    return tally.facts() if facts["node_ns"] else {**tally.facts(), "kernel_ns": {}}
+
+
+def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
+    """Nanoseconds of each node in one call; empty where the counters are too coarse.
+
+    Args:
+        compiled: made with PERF_COUNT, not yet run.
+        inputs: one input set.
+    """
+    request = compiled.create_infer_request()
+    request.infer(dict(inputs))
+    first = _means_us(request)
+    calls = min(CALLS[-1], max(CALLS[0], BUDGET_US // max(1, sum(first.values()))))
+    before = _after(request, WARM_CALLS - 1, WARM_CALLS)
+    total = _after(request, calls, WARM_CALLS + calls)
+    found = {name: max(0.0, us - before.get(name, 0)) / calls for name, us in total.items()}
+    if sum(found.values()) < FINEST_US * len(first):
+        return {}
+    return {name: us * 1e3 for name, us in found.items()}
+
+
+def profile_nodes(compiled: Any, inputs: Arrays) -> list[Event]:
+    """One call's nodes in the order in which they run, each as long as it takes on the average of some calls.
+
+    Args:
+        compiled: made with PERF_COUNT.
+        inputs: one input set.
+    """
+    request = compiled.create_infer_request()
+    for _ in range(1 + CALLS[0]):
+        request.infer(dict(inputs))
+    ran = [one for one in request.profiling_info if one.status.name == "EXECUTED"]
+    return in_a_row([(one.node_type, one.real_time.total_seconds() * 1e6) for one in ran], 0.0, track="openvino")
 
 
 def _executed(compiled: Any) -> Iterator[tuple[str, dict[str, str]]]:
@@ -123,15 +178,41 @@ def _products(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> Ite
     inside = [one for one in layer.iterfind(".//body//layer") if _is_product(one)]
     for one in inside:
         operands = {_label(str(port.get("precision"))) for port in list(one.iterfind("input/port"))[:2]}
-        yield Precision.INT8.value if operands == {Precision.INT8.value} else "", flops(one)
+        yield Precision.INT8.value if operands == {Precision.INT8.value} else "", _flops(one)
     if not inside and _is_product(layer):
-        yield _compressed_label(layer, rounding) if _is_compressed(layer) else "", flops(layer)
+        yield _compressed_label(layer, rounding) if _is_compressed(layer) else "", _flops(layer)
 
 
 def _compressed_label(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> str:
     inputs, weights = list(layer.iterfind("input/port"))[:2]
     size = tuple(int(str(port.findall("dim")[-1].text)) for port in (inputs, *layer.findall("output/port")[:1]))
     return Precision.INT8.value if size in rounding else WEIGHTS_ONLY[_label(str(weights.get("precision")))]
+
+
+def _flops(layer: ElementTree.Element) -> float | None:
+    """Two for each multiply-add; None where the layer's kind is not known here, or a shape depends on data."""
+    shapes = {side: [_shape(port) for port in layer.iterfind(f"{side}/port")] for side in ("input", "output")}
+    (left, right, *_), (output, *_) = shapes["input"], shapes["output"]
+    if any(size < 0 for shape in (left, right, output) for size in shape):
+        return None
+    match str(layer.get("type")):
+        case "Convolution":
+            return convolution_flops(output, right)
+        case "GroupConvolution":  # (groups, out ÷ groups, in ÷ groups, *window)
+            return convolution_flops(output, right[1:])
+        case "ConvolutionBackpropData":  # every input element is multiplied by each weight of its channel
+            return convolution_flops(left, right)
+        case "MatMul":
+            data = layer.find("data")
+            transposed = data is not None and data.get("transpose_a") == "true"
+            return product_flops(output, left[-2 if transposed else -1])
+        case kind if kind.startswith("FullyConnected"):
+            return product_flops(output, left[-1])
+    return None
+
+
+def _shape(port: ElementTree.Element) -> list[int]:
+    return [int(str(one.text)) for one in port.iterfind("dim")]
 
 
 def _is_compressed(layer: ElementTree.Element) -> bool:
@@ -162,3 +243,17 @@ def _as_it_is(content: bytes) -> bytes:
 
 def _label(kind: str) -> str:
     return LABELS.get(kind.lower(), kind)
+
+
+def _after(request: Any, calls: int, so_far: int) -> dict[str, float]:
+    """Microseconds of each node since the model was compiled, after some more calls (`so_far` with them)."""
+    for _ in range(calls):
+        request.infer()
+    return {name: us * so_far for name, us in _means_us(request).items()}
+
+
+def _means_us(request: Any) -> Mapping[str, int]:
+    found = Counter[str]()
+    for one in request.profiling_info:
+        found[one.node_name] += one.real_time.microseconds + 1_000_000 * one.real_time.seconds
+    return Counter({name: us for name, us in found.items() if us})

@@ -8,20 +8,22 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shootout.backends._openvino.account import PRODUCTS
-from shootout.backends._openvino.accuracy import with_accuracy_control
 from shootout.backends._openvino.graph import import_openvino
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Option, Precision
+from shootout.bundle.fidelity import rows
+from shootout.contract import Arm, Array, Option, Precision
 from shootout.errors import SkippedArm, install
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ModelBundle, Report
 
 MODEL_TYPE = "model_type"
 OPTIONS = (
@@ -56,6 +58,10 @@ GROUP = 128
 """Weights of INT4 that share a scale (NNCF's default). Layers that don't divide into it get the largest power of two
 from 32 on that they do divide into, or else 8 bits.
 """
+MAX_DROP = 0.005
+"""Accuracy that quantization may cost on the selection split, as a share of its rows."""
+Item = tuple[dict[str, Array], Array]
+"""One batch of inputs, filled up, and the labels of its first rows."""
 
 
 def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
@@ -90,8 +96,51 @@ def _static(model: Any, bundle: ModelBundle, scheme: Scheme, options: Mapping[st
     with redirect_stdout(io.StringIO()):
         if scheme.search:
             settings["advanced_quantization_parameters"] = advanced
-            return with_accuracy_control(nncf, model, bundle, dataset, settings)
+            return _with_accuracy_control(nncf, model, bundle, dataset, settings)
         return nncf.quantize(model, dataset, advanced_parameters=advanced, **settings)
+
+
+def _with_accuracy_control(
+    nncf: Any, model: Any, bundle: ModelBundle, dataset: Any, settings: Mapping[str, Any]
+) -> Any:
+    """`model` in INT8, except where that costs too much accuracy: layers go back to float until it doesn't.
+
+    NNCF looks at the calibration split's labels only, so the accuracy that the harness reports, on another split, is
+    fair.
+
+    Args:
+        dataset: the calibration data as NNCF's.
+        settings: keywords for NNCF.
+
+    Raises:
+        SkippedArm: the model comes without labels.
+    """
+    split = bundle.selection()
+    if split is None:
+        reason = f"accuracy-control needs labelled data to select by, and {bundle.model} has none"
+        raise SkippedArm(reason, "choose a model with a task, such as digits, or another scheme")
+    return nncf.quantize_with_accuracy_control(
+        model,
+        dataset,
+        nncf.Dataset(_items(split, bundle.batch), lambda item: item[0]),
+        _validate,
+        max_drop=MAX_DROP,
+        drop_type=nncf.DropType.ABSOLUTE,
+        **settings,
+    )
+
+
+def _items(split: Report, batch: int) -> list[Item]:
+    return [
+        ({name: rows(array, first, batch) for name, array in split.inputs.items()}, split.labels[first : first + batch])
+        for first in range(0, len(split.labels), batch)
+    ]
+
+
+def _validate(model: Any, items: Iterable[Item]) -> tuple[float, list[float]]:
+    """The accuracy, and the share of right rows in each item, by which NNCF ranks the layers."""
+    right = [model(inputs)[0][: len(labels)].argmax(axis=-1) == labels for inputs, labels in items]
+    return float(np.concatenate(right).mean()), [float(one.mean()) for one in right]
 
 
 def _compressed(model: Any, precision: Precision, scheme: Scheme) -> Any:

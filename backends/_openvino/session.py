@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from shootout.backends._openvino.account import account
+from shootout.backends._openvino.account import account, profile_nodes
 from shootout.backends._openvino.graph import IR, compile_model, version
-from shootout.backends._openvino.profile import profile
 from shootout.backends.common import check_inputs, widen
 from shootout.contract import Array, Arrays, Built, Executed
 from shootout.trace_events import Event
@@ -49,18 +48,13 @@ class OpenVinoSession:
     @cached_property
     def executed(self) -> Executed:
         """This session's own properties and graph; what its nodes hold, and take, as `build` found it."""
-        found = account(self._compiled, self._built.facts)
         return Executed(
             library="openvino",
             version=version(),
             device=",".join(self._compiled.get_property("EXECUTION_DEVICES")),
             threads=self._compiled.get_property("INFERENCE_NUM_THREADS"),
-            compute_nodes_by_precision=found.compute,
-            other_nodes_by_precision=found.others,
             artifact_bytes=sum(path.stat().st_size for path in self._built.folder.glob("model.*")),
-            flops_by_precision=found.flops,
-            conversion_nodes=found.conversions,
-            kernel_ns=found.kernel_ns,
+            **account(self._compiled, self._built.facts),
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Slot:
@@ -86,7 +80,7 @@ class OpenVinoSession:
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own counters
         """One call's nodes, from a model compiled once more with counters; they tell whole microseconds only."""
         counted = compile_model(self._built.folder / IR, self._built.arm, PERF_COUNT=True)
-        return profile(counted, self._built.bundle.input_buffers()[0])
+        return profile_nodes(counted, self._built.bundle.input_buffers()[0])
 
     def close(self) -> None:
         """Drop the model and its requests."""

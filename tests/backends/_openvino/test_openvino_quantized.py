@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shootout import backends
-from shootout.backends._openvino.profile import node_ns
+from shootout.backends._openvino.account import node_ns
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
