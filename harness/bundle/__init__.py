@@ -1,5 +1,5 @@
-"""A model on disk in every form that backends load, and how outputs are judged against its oracle.
+"""A model on disk in every form that backends load, how outputs are judged against its oracle, what one call takes.
 
-In: a folder. Out: `ModelBundle`, `Fidelity`.
+In: a folder, an ONNX file. Out: `ModelBundle`, `Fidelity`, `Work`.
 May use the root only.
 """
