@@ -1,4 +1,4 @@
-"""What all commands print, and the exit codes that they share (docs/usage.md has them all; errors bring their own)."""
+"""What all commands print, and the exit codes that they share (README has them all; errors bring their own)."""
 
 from __future__ import annotations
 

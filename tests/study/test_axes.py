@@ -11,8 +11,7 @@ from support.words import chosen
 
 from shootout.clock import Stopwatch
 from shootout.errors import UsageError
-from shootout.study import axes, schema
-from shootout.study import points as cells
+from shootout.study import axes, points, schema
 from shootout.study.schema import Study, checked
 
 
@@ -25,7 +24,7 @@ def asked(*sets: str, **words: Any) -> Study:
 
 
 def targets(chosen: Study) -> list[str]:
-    return [str(target) for target in cells.targets_of(chosen)]
+    return [str(target) for target in points.targets_of(chosen)]
 
 
 @pytest.mark.parametrize(
@@ -93,10 +92,12 @@ def test_words_that_are_no_parameters_are_axes_too():
     found = asked("batch=1,8", "threads=1,all", "scenario=latency,train-step", "d_model=64", "n_layers=2,3")
     assert (found.batch, found.threads, found.scenario) == ((1, 8), (1, "all"), ("latency", "train-step"))
     assert found.parameters == {"d_model": (64,), "n_layers": (2, 3)}
-    points = cells.points(found)
-    assert len(points) == len({cells.group_name(point) for point in points}) == 2 * 2 * 2 * 2
-    assert cells.group_name(points[0]) == "residual_mlp (d_model=64, n_layers=2), batch 1, threads 1"
-    assert cells.group_name(points[-1]) == "residual_mlp (d_model=64, n_layers=3), batch 8, threads all, train-step"
+    made_points = points.points(found)
+    assert len(made_points) == len({points.group_name(point) for point in made_points}) == 2 * 2 * 2 * 2
+    assert points.group_name(made_points[0]) == "residual_mlp (d_model=64, n_layers=2), batch 1, threads 1"
+    assert (
+        points.group_name(made_points[-1]) == "residual_mlp (d_model=64, n_layers=3), batch 8, threads all, train-step"
+    )
 
 
 def test_backends_devices_and_precisions_make_targets():
@@ -160,13 +161,13 @@ def test_named_targets_take_the_place_of_axes_and_axes_of_targets():
 )
 def test_axes_that_make_no_sense_are_refused(sets: tuple[str, ...], words: dict[str, Any], says: str):
     with pytest.raises(UsageError, match=re.escape(says)):
-        cells.points(asked(*sets, **words))
+        points.points(asked(*sets, **words))
 
 
 def test_a_grid_that_nobody_could_measure_is_refused_at_once():
     vast = asked("d_model=1..1000 +1", "n_layers=1..1000 +1", "batch=1..1000 +1", backends="numpy")
     with Stopwatch() as watch, pytest.raises(UsageError) as caught:
-        cells.points(vast)
+        points.points(vast)
     assert str(caught.value).startswith("the grid has 1,000,000,000 cells, 100,000 at most: ")
     for name in ("d_model", "n_layers", "batch"):
         assert f"{name} has 1,000 values" in str(caught.value)
@@ -175,8 +176,8 @@ def test_a_grid_that_nobody_could_measure_is_refused_at_once():
 
 def test_cells_are_counted_with_each_model_s_own_parameters_and_all_targets():
     two = made(model=("residual_mlp", "digits"), parameters={"d_model": tuple(range(1, 301)), "hidden": (8, 16)})
-    assert len(cells.points(two)) == 302
+    assert len(points.points(two)) == 302
     many = made(parameters={"d_model": tuple(range(1, 301))}, targets=("numpy",) * 334)
     says = "the grid has 100,200 cells, 100,000 at most: target has 334 values, d_model has 300 values; give fewer"
     with pytest.raises(UsageError, match=says):
-        cells.points(many)
+        points.points(many)
