@@ -2,22 +2,31 @@
 
 A verdict here is that of an arm `a` against an arm `b` at one size: `faster` means that `a` wins. The pair crosses
 between two neighbouring sizes with opposite verdicts; sizes in between without one (`same`, or undecided) stay inside.
+Where to look next, a fit of a + b·n for each arm proposes; nothing else is done with it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 
-from shootout.crossover import proposal
+import numpy as np
+
 from shootout.stats.verdicts import Verdict
 
 OCTAVE = 2.0
 """A bracket no wider than this is narrow enough."""
 EDGE = 2.0**0.5
 """Nor is one divided further whose sides lie this near to a region where no verdict is to be had."""
+Times = tuple[int, float, float]
+"""A size and both arms' median times there, in ns."""
+ASIDE = 2.0**0.4
+"""So far beside the proposed crossover: there a verdict is cheap, and two of them make a bracket within an octave."""
+MARGIN = 1 / 8
+"""At least this share of the bracket's logarithm is cut off, so that wrong proposals can't go on for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,16 +160,68 @@ def _divided(points: Sequence[At], low: At, high: At) -> tuple[int, ...]:
     if any(point.open for point in inside):
         return ()
     if not inside:
-        return proposal.sizes(low.size, high.size, proposal.aim(low.size, high.size, _times(points, low, high)))
+        return round_sizes(low.size, high.size, aim(low.size, high.size, _times(points, low, high)))
     gaps = [(low.size, inside[0].size), (inside[-1].size, high.size)]
     for small, large in sorted(gaps, key=lambda gap: gap[0] / gap[1]):
-        if large > EDGE * small and (found := proposal.sizes(small, large, (small * large) ** 0.5)):
+        if large > EDGE * small and (found := round_sizes(small, large, (small * large) ** 0.5)):
             return found
     return ()
 
 
-def _times(points: Sequence[At], low: At, high: At) -> list[proposal.Times]:
+def _times(points: Sequence[At], low: At, high: At) -> list[Times]:
     """The medians at the bracket's two sides and at one neighbour of each: far away, the line is another one."""
     at = [index for index, point in enumerate(points) if point.size in (low.size, high.size)]
     near = points[max(at[0] - 1, 0) : at[-1] + 2]
     return [(one.size, one.a_ns, one.b_ns) for one in near if one.a_ns is not None and one.b_ns is not None]
+
+
+def line(sizes: Sequence[int], times: Sequence[float]) -> tuple[float, float]:
+    """a, b ≥ 0 of time = a + b·size with the least squares of the relative error, which is nearly that of the log.
+
+    Args:
+        sizes: at least one, ≥ 1.
+        times: as many, > 0, any unit; a has that unit, b that unit per size.
+    """
+    n, t = np.array(sizes, dtype=float), np.array(times, dtype=float)
+    constant, growing = 1 / t, n / t
+    a, b = (float(value) for value in np.linalg.lstsq(np.column_stack([constant, growing]), np.ones(n.size))[0])
+    if a >= 0 and b >= 0:
+        return a, b
+    alone = [float(column.sum() / (column @ column)) for column in (constant, growing)]  # one of the two is 0 then
+    errors = [float(np.sum((part * column - 1) ** 2)) for part, column in zip(alone, (constant, growing), strict=True)]
+    return (alone[0], 0.0) if errors[0] <= errors[1] else (0.0, alone[1])
+
+
+def crossing(times: Sequence[Times]) -> float | None:
+    """The size at which the two fitted lines meet; None where they don't."""
+    sizes = [size for size, _, _ in times]
+    if len(sizes) < 2:
+        return None
+    first, second = (line(sizes, [one[index] for one in times]) for index in (1, 2))
+    slope = second[1] - first[1]
+    return (first[0] - second[0]) / slope if slope else None
+
+
+def aim(low: int, high: int, times: Sequence[Times]) -> float:
+    """The size to race inside the bracket: beside the proposed crossover, on the side that cuts off more.
+
+    Where the fit proposes nothing inside the bracket: its geometric midpoint.
+    """
+    found = crossing(times)
+    if found is None or not low < found < high:
+        return math.sqrt(low * high)
+    below, above = found / ASIDE, found * ASIDE
+    chosen = below if below / low > high / above else above
+    width = math.log(high / low)
+    return low * math.exp(min(max(math.log(chosen / low), MARGIN * width), (1 - MARGIN) * width))
+
+
+def round_sizes(low: int, high: int, target: float) -> tuple[int, ...]:
+    """The round sizes strictly between, the nearest to `target` first.
+
+    Round means three significant bits: 1 … 8, 10, 12, 14, 16, 20 …. Different pairs then meet at the same sizes, and no
+    size is odd in a way that kernels made for multiples of 8 would feel.
+    """
+    steps = {number << shift for shift in range(high.bit_length()) for number in range(1, 8)}
+    inside = sorted(size for size in steps if low < size < high)
+    return tuple(sorted(inside, key=lambda size: abs(math.log(size / target))))

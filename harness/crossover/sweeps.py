@@ -9,8 +9,7 @@ import numpy as np
 
 from shootout.contract import Array, Scenario, Value
 from shootout.crossover.brackets import At
-from shootout.journal import group as standing
-from shootout.journal.group import Group
+from shootout.journal.group import Group, against, withheld
 from shootout.messages import Scope
 from shootout.stats.evidence import min_generations
 from shootout.stats.verdicts import Comparison, Verdict
@@ -68,23 +67,23 @@ def at(group: Group, size: int, pair: Pair, scope: Scope) -> At:
         if setback := group.setbacks.get(label):
             return At(size=size, verdict=Verdict.CANT_TELL, reason=f"{label}: {setback.reason}")
     a_ns, b_ns = (_median_ns(group.blocks_of(scope, label)) for label in pair)
-    found = standing.against(group, scope, *pair)
+    found = against(group, scope, *pair)
     if found is None:
         least = min_generations(group.rules.comparisons)
         more = _goes_on(group)
         return At(size=size, verdict=Verdict.CANT_TELL, needed=least, open=more, a_ns=a_ns, b_ns=b_ns)
-    withheld = standing.withheld(group, *pair)
-    verdict = Verdict.CANT_TELL if withheld else found.verdict
+    why = withheld(group, *pair)
+    verdict = Verdict.CANT_TELL if why else found.verdict
     return At(
         size=size,
         verdict=verdict,
         ratio=found.value,
         needed=found.generations_needed,
-        open=verdict is Verdict.CANT_TELL and _goes_on(group) and (bool(withheld) or not _hopeless(found, group)),
+        open=verdict is Verdict.CANT_TELL and _goes_on(group) and (bool(why) or not _hopeless(found, group)),
         generations=found.generations,
         a_ns=a_ns,
         b_ns=b_ns,
-        reason=withheld,
+        reason=why,
     )
 
 

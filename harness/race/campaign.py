@@ -16,7 +16,7 @@ from shootout.errors import ModelError
 from shootout.host import environment, gpu
 from shootout.host.noise import NoiseMeter
 from shootout.host.placement import on_cpus
-from shootout.journal import group as standing
+from shootout.journal.group import group_of
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming
 from shootout.race import halving, pausing, queue
@@ -99,7 +99,7 @@ class Campaign:
         self._look(entered)
 
     def _entrant(self, group: PlannedGroup, place: float) -> Entrant:
-        name, known = group.record.name, standing.group_of(self.history, group.record)
+        name, known = group.record.name, group_of(self.history, group.record)
         built = self.built.get(name, {})
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         terms = terms_of(self.plan.study, group.playing, known.played)

@@ -10,7 +10,7 @@ import pytest
 from crossings import COPY, A, B, World, crossing, group, play, tally
 
 from shootout.contract import NotRun, NotRunKind, Scenario
-from shootout.crossover import brackets, proposal, sweeps
+from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import At, Kind
 from shootout.crossover.search import Search
 from shootout.journal import group as standing
@@ -98,23 +98,23 @@ def _size(point: At) -> int:
 
 
 def test_sizes_are_round_and_lie_strictly_between():
-    assert proposal.sizes(1, 2, 1.5) == ()
-    assert proposal.sizes(1, 3, 1.7) == (2,)
-    assert proposal.sizes(64, 256, 128.0)[0] == 128
-    assert set(proposal.sizes(64, 256, 100.0)) == {80, 96, 112, 128, 160, 192, 224}
+    assert brackets.round_sizes(1, 2, 1.5) == ()
+    assert brackets.round_sizes(1, 3, 1.7) == (2,)
+    assert brackets.round_sizes(64, 256, 128.0)[0] == 128
+    assert set(brackets.round_sizes(64, 256, 100.0)) == {80, 96, 112, 128, 160, 192, 224}
 
 
 @pytest.mark.parametrize("crossing_at", [3.0, 50.0, 900.0])
 def test_the_proposal_lies_beside_the_fitted_crossing_inside_the_bracket(crossing_at: float):
     times = [(n, 100.0 + 20 * crossing_at + n * 10.0, 100.0 + n * 30.0) for n in (1, 1024)]
-    assert proposal.crossing(times) == pytest.approx(crossing_at)
-    aim = proposal.aim(1, 1024, times)
+    assert brackets.crossing(times) == pytest.approx(crossing_at)
+    aim = brackets.aim(1, 1024, times)
     assert 1 < aim < 1024
     assert abs(math.log2(aim / crossing_at)) < 1.3
 
 
 def test_parallel_lines_propose_the_midpoint():
-    assert proposal.aim(4, 64, [(4, 100.0, 200.0), (64, 160.0, 260.0)]) == 16.0
+    assert brackets.aim(4, 64, [(4, 100.0, 200.0), (64, 160.0, 260.0)]) == 16.0
 
 
 def worlds(sd: float, count: int, seed: int) -> list[World]:
