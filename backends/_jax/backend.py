@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._jax import quantize, training
-from shootout.backends._jax import session as jax_program
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes, pool_threads, profile_calls
 from shootout.backends._jax.rewrite import with_wide_sums
+from shootout.backends._jax.session import (
+    EXECUTABLE,
+    OPTIONS,
+    Program,
+    compile_program,
+    gpu_side,
+    open_device,
+    program_of,
+    read_program,
+    read_weights,
+)
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
 from shootout.contract import (
     INFERENCE,
@@ -63,7 +73,7 @@ class JaxJitAdapter:
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         modes=frozenset({"", "torchax"}),
         schemes={Precision.INT8: WEIGHTS | {"minmax", "samples-*"}, Precision.INT8_DYNAMIC: WEIGHTS},
-        options=jax_program.OPTIONS,
+        options=OPTIONS,
     )
 
     def probe(self, device: Device) -> Availability:
@@ -80,10 +90,10 @@ class JaxJitAdapter:
         check_options(arm, self.capabilities.options)
         if arm.target.precision is Precision.INT4:
             raise SkippedArm(NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend")
-        device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
+        device = open_device(arm.target.device, arm.threads, arm.options)
         program = _program(bundle, arm)
         state = training.momenta_of(bundle, device)
-        hlo = jax_program.compile_program(program, bundle, arm, device, folder, state=state)
+        hlo = compile_program(program, bundle, arm, device, folder, state=state)
         _refuse_widened(hlo, arm)
         return Built(arm=arm, bundle=bundle, folder=folder, facts={"weights": program.names})
 
@@ -98,13 +108,13 @@ class JaxSession:
     def __init__(self, built: Built) -> None:
         arm, self._bundle, self._folder = built.arm, built.bundle, built.folder
         self._device = arm.target.device
-        device = jax_program.open_device(self._device, arm.threads, arm.options)
-        self._run, self._stage = jax_program.read_program(built.folder, device)
+        device = open_device(self._device, arm.threads, arm.options)
+        self._run, self._stage = read_program(built.folder, device)
         # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
-        self._weights = jax_program.read_weights(built.bundle, arm, built.facts["weights"], device, built.folder)
+        self._weights = read_weights(built.bundle, arm, built.facts["weights"], device, built.folder)
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.bundle.outputs)
-        self.gpu = jax_program.gpu_side(arm, device)
+        self.gpu = gpu_side(arm, device)
         self._pending: tuple[Any, ...] = ()
 
     @cached_property
@@ -115,7 +125,7 @@ class JaxSession:
         result = self.execute(self.stage(self._bundle.input_buffers()[0], 0))[0]
         hlo = self._run.as_text()
         products, others = count_nodes(hlo, self._device)
-        stored = (self._folder / jax_program.EXECUTABLE).stat().st_size
+        stored = (self._folder / EXECUTABLE).stat().st_size
         return Executed(
             library="jax",
             version=jax.__version__,
@@ -166,10 +176,10 @@ class JaxSession:
             self.__dict__.pop(name, None)
 
 
-def _program(bundle: ModelBundle, arm: Arm) -> jax_program.Program:
+def _program(bundle: ModelBundle, arm: Arm) -> Program:
     if bundle.trained:
         return training.step_of(bundle, arm.target.mode)
-    program, target = jax_program.program_of(bundle, arm.target.mode), arm.target
+    program, target = program_of(bundle, arm.target.mode), arm.target
     if target.precision in INTEGERS:
         return quantize.quantized(program, bundle, arm)
     if target.precision in REDUCED and target.device is Device.CPU:
@@ -198,7 +208,7 @@ def _try(device: Device) -> str:
 
     if device is Device.CUDA and not any(map(importlib.util.find_spec, CUDA_PLUGINS)):
         raise SkippedArm(f"jax {jax.__version__} is installed without its CUDA plugin", "pip install 'jax[cuda13]'")
-    chosen = jax_program.open_device(device, 1, {})
+    chosen = open_device(device, 1, {})
     square = jax.device_put(np.eye(2, dtype=np.float32), chosen)
     result = jax.jit(lambda x: x @ x)(square)
     if not np.array_equal(np.asarray(result), np.eye(2)):

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._jax import account as jax_graph
-from shootout.backends._jax import session as jax_program
+from shootout.backends._jax.account import count_conversions, count_flops, count_nodes, pool_threads, profile_calls
+from shootout.backends._jax.session import (
+    EXECUTABLE,
+    Program,
+    gpu_side,
+    open_device,
+    program_of,
+    read_program,
+    read_weights,
+)
 from shootout.backends.common import check_inputs
 from shootout.bundle.training import MOMENTUM
 from shootout.contract import Array, Arrays, Built, Device, Executed
@@ -24,16 +32,16 @@ if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
 
 
-def step_of(bundle: ModelBundle, mode: str) -> jax_program.Program:
+def step_of(bundle: ModelBundle, mode: str) -> Program:
     """The training step of a model: (trained weights, what else it needs, momenta; inputs) → (loss, all of these anew).
 
     Args:
         bundle: of the training step; the target and the learning rate are its last two inputs.
-        mode: the road to the model (see `jax_program.program_of`).
+        mode: the road to the model (see `program_of`).
     """
     *own, target, _ = bundle.inputs
     model = replace(bundle, inputs=tuple(own), outputs=(replace(target, name="y"),), trained=())
-    program, trained, count = jax_program.program_of(model, mode), bundle.trained, len(bundle.trained)
+    program, trained, count = program_of(model, mode), bundle.trained, len(bundle.trained)
     names = (*trained, *(name for name in program.names if name not in trained))
 
     def run(state: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -53,7 +61,7 @@ def step_of(bundle: ModelBundle, mode: str) -> jax_program.Program:
         moved = [weight - rate * momentum for weight, momentum in zip(weights, momenta, strict=True)]
         return (loss, *moved, *fixed, *momenta)
 
-    return jax_program.Program(run=run, names=names, buffers=program.buffers)
+    return Program(run=run, names=names, buffers=program.buffers)
 
 
 def momenta_of(bundle: ModelBundle, device: Any) -> tuple[Any, ...]:
@@ -72,11 +80,11 @@ class JaxTrainingSession:
 
     def __init__(self, built: Built) -> None:
         arm, self._built, self._bundle = built.arm, built, built.bundle
-        self._device = jax_program.open_device(arm.target.device, arm.threads, arm.options)
-        self._run, self._stage = jax_program.read_program(built.folder, self._device)
+        self._device = open_device(arm.target.device, arm.threads, arm.options)
+        self._run, self._stage = read_program(built.folder, self._device)
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._output = built.bundle.outputs[0].name
-        self.gpu = jax_program.gpu_side(arm, self._device)
+        self.gpu = gpu_side(arm, self._device)
         self._state: tuple[Any, ...] = ()
         self._pending: Any = None
         self.reset()
@@ -88,19 +96,19 @@ class JaxTrainingSession:
 
         loss = self.execute(self.stage(self._bundle.input_buffers()[0], 0))
         hlo, device = self._run.as_text(), self._built.arm.target.device
-        products, others = jax_graph.count_nodes(hlo, device)
+        products, others = count_nodes(hlo, device)
         weights = self._state[: -len(self._bundle.trained)]
-        stored = (self._built.folder / jax_program.EXECUTABLE).stat().st_size
+        stored = (self._built.folder / EXECUTABLE).stat().st_size
         return Executed(
             library="jax",
             version=jax.__version__,
             device=" ".join(map(str, loss.devices())),
-            threads=jax_graph.pool_threads() if device is Device.CPU else None,
+            threads=pool_threads() if device is Device.CPU else None,
             compute_nodes_by_precision=products,
             other_nodes_by_precision=others,
             artifact_bytes=stored + sum(array.nbytes for array in weights),
-            flops_by_precision=jax_graph.count_flops(hlo, device),
-            conversion_nodes=jax_graph.count_conversions(hlo),
+            flops_by_precision=count_flops(hlo, device),
+            conversion_nodes=count_conversions(hlo),
         )
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
@@ -127,7 +135,7 @@ class JaxTrainingSession:
     def reset(self) -> None:
         """New arrays: the old ones may have been given up."""
         names, device = self._built.facts["weights"], self._device
-        weights = jax_program.read_weights(self._bundle, self._built.arm, names, device, self._built.folder)
+        weights = read_weights(self._bundle, self._built.arm, names, device, self._built.folder)
         self._state = (*weights, *momenta_of(self._bundle, device))
         self._pending = self._state[-1]
 
@@ -138,7 +146,7 @@ class JaxTrainingSession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
         """What JAX's own profiler sees of some calls."""
-        return jax_graph.profile_calls(call, calls)
+        return profile_calls(call, calls)
 
     def close(self) -> None:
         """Drop the executable and its arrays."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shootout.backends._onnxruntime import providers as providers
+from shootout.backends._onnxruntime import providers
 from shootout.contract import Arm, Device
 
 MODEL, ENGINES = "model.onnx", "engines"

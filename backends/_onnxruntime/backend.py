@@ -20,8 +20,7 @@ import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx
-from shootout.backends._onnxruntime import providers as providers
-from shootout.backends._onnxruntime import tensorrt
+from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.quantize import S8S8, SCHEMES, quantize

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._onnxruntime import providers as providers
+from shootout.backends._onnxruntime import providers
 from shootout.backends._onnxruntime.account import open_session
 from shootout.backends.common import precision_of
 from shootout.bundle.workload import COMPUTE_OPS, convolution_flops, flops_by_precision, product_flops

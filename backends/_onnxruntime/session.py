@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout.backends._onnxruntime import providers as providers
-from shootout.backends._onnxruntime import tensorrt
+from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session
 from shootout.backends._onnxruntime.profile import trace
 from shootout.backends.common import check_inputs, widen

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._onnxruntime import providers as providers
+from shootout.backends._onnxruntime import providers
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends.common import precision_of
 from shootout.bundle.workload import COMPUTE_OPS, flops_by_precision

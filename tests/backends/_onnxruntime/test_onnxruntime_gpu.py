@@ -19,13 +19,13 @@ from support.fake_gpu import FakeCuda
 
 from shootout import backends
 from shootout.backends import common_onnx
-from shootout.backends._onnxruntime import account as onnxruntime_graph
 from shootout.backends._onnxruntime import backend as onnxruntime_backend
 from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime import session as onnxruntime_session
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
 from shootout.backends._onnxruntime.session import OnnxRuntimeSession
+from shootout.bundle import onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Built, Device, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
@@ -372,7 +372,7 @@ def test_a_weight_alone_that_is_dequantized_makes_no_int8_product(tmp_path: Path
 
 
 def test_big_weights_are_kept_beside_tensorrt_s_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(onnxruntime_graph, "SINGLE_FILE_BYTES", 0)
+    monkeypatch.setattr(onnx_files, "INLINE_BYTES", 0)
     (bundle,) = bundles(RESIDUAL)
     stored = tensorrt._store(bundle.path(Artifact.ONNX), tmp_path / MODEL)
     assert {path.name for path in tmp_path.iterdir()} == {MODEL, f"{MODEL}.data"}
