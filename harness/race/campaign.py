@@ -77,7 +77,7 @@ class Campaign:
         return preparation.run(groups)
 
     def race(self) -> bool:
-        """Race all groups, and those that crossovers ask for, in the agenda's order; False when time ran out first."""
+        """Race all groups, and those that crossovers ask for, in the queue's order; False when time ran out first."""
         self._enter(self.groups)
         while True:
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs

@@ -1,4 +1,4 @@
-"""A live arm: a worker process behind the conductor's `Player` interface, with the timeouts each command deserves."""
+"""A live arm: a worker process behind the `Player` protocol, with the timeouts each command deserves."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a generation is made of: who plays, where players come from, who watches, and what is noted down.
 
-Protocols and records only. The conductor knows processes and clocks through these alone, so tests drive it with fakes.
+Protocols and records only. A generation knows processes and clocks through these alone, so tests drive it with fakes.
 """
 
 from __future__ import annotations

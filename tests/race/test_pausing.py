@@ -22,7 +22,7 @@ from shootout.host.placement import place
 from shootout.journal import journal
 from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
-from shootout.race import generation as conductor
+from shootout.race import generation
 from shootout.race.generation import Generation
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.pausing import Hold, decide, pairs_in_time
@@ -354,9 +354,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> queued.Device:
     """One GPU for all, its clock the harness's, and generations that are short."""
     found = queued.Device()
     queued.plugged_in(monkeypatch, found, None)
-    monkeypatch.setattr(conductor, "steady_from", lambda _: 0)
-    monkeypatch.setattr(conductor, "ROUNDS", 2)
-    monkeypatch.setattr(conductor, "MIN_ROUNDS", 2)
+    monkeypatch.setattr(generation, "steady_from", lambda _: 0)
+    monkeypatch.setattr(generation, "ROUNDS", 2)
+    monkeypatch.setattr(generation, "MIN_ROUNDS", 2)
     monkeypatch.setattr(clock, "quiet_collector", lambda: None)
     return found
 

@@ -19,8 +19,7 @@ from shootout.commands import run
 from shootout.contract import Arm, Availability, Device, Scenario, Target
 from shootout.errors import UsageError
 from shootout.messages import Offer, Scope
-from shootout.race import generation as conductor
-from shootout.race import halving, serving, stopping
+from shootout.race import generation, halving, serving, stopping
 from shootout.race import live as player
 from shootout.race.protocols import Context
 from shootout.race.race import Race
@@ -334,10 +333,10 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(player.LiveWatch, "reasons", lambda *_: ())
     monkeypatch.setattr(run, "machine_lock", lambda *_: nullcontext())  # no time is looked at: others may measure
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
-    monkeypatch.setattr(conductor, "steady_from", lambda _: 0)
-    monkeypatch.setattr(conductor, "CANARY_SLOWDOWN", np.inf)  # don't wait for a calm moment
-    monkeypatch.setattr(conductor, "ROUNDS", conductor.MIN_ROUNDS)
-    monkeypatch.setattr(conductor, "SERVE_ROUNDS", 5)
+    monkeypatch.setattr(generation, "steady_from", lambda _: 0)
+    monkeypatch.setattr(generation, "CANARY_SLOWDOWN", np.inf)  # don't wait for a calm moment
+    monkeypatch.setattr(generation, "ROUNDS", generation.MIN_ROUNDS)
+    monkeypatch.setattr(generation, "SERVE_ROUNDS", 5)
     asked = study(
         model="identity",
         targets=["spin"],
