@@ -17,12 +17,11 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from shootout.backends.adapter import Adapter, Built
 from shootout.contract import (
-    Adapter,
     Arm,
     Artifact,
     Availability,
-    Built,
     Capabilities,
     Device,
     Gemms,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,7 +17,6 @@ from shootout.errors import NotRun as NotRun
 from shootout.errors import NotRunKind as NotRunKind
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
     from shootout.trace_events import Event
 
 Value = int | float | str | bool
@@ -340,23 +338,6 @@ class Fidelity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """An arm's artifact on disk: all that `load` needs, in any later process.
-
-    Attributes:
-        bundle: the model it was built from.
-        folder: where `build` put its files; read-only from then on.
-        facts: what `build` wants to tell `load` or the record (JSON values). `compute_nodes_by_precision` and
-            `artifact_bytes`, where they are among them, go into the row of an arm that is built here but can't run.
-    """
-
-    arm: Arm
-    bundle: ModelBundle
-    folder: Path
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSide:
     """What only a device can tell of a session on it, and do for it; None where the library can't. Never timed.
 
@@ -420,22 +401,6 @@ class TrainingSession(Session, Protocol):
 
     def state(self) -> tuple[Arrays, Arrays]:
         """Weights and momenta on the host, by the names in `ModelBundle.trained`; no later `execute` changes them."""
-
-
-class Adapter(Protocol):
-    """One backend. Its module imports no framework at the top; the framework comes in with the first call."""
-
-    name: str
-    capabilities: Capabilities
-
-    def probe(self, device: Device) -> Availability:
-        """Build and run a tiny real session on `device`. Never raises; always explains."""
-
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
-        """Quantize, compile, write the engine into `folder` (empty): once per arm, cached by content."""
-
-    def load(self, built: Built) -> Session:
-        """A ready session, in each generation's fresh process; affinity and thread variables are already set."""
 
 
 class Progress(Protocol):

@@ -30,6 +30,7 @@ from shootout.backends._jax.session import (
     read_program,
     read_weights,
 )
+from shootout.backends.adapter import Built
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
 from shootout.contract import (
     INFERENCE,
@@ -38,7 +39,6 @@ from shootout.contract import (
     Arrays,
     Artifact,
     Availability,
-    Built,
     Capabilities,
     Device,
     Executed,

@@ -23,9 +23,10 @@ from shootout.backends._jax.session import (
     read_program,
     read_weights,
 )
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.bundle.training import MOMENTUM
-from shootout.contract import Array, Arrays, Built, Device, Executed
+from shootout.contract import Array, Arrays, Device, Executed
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:

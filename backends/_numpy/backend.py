@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.backends._numpy.account import nodes_of, profile_operations
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
 from shootout.backends.common_numpy import Product, blas_threads, counts, products_of
 from shootout.bundle.workload import flops_by_precision
@@ -23,7 +24,6 @@ from shootout.contract import (
     Arrays,
     Artifact,
     Availability,
-    Built,
     Capabilities,
     Device,
     Executed,

@@ -26,19 +26,9 @@ from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.quantize import S8S8, SCHEMES, quantize
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import (
-    Arm,
-    Artifact,
-    Availability,
-    Built,
-    Capabilities,
-    Device,
-    Gemm,
-    Gemms,
-    Precision,
-    Target,
-)
+from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Gemm, Gemms, Precision, Target
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:

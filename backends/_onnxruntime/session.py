@@ -17,9 +17,10 @@ import numpy as np
 from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session
 from shootout.backends._onnxruntime.profile import trace
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import PAGEABLE, Cuda
-from shootout.contract import Array, Arrays, Built, Device, Executed, GpuSide
+from shootout.contract import Array, Arrays, Device, Executed, GpuSide
 from shootout.trace_events import Event
 
 

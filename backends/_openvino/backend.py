@@ -26,19 +26,9 @@ from shootout.backends._openvino.graph import (
 )
 from shootout.backends._openvino.quantize import MODEL_TYPE, OPTIONS, SCHEMES, quantize
 from shootout.backends._openvino.session import OpenVinoSession
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import (
-    INTEGERS,
-    Arm,
-    Artifact,
-    Availability,
-    Built,
-    Capabilities,
-    Device,
-    Gemm,
-    Gemms,
-    Precision,
-)
+from shootout.contract import INTEGERS, Arm, Artifact, Availability, Capabilities, Device, Gemm, Gemms, Precision
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import numpy as np
 
 from shootout.backends._openvino.account import account, profile_nodes
 from shootout.backends._openvino.graph import IR, compile_model, version
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, widen
-from shootout.contract import Array, Arrays, Built, Executed
+from shootout.contract import Array, Arrays, Executed
 from shootout.trace_events import Event
 
 

@@ -16,19 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, check_options, require_device, trial
-from shootout.contract import (
-    Arm,
-    Arrays,
-    Artifact,
-    Availability,
-    Built,
-    Capabilities,
-    Device,
-    Executed,
-    Option,
-    Precision,
-)
+from shootout.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Option, Precision
 from shootout.errors import SkippedArm
 from shootout.trace_events import Event
 

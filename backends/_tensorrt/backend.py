@@ -21,18 +21,9 @@ from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Libra
 from shootout.backends._tensorrt.network import load_network
 from shootout.backends._tensorrt.quantize import write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import (
-    Arm,
-    Artifact,
-    Availability,
-    Built,
-    Capabilities,
-    Device,
-    NotRunKind,
-    Precision,
-    TensorSpec,
-)
+from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, TensorSpec
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:

@@ -48,6 +48,7 @@ from shootout.backends._torch.session import (
     weight_bytes,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_options, trial
 from shootout.contract import (
     INFERENCE,
@@ -55,7 +56,6 @@ from shootout.contract import (
     Arm,
     Artifact,
     Availability,
-    Built,
     Capabilities,
     Device,
     Option,

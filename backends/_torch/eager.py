@@ -17,6 +17,7 @@ from shootout.backends._torch.session import (
     require_torch,
     weight_bytes,
 )
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_options, trial
 from shootout.contract import (
     INFERENCE,
@@ -24,7 +25,6 @@ from shootout.contract import (
     Arm,
     Artifact,
     Availability,
-    Built,
     Capabilities,
     Device,
     Gemm,

@@ -21,8 +21,9 @@ from shootout.backends._torch.session import (
     module_of,
     require_torch,
 )
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_options, trial
-from shootout.contract import Arm, Artifact, Availability, Built, Capabilities, Device
+from shootout.contract import Arm, Artifact, Availability, Capabilities, Device
 
 if TYPE_CHECKING:
     import torch

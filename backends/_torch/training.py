@@ -25,9 +25,10 @@ from shootout.backends._torch.session import (
     read_account,
     weight_bytes,
 )
+from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.bundle.training import MOMENTUM, RATE
-from shootout.contract import Arm, Array, Arrays, Built, Device, Executed, GpuSide
+from shootout.contract import Arm, Array, Arrays, Device, Executed, GpuSide
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:

@@ -19,11 +19,12 @@ from threading import Event, Lock
 from typing import Any
 
 from shootout import backends
+from shootout.backends.adapter import Adapter, Built
 from shootout.build.exports import probe_key
 from shootout.bundle import bundle
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Adapter, Arm, Artifact, Built, Device
+from shootout.contract import Arm, Artifact, Device
 from shootout.errors import ArmFailed
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of

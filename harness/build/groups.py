@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from shootout.backends.adapter import Built
 from shootout.build.builder import BuiltArm, Workshop
 from shootout.build.cpu_pool import Crew, lanes
 from shootout.build.exports import Exports, export_all
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Built, Device, NotRun, NotRunKind, Progress
+from shootout.contract import Arm, Device, NotRun, NotRunKind, Progress
 from shootout.errors import ArmOut, ShootoutError, SkippedArm
 from shootout.host import store
 from shootout.study.feasibility import unfit, unheld

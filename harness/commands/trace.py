@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from shootout import trace_events
+from shootout.backends.adapter import Built
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Built
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.host.placement import Placement, child_environment, on_cpus
 from shootout.journal.run_folder import LOGS, TRACES

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from shootout.backends.adapter import Built
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
-from shootout.contract import Built, NotRun, NotRunKind, Progress
+from shootout.contract import NotRun, NotRunKind, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from shootout.backends.adapter import Built
 from shootout.constants import (
     BLOCK_TIMEOUT_FACTOR,
     BLOCK_TIMEOUT_S,
@@ -15,7 +16,7 @@ from shootout.constants import (
     LOAD_TIMEOUT_S,
     WARM_UP_NS,
 )
-from shootout.contract import Arm, Built, Executed
+from shootout.contract import Arm, Executed
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.host.noise import Mark, NoiseMeter, VoidReason, void_reasons
 from shootout.host.placement import Placement, child_environment

@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 
 from shootout import backends
+from shootout.backends.adapter import Adapter, Built
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import INTEGERS, Adapter, Array, Availability, Built, Session
+from shootout.contract import INTEGERS, Array, Availability, Session
 from shootout.errors import SkippedArm
 from shootout.testing.cases import Case
 from shootout.worker import precision_probe

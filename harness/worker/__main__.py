@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from shootout import backends, clock
+from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import CANARY_CHANCES
-from shootout.contract import Arm, Built, Device, Scenario, Session
+from shootout.contract import Arm, Device, Scenario, Session
 from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
 from shootout.host.gpu_errors import explain_error

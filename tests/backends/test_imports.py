@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from shootout import backends
-from shootout.contract import Built, Device, Target
+from shootout.backends.adapter import Built
+from shootout.contract import Device, Target
 from shootout.testing.cases import case_of
 from shootout.testing.checks import build_in, call
 from shootout.testing.fresh import run_fresh

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from shootout import backends
+from shootout.backends.adapter import Adapter, Built
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.training import RATE, TARGET
-from shootout.contract import Adapter, Arm, Arrays, Built, Capabilities, Executed, Scenario, Target
+from shootout.contract import Arm, Arrays, Capabilities, Executed, Scenario, Target
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 from shootout.messages import Verified

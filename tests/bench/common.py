@@ -16,9 +16,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from shootout import models
+from shootout.backends.adapter import Built
 from shootout.build.builder import BuiltArm, Workshop
 from shootout.clock import Stopwatch
-from shootout.contract import Arm, Array, Built, NotRun, Value
+from shootout.contract import Arm, Array, NotRun, Value
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.export.client import Request, obtain
 from shootout.host import environment

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from shootout.backends.adapter import Built
 from shootout.clock import Stopwatch, now_ns
 from shootout.constants import LOAD_TIMEOUT_S
-from shootout.contract import Built
 from shootout.host import gpu
 from shootout.host.placement import child_environment
 from shootout.race.pausing import on_cuda

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from shootout.backends.adapter import Built
 from shootout.constants import ALPHA
-from shootout.contract import Arm, Built
+from shootout.contract import Arm
 from shootout.host.store import bias_floor
 from shootout.messages import Scope
 from shootout.race.live import LivePlayer, LiveStage

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from shootout.backends.adapter import Built
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ORACLE, ModelBundle
 from shootout.bundle.npz import save_sets
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Arm, Array, Arrays, Built, Device, Precision, Target
+from shootout.contract import Arm, Array, Arrays, Device, Precision, Target
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 from shootout.host import environment

@@ -18,9 +18,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from shootout.backends.adapter import Built
 from shootout.clock import Stopwatch
 from shootout.constants import LEAD_IN_CALLS
-from shootout.contract import Arm, Built, NotRun
+from shootout.contract import Arm, NotRun
 from shootout.messages import Scope, Turn
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.protocols import Performance, Player

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from shootout.backends.adapter import Built
 from shootout.constants import ALPHA, ROUNDS
-from shootout.contract import Built
 from shootout.host.store import bias_floor
 from shootout.stats.verdicts import Comparison, compare
 from shootout.worker.process import log_name

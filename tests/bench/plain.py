@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from shootout.contract import Built
+from shootout.backends.adapter import Built
 from shootout.host.child import leave_with
 
 Call = Callable[[int], Any]

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from shootout.contract import Built
+from shootout.backends.adapter import Built
 from shootout.host.placement import child_environment, on_cpus
 from shootout.messages import Scope
 from shootout.race.generation import warm_up

@@ -14,8 +14,9 @@ from typing import Any
 
 from shootout import models
 from shootout.backends._tensorrt.network import TYPED_AS
+from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Built, Precision, Value
+from shootout.contract import Arm, Precision, Value
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 from shootout.host.placement import child_environment

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from shootout.backends.adapter import Built
 from shootout.constants import LOAD_TIMEOUT_S
-from shootout.contract import Built
 from shootout.host.placement import child_environment, on_cpus
 from shootout.messages import Scope
 

@@ -14,9 +14,10 @@ from support.fakes import QUIET, FakePlayer, FakeWatch, World
 from support.planted import ByBatch, on_stage
 
 from shootout import clock
+from shootout.backends.adapter import Built
 from shootout.bundle.fidelity import NOTHING
 from shootout.constants import ENERGY_S, HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS
-from shootout.contract import Arm, Built, Device
+from shootout.contract import Arm, Device
 from shootout.errors import ArmFailed
 from shootout.host.placement import place
 from shootout.journal import journal

@@ -11,13 +11,13 @@ import numpy as np
 
 from shootout import models
 from shootout.backends._torch.eager import TorchEagerAdapter, TorchSession
+from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import (
     Arm,
     Arrays,
     Artifact,
     Availability,
-    Built,
     Capabilities,
     Device,
     Executed,

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
+from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import (
     Arm,
@@ -25,7 +26,6 @@ from shootout.contract import (
     Arrays,
     Artifact,
     Availability,
-    Built,
     Capabilities,
     Device,
     Executed,

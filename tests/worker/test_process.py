@@ -16,8 +16,9 @@ from support.console import TESTS, children_of, environment, state
 from support.exports import obtain
 from support.misbehaving import FAULTS, installed
 
+from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Built, Target
+from shootout.contract import Arm, Target
 from shootout.errors import ArmFailed, one_line
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Loaded

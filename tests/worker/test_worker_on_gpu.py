@@ -22,7 +22,8 @@ from support.queued import (
 )
 
 from shootout import backends
-from shootout.contract import Arm, Built, NotRun, Scenario, Target
+from shootout.backends.adapter import Built
+from shootout.contract import Arm, NotRun, Scenario, Target
 from shootout.contract import Device as Kind
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn, Warming
 from shootout.worker import __main__ as worker

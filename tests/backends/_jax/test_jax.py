@@ -15,7 +15,8 @@ import pytest
 from shootout import backends, models
 from shootout.backends._jax import session as jax_program
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
-from shootout.contract import Built, Device, Executed, Precision, Target
+from shootout.backends.adapter import Built
+from shootout.contract import Device, Executed, Precision, Target
 from shootout.testing.cases import Case, case_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

@@ -25,9 +25,10 @@ from shootout.backends._onnxruntime import session as onnxruntime_session
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
 from shootout.backends._onnxruntime.session import OnnxRuntimeSession
+from shootout.backends.adapter import Built
 from shootout.bundle import onnx_files
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Artifact, Built, Device, Precision, Target, TensorSpec
+from shootout.contract import Arm, Artifact, Device, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.testing.cases import bundles

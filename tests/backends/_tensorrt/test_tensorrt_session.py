@@ -20,7 +20,8 @@ from shootout.backends._tensorrt import backend as tensorrt_backend
 from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.network import Network, Product
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
-from shootout.contract import Arm, Arrays, Built, Device, Precision, Target, TensorSpec
+from shootout.backends.adapter import Built
+from shootout.contract import Arm, Arrays, Device, Precision, Target, TensorSpec
 
 X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")
 TOLD = json.dumps(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shootout import backends
-from shootout.contract import Arm, Availability, Built, Device, Precision, Target
+from shootout.backends.adapter import Built
+from shootout.contract import Arm, Availability, Device, Precision, Target
 from shootout.testing.cases import Case, case_of
 from shootout.testing.checks import build_in
 from shootout.testing.fresh import run_fresh

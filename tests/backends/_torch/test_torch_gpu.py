@@ -22,8 +22,9 @@ from shootout.backends._torch import gpu, inductor, training
 from shootout.backends._torch.account import float32_policy, kernel_recorder
 from shootout.backends._torch.compile import _captured_since, configuration, load_cache
 from shootout.backends._torch.session import Facts, configure
+from shootout.backends.adapter import Built
 from shootout.bundle.training import RATE
-from shootout.contract import Arm, Arrays, Availability, Built, Device, Precision, Scenario, Target, TensorSpec
+from shootout.contract import Arm, Arrays, Availability, Device, Precision, Scenario, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.study import feasibility
 from shootout.testing.cases import targets

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from shootout import backends
+from shootout.backends.adapter import Built
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Built, Executed, Precision, Target
+from shootout.contract import Arm, Executed, Precision, Target
 from shootout.export.client import Request
 from shootout.models.probes import GRID_BATCH
 from shootout.testing.cases import bundles
