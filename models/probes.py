@@ -10,7 +10,7 @@ of the last rows is a single 1, so that the last outputs read weights, evenly sp
 of 32 numbers of a ramp, holds a 1 (and a ramp's a -1): then whatever a quantizer scales by (a tensor, a row, a channel,
 a group), all scales are the same, and 8 bits leave at most 256 levels, 4 bits 16, while bfloat16 leaves about 1,000.
 
-`shootout.worker.precision_probe` reads the answers. The artifacts are written without torch, so that a machine with
+`shootout.worker.precision_checks` reads the answers. The artifacts are written without torch, so that a machine with
 ONNX Runtime alone has its proof too.
 """
 

@@ -30,7 +30,7 @@ from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
 from shootout.study.plan import scheme_of
-from shootout.worker import precision_probe, process
+from shootout.worker import precision_checks, process
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.precision_checks import probe_fault
 
@@ -154,7 +154,7 @@ class Workshop:
             arm.threads,
             sorted(arm.options.items()),
             version,
-            [bundle.sha256(file) for file in [*_code_of(adapter), Path(str(precision_probe.__file__))]],
+            [bundle.sha256(file) for file in [*_code_of(adapter), Path(str(precision_checks.__file__))]],
             self.machine,
             cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
             probe.key if probe and runs else None,

@@ -8,7 +8,7 @@ from shootout.commands.output import print_answer, show_progress
 from shootout.host import environment
 from shootout.host.locks import machine_lock
 from shootout.host.placement import place
-from shootout.report.ceilings import render_ceilings
+from shootout.report.notes import render_ceilings
 from shootout.study.options import read_whole
 
 

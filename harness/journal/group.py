@@ -13,8 +13,7 @@ from shootout.contract import Array, NotRun
 from shootout.journal.journal import History
 from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
-from shootout.stats.comparison import Rules, comparison
-from shootout.stats.verdicts import Comparison, Verdict
+from shootout.stats.verdicts import Comparison, Rules, Verdict, comparison
 from shootout.study.group import GroupRecord
 
 

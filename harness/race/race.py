@@ -16,7 +16,7 @@ from shootout.race import serving
 from shootout.race.generation import Generation
 from shootout.race.protocols import Context, Performance
 from shootout.race.stopping import GroupState, Pair, next_players
-from shootout.stats.comparison import Rules
+from shootout.stats.verdicts import Rules
 
 
 @dataclass(kw_only=True)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from shootout.constants import PRECISE_WITHIN
 from shootout.race import halving
-from shootout.stats.comparison import Blocks, Rules, comparison, log_ratios
 from shootout.stats.evidence import min_generations
-from shootout.stats.verdicts import Comparison, race_over
+from shootout.stats.verdicts import Blocks, Comparison, Rules, comparison, log_ratios, race_over
 
 Pair = tuple[str, str]
 

@@ -1,13 +1,15 @@
 """What an interval of log ratios means for someone who must choose: faster, slower, the same, or can't tell.
 
+Two arms of a group are compared by their block medians, by rules that all comparisons of the group share.
+
 Verdict limits are symmetric in the log, so that swapping the two arms swaps `faster` and `slower` and nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import cast
@@ -16,7 +18,7 @@ import numpy as np
 
 from shootout.constants import SAME_WITHIN
 from shootout.contract import Array
-from shootout.stats.evidence import checked, interval
+from shootout.stats.evidence import bonferroni, checked, interval
 
 MAX_ESTIMATE = 1_000
 """Beyond so many generations "can't tell" says no number: nobody would wait for them."""
@@ -168,3 +170,50 @@ def _generations_needed(n: int, verdict_at: Callable[[int], Verdict]) -> int | N
         else:
             total = middle
     return total
+
+
+Blocks = Mapping[int, Array]
+"""Generation → block medians (ns) of its valid rounds, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a group's race is judged by.
+
+    Attributes:
+        baseline: the label that ratios refer to, or None.
+        sentinel: the label of the baseline's hidden copy, or None.
+        comparisons: how many verdicts the group was asked for (for Bonferroni).
+        references: arm → another arm that it must have a verdict against as well.
+        selects: whether the arms are settings of which only each target's best is looked for, without verdicts.
+        pairs: arms whose crossover is looked for; whether their verdict here matters depends on the other sizes.
+        narrows: whether the group is there for its pairs alone, and owes no other verdict.
+    """
+
+    baseline: str | None
+    sentinel: str | None
+    comparisons: int
+    max_generations: int
+    bias_floor: float
+    references: Mapping[str, str] = field(default_factory=dict)
+    pairs: Collection[tuple[str, str]] = ()
+    selects: bool = False
+    narrows: bool = False
+
+    def crosses(self, one: str, other: str | None) -> bool:
+        """Whether a crossover of these two is looked for."""
+        return (one, other) in self.pairs or (other, one) in self.pairs
+
+
+def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
+    """x_g = median over rounds of log(arm / baseline), for each generation both played, shape (n,)."""
+    both = sorted(set(arm) & set(baseline))
+    return np.array([float(np.median(np.log(arm[g] / baseline[g]))) for g in both], dtype=np.float64)
+
+
+def comparison(
+    blocks: Mapping[str, Blocks], label: str, against: str, rules: Rules, *, estimate: bool = True
+) -> Comparison:
+    """One arm against another, at the group's share of α; `estimate`: see `verdicts.compare`."""
+    x = log_ratios(blocks.get(label, {}), blocks.get(against, {}))
+    return compare(x, alpha=bonferroni(rules.comparisons), bias_floor=rules.bias_floor, estimate=estimate)

@@ -19,9 +19,9 @@ from shootout.export import client
 from shootout.export.client import Request
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
-from shootout.study import pairs, settings
+from shootout.study import settings
 from shootout.study.feasibility import Here, needed_bytes, obstacles
-from shootout.study.group import GroupRecord, count_comparisons, with_sentinel
+from shootout.study.group import GroupRecord, asked_pairs, count_comparisons, with_sentinel
 from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets, provider
@@ -228,7 +228,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
     ordered = with_sentinel(baseline, arms) if baseline else tuple(arms)
     measured_too = [arm for arm in runnable if arm is not baseline] if study.against_own_fp32 else []
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
-    wanted = pairs.asked(study, arms, runnable)
+    wanted = asked_pairs(study, arms, runnable)
     labels = [arm.label for arm in runnable]
     record = GroupRecord(
         name=group_name(point) + apart,

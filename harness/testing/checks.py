@@ -25,7 +25,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Array, Availability, Session
 from shootout.errors import SkippedArm
 from shootout.testing.cases import Case
-from shootout.worker import precision_probe
+from shootout.worker import precision_checks
 from shootout.worker.precision_checks import PROBED
 
 
@@ -131,7 +131,7 @@ def probe_agrees(bench: Bench) -> None:
         return
     session = bench.adapter.load(bench.build(bench.case.probe_bundle, "probe"))
     outputs = call(session, bench.case.probe_bundle.input_buffers()[0])
-    found = precision_probe.READERS[bench.case.probe_bundle.model](outputs)
+    found = precision_checks.READERS[bench.case.probe_bundle.model](outputs)
     session.close()
     assert found == PROBED[bench.case.precision], f"asked for {bench.case.precision}, the probe shows {found}"
 

@@ -26,7 +26,7 @@ from shootout.host.gpu_errors import explain_error
 from shootout.host.noise import canary
 from shootout.host.placement import current_bounds
 from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
-from shootout.worker import precision_probe
+from shootout.worker import precision_checks
 from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances
 from shootout.worker.gpu_readings import Context, read_gpu, read_state
@@ -59,7 +59,7 @@ class Worker:
         session = backends.get(built.arm.target.backend).load(built)
         outputs = call_once(session, built.bundle.input_buffers()[0])
         session.close()
-        return precision_probe.READERS[built.bundle.model](outputs)
+        return precision_checks.READERS[built.bundle.model](outputs)
 
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""

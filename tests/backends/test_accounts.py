@@ -21,7 +21,7 @@ from shootout.contract import Arm, Arrays, Device, Target
 from shootout.testing.cases import Case, case_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker import precision_probe
+from shootout.worker import precision_checks
 
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")
 MATRIX = np.eye(4, dtype=np.float32)
@@ -123,7 +123,7 @@ def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypa
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
     assert session.executed.artifact_bytes > 4 * 256 * 256
     inputs = bundle.input_buffers()[0]
-    assert precision_probe.read_permutation(call(session, inputs)) == "fp32"
+    assert precision_checks.read_permutation(call(session, inputs)) == "fp32"
 
 
 def threads_with(options: dict[str, str], bundle: ModelBundle, folder: Path) -> int | None:

@@ -31,7 +31,7 @@ from shootout.race.generation import Generation
 from shootout.race.live import LiveStage, LiveWatch
 from shootout.race.protocols import Canaries, Context, Gpus, Notes, Performance, Player, Stage
 from shootout.race.race import block_medians
-from shootout.stats.comparison import log_ratios
+from shootout.stats.verdicts import log_ratios
 from shootout.study.points import describe
 from shootout.study.target import parse_targets
 

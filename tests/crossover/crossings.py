@@ -17,8 +17,8 @@ from shootout.crossover.brackets import At, Kind, Outcome
 from shootout.journal.group import Group
 from shootout.journal.records import Played, Rounds
 from shootout.messages import Scope
-from shootout.stats.comparison import Rules
 from shootout.stats.evidence import min_generations
+from shootout.stats.verdicts import Rules
 from shootout.study.group import GroupRecord
 
 A, B, COPY = (

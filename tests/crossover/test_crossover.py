@@ -15,7 +15,7 @@ from shootout.crossover.brackets import At, Kind
 from shootout.crossover.search import Search
 from shootout.journal import group as standing
 from shootout.messages import Scope
-from shootout.results import crossings as told
+from shootout.results import analysis as told
 from shootout.stats.verdicts import Verdict
 
 LETTERS = {"a": Verdict.FASTER, "b": Verdict.SLOWER, "s": Verdict.SAME, "?": Verdict.CANT_TELL, "x": Verdict.CANT_TELL}

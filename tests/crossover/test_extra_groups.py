@@ -17,8 +17,7 @@ from shootout.journal.group import Group
 from shootout.journal.records import Confirming, Rounds
 from shootout.messages import Scope
 from shootout.report import sweep_table, table
-from shootout.results.analysis import analyse
-from shootout.results.crossings import NOTHING_LEFT, crossings
+from shootout.results.analysis import NOTHING_LEFT, analyse, crossings
 from shootout.study.plan import make_plan, plan_groups
 from shootout.study.schema import checked
 

@@ -14,8 +14,7 @@ from support.fakes import World
 from shootout.messages import Scope
 from shootout.race import race
 from shootout.stats import quantiles
-from shootout.stats.comparison import comparison
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Verdict, comparison
 from shootout.worker import blocks
 
 RUNS = 30

@@ -26,8 +26,7 @@ from shootout.race.serving import P99, Terms, next_rate
 from shootout.results import rates
 from shootout.results.document import Timing
 from shootout.stats import quantiles
-from shootout.stats.comparison import Rules, comparison
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Rules, Verdict, comparison
 from shootout.study.options import read_milliseconds, read_positive, read_rate
 from shootout.worker.concurrent import Service, schedule_ns, serve_stream
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shootout.race.stopping import GroupState, next_players
-from shootout.stats.comparison import Rules
+from shootout.stats.verdicts import Rules
 
 LABELS = ["base", "fp32", "int8", "copy"]
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)

@@ -26,7 +26,7 @@ from shootout.race.race import Race
 from shootout.report.progress import Progress
 from shootout.results import rates
 from shootout.results.document import Timing
-from shootout.stats.comparison import Rules
+from shootout.stats.verdicts import Rules
 from shootout.study import settings as throughput
 from shootout.study.feasibility import Here
 from shootout.study.group import family

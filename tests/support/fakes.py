@@ -16,7 +16,7 @@ from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verif
 from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import Canaries, Context, Gpus, Notes
 from shootout.race.race import Race
-from shootout.stats.comparison import Rules
+from shootout.stats.verdicts import Rules
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8

@@ -15,9 +15,8 @@ import numpy as np
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, ROUNDS
 from shootout.contract import Array
 from shootout.race.stopping import GroupState, next_players
-from shootout.stats.comparison import Rules, comparison
 from shootout.stats.evidence import bonferroni, interval, min_generations
-from shootout.stats.verdicts import Verdict, judge
+from shootout.stats.verdicts import Rules, Verdict, comparison, judge
 
 SD = 0.003
 """The generation SD to which the power targets refer."""

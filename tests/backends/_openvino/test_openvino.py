@@ -21,7 +21,7 @@ from shootout.export.client import Request
 from shootout.testing.cases import bundles, lacks
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker import precision_probe
+from shootout.worker import precision_checks
 from shootout.worker.precision_checks import executed_fault, probe_fault
 
 PROBE = probe_request("permutation_probe", "")
@@ -84,7 +84,7 @@ def test_bf16_under_an_fp32_label_is_caught_twice(hint: str, tmp_path: Path):
     found = ran(PROBE, tmp_path, INFERENCE_PRECISION_HINT=hint)
     assert set(found.executed.compute_nodes_by_precision) == {"bf16"}
     assert "elsewhere: 1 in bf16" in str(executed_fault(found.executed, found.arm))
-    answer = precision_probe.read_permutation(found.outputs[0])
+    answer = precision_checks.read_permutation(found.outputs[0])
     assert "finds bf16" in str(probe_fault(answer, Precision.FP32))
 
 

@@ -19,7 +19,7 @@ from shootout.models.probes import GRID_BATCH
 from shootout.testing.cases import bundles
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker import precision_probe
+from shootout.worker import precision_checks
 
 DIGITS = Request(model="digits", parameters={"hidden": 64, "n_layers": 1}, batch=2)
 PROBE = Request(model="grid_probe", batch=GRID_BATCH)
@@ -50,7 +50,7 @@ def ran(built: Built) -> tuple[Executed, str | None]:
 
 def probed(bundle: ModelBundle, target: Target, folder: Path) -> str:
     session = backends.get(target.backend).load(built_in(bundle, target, folder))
-    return precision_probe.READERS[bundle.model](call(session, bundle.input_buffers()[0]))
+    return precision_checks.READERS[bundle.model](call(session, bundle.input_buffers()[0]))
 
 
 def run_on_digits(target: Target, folder: Path) -> tuple[Executed, str | None, Built]:
