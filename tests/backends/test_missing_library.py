@@ -12,14 +12,10 @@ from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.testing.fresh import run_fresh
 
 LIBRARIES = [
-    ("torch-eager", "torch"),
-    ("torch-compile", "torch"),
-    ("torchscript", "torch"),
-    ("jax-jit", "jax"),
-    ("onnxruntime", "onnxruntime"),
+    *((name, row.loads[""][0]) for name, row in backends.SHIPPED.items() if row.extra and row.default[0] is Device.CPU),
     ("onnxruntime", "onnx"),
-    ("openvino", "openvino"),
 ]
+"""Each backend with the library that it is named for in the registry, and one library beside."""
 
 
 def probe_without(backend: str, library: str) -> Availability:

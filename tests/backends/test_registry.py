@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
+from support.console import TESTS
 from support.third_party import install
 
 from shootout import backends
@@ -36,6 +39,16 @@ def test_every_row_leads_to_an_adapter_of_its_name_that_has_the_default_target()
         assert backends.entry(name).default in adapter.capabilities.targets
         assert backends.entry(name).fix.startswith("pip install")
     assert backends.baseline() == "torch-eager"
+
+
+def test_every_row_says_how_to_install_it_and_what_it_loads():
+    extras = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    on_a_cpu = set(re.findall(r"[\w-]+", extras["cpu"][0]))
+    for name in SHIPPED:
+        row = backends.entry(name)
+        assert row.loads.get(""), f"{name}: its process could hold any framework"
+        assert row.extra in {"", *extras}
+        assert row.default[0] is not Device.CPU or row.extra in {"", *on_a_cpu}
 
 
 def test_an_unknown_name_gets_the_nearest_one():
