@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from support.exports import obtain
 
 from shootout import models
 from shootout.bundle import onnx_graph
 from shootout.bundle.onnx_graph import work_of
-from shootout.export import client
 
 FLOAT = TensorProto.FLOAT
 
@@ -136,7 +136,7 @@ def test_operations_are_those_that_torch_counts(name: str, given: dict[str, Any]
 
 
 def test_a_bundle_keeps_its_work():
-    bundle = client.obtain("residual_mlp", {"d_model": 16, "n_layers": 3}, 8)
+    bundle = obtain("residual_mlp", {"d_model": 16, "n_layers": 3}, 8)
     assert bundle.work is not None
     assert bundle.work.flops == 3 * 2 * 8 * 16 * 16
     assert bundle.work.weight_bytes == 4 * bundle.parameter_count

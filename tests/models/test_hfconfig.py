@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.exports import obtain
 
 from shootout import models
 from shootout.contract import Artifact
@@ -67,7 +68,7 @@ def test_what_is_no_config_is_refused(tmp_path: Path, text: str, says: str):
 
 
 def test_bert_gets_tokens_a_mask_and_named_outputs(tmp_path: Path):
-    bundle = client.obtain(str(write(tmp_path, BERT)), {"sequence_length": 6}, 2)
+    bundle = obtain(str(write(tmp_path, BERT)), {"sequence_length": 6}, 2)
     assert [(spec.name, spec.shape) for spec in bundle.inputs] == [("input_ids", (2, 6)), ("attention_mask", (2, 6))]
     assert [(spec.name, spec.shape) for spec in bundle.outputs] == [("logits", (2, 2))]
     assert set(bundle.artifacts) == {Artifact.MODULE, Artifact.ONNX, Artifact.PT2}
@@ -79,7 +80,7 @@ def test_bert_gets_tokens_a_mask_and_named_outputs(tmp_path: Path):
 
 def test_a_model_that_it_does_not_know_says_so(tmp_path: Path):
     with pytest.raises(UsageError, match=r"transformers can't make or run this model from its config alone: .*nope"):
-        client.obtain(str(write(tmp_path, {"model_type": "nope"})), {}, 1)
+        obtain(str(write(tmp_path, {"model_type": "nope"})), {}, 1)
 
 
 @pytest.mark.slow
@@ -87,5 +88,5 @@ def test_a_model_that_it_does_not_know_says_so(tmp_path: Path):
 def test_others_are_exported_too(tmp_path: Path, kind: str):
     config = {"model_type": kind, **OTHERS[kind]}
     given = {"sequence_length": 6} if "vocab_size" in config else {"image_size": 32} if kind == "resnet" else {}
-    bundle = client.obtain(str(write(tmp_path, config)), given, 2)
+    bundle = obtain(str(write(tmp_path, config)), given, 2)
     assert set(bundle.artifacts) == {Artifact.MODULE, Artifact.ONNX, Artifact.PT2}

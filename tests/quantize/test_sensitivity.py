@@ -26,7 +26,7 @@ RESIDUAL = {"model": "residual_mlp", "parameters": {"d_model": 64, "n_layers": 4
 
 @cache
 def of_digits() -> list[LayerSensitivity]:
-    return sensitivity(DIGITS)
+    return rank_layers(DIGITS)
 
 
 def test_every_layer_is_there_once_the_worst_first():
