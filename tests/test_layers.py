@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,24 @@ def upward() -> list[str]:
 
 def test_imports_point_downward():
     assert upward() == []
+
+
+def test_no_library_family_imports_another():
+    """What two share lies beside them in `backends/`: a build's key covers that and the family's own folder."""
+    families = {name: file for name, file in modules().items() if name.startswith("shootout.backends._")}
+    across = {
+        f"{module} -> {target}"
+        for module, file in families.items()
+        for target in imports(file, set(families))
+        if target.split(".")[2] != module.split(".")[2]
+    }
+    assert across == set()
+
+
+def test_every_folder_of_tests_is_collected(pytestconfig: pytest.Config):
+    folders = [folder.name for folder in (ROOT / "tests").rglob("*") if folder.is_dir()]
+    patterns = pytestconfig.getini("norecursedirs")
+    assert not [name for name in folders if name != "__pycache__" and any(fnmatch(name, one) for one in patterns)]
 
 
 @pytest.mark.parametrize("folder", sorted({file.parent for file in modules().values()}), ids=str)

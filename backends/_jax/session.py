@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._torch.session import float32_module
 from shootout.backends.common import DTYPES
+from shootout.backends.common_torch import float32_module
 from shootout.backends.cuda_memory import EVICTING, PAGEABLE
 from shootout.contract import Arm, Array, Arrays, Artifact, Device, GpuSide, Option, Precision
 from shootout.host import cuda_driver

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout import schemes
-from shootout.backends._torch.session import architecture, example_of, float32_module, tensors_of
+from shootout.backends._torch.session import example_of, tensors_of
 from shootout.backends.common import calibration_of
+from shootout.backends.common_torch import architecture, float32_module
 from shootout.contract import Arm, Device, Precision
 from shootout.schemes import Scheme
 

@@ -16,17 +16,10 @@ import numpy as np
 
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.gpu import OnCuda
-from shootout.backends._torch.session import (
-    Account,
-    Facts,
-    dtype_of,
-    float32_module,
-    profile_calls,
-    read_account,
-    weight_bytes,
-)
+from shootout.backends._torch.session import Account, Facts, dtype_of, profile_calls, read_account, weight_bytes
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
+from shootout.backends.common_torch import float32_module
 from shootout.bundle.training import MOMENTUM, RATE
 from shootout.contract import Arm, Array, Arrays, Device, Executed, GpuSide
 from shootout.trace_events import Event

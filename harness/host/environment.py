@@ -102,8 +102,8 @@ def libraries() -> dict[str, str]:
 
 
 def required(requirements: Iterable[str]) -> set[str]:
-    """The package names in requirement lines, without the tools that only developers need."""
-    used = (line for line in requirements if not re.search(r"extra\s*==\s*['\"]dev['\"]", line))
+    """The package names in requirement lines, without the tools that only developers and their tests need."""
+    used = (line for line in requirements if not re.search(r"extra\s*==\s*['\"](dev|testing)['\"]", line))
     return {found.group() for line in used if (found := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}
 
 

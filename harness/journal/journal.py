@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shootout.errors import ShootoutError, UsageError
-from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Header, Line, Played, Rounds
+from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Header, Holding, Line, Played, Rounds
 from shootout.study.group import GroupRecord
 
 NAME, PACKED = "journal.jsonl", "journal.jsonl.gz"
@@ -54,6 +54,11 @@ class History:
     def groups(self) -> tuple[GroupRecord, ...]:
         """The groups planned at the start, then those that were added on the way, in the order of the journal."""
         return (*self.header.groups, *(line.group for line in self.lines if isinstance(line, Added | Confirming)))
+
+    @property
+    def holding(self) -> Holding | None:
+        """How arms on the GPU are held in this run; None before it was tried."""
+        return next((line for line in self.lines if isinstance(line, Holding)), None)
 
     @property
     def complete(self) -> bool:

@@ -61,7 +61,7 @@ class Campaign:
         self.caps = Caps(self.plan.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
         self.search = Search(axis=self.history.header.axis)
-        self.hold = Hold(found=pausing.recalled(self.history.lines), note=self.file.append)
+        self.hold = Hold(found=self.history.holding, note=self.file.append)
 
     def prepare(self) -> None:
         """Export every group's model and build every arm; groups that an earlier process added are among them."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from shootout.constants import BLOCK_NS, HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS, HOLD_SHARE, HOLD_SLOWDOWN
 from shootout.contract import Arm, Device
-from shootout.journal.records import Holding, Line
+from shootout.journal.records import Holding
 from shootout.messages import Scope
 from shootout.race.protocols import Performance, Player
 
@@ -77,11 +77,6 @@ def decide(pairs: Sequence[tuple[float, float]]) -> Holding:
     ratio, slower = float(np.median(ratios)), float(np.mean(ratios > 1.0))
     mode: Literal["stop", "pipe"] = "pipe" if ratio > HOLD_SLOWDOWN and slower >= HOLD_SHARE else "stop"
     return Holding(mode=mode, ratio=ratio, pairs=len(pairs))
-
-
-def recalled(lines: Iterable[Line]) -> Holding | None:
-    """What an earlier process of the same run found out."""
-    return next((line for line in lines if isinstance(line, Holding)), None)
 
 
 def on_cuda(arm: Arm) -> bool:

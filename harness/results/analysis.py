@@ -21,7 +21,6 @@ from shootout.journal.journal import History
 from shootout.journal.records import SCHEMA, Ended, Played, Prepared
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
-from shootout.race import pausing
 from shootout.results import gpu, pareto, rates, roofline
 from shootout.results.document import (
     Crossover,
@@ -75,7 +74,7 @@ def analyse(folder: Path) -> Document:
         warnings=history.damaged,
         crossovers=crossings(groups, header.axis, complete=history.complete),
         pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in _right(group).items()}),
-        holding=pausing.recalled(history.lines),
+        holding=history.holding,
     )
 
 

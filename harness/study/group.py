@@ -1,22 +1,15 @@
-"""The arms that race each other, and which pairs of them are compared: as planned, and as the journal stores them.
-
-Imports no backend.
-"""
+"""The arms that race each other: as they are planned, and as the journal stores them. Imports no backend."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import combinations
 
 from pydantic import BaseModel, ConfigDict
 
 from shootout.contract import Arm, Scenario, Value
-from shootout.errors import UsageError, unknown
+from shootout.errors import unknown
 from shootout.messages import Scope
-from shootout.study.points import describe
-from shootout.study.schema import Study
-from shootout.study.target import parse_targets
 
 Pair = tuple[str, str]
 """Two arms' labels, in the order in which a study names them."""
@@ -116,37 +109,3 @@ def fixed_of(arm: Arm, axis: str) -> dict[str, Value]:
     """All that stays the same while the axis changes: the other parameters, batch and threads."""
     everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
     return {name: value for name, value in everything.items() if name != axis}
-
-
-def asked_pairs(study: Study, arms: Sequence[Arm], runnable: Sequence[Arm]) -> tuple[Pair, ...]:
-    """The pairs of one group; those named by the study are among them even where they can't run.
-
-    Args:
-        arms: of the group, without its sentinel.
-        runnable: those that can run here; where the study names no pair, all pairs of them.
-
-    Raises:
-        UsageError: the study names an arm that isn't there, an arm beside itself, or an axis that no arm has.
-    """
-    if study.crossover is None:
-        return ()
-    for arm in arms[:1]:
-        size_of(arm, study.crossover.axis)
-    if not study.crossover.pairs:
-        return tuple(combinations([arm.label for arm in runnable], 2))
-    labels = [arm.label for arm in arms]
-    named = [(_label(study, a, labels), _label(study, b, labels)) for a, b in study.crossover.pairs]
-    for a, b in named:
-        if a == b:
-            raise UsageError(f"a crossover needs two arms, got {a!r} twice; to race an arm against itself, name it #2")
-    return tuple(dict.fromkeys(named))
-
-
-def _label(study: Study, text: str, labels: Sequence[str]) -> str:
-    if text in labels:
-        return text
-    found = parse_targets(text, describe, study.pythons) if "#" not in text else []
-    for label in map(str, found):
-        if label in labels:
-            return label
-    raise unknown("arm in the crossover's pairs", text, labels)

@@ -21,7 +21,8 @@ from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.study import settings
 from shootout.study.feasibility import Here, needed_bytes, obstacles
-from shootout.study.group import GroupRecord, asked_pairs, count_comparisons, with_sentinel
+from shootout.study.group import GroupRecord, count_comparisons, with_sentinel
+from shootout.study.pairs import asked_pairs
 from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets, provider

@@ -16,7 +16,7 @@ import pytest
 from support.console import call, deaf
 
 from shootout import models
-from shootout.backends._torch.session import architecture, float32_module
+from shootout.backends.common_torch import architecture, float32_module
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Scenario, Target
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError

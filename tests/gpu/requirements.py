@@ -15,7 +15,7 @@ from pathlib import Path
 _LINE = re.compile(r"\s*(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*\(?(?P<limits>[^;)]*)\)?\s*(;.*)?")
 _LIMIT = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*([\w.*+!-]+)")
 _EARLY = re.compile(r"(a|b|rc|dev)(\d+)")
-_NOT_OURS = ("cpu", "dev")
+_NOT_OURS = ("cpu", "dev", "testing")
 """Extras that only gather others, or that developers alone need."""
 
 Key = tuple[tuple[int, ...], bool, int]

@@ -239,7 +239,8 @@ def test_available_memory_is_the_smaller_of_machine_and_group(
 
 
 def test_required_packages_without_the_developers_tools():
-    lines = ["numpy>=2.0", "torch<2.14,>=2.11; extra == 'torch'", 'pytest>=8.3; extra == "dev"', "shootout[torch]; x"]
+    tools = ['mypy>=1; extra == "dev"', "pytest>=8.3; extra == 'testing'"]
+    lines = ["numpy>=2.0", "torch<2.14,>=2.11; extra == 'torch'", *tools, "shootout[torch]; x"]
     assert environment.required(lines) == {"numpy", "torch", "shootout"}
 
 

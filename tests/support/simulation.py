@@ -1,7 +1,7 @@
 """Seeded worlds in which the truth is known, for the tests of the statistics and for `tests/bench/simulate.py`.
 
-They draw the log ratio of each generation directly (what a conductor would hand to `evidence.compare`), so thousands of
-runs of 20 generations take seconds. The package's own functions are called on them, never a faster copy of these.
+They draw the log ratio of each generation directly (what it would hand to `evidence.compare`), so thousands of runs of
+20 generations take seconds. The package's own functions are called on them, never a faster copy of these.
 """
 
 from __future__ import annotations
