@@ -114,6 +114,15 @@ def is_slow(target: Target) -> bool:
     return target.backend == "torch-compile" and (target.mode, target.precision) in SLOW
 
 
+WARM = {"torch-eager": "torch", "torchscript": "torch"}
+"""What the checks of a backend may find imported; Inductor, which starts compilers, begins with nothing."""
+
+
+def warm_of(target: Target) -> str:
+    """The module that its fresh processes may hold already (see `run_fresh`); on a GPU none."""
+    return WARM.get(target.backend, "") if target.device is Device.CPU else ""
+
+
 def lacks(target: Target) -> bool:
     """Whether the target has to be a skip here: no CPU can do it, or what it needs of this machine isn't there."""
     if (target.backend, target.device, target.precision) in ALWAYS_SKIPPED:

@@ -1,50 +1,147 @@
-"""Runs a function in a fresh interpreter: thread pools, flags and imports of one framework can't reach another's test.
+"""Runs a function in a fresh process: thread pools, flags and imports of one framework can't reach another's test.
 
-`python -m shootout.testing.fresh RESULT` reads (module, function, arguments) from stdin and writes the pickled result
-to the file RESULT, because frameworks print to stdout as they like.
+`python -m shootout.testing.fresh FOLDER` serves the call that lies there: the file `call` holds (module, function,
+arguments), the pickled result goes to the file `result`, because frameworks print to stdout as they like.
+
+Importing torch costs more than most calls. So a caller whose function imports a module anyway may name it as `warm`:
+`python -m shootout.testing.fresh --warm MODULE` imports it, runs nothing of it, and forks a process for each call.
 """
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 
 def run_fresh(
-    function: Callable[..., Any], *arguments: Any, path: Sequence[Path] = (), threads: int = 1, timeout_s: float = 240
+    function: Callable[..., Any],
+    *arguments: Any,
+    path: Sequence[Path] = (),
+    threads: int = 1,
+    timeout_s: float = 240,
+    warm: str = "",
 ) -> Any:
     """Return what an importable `function` returns in a new process, with `path` before this one's module path.
 
+    Args:
+        function: what to call there.
+        arguments: picklable.
+        path: more folders to import from.
+        threads: of OpenMP and the BLAS libraries.
+        timeout_s: seconds until the call is stopped.
+        warm: a module that the new process may hold already; never for calls that tell what they import, and only for
+            modules whose import starts no thread and no GPU.
+
     Raises:
         AssertionError: the process died or the function raised; with its last words.
+        subprocess.TimeoutExpired: it took too long.
     """
-    call = pickle.dumps((function.__module__, function.__qualname__, arguments))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PJRT_NPROC")
     search = os.pathsep.join([*map(str, path), *sys.path])
     environment = {**os.environ, **dict.fromkeys(names, str(threads)), "PYTHONPATH": search}
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder, "result")
-        command = [sys.executable, "-m", "shootout.testing.fresh", str(result)]
-        done = subprocess.run(  # noqa: S603
-            command, input=call, env=environment, capture_output=True, timeout=timeout_s, check=False
-        )
-        assert done.returncode == 0, f"fresh process ended with {done.returncode}:\n{done.stderr.decode()[-4000:]}"
-        return pickle.loads(result.read_bytes())  # noqa: S301
+        Path(folder, "call").write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
+        if warm:
+            code, words = Zygote.of(warm, environment).run(folder, timeout_s)
+        else:
+            command = [sys.executable, "-m", "shootout.testing.fresh", folder]
+            done = subprocess.run(  # noqa: S603
+                command, stdin=subprocess.DEVNULL, env=environment, capture_output=True, timeout=timeout_s, check=False
+            )
+            code, words = done.returncode, done.stderr
+        assert code == 0, f"fresh process ended with {code}:\n{words.decode(errors='replace')[-4000:]}"
+        return pickle.loads(Path(folder, "result").read_bytes())  # noqa: S301
 
 
-def main() -> None:
-    """Serve one call."""
-    module, name, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301
+class Zygote:
+    """A process that has imported a module and forks a child per call; it ends with this process, whose pipe it reads.
+
+    What a library reads from its environment as it is imported holds for all children: so a call with another
+    environment or working folder gets a new zygote, in place of the one before.
+    """
+
+    _running: dict[str, Zygote] = {}  # noqa: RUF012 - one for each module
+
+    @classmethod
+    def of(cls, module: str, environment: dict[str, str]) -> Zygote:
+        """The one that has this module, started if there is none in this environment."""
+        place = ({name: text for name, text in environment.items() if name != "PYTEST_CURRENT_TEST"}, Path.cwd())
+        running = cls._running.get(module)
+        if running is None or running._place != place or running._process.poll() is not None:
+            if running is not None:
+                running.end()
+            running = cls._running[module] = cls(module, place)
+        return running
+
+    def __init__(self, module: str, place: tuple[dict[str, str], Path]) -> None:
+        command = [sys.executable, "-m", "shootout.testing.fresh", "--warm", module]
+        pipe = subprocess.PIPE
+        self._place = place
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=place[0], text=True)  # noqa: S603
+        atexit.register(self.end)
+
+    def run(self, folder: str, timeout_s: float) -> tuple[int, bytes]:
+        """Exit code and last words of a child that served the call in the folder."""
+        told, answers = self._process.stdin, self._process.stdout
+        assert told is not None
+        assert answers is not None
+        try:
+            print(timeout_s, folder, file=told, flush=True)
+            code = int(answers.readline() or f"{self._process.wait()}")
+        except BaseException:
+            self._process.kill()  # an answer that comes later would be taken for the next call's
+            raise
+        if code == -signal.SIGALRM:
+            raise subprocess.TimeoutExpired(f"the call in {folder}", timeout_s)
+        words = Path(folder, "words")
+        return code, words.read_bytes() if words.exists() else b"(the zygote itself)"
+
+    def end(self) -> None:
+        """Let it end, by the end of what it reads, and wait for that."""
+        atexit.unregister(self.end)
+        self._process.communicate()
+
+
+def fork_calls(module: str) -> None:
+    """Import the module, then fork a child for each line (seconds, folder) of stdin, and tell the exit codes."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    with suppress(ImportError):  # the call will tell
+        importlib.import_module(module)
+    gc.freeze()  # pages of what lives already stay shared
+    for line in sys.stdin:
+        timeout_s, _, folder = line.rstrip("\n").partition(" ")
+        child = os.fork()
+        if not child:
+            os.close(answers)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            words = os.open(Path(folder, "words"), os.O_WRONLY | os.O_CREAT)
+            os.dup2(words, 1)
+            os.dup2(words, 2)
+            signal.setitimer(signal.ITIMER_REAL, float(timeout_s))  # ends the process
+            return serve(folder)
+        status = os.waitpid(child, 0)[1]
+        os.write(answers, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    return None
+
+
+def serve(folder: str) -> None:
+    """Serve the one call of a folder."""
+    module, name, arguments = pickle.loads(Path(folder, "call").read_bytes())  # noqa: S301
     result = getattr(importlib.import_module(module), name)(*arguments)
-    Path(sys.argv[1]).write_bytes(pickle.dumps(result))
+    Path(folder, "result").write_bytes(pickle.dumps(result))
 
 
 if __name__ == "__main__":
-    main()
+    fork_calls(sys.argv[2]) if sys.argv[1] == "--warm" else serve(sys.argv[1])

@@ -9,7 +9,17 @@ import pytest
 
 from shootout import backends
 from shootout.contract import Device, Target
-from shootout.testing.cases import FIXTURES, case_of, export_for, has_gpu, is_slow, lacks, probe_everywhere, targets
+from shootout.testing.cases import (
+    FIXTURES,
+    case_of,
+    export_for,
+    has_gpu,
+    is_slow,
+    lacks,
+    probe_everywhere,
+    targets,
+    warm_of,
+)
 from shootout.testing.checks import CHECKS, run_checks
 from shootout.testing.fresh import run_fresh
 
@@ -49,7 +59,7 @@ def _exported() -> None:
 def faults(target: Target) -> dict[str, str]:
     """All checks on one target, in one fresh process."""
     _exported()
-    found: dict[str, str] = run_fresh(run_checks, case_of(target))
+    found: dict[str, str] = run_fresh(run_checks, case_of(target), warm=warm_of(target))
     return found
 
 
@@ -66,7 +76,7 @@ def test_conforms(target: Target, check: str) -> None:
 def test_probe_explains_where_it_cannot_run(backend: str) -> None:
     """On every device the probe finds the backend able, or gives a reason and a fix."""
     devices = {device for device, _ in backends.get(backend).capabilities.targets}
-    for device, found in run_fresh(probe_everywhere, backend).items():
+    for device, found in run_fresh(probe_everywhere, backend, warm=warm_of(Target(backend=backend))).items():
         assert found.ok or (found.reason and found.fix), f"{device}: no reason or no fix: {found}"
         if device not in devices or (device is Device.CUDA and not has_gpu()):
             assert not found.ok, f"{device}: can't be right: {found}"
