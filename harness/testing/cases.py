@@ -114,8 +114,8 @@ def is_slow(target: Target) -> bool:
     return target.backend == "torch-compile" and (target.mode, target.precision) in SLOW
 
 
-WARM = {"torch-eager": "torch", "torchscript": "torch"}
-"""What the checks of a backend may find imported; Inductor, which starts compilers, begins with nothing."""
+WARM = {"torch-eager": "torch", "torchscript": "torch", "torch-compile": "torch._inductor.compile_fx"}
+"""What the checks of a backend may find imported; the import of Inductor starts no compiler and no thread."""
 
 
 def warm_of(target: Target) -> str:

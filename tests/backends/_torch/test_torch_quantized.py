@@ -16,7 +16,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.export.client import Request
 from shootout.models.probes import GRID_BATCH
-from shootout.testing.cases import bundles
+from shootout.testing.cases import bundles, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
@@ -54,8 +54,8 @@ def probed(bundle: ModelBundle, target: Target, folder: Path) -> str:
 
 
 def run_on_digits(target: Target, folder: Path) -> tuple[Executed, str | None, Built]:
-    built = run_fresh(built_in, bundle_of("digits"), target, folder)
-    executed, fault = run_fresh(ran, built)
+    built = run_fresh(built_in, bundle_of("digits"), target, folder, warm=warm_of(target))
+    executed, fault = run_fresh(ran, built, warm=warm_of(target))
     return executed, fault, built
 
 
@@ -86,11 +86,14 @@ def test_static_int8_is_int8_in_inductor_s_own_list(tmp_path: Path):
 
 @pytest.mark.parametrize("scheme", ["", "per-tensor", "asymmetric"])
 def test_the_grid_probe_counts_8_bits_of_weights_and_activations(scheme: str, tmp_path: Path):
-    assert run_fresh(probed, bundle_of("probe"), replace(DYNAMIC, scheme=scheme), tmp_path) == "int8"
+    assert (
+        run_fresh(probed, bundle_of("probe"), replace(DYNAMIC, scheme=scheme), tmp_path, warm=warm_of(DYNAMIC))
+        == "int8"
+    )
 
 
 def test_the_grid_probe_counts_4_bits_of_weights_and_float_activations(tmp_path: Path):
-    assert run_fresh(probed, bundle_of("probe"), INT4, tmp_path) == "int4"
+    assert run_fresh(probed, bundle_of("probe"), INT4, tmp_path, warm=warm_of(INT4)) == "int4"
 
 
 def refusal(bundle: ModelBundle, target: Target, layer: str, folder: Path) -> str:
@@ -117,7 +120,7 @@ def refusal(bundle: ModelBundle, target: Target, layer: str, folder: Path) -> st
     [(DYNAMIC, "relu", "linear"), (INT4, "narrow", "16"), (STATIC, "relu", "quantizer")],
 )
 def test_a_model_with_nothing_to_quantize_is_refused(asked: Target, layer: str, words: str, tmp_path: Path):
-    said = run_fresh(refusal, bundle_of("digits"), asked, layer, tmp_path)
+    said = run_fresh(refusal, bundle_of("digits"), asked, layer, tmp_path, warm=warm_of(asked))
     assert "nothing to quantize" in said
     assert words in said
 
