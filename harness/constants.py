@@ -8,6 +8,8 @@ BIAS_FLOOR = 0.005
 """A ratio within ±0.5 % of 1 could be the harness's own bias; `selftest` measures this machine's."""
 SAME_WITHIN = 0.01
 """An interval wholly inside ±1 % means `same`."""
+INDIFFERENT = 0.05
+"""Of two arms that lie within ±5 % of each other, either may be shipped."""
 PRECISE_WITHIN = 0.05
 """An arm leaves the race only with a ratio known within ±5 %."""
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from shootout.constants import PRECISE_WITHIN
 from shootout.contract import Array
+from shootout.stats.leaders import time_ns
 from shootout.study.group import GroupRecord, confirming_name, family, with_sentinel
 
 CLOSE_GENERATIONS = 3
@@ -36,7 +35,7 @@ def survivors(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) 
 def chosen(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:
     """The best setting of each target so far: the one with the shortest time of those that stayed in the longest."""
     best: dict[str, str] = {}
-    for label in sorted(labels, key=lambda label: (-len(blocks[label]), _median_ns(blocks[label]))):
+    for label in sorted(labels, key=lambda label: (-len(blocks[label]), time_ns(blocks[label]))):
         best.setdefault(family(label), label)
     return list(best.values())
 
@@ -71,11 +70,7 @@ def _rivals(best: str, labels: Sequence[str], blocks: Mapping[str, Mapping[int, 
     played = len(blocks[best])
     began = sum(family(label) == family(best) for label in blocks)
     alive = [label for label in labels if family(label) == family(best) and len(blocks[label]) == len(blocks[best])]
-    ordered = sorted(alive, key=lambda label: _median_ns(blocks[label]))
-    limit_ns = _median_ns(blocks[best]) * (1 + PRECISE_WITHIN)
-    close = sum(_median_ns(blocks[label]) <= limit_ns for label in ordered) if played < CLOSE_GENERATIONS else 1
+    ordered = sorted(alive, key=lambda label: time_ns(blocks[label]))
+    limit_ns = time_ns(blocks[best]) * (1 + PRECISE_WITHIN)
+    close = sum(time_ns(blocks[label]) <= limit_ns for label in ordered) if played < CLOSE_GENERATIONS else 1
     return ordered[: max(close, -(-began // 2**played))]
-
-
-def _median_ns(blocks: Mapping[int, Array]) -> float:
-    return float(np.median([np.median(values) for values in blocks.values()]))

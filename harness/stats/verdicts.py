@@ -212,8 +212,15 @@ def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
 
 
 def comparison(
-    blocks: Mapping[str, Blocks], label: str, against: str, rules: Rules, *, estimate: bool = True
+    blocks: Mapping[str, Blocks],
+    label: str,
+    against: str,
+    rules: Rules,
+    *,
+    same_within: float = SAME_WITHIN,
+    estimate: bool = True,
 ) -> Comparison:
-    """One arm against another, at the group's share of α; `estimate`: see `verdicts.compare`."""
+    """One arm against another, at the group's share of α; `same_within`, `estimate`: see `verdicts.compare`."""
     x = log_ratios(blocks.get(label, {}), blocks.get(against, {}))
-    return compare(x, alpha=bonferroni(rules.comparisons), bias_floor=rules.bias_floor, estimate=estimate)
+    alpha = bonferroni(rules.comparisons)
+    return compare(x, alpha=alpha, bias_floor=rules.bias_floor, same_within=same_within, estimate=estimate)
