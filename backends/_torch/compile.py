@@ -321,7 +321,7 @@ def _program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:
 
 
 def _build_package(program: torch.export.ExportedProgram, path: str) -> None:
-    """Write the package, and load it once: what loading compiles (tests of the vector units, 30 s) is then cached."""
+    """Write the package, and load it once: what loading compiles is then cached."""
     import torch
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 

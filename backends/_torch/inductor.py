@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from shootout.backends._torch.vector_units import remembered_tests
 from shootout.errors import SkippedArm
 
 SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
@@ -109,7 +110,7 @@ def inductor_with(cache: Path, config: dict[str, Any]) -> Iterator[None]:
     before = os.environ.get(CACHE_VARIABLE)
     os.environ[CACHE_VARIABLE] = str(cache)
     try:
-        with config_of.patch({**SETTINGS, **config}):
+        with config_of.patch({**SETTINGS, **config}), remembered_tests():
             yield
     finally:
         os.environ.pop(CACHE_VARIABLE)
