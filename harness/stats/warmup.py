@@ -1,9 +1,9 @@
 """Where warm-up ends: at a changepoint in the latencies, not after a count someone guessed.
 
-PELT splits the log latencies into segments of one mean and one variance each; the calls are steady from the start of
-the last segment, if that holds at least half of them. Three things about real latencies would mislead it and are met
-first: a clock's steps (equal readings in a row have no variance, which the cost rewards without limit), lone outliers
-(each would become a segment of its own) and length (the search is quadratic).
+The log latencies are split into segments of one mean and one variance each; the calls are steady from the start of the
+last segment, if that holds at least half of them. Three things about real latencies would mislead the search and are
+met first: a clock's steps (equal readings in a row have no variance, which the cost rewards without limit), lone
+outliers (each would become a segment of its own) and length (the search is quadratic).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import math
 
 import numpy as np
 
-from shootout.constants import PELT_JUMP, PELT_PENALTY, WARM_UP_POINTS
+from shootout.constants import CHANGE_JUMP, CHANGE_PENALTY, WARM_UP_POINTS
 from shootout.contract import Array
 
 MIN_SEGMENT = 5
-"""Points a segment must have. No less than `PELT_JUMP`; with more, the 10 calls of a slow model couldn't be split."""
+"""Points a segment must have. No less than `CHANGE_JUMP`; with more, the 10 calls of a slow model couldn't be split."""
 DRIFT = 0.05
 _NEIGHBOURS = 4
 """On each side: up to four outliers in a row are lone ones, five are a change."""
@@ -34,7 +34,8 @@ def steady_from(latency_ns: Array) -> int | None:
     Args:
         latency_ns: one reading for each call in order, shape (n,), positive.
 
-    Source: Killick, Fearnhead and Eckley 2012 (PELT); cost: twice the negative Gaussian log-likelihood.
+    Source: Jackson et al. 2005 (optimal partitioning, the split that PELT finds too); cost: twice the negative
+    Gaussian log-likelihood.
     """
     if latency_ns.size == 0:
         return None
@@ -48,7 +49,7 @@ def steady_from(latency_ns: Array) -> int | None:
 
 
 def _drifts(log_readings: Array) -> bool:
-    """Whether a segment has a trend, too slow a change for PELT to split: over 5 % in all, and 6 standard errors.
+    """Whether a segment has a trend, too slow a change for a split: over 5 % in all, and 6 standard errors.
 
     Six, since neighbouring readings depend on each other, which the textbook error of a slope doesn't know.
     """
@@ -97,9 +98,21 @@ def _noise_sd(log_readings: Array) -> float:
 
 
 def _last_change(points: Array) -> int:
-    """Where the last segment begins; 0 where there is only one."""
-    from ruptures import Pelt
+    """Where the last segment of the cheapest split at multiples of `CHANGE_JUMP` begins; 0 where there is only one.
 
-    search = Pelt(model="normal", min_size=MIN_SEGMENT, jump=PELT_JUMP, params={"add_small_diag": False})
-    ends = search.fit(points).predict(pen=PELT_PENALTY * math.log(points.size))
-    return int(ends[-2]) if len(ends) > 1 else 0
+    Sums run backwards from each segment's end and around its own level, so that no digits go to an outlier before it.
+    """
+    penalty = CHANGE_PENALTY * math.log(points.size)
+    starts = np.arange(0, points.size - MIN_SEGMENT + 1, CHANGE_JUMP)
+    ends = [*(end for end in starts.tolist() if end >= MIN_SEGMENT), points.size]
+    cheapest, begins = np.full(points.size + 1, math.inf), np.zeros(points.size + 1, dtype=int)
+    cheapest[0] = -penalty
+    for end in ends:
+        before = starts[starts <= end - MIN_SEGMENT]
+        sizes = end - before
+        back = points[:end][::-1] - points[end - MIN_SEGMENT : end].mean()
+        sums, squares = np.cumsum(back)[sizes - 1], np.cumsum(back * back)[sizes - 1]
+        variances = np.maximum(squares / sizes - (sums / sizes) ** 2, np.finfo(float).tiny)
+        costs = cheapest[before] + penalty + sizes * np.log(variances)
+        cheapest[end], begins[end] = costs.min(), before[costs.argmin()]
+    return int(begins[points.size])

@@ -15,7 +15,7 @@ from shootout.testing.cases import case_of
 from shootout.testing.checks import build_in, call
 from shootout.testing.fresh import run_fresh
 
-OTHERS = ("onnx", "nncf", "sklearn", "scipy", "ruptures", "pydantic", "pyarrow", "pandas", "transformers")
+OTHERS = ("onnx", "nncf", "sklearn", "scipy", "pydantic", "pyarrow", "pandas", "transformers")
 LIBRARIES = {name for row in backends.SHIPPED.values() for loaded in row.loads.values() for name in loaded}
 FRAMEWORKS = LIBRARIES.union(OTHERS) - {"numpy"}
 MODULES = ("shootout", "shootout.backends", *(row.path.partition(":")[0] for row in backends.SHIPPED.values()))

@@ -32,7 +32,7 @@ try:
 except SystemExit as stop:
     print(stop.code, sorted({name.partition(".")[0] for name in sys.modules} & {*"%s".split()}), file=sys.stderr)
 """
-HEAVY = "numpy rich torch onnx onnxruntime scipy ruptures pyarrow pandas"
+HEAVY = "numpy rich torch onnx onnxruntime scipy pyarrow pandas"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from .ground import ROOT
 from .requirements import normal
 
 CORE = (
-    *("pydantic", "pydantic-core", "annotated-types", "typing-inspection", "typing-extensions", "ruptures", "archspec"),
+    *("pydantic", "pydantic-core", "annotated-types", "typing-inspection", "typing-extensions", "archspec"),
     *("typer", "annotated-doc", "shellingham", "nvidia-ml-py"),
 )
 """What nothing works without, in the versions that belong together: about 5 MB."""

@@ -13,7 +13,7 @@ import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
         above = ("backends", "models", "export", "build", "worker", "tune", "report", "commands", "quantize")
-        if name in {f"shootout.{part}" for part in above} or name in {"torch", "scipy.stats", "onnx", "ruptures"}:
+        if name in {f"shootout.{part}" for part in above} or name in {"torch", "scipy.stats", "onnx"}:
             raise ImportError(f"{name} is imported")
 
 sys.meta_path.insert(0, Blocked())

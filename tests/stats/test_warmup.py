@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from itertools import combinations, pairwise
+
 import numpy as np
 import pytest
 from support.simulation import STEADY, latencies, share
 
-from shootout.stats.warmup import steady_from
+from shootout.constants import CHANGE_JUMP, CHANGE_PENALTY
+from shootout.contract import Array
+from shootout.stats.warmup import MIN_SEGMENT, _last_change, steady_from
 
 SIZES = [60, 240]
 
@@ -86,6 +91,31 @@ def test_readings_of_zero_are_borne():
 
 def test_no_calls_have_no_steady_state():
     assert steady_from(np.array([])) is None
+
+
+def every_split(points: Array) -> int:
+    """The last change of the cheapest split, all splits tried."""
+    inner = range(CHANGE_JUMP, points.size - MIN_SEGMENT + 1, CHANGE_JUMP)
+    splits = [(0, *cuts, points.size) for count in range(len(inner) + 1) for cuts in combinations(inner, count)]
+
+    def cost(split: tuple[int, ...]) -> float:
+        segments = [points[a:b] for a, b in pairwise(split)]
+        return sum(part.size * math.log(part.var()) + CHANGE_PENALTY * math.log(points.size) for part in segments)
+
+    return min(splits, key=cost)[-2]
+
+
+@pytest.mark.parametrize("calls", [10, 33, 43])
+@pytest.mark.parametrize("kind", ["constant", "cold first call", "20 % step at 1/4", "5 % step at 3/4", "slow start"])
+def test_the_cheapest_of_all_splits_is_found(kind: str, calls: int):
+    tapes = [np.log(latencies(kind, calls=calls, seed=seed)) for seed in range(2)]
+    assert [_last_change(tape) for tape in tapes] == [every_split(tape) for tape in tapes]
+
+
+def test_an_outlier_costs_no_digits_of_what_comes_after():
+    quiet = 1e-9 * np.random.default_rng(0).standard_normal(60)
+    quiet[30:] += 1e-8
+    assert _last_change(np.concatenate([[5.0, *quiet[:4]], quiet])) == 35
 
 
 def test_the_answer_is_the_same_each_time():
