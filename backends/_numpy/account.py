@@ -6,7 +6,6 @@ take part in stand in for one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from shootout.backends.common import precision_of
 from shootout.backends.common_numpy import Product
-from shootout.bundle.workload import COMPUTE_OPS, node_flops
+from shootout.bundle.workload import is_product, node_flops
 from shootout.clock import now_ns
 from shootout.contract import Array, Arrays
 from shootout.trace_events import Event
@@ -23,7 +22,7 @@ from shootout.trace_events import Event
 def nodes_of(evaluator: Any, inputs: Arrays) -> list[Product]:
     """Compute nodes, by the dtype of their result, in one run of an `onnx.reference.ReferenceEvaluator`."""
     results = evaluator.run(None, dict(inputs), intermediate=True)
-    nodes = [node for node in evaluator.proto_.graph.node if re.search(COMPUTE_OPS, node.op_type)]
+    nodes = [node for node in evaluator.proto_.graph.node if is_product(node.op_type)]
     return [(precision_of(str(results[node.output[0]].dtype)), _node_flops(node, results)) for node in nodes]
 
 

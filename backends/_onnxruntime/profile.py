@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends._onnxruntime import providers
 from shootout.backends._onnxruntime.account import open_session
 from shootout.backends.common import precision_of
-from shootout.bundle.workload import COMPUTE_OPS, convolution_flops, flops_by_precision, product_flops
+from shootout.bundle.workload import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.clock import Stopwatch
 from shootout.contract import Arm, Arrays, Device, Precision
 from shootout.trace_events import Event
@@ -74,7 +74,7 @@ def account(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
     graph = Graph(onnx.load(path, load_external_data=False))
     kernels = calls[-1]
     label = {kernel.node: _label(kernel, graph, tf32) for kernel in kernels}
-    compute = {kernel.node for kernel in kernels if re.search(COMPUTE_OPS, kernel.op)}
+    compute = {kernel.node for kernel in kernels if is_product(kernel.op)}
     conversions = {kernel.node for kernel in kernels if re.search(CONVERSIONS, kernel.op)}
     kinds = {node: label[node] if node in compute else CONVERSION if node in conversions else OTHER for node in label}
     return {

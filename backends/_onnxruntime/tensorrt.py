@@ -7,7 +7,6 @@ that itself, and ONNX Runtime can't store a graph that holds an engine.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends._onnxruntime import providers
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends.common import precision_of
-from shootout.bundle.workload import COMPUTE_OPS, flops_by_precision
+from shootout.bundle.workload import flops_by_precision, is_product
 from shootout.contract import Arm, Precision
 
 if TYPE_CHECKING:
@@ -71,8 +70,8 @@ def account(path: Path, elsewhere: Collection[str], *, tf32: bool) -> dict[str, 
 
     typed = Typed(onnx.load(path, load_external_data=False))
     nodes = [node for node in typed.graph.nodes if node.name not in elsewhere and node.op_type != "Constant"]
-    products = [node for node in nodes if re.search(COMPUTE_OPS, node.op_type)]
-    rest = [node for node in nodes if not re.search(COMPUTE_OPS, node.op_type)]
+    products = [node for node in nodes if is_product(node.op_type)]
+    rest = [node for node in nodes if not is_product(node.op_type)]
     others = [node for node in rest if node.op_type not in CONVERSIONS]
     labels = [_rounded(typed.product_precision(node), tf32=tf32) for node in products]
     return {

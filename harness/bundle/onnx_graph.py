@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner, shape_inference
 
 from shootout.bundle.onnx_files import parse
-from shootout.bundle.workload import COMPUTE_OPS, PRODUCTS, Shape, Work, node_flops
+from shootout.bundle.workload import PRODUCTS, Shape, Work, is_product, node_flops
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 """Types that a rounding can be given to."""
@@ -153,13 +152,13 @@ def _flops(graph: Graph) -> tuple[float, tuple[str, ...]]:
 
 
 def _operations(graph: Graph, node: NodeProto) -> float | None:
-    if not any(_is_product(one) for one in _with_inner(node)):
+    if not any(_multiplies(one) for one in _with_inner(node)):
         return 0.0
     return graph.flops(node)  # None: of another domain, or inside If, Loop and Scan, or of unknown shape
 
 
-def _is_product(node: NodeProto) -> bool:
-    return node.op_type in PRODUCTS or re.search(COMPUTE_OPS, node.op_type) is not None
+def _multiplies(node: NodeProto) -> bool:
+    return node.op_type in PRODUCTS or is_product(node.op_type)
 
 
 def _with_inner(node: NodeProto) -> Iterator[NodeProto]:
@@ -173,5 +172,5 @@ def _with_inner(node: NodeProto) -> Iterator[NodeProto]:
 def _elements(graph: Graph, node: NodeProto) -> int:
     """Elements of the largest value that a node which is no product reads or writes, in one call."""
     names = [*_activations(graph, node)]
-    idle = node.op_type in MOVES or _is_product(node) or not set(node.input) & graph.live
+    idle = node.op_type in MOVES or _multiplies(node) or not set(node.input) & graph.live
     return 0 if idle else max((math.prod(graph.shapes[name]) for name in names if name in graph.shapes), default=0)

@@ -7,6 +7,7 @@ Workers and readers of results load this, so it imports nothing at its top.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,11 @@ class Work:
     activation_bytes: int
     widest_bytes: int
     uncounted: tuple[str, ...] = ()
+
+
+def is_product(operation: str) -> bool:
+    """Whether an operation of this name, in ATen or in ONNX, multiplies matrices or convolves."""
+    return re.search(COMPUTE_OPS, operation) is not None
 
 
 def product_flops(output: Sequence[int], inner: int) -> float:

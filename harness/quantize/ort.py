@@ -44,13 +44,15 @@ def prepared(source: Path, folder: Path) -> Path:
     from onnx import version_converter
     from onnxruntime.quantization import quant_pre_process
 
+    from shootout.bundle import onnx_files
+
     path = folder / "prepared.onnx"
     model = onnx.load(source, load_external_data=False)
     opset = next((used.version for used in model.opset_import if used.domain in {"", "ai.onnx"}), PER_CHANNEL_OPSET)
     if opset < PER_CHANNEL_OPSET:
         converted = version_converter.convert_version(onnx.load(source), PER_CHANNEL_OPSET)
         source = folder / "converted.onnx"
-        onnx.save(converted, source)
+        onnx_files.save(converted, source)
     quant_pre_process(source, path, skip_symbolic_shape=True)
     return path
 
