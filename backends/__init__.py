@@ -165,7 +165,7 @@ class BrokenAdapter:
 
     def probe(self, device: Device) -> Availability:  # noqa: ARG002 - the same answer for each
         """Why it can't be imported."""
-        return Availability(why=NotRun(NotRunKind.UNAVAILABLE, self._reason, self._fix))
+        return Availability(why=NotRun(NotRunKind.BROKEN, self._reason, self._fix))
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:  # noqa: ARG002
         """Not possible.

@@ -147,7 +147,7 @@ def trial(extra: str, run: Callable[[], str]) -> Availability:
     except SkippedArm as skipped:
         return Availability(why=replace(skipped.why, fix=skipped.fix or fix))
     except ModuleNotFoundError as error:
-        return Availability(why=NotRun(NotRunKind.UNAVAILABLE, f"{error.name} is not installed", fix))
+        return Availability(why=NotRun(NotRunKind.NOT_INSTALLED, f"{error.name} is not installed", fix))
     except Exception as error:
         from shootout.host.gpu_errors import find_old_driver
 
@@ -155,7 +155,7 @@ def trial(extra: str, run: Callable[[], str]) -> Availability:
             return Availability(why=old.why)
         reason = f"a tiny session failed: {type(error).__name__}: {error}"
         fix = f"{fix} --force-reinstall" if extra else fix
-        return Availability(why=NotRun(NotRunKind.UNAVAILABLE, reason, fix))
+        return Availability(why=NotRun(NotRunKind.BROKEN, reason, fix))
 
 
 def require_device(device: Device, known: Iterable[Device]) -> None:

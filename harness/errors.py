@@ -17,7 +17,9 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 class NotRunKind(StrEnum):
     """Why an arm has no figures, as far as programs tell it apart; `NotRun.reason` has the words for people."""
 
-    UNAVAILABLE = "unavailable"  # the backend, or what it needs, isn't here or doesn't work
+    UNAVAILABLE = "unavailable"  # what it needs of this machine isn't here
+    NOT_INSTALLED = "not installed"  # its library, or one that it needs, isn't here
+    BROKEN = "broken"  # its library is here and doesn't work, or is another build of it
     BUILT_ONLY = "built only"  # likewise, but `build` works all the same: what it would ship is told
     UNSUPPORTED = "unsupported"  # the backend has no such mode, precision, scheme or scenario
     UNFIT = "unfit"  # the model isn't there in a form that the backend takes

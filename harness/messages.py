@@ -211,7 +211,12 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A command that raised: the exception's type and message. One that can't be asked answers with its `NotRun`."""
+    """A command that raised: the exception's type and message. One that can't be asked answers with its `NotRun`.
+
+    Attributes:
+        missing: the package that isn't installed, where that is the reason.
+    """
 
     kind: str
     message: str
+    missing: str = ""

@@ -45,7 +45,7 @@ from shootout.contract import (
     Precision,
     Scenario,
 )
-from shootout.errors import SkippedArm
+from shootout.errors import NotRunKind, SkippedArm
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -207,7 +207,8 @@ def _try(device: Device) -> str:
     import jax
 
     if device is Device.CUDA and not any(map(importlib.util.find_spec, CUDA_PLUGINS)):
-        raise SkippedArm(f"jax {jax.__version__} is installed without its CUDA plugin", "pip install 'jax[cuda13]'")
+        reason = f"jax {jax.__version__} is installed without its CUDA plugin"
+        raise SkippedArm(reason, "pip install 'jax[cuda13]'", NotRunKind.NOT_INSTALLED)
     chosen = open_device(device, 1, {})
     square = jax.device_put(np.eye(2, dtype=np.float32), chosen)
     result = jax.jit(lambda x: x @ x)(square)

@@ -31,7 +31,7 @@ from shootout.contract import (
     Gemms,
     Precision,
 )
-from shootout.errors import SkippedArm, install
+from shootout.errors import NotRunKind, SkippedArm, install
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -148,8 +148,8 @@ def _from_onnx(bundle: ModelBundle) -> tuple[Run, Observe, int]:
     try:
         from onnx.reference import ReferenceEvaluator
     except ImportError:
-        fix = install("onnxruntime")
-        raise SkippedArm("NumPy runs an ONNX file through the onnx package, which is not installed", fix) from None
+        reason = "NumPy runs an ONNX file through the onnx package, which is not installed"
+        raise SkippedArm(reason, install("onnxruntime"), NotRunKind.NOT_INSTALLED) from None
     path, names = bundle.path(Artifact.ONNX), [spec.name for spec in bundle.outputs]
     evaluator = ReferenceEvaluator(str(path))
 

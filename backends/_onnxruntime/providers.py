@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.contract import Arm, Device, Option, Precision, Target
-from shootout.errors import SkippedArm
+from shootout.errors import NotRunKind, SkippedArm
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 MODE = "tensorrt"
@@ -125,11 +125,11 @@ def require(provider: str) -> None:
     available = onnxruntime.get_available_providers()
     if provider not in available:
         reason = f"onnxruntime {onnxruntime.__version__} is built without {provider} (it has {', '.join(available)})"
-        raise SkippedArm(reason, FIXES.get(provider, "pip install --force-reinstall onnxruntime"))
+        raise SkippedArm(reason, FIXES.get(provider, "pip install --force-reinstall onnxruntime"), NotRunKind.BROKEN)
     if not hasattr(onnxruntime.InferenceSession, TELLS):
         reason = f"onnxruntime {onnxruntime.__version__} doesn't tell which provider runs a node: 1.24 is the first to"
         package = "onnxruntime" if provider == CPU else "onnxruntime-gpu"
-        raise SkippedArm(reason, f"pip install --upgrade '{package}>=1.24'")
+        raise SkippedArm(reason, f"pip install --upgrade '{package}>=1.24'", NotRunKind.BROKEN)
     if provider == TENSORRT:
         _require_tensorrt()
 

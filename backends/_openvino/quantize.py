@@ -19,7 +19,7 @@ from shootout.backends._openvino.graph import import_openvino
 from shootout.backends.common import calibration_of
 from shootout.bundle.fidelity import rows
 from shootout.contract import Arm, Array, Option, Precision
-from shootout.errors import SkippedArm, install
+from shootout.errors import NotRunKind, SkippedArm, install
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _import_nncf() -> Any:
         import nncf
     except ModuleNotFoundError as error:
         reason = f"{error.name} is not installed, and NNCF quantizes for OpenVINO"
-        raise SkippedArm(reason, install("openvino")) from None
+        raise SkippedArm(reason, install("openvino"), NotRunKind.NOT_INSTALLED) from None
     nncf.set_log_level(logging.ERROR)
     return nncf
 

@@ -126,11 +126,12 @@ def _try(device: Device) -> str:
     library = open_library(gpu=capability is not None)
     require_device(device, (Device.CUDA,))
     if capability is None:
-        raise SkippedArm("cuda-bindings is not installed, or doesn't fit the NVIDIA driver", INSTALL_RTX)
+        reason = "cuda-bindings is not installed, or doesn't fit the NVIDIA driver"
+        raise SkippedArm(reason, INSTALL_RTX, NotRunKind.BROKEN)
     if not library.runs_on(capability):
         known = ", ".join(name for name in library.module.ComputeCapability.__members__ if name.startswith("SM"))
         reason = f"TensorRT-RTX {library.version} has no code for this GPU ({capability}; it knows {known})"
-        raise SkippedArm(reason, INSTALL_FULL)
+        raise SkippedArm(reason, INSTALL_FULL, NotRunKind.BROKEN)
     with tempfile.TemporaryDirectory() as folder:
         session = TensorRtSession(library, _tiny(library, Path(folder), current=True))
         raw = session.execute(session.stage({TINY.name: np.eye(2, dtype=np.float32)}, 0))

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from shootout.backends._tensorrt.account import HEADING, Layer, read_log
-from shootout.errors import SkippedArm, install
+from shootout.errors import NotRunKind, SkippedArm, install
 
 FULL = ("tensorrt", "tensorrt_bindings")
 RTX = ("tensorrt_rtx", "tensorrt_rtx_bindings")
@@ -88,9 +88,8 @@ def open_library(*, gpu: bool) -> Library:
         except ModuleNotFoundError as error:
             if error.name != name:
                 raise
-    raise SkippedArm(
-        "TensorRT is not installed (neither tensorrt nor tensorrt_rtx)", INSTALL_FULL if gpu else INSTALL_RTX
-    )
+    reason, fix = "TensorRT is not installed (neither tensorrt nor tensorrt_rtx)", INSTALL_FULL if gpu else INSTALL_RTX
+    raise SkippedArm(reason, fix, NotRunKind.NOT_INSTALLED)
 
 
 def reopen(name: str) -> Library:

@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakSet
 
 from shootout.backends._torch.vector_units import remembered_tests
-from shootout.errors import SkippedArm
+from shootout.errors import NotRunKind, SkippedArm
 
 SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
 TIMEOUT_S = 60
@@ -78,7 +78,8 @@ def require_triton() -> None:
         SkippedArm: it isn't installed.
     """
     if find_spec("triton") is None:
-        raise SkippedArm("torch.compile needs Triton on cuda, and it is not installed", "pip install triton")
+        reason = "torch.compile needs Triton on cuda, and it is not installed"
+        raise SkippedArm(reason, "pip install triton", NotRunKind.NOT_INSTALLED)
 
 
 def require_cuda_headers() -> None:

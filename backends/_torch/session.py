@@ -21,7 +21,7 @@ from shootout.backends._torch.account import float32_flags
 from shootout.backends.common import DTYPES, check_inputs, require_device
 from shootout.backends.common_torch import float32_module
 from shootout.contract import Arm, Array, Arrays, Device, Executed, GpuSide, Precision, Session
-from shootout.errors import SkippedArm
+from shootout.errors import NotRunKind, SkippedArm
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -207,5 +207,6 @@ def require_torch(device: Device) -> str:
 
     if device is Device.CUDA and not torch.cuda.is_available():
         kind = f"built for CUDA {torch.version.cuda}, which this driver can't run" if torch.version.cuda else "CPU-only"
-        raise SkippedArm(f"torch {torch.__version__} is {kind}", "pip install --force-reinstall torch (a CUDA build)")
+        fix = "pip install --force-reinstall torch (a CUDA build)"
+        raise SkippedArm(f"torch {torch.__version__} is {kind}", fix, NotRunKind.BROKEN)
     return torch.__version__

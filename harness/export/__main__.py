@@ -18,9 +18,9 @@ from shootout.bundle.bundle import ERROR, ModelBundle
 from shootout.bundle.workload import Work
 from shootout.clock import Stopwatch
 from shootout.contract import Artifact
-from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install
+from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import shipped
-from shootout.export.job import Job, from_json
+from shootout.export.job import Job, error_to_json, from_json
 from shootout.host.child import leave_with
 
 EXTRAS = {"sklearn": "models", "transformers": "models", "onnxruntime": "onnxruntime"}
@@ -96,9 +96,7 @@ def main() -> None:
     for job in map(from_json, json.loads(Path(sys.argv[1]).read_text())):
         if error := (failed.get(job.base.key) if job.base else None) or _explained(job):
             failed[job.key] = error
-            fix = error.fix if isinstance(error, SkippedArm) else ""
-            said = json.dumps({"kind": type(error).__name__, "message": str(error), "fix": fix})
-            (Path(job.folder) / ERROR).write_text(said)
+            (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)))
 
 
 if __name__ == "__main__":

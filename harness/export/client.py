@@ -9,9 +9,9 @@ from pathlib import Path
 
 from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S
-from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
+from shootout.errors import ModelError, ShootoutError
 from shootout.export import cache
-from shootout.export.job import Job, to_json
+from shootout.export.job import Job, error_from_json, to_json
 from shootout.export.request import Request, Sources, checked, is_file
 from shootout.host.child import ONE_THREAD, run
 
@@ -108,9 +108,6 @@ def _collect(job: Job, how: str) -> ModelBundle | ShootoutError:
     if (folder / MANIFEST).exists():
         return cache.install(folder, job.key)
     try:
-        said = json.loads((folder / ERROR).read_text())
+        return error_from_json(json.loads((folder / ERROR).read_text()))
     except (OSError, ValueError):
         return ModelError(f"the export of {job.model} failed: {how}")
-    if said["kind"] == "SkippedArm":
-        return SkippedArm(said["message"], said["fix"])
-    return UsageError(said["message"]) if said["kind"] == "UsageError" else ModelError(said["message"])

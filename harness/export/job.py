@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Value
+from shootout.contract import NotRun, NotRunKind, Value
+from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import cache
 
 
@@ -95,3 +96,18 @@ def from_json(stored: Mapping[str, Any]) -> Job:
     given = {name: Given(**stored[name]) for name in ("inputs", "labels", "calibration") if stored[name]}
     base = from_json(stored["base"]) if stored["base"] else None
     return Job(**{**stored, **given, "base": base})
+
+
+def error_to_json(error: ShootoutError) -> dict[str, Any]:
+    """What an export ended with, as JSON values: a skip with its reason, or the message and whose fault it is."""
+    if isinstance(error, SkippedArm):
+        return {"why": dataclasses.asdict(error.why)}
+    return {"message": str(error), "is_usage": isinstance(error, UsageError)}
+
+
+def error_from_json(stored: Mapping[str, Any]) -> ShootoutError:
+    """The error that `error_to_json` wrote."""
+    if "why" in stored:
+        why = NotRun(**{**stored["why"], "kind": NotRunKind(stored["why"]["kind"])})
+        return SkippedArm(why.reason, why.fix, why.kind)
+    return (UsageError if stored["is_usage"] else ModelError)(stored["message"])

@@ -18,6 +18,7 @@ from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import cache
 from shootout.export.client import Request, obtain
+from shootout.export.job import error_from_json, error_to_json
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.quantize.sensitivity import LayerSensitivity, ranked
 from shootout.schemes import parse
@@ -44,7 +45,7 @@ def rank_layers(request: Request) -> list[LayerSensitivity]:
         except (OSError, ValueError):
             raise ModelError(f"the sensitivity of {bundle.model} failed: {how}") from None
     if "error" in said:
-        raise (UsageError if said["usage"] else ModelError)(said["error"])
+        raise error_from_json(said["error"])
     return [LayerSensitivity(**layer) for layer in said["layers"]]
 
 
@@ -60,9 +61,11 @@ def main() -> None:
     try:
         said: dict[str, Any] = {"layers": [asdict(layer) for layer in _measured(open_bundle(Path(sys.argv[1])))]}
     except ModuleNotFoundError as error:
-        said = {"usage": True, "error": f"sensitivity needs {error.name}: {install('onnxruntime')}"}
-    except (ShootoutError, ValueError) as error:
-        said = {"usage": not isinstance(error, ModelError), "error": str(error)}
+        said = {"error": error_to_json(UsageError(f"sensitivity needs {error.name}: {install('onnxruntime')}"))}
+    except ShootoutError as error:
+        said = {"error": error_to_json(error)}
+    except ValueError as error:
+        said = {"error": error_to_json(UsageError(str(error)))}
     Path(sys.argv[2]).write_text(json.dumps(said))
 
 

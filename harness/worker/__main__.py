@@ -236,7 +236,8 @@ def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
         return Fault(kind="MemoryError", message=worker.words(error) or "out of memory")
     except Exception as error:
         traceback.print_exc()
-        return Fault(kind=type(error).__name__, message=worker.words(error))
+        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        return Fault(kind=type(error).__name__, message=worker.words(error), missing=missing)
 
 
 def main() -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from shootout.worker.interpreters import Interpreter
 
 PROBE_TIMEOUT_S = 60.0
+INSTALLABLE = {NotRunKind.NOT_INSTALLED, NotRunKind.BROKEN}
+"""An installation mends these, and which one depends on the interpreter."""
 LEAST_AT_ONCE, MOST_AT_ONCE = 2, 8
 
 Pair = tuple[str, Device]
@@ -76,14 +78,14 @@ def _answer(probe: Child, pair: Pair, others: Mapping[str, Interpreter]) -> Avai
         found = Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
     except (ValueError, TypeError, AttributeError, KeyError):
         found = _unavailable(f"gave no answer: {ended.how}", backend)
-    if other is None or found.why is None or "pip install" not in found.fix:
+    if other is None or found.why is None or found.why.kind not in INSTALLABLE:
         return found
     reason, fix = f"under @{other.name}: {found.reason}", other.install_backend(backend)
     return replace(found, why=replace(found.why, reason=reason, fix=fix))
 
 
 def _unavailable(reason: str, backend: str) -> Availability:
-    return Availability(why=NotRun(NotRunKind.UNAVAILABLE, reason, _fix(backend)))
+    return Availability(why=NotRun(NotRunKind.BROKEN, reason, _fix(backend)))
 
 
 def _parts(pair: Pair, others: Mapping[str, Interpreter]) -> tuple[str, Interpreter | None]:

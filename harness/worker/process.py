@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import NotRun
-from shootout.errors import ArmFailed, SkippedArm, one_line
+from shootout.errors import ArmFailed, NotRunKind, SkippedArm, one_line
 from shootout.host.child import Child
 from shootout.messages import Fault
 
@@ -90,7 +90,7 @@ class WorkerProcess:
             raise SkippedArm(answer.reason, answer.fix, answer.kind)
         if not isinstance(answer, Fault):
             return answer
-        if self._interpreter and answer.kind == "ModuleNotFoundError":
+        if self._interpreter and answer.missing:
             raise _missing(answer, self._interpreter)
         raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}")
 
@@ -120,8 +120,9 @@ class WorkerProcess:
 
 def _missing(answer: Fault, interpreter: Interpreter) -> SkippedArm:
     """Another interpreter lacks a package that the arm needs."""
-    package = answer.message.rpartition("No module named ")[2].strip("'\"").partition(".")[0]
-    return SkippedArm(f"@{interpreter.name} has no {package}", interpreter.install([package]))
+    package = answer.missing.partition(".")[0]
+    fix = interpreter.install([package])
+    return SkippedArm(f"@{interpreter.name} has no {package}", fix, NotRunKind.NOT_INSTALLED)
 
 
 def log_name(text: str) -> str:

@@ -35,7 +35,7 @@ def test_a_missing_library_is_named_with_the_install_command(name: str, library:
     found = run_fresh(probe_without, name, library)
     extra = backends.entry(name).extra
     assert found == Availability(
-        why=NotRun(NotRunKind.UNAVAILABLE, f"{library} is not installed", f"pip install 'shootout[{extra}]'")
+        why=NotRun(NotRunKind.NOT_INSTALLED, f"{library} is not installed", f"pip install 'shootout[{extra}]'")
     )
 
 
