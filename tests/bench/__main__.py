@@ -35,6 +35,7 @@ from . import (
     onnx_cases,
     order,
     parity,
+    repeated,
     simulate,
     tensorrt_builds,
     verdicts,
@@ -74,11 +75,12 @@ SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
 ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx-all": _all_onnx,
     "tensorrt": tensorrt_builds.figures,
+    "repeated": repeated.figures,
     "handoff-gpu": handoff.gpu_figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""
-WHOLE_RUNS = ("verdicts", "grid")
+WHOLE_RUNS = ("verdicts", "grid", "repeated")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = ("onnx", "onnx-all", "simulate")
 """Sections without a time in them, which leave the machine to others."""
