@@ -55,6 +55,8 @@ class Entry:
         loads: the frameworks that an arm's process may hold, by mode; those of "" in every mode.
         gemms: `module:function` of its library's fastest square products (see `Gemms`), "" where another row or nobody
             has them; the library's name is the first of `loads`.
+        get_ready: `module:function` of what a build does before it needs the model, done while that is being exported;
+            "" where that takes no time worth it.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
         build_s: seconds that `build` takes there, quantization apart.
     """
@@ -69,6 +71,7 @@ class Entry:
     makers: tuple[str, ...] = ()
     loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gemms: str = ""
+    get_ready: str = ""
     ready_s: float = 2.0
     build_s: float = 3.0
 
@@ -103,6 +106,7 @@ SHIPPED = {
         needs="torch, a C++ compiler, Python's headers",
         makers=("torchao",),
         loads={"": ("torch", "safetensors")},
+        get_ready="shootout.backends._torch.inductor:get_ready",
         ready_s=4.5,
         build_s=20.0,
     ),
@@ -240,6 +244,12 @@ def gemms(library: str, threads: int) -> Gemms:
         KeyError: no row has any of this library.
     """
     return cast("Gemms", _imported(multipliers()[library])(threads))
+
+
+def get_ready(name: str) -> None:
+    """Do what a backend's builds begin with, before there is a model; imports it."""
+    if path := entry(name).get_ready:
+        _imported(path)()
 
 
 def _imported(path: str) -> Any:

@@ -95,6 +95,19 @@ def require_cuda_headers() -> None:
         raise SkippedArm(reason, "install the toolkit of torch's CUDA version, or set CUDA_HOME to it")
 
 
+def get_ready() -> None:
+    """Do what any compilation on a CPU begins with: import Inductor, and test the compiler and the vector units.
+
+    Raises:
+        SkippedArm: a compiler or headers are missing.
+    """
+    require_toolchain()
+    with tempfile.TemporaryDirectory() as cache, inductor_with(Path(cache), {}):
+        from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+
+        valid_vec_isa_list()
+
+
 @contextmanager
 def inductor_with(cache: Path, config: dict[str, Any]) -> Iterator[None]:
     """Inductor with this configuration, its cache in `cache`, and nothing left from an earlier compilation.

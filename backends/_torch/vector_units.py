@@ -28,33 +28,24 @@ def remembered_tests() -> Iterator[None]:
     from torch._inductor import cpu_vec_isa
 
     units: Any = cpu_vec_isa.VecISA
-    made, passed = units.check_build, _passed()
-    new: dict[str, bool] = {}
+    made = units.check_build
 
     def check_build(unit: Any, code: str) -> bool:
         key = _key(unit, code)
-        if key in passed:
-            return True
-        answer = bool(made(unit, code))
-        if answer:
-            new[key] = True
-        return answer
+        with suppress(UsageError):  # a folder that can't be used remembers nothing
+            if key in store.read_facts(PASSED):  # read each time: another build may be at the same tests
+                return True
+        if not made(unit, code):
+            return False
+        with suppress(UsageError):
+            store.write_facts(PASSED, {key: True})
+        return True
 
     units.check_build = check_build
     try:
         yield
     finally:
         units.check_build = made
-        if new:
-            with suppress(UsageError):  # then the next process asks again
-                store.write_facts(PASSED, new)
-
-
-def _passed() -> frozenset[str]:
-    try:
-        return frozenset(store.read_facts(PASSED))
-    except UsageError:
-        return frozenset()
 
 
 def _key(unit: Any, code: str) -> str:

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock
@@ -72,7 +72,14 @@ class Workshop:
             worker.end()
 
     def prepare(
-        self, arm: Arm, model: ModelBundle, version: str, *, runs: bool = True, cpus: frozenset[int] | None = None
+        self,
+        arm: Arm,
+        model: ModelBundle,
+        version: str,
+        *,
+        runs: bool = True,
+        cpus: frozenset[int] | None = None,
+        worker: process.WorkerProcess | None = None,
     ) -> BuiltArm:
         """Build `arm` on `model`, or take it from the cache; a corrupted cache entry is rebuilt.
 
@@ -80,6 +87,7 @@ class Workshop:
             version: of the backend's library, part of the cache key.
             runs: whether the arm can run here, so that a probe can be asked.
             cpus: where the build may run; the arms' own CPUs when None.
+            worker: one for this arm on these CPUs that has built nothing yet; one of its own when None.
 
         Raises:
             ArmFailed: the build broke, or the probe found another precision than the label's.
@@ -90,21 +98,49 @@ class Workshop:
         with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
             found = _cached(folder, arm, model)
             if found is None:
-                found = self._build(arm, model, folder, runs, self._lane(arm, cpus))
+                found = self._build(arm, model, folder, runs, nullcontext(worker) if worker else self.worker(arm, cpus))
         if runs and (fault := probe_fault(found.probe, arm.target.precision)):
             raise ArmFailed(fault)
         return found
+
+    @contextmanager
+    def worker(self, arm: Arm, cpus: frozenset[int] | None = None) -> Iterator[process.WorkerProcess]:
+        """A process in which to build this arm.
+
+        Args:
+            cpus: see `prepare`.
+
+        Raises:
+            ArmFailed: the builds were stopped.
+        """
+        environment = child_environment(arm.threads, 0)
+        log, other = self.logs / process.log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
+        with process.worker(environment, self._lane(arm, cpus), log, other) as worker:
+            self._working.add(worker)
+            try:
+                if self._stopped.is_set():
+                    raise ArmFailed("the run was stopped before it was built")
+                yield worker
+            finally:
+                self._working.discard(worker)
 
     def _lane(self, arm: Arm, cpus: frozenset[int] | None) -> frozenset[int]:
         """As many of the CPUs as one instance has threads: a compiler must see what the arm will."""
         lane = self.placement if cpus is None else replace(self.placement, arms=cpus, threads=len(cpus))
         return lane.narrowed(arm.threads).arms
 
-    def _build(self, arm: Arm, model: ModelBundle, folder: Path, runs: bool, cpus: frozenset[int]) -> BuiltArm:
+    def _build(
+        self,
+        arm: Arm,
+        model: ModelBundle,
+        folder: Path,
+        runs: bool,
+        place: AbstractContextManager[process.WorkerProcess],
+    ) -> BuiltArm:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
         try:
-            with self._worker(arm, cpus) as worker:
+            with place as worker:
                 built, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
                 probe = self._probe(worker, arm, fresh) if runs else None
             record = {"facts": dict(built.facts), "build_s": build_s, "probe": probe}
@@ -131,19 +167,6 @@ class Workshop:
         if Artifact.NONE in backends.get(arm.target.backend).capabilities.consumes:
             return None
         return self.probes.get(probe_key(arm))
-
-    @contextmanager
-    def _worker(self, arm: Arm, cpus: frozenset[int]) -> Iterator[process.WorkerProcess]:
-        environment = child_environment(arm.threads, 0)
-        log, other = self.logs / process.log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
-        with process.worker(environment, cpus, log, other) as worker:
-            self._working.add(worker)
-            try:
-                if self._stopped.is_set():
-                    raise ArmFailed("the run was stopped before it was built")
-                yield worker
-            finally:
-                self._working.discard(worker)
 
     def _key(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> str:
         """All that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU."""

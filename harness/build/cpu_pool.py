@@ -52,6 +52,10 @@ class Crew(Generic[K, T]):
         """Run `job` when a lane is free; first come, first served."""
         self._jobs[self._pool.submit(self._run, job)] = key
 
+    def keys(self) -> list[K]:
+        """Of all jobs, first come first."""
+        return list(self._jobs.values())
+
     def results(self) -> Iterator[tuple[K, Future[T]]]:
         """Every job as it ends."""
         for future in as_completed(self._jobs):

@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout import backends
+from shootout.build.groups import expected_s
 from shootout.constants import BLOCK_NS, LEAD_IN_NS, ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S, WINDOW_NS
-from shootout.contract import INTEGERS, Arm, Artifact, Scenario
+from shootout.contract import Arm, Artifact, Scenario
 from shootout.messages import Scope
 from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_generations
@@ -19,7 +20,6 @@ from shootout.study import axes
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe
 
-QUANTIZE_S = 9.0
 EXPORT_S = 1.0
 EXPORTER_S = 6.0
 """The one process that makes all exports imports torch first."""
@@ -42,7 +42,7 @@ def preparing_s(planned: Plan) -> float:
     building = [group for group in planned.groups if group.building]
     arms = [arm for group in building for arm in group.building if not arm.sentinel]
     exports = EXPORTER_S + EXPORT_S * len(building) if any(map(_needs_model, arms)) else EXPORT_S * len(building)
-    return exports + sum(_build_s(arm) for arm in arms)
+    return exports + sum(map(expected_s, arms))
 
 
 def _fewest(planned: Plan, group: PlannedGroup) -> int:
@@ -70,11 +70,6 @@ def _generations(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
 
 def _needs_model(arm: Arm) -> bool:
     return Artifact.NONE not in describe(arm.target.backend)[0].consumes
-
-
-def _build_s(arm: Arm) -> float:
-    quantize_s = QUANTIZE_S if arm.target.precision in INTEGERS else 0.0
-    return backends.entry(arm.target.backend).build_s + quantize_s
 
 
 def needed_bytes(planned: Plan) -> int:

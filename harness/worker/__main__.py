@@ -45,6 +45,10 @@ class Worker:
     _blocks: Blocks | Instances
     _strayed: str | None
 
+    def get_ready(self, backend: str) -> None:
+        """Do what a build of this backend begins with, its model not being there yet."""
+        backends.get_ready(backend)
+
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
         """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
         _look_at_source(bundle)

@@ -1,0 +1,166 @@
+"""Builds of all groups: the longest first, some of them begun during the export, and nobody left waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shootout.backends.adapter import Built
+from shootout.build import groups
+from shootout.build.builder import BuiltArm
+from shootout.build.exports import Exports
+from shootout.contract import Arm, Availability, Device, NotRun, Precision, Target
+from shootout.errors import ModelError, SkippedArm
+from shootout.host.placement import place
+from shootout.study.group import GroupRecord
+from shootout.study.plan import PlannedGroup
+from shootout.study.target import provider
+
+ARMS = [
+    *(Arm(target=Target(backend=name), model="residual_mlp") for name in ("numpy", "onnxruntime", "torch-compile")),
+    Arm(target=Target(backend="openvino", precision=Precision.INT8), model="residual_mlp"),
+    Arm(target=Target(backend="torch-compile", mode="aoti"), model="residual_mlp"),
+]
+LABELS = [arm.label for arm in ARMS]
+
+
+class Ledger:
+    """Remembers what it hears."""
+
+    def __init__(self) -> None:
+        self.out: dict[str, NotRun] = {}
+        self.made: list[str] = []
+
+    def is_out(self, group: str, arm: Arm) -> bool:
+        return arm.label in self.out
+
+    def note(self, group: str, arm: Arm, why: NotRun) -> None:
+        self.out.setdefault(arm.label, why)
+
+    def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
+        self.made.append(arm.label)
+
+
+class Shop:
+    """Builds at once, and notes in which order and what got ready before."""
+
+    def __init__(self, **_: Any) -> None:
+        self.begun: list[str] = []
+        self.ready: list[str] = []
+        self.got_ready = threading.Event()
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    @contextmanager
+    def worker(self, arm: Arm, cpus: frozenset[int]) -> Iterator[Any]:
+        def ask(command: str, timeout_s: float, backend: str) -> None:
+            self.ready.append(arm.label)
+            self.got_ready.set()
+
+        yield SimpleNamespace(ask=ask, label=arm.label)
+
+    def prepare(self, arm: Arm, model: Any, version: str, *, runs: bool, cpus: frozenset[int], worker: Any) -> BuiltArm:
+        assert worker is None or worker.label == arm.label
+        self.begun.append(arm.label)
+        if arm.target.backend == "numpy":
+            raise SkippedArm("no such build", "none")
+        return BuiltArm(
+            built=Built(arm=arm, bundle=model, folder=Path(), facts={}), build_s=0.0, cached=False, probe=None
+        )
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
+    made = Shop()
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
+    monkeypatch.setattr(groups, "AT_ONCE_S", 0.01)
+    monkeypatch.setattr(groups, "Workshop", lambda **_: made)
+    monkeypatch.setattr(groups, "unfit", lambda arm, bundle: None)
+    monkeypatch.setattr(groups, "unheld", lambda arms, bundles, memory: {})
+    return made
+
+
+def prepared(monkeypatch: pytest.MonkeyPatch, export: Any, cpus: int = 2) -> tuple[dict[str, Any], Ledger]:
+    """What a group comes to, its models as `export` gives them."""
+    monkeypatch.setattr(groups, "export_all", export)
+    ledger = Ledger()
+    record = GroupRecord(name="g", baseline=None, comparisons=1, arms=tuple(ARMS))
+    group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
+    monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: SimpleNamespace(variant=""))
+    monkeypatch.setattr(groups, "lanes", lambda placement: [frozenset({cpu}) for cpu in range(cpus)])
+    plan: Any = SimpleNamespace(
+        placement=place(1, range(cpus)),
+        interpreters={},
+        available={provider(arm.target): Availability(version="1") for arm in ARMS},
+        here=SimpleNamespace(memory_bytes=0),
+    )
+    progress: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
+    ready = groups.Preparation(plan=plan, machine="m", logs=Path(), ledger=ledger, progress=progress).run([group])
+    return ready["g"], ledger
+
+
+def all_of(found: Any) -> Exports:
+    return Exports(models={("g", "", 1): found}, probes={})
+
+
+def test_the_longest_builds_come_first_those_of_integers_among_them(shop, monkeypatch):
+    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1)
+    assert shop.begun == [LABELS[2], LABELS[4], LABELS[3], LABELS[1], LABELS[0]]
+    assert sorted(ready) == sorted(set(LABELS) - {LABELS[0]})
+    assert ledger.out[LABELS[0]].reason == "no such build"
+    assert not shop.ready, "one lane is the export's own"
+
+
+def test_a_build_gets_ready_while_its_model_is_exported(shop, monkeypatch):
+    def export(*_: Any) -> Exports:
+        assert shop.got_ready.wait(30), "no build began before the export ended"
+        assert not shop.begun
+        return all_of("model")
+
+    ready, _ = prepared(monkeypatch, export)
+    assert shop.ready == [LABELS[2]]
+    assert ready[LABELS[2]].bundle == "model"
+    assert len(ready) == len(LABELS) - 1
+
+
+def test_a_model_out_of_the_cache_needs_no_getting_ready(shop, monkeypatch):
+    monkeypatch.setattr(groups, "AT_ONCE_S", 30.0)
+    prepared(monkeypatch, lambda *_: all_of("model"))
+    assert not shop.ready
+
+
+def test_an_export_that_breaks_leaves_no_build_waiting(shop, monkeypatch):
+    def export(*_: Any) -> Exports:
+        assert shop.got_ready.wait(30)
+        raise ModelError("nothing could be exported")
+
+    with pytest.raises(ModelError):
+        prepared(monkeypatch, export)
+    assert shop.stopped
+    assert not shop.begun
+
+
+def test_an_arm_without_a_model_is_out_for_the_export_s_reason(shop, monkeypatch):
+    def export(*_: Any) -> Exports:
+        assert shop.got_ready.wait(30)
+        return all_of(ModelError("has no such thing"))
+
+    ready, ledger = prepared(monkeypatch, export)
+    assert not ready
+    assert not shop.begun
+    assert {why.during for why in ledger.out.values()} == {"export"}
+
+
+def test_what_is_for_a_gpu_is_built_after_all_others(shop, monkeypatch):
+    gpu = Arm(target=Target(backend="torch-compile", device=Device.CUDA), model="residual_mlp")
+    monkeypatch.setattr(f"{__name__}.ARMS", [gpu, *ARMS])
+    prepared(monkeypatch, lambda *_: all_of("model"))
+    assert shop.begun[-1] == gpu.label
