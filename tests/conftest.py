@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support import compiled
+from support import compiled, exporting
 
+from shootout.export import client
 from shootout.testing.plugin import add_option
 
 
@@ -59,6 +60,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHOOTOUT_TEST_CACHE", folder)
         patch.setenv("SHOOTOUT_CACHE", folder)
+        patch.setattr(client, "run", exporting.run)
         patch.setenv(
             "TORCHINDUCTOR_VEC_ISA_OK", "1"
         )  # else each build compiles and loads six tests of the vector units

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +55,20 @@ def write_onnx(
     names: Sequence[str] = ("y",),
 ) -> None:
     """Write the module's program as `model.onnx`, its outputs called `names`."""
+    keep_operators()
     onnx = torch.onnx.export(program, input_names=list(example), output_names=list(names), dynamo=True, verbose=False)
     assert onnx is not None
     weight_bytes = sum(tensor.nbytes for tensor in module.state_dict().values())
     onnx.save(folder / FILES[Artifact.ONNX], external_data=weight_bytes > INLINE_BYTES)
+
+
+@functools.cache
+def keep_operators() -> None:
+    """Let torch keep the table of its ONNX operators: made anew, as it does, it takes longer than a small model."""
+    with suppress(ImportError, AttributeError):  # inner parts of torch, which another version may have elsewhere
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+        ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
 
 
 def oracle_and_bands(

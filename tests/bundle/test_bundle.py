@@ -425,6 +425,7 @@ def test_an_export_process_that_dies_says_how(tmp_path: Path, monkeypatch: pytes
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(fake))
+    monkeypatch.setattr(client, "run", run)
     with pytest.raises(ModelError) as error:
         obtain("identity", {}, 1)
     assert str(error.value).startswith("the export of identity")
@@ -437,6 +438,7 @@ def test_an_export_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pyt
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(fake))
+    monkeypatch.setattr(client, "run", run)
     monkeypatch.setattr(client, "BUILD_TIMEOUT_S", 0.2)
     with pytest.raises(ModelError, match="took longer than 0 s and was killed"):
         obtain("identity", {}, 1)
@@ -536,6 +538,18 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
     assert bundle.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
     found = compare(outputs_of(bundle, Artifact.ONNX), bundle.oracle_outputs())
     assert gate(found, bundle.bands[Precision.FP32]) is None
+
+
+def test_torch_s_table_of_operators_is_made_once(tmp_path: Path):
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    from shootout.export import torch_files
+
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        module, example = torch.nn.Linear(2, 2).eval(), {"x": np.ones((1, 2), np.float32)}
+        torch_files.write_module(module, example, tmp_path / name)
+    assert ONNXRegistry.from_torchlib.cache_info().misses == 1
 
 
 def test_a_run_is_another_one_with_other_calibration_data(tmp_path: Path):

@@ -1,0 +1,39 @@
+"""The process that exports are forked from (see `support.exporting`): all they import, and one export to try it on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import sklearn.datasets  # noqa: F401 - what the shipped models are trained on
+import torch
+import tqdm
+
+from shootout.export import __main__ as process
+from shootout.export import shipped, torch_files, training, user_onnx, user_torch  # noqa: F401
+
+
+def export(arguments: list[str], environment: dict[str, str], folder: str) -> None:
+    """Do the jobs of a file, as `python -m shootout.export` does."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = ["", *arguments, str(os.getppid())]
+    process.main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # taking torch apart takes longer than many an export
+
+
+def _import_the_rest() -> None:
+    """What torch imports only as it exports."""
+    tqdm.tqdm.monitor_interval = 0  # a thread, which no fork would have
+    with tempfile.TemporaryDirectory() as folder:
+        torch_files.write_module(torch.nn.Linear(2, 2).eval(), {"x": np.ones((1, 2), np.float32)}, Path(folder))
+    assert "onnxruntime" not in sys.modules, "it starts a thread, without which a fork can't end"
+
+
+_import_the_rest()

@@ -1,0 +1,46 @@
+"""Exports forked from a process that has imported torch, its exporter and scikit-learn: that takes most of a small one.
+
+What the tests' own processes ask for is exported so (tests/conftest.py); a command that a test starts exports as it
+does for users.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from shootout.host import child
+from shootout.host.child import Ending
+from shootout.testing.fresh import Zygote
+
+WARM = "support.export_process"
+
+
+def run(
+    module: str, arguments: Iterable[str | Path], timeout_s: float, variables: Mapping[str, str] | None = None
+) -> Ending:
+    """`child.run`, of an export."""
+    assert module == "shootout.export"
+    environment = {**os.environ, **(variables or {})}
+    call = (WARM, "export", ([*map(str, arguments)], environment, str(Path.cwd())))
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "call").write_bytes(pickle.dumps(call))
+        try:
+            code, words = _process().run(folder, timeout_s)
+        except subprocess.TimeoutExpired:
+            return Ending(code=None, said="", how=f"took longer than {timeout_s:.0f} s and was killed")
+    how, said = child.ending(code), " | ".join(words.decode(errors="replace").splitlines()[-3:])
+    return Ending(code=code, said="", how=f"{how}; its last words: {said}" if said else how)
+
+
+@functools.cache
+def _process() -> Zygote:
+    """One for all: an export gets its own environment and folder as it begins."""
+    own = {**child.ONE_THREAD, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    return Zygote(WARM, ({**os.environ, **own}, Path.cwd()))
