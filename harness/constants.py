@@ -19,8 +19,6 @@ ROUNDS_BUDGET_NS = 40_000_000_000
 """Rounds of one generation last about this long at most; long calls get fewer rounds instead: it is generations that
 are replicates, so the time is better spent on more of those.
 """
-MAX_VOID_SHARE = 0.30
-"""More voided rounds than this and no verdict is given."""
 MIN_GENERATIONS_ONE_COMPARISON = 4
 MIN_GENERATIONS = 5
 MAX_GENERATIONS = 20
@@ -59,13 +57,10 @@ CHANGE_PENALTY = 15.0
 CHANGE_JUMP = 5
 
 STEAL_SHARE = 0.01
-PSI_SHARE = 0.10
-CANARY_SLOWDOWN = 1.05
-CANARY_READINGS = 25
-CANARY_CHANCES = 1_000
-"""A turn waits for a calm moment as long as so many canaries take, about 0.4 s; then the disturbance lasts."""
+FOREIGN_SHARE = 0.02
+"""Other programs that take more than this of the arms' CPUs flag a round."""
 SM_CLOCK_SHARE = 0.75
-"""Below so much of the highest clock that a GPU arm had, its round is void."""
+"""Below so much of the highest clock that a GPU arm had, its round is flagged."""
 
 INPUT_BUFFERS = 8
 MIN_INPUT_BUFFERS = 2

@@ -26,12 +26,11 @@ class NotRunKind(StrEnum):
     TOO_BIG = "too big"  # it needs more memory or CPUs than there are
     TOO_SLOW = "too slow"  # a call takes longer than the study wants to wait
     NOT_REACHED = "not reached"  # the run ended before it was measured
-    DISTURBED = "disturbed"  # every round was disturbed from outside
     NEVER_HELD = "never held"  # no rate of requests that was tried held the limit
     FAILED = "failed"  # it was asked, and broke or lied
 
 
-COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.DISTURBED, NotRunKind.NEVER_HELD})
+COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.NEVER_HELD})
 """Nothing speaks against these arms but the time and the luck of one run."""
 
 

@@ -178,7 +178,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One arm's share of a round: one block per scope (nanoseconds per call) and the canary before it.
+    """One arm's share of a round: one block per scope, in nanoseconds per call.
 
     Attributes:
         offer: what an arm that serves was asked; its latencies count from each request's arrival.
@@ -188,7 +188,6 @@ class Turn:
     """
 
     latency_ns: Mapping[Scope, Array]
-    canary_ns: int
     offer: Offer | None = None
     start_late_ns: float = 0.0
     gpu: GpuState | None = None

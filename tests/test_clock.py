@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from array import array
 
 import pytest
 
-from shootout.clock import Deadline, lead_in, read_block, read_cold_block, seconds_to_call
+from shootout.clock import Deadline, cpu_ns, lead_in, read_block, read_cold_block, seconds_to_call
 
 
 class FakeClock:
@@ -131,3 +133,12 @@ def test_the_collector_rests_from_then_on():
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["False", "True"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has clocks of other processes")
+def test_the_cpu_time_of_a_process_is_its_own_account_of_it() -> None:
+    assert sum(range(100_000))
+    before, told, after = time.process_time_ns(), cpu_ns(os.getpid()), time.process_time_ns()
+    assert told is not None
+    assert before <= told <= after
+    assert cpu_ns(2**22 + 1) is None, "no process has such a number"

@@ -202,10 +202,10 @@ def _addition(finding: Finding) -> str:
 
 def _summary(report: Report) -> list[str]:
     cpu, heard = report.environment["cpu"], report.quiet
-    shares = {"steal": heard.steal_share, "cpu pressure": heard.pressure_share}
+    shares = {"steal": heard.steal_share, "other programs": heard.foreign_share}
     told = [f"{name} {'not told' if share is None else f'{share:.1%}'}" for name, share in shares.items()]
     throttled = "not told" if heard.throttled is None else f"{heard.throttled} times"
-    noise = [*told, f"throttled {throttled}", f"canary p95 {heard.canary_p95_ratio - 1:.1%} over its median"]
+    noise = [*told, f"throttled {throttled}"]
     cpus = f"CPUs allowed: {len(cpu['allowed_cpus'])}, threads an arm: {report.threads}"
     memory = f"memory free: {report.memory_available_bytes / 2**30:.1f} GiB"
     return [

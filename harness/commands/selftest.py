@@ -19,7 +19,7 @@ from rich.text import Text
 
 from shootout.commands.output import BROKEN, print_answer, show_progress
 from shootout.commands.run import measure
-from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, MAX_VOID_SHARE, MIN_GENERATIONS
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, MIN_GENERATIONS
 from shootout.contract import Arm, Device, Target
 from shootout.errors import ShootoutError, Unavailable, unknown
 from shootout.export.client import Request
@@ -181,7 +181,7 @@ def _report(known: Document | None, raced: Document, device: Device, *, store: b
         against_itself.append(raced.sentinel.ratio)
     bias = max([BIAS_FLOOR, *(abs(ratio.value - 1) for ratio in against_itself)])
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
-    trustworthy = raced.void_share <= MAX_VOID_SHARE and raced.sentinel.holds
+    trustworthy = raced.sentinel.holds
     return Report(
         known=tuple(map(_known, DURATIONS_US, known.rows)) if known else (),
         planted=tuple(verdicts),
@@ -242,7 +242,7 @@ def render(report: Report) -> RenderableType:
         lines.append(
             f"  {count} generations see {f'{share:.1%}' if share else 'nothing below 100 %'} every second time."
         )
-    lines.append(f"{report.generations} generations, {report.void_share:.0%} of the rounds voided.")
+    lines.append(f"{report.generations} generations, {report.void_share:.0%} of the rounds flagged.")
     lines.append(_conclusion(report))
     return Group(*(Text(line) for line in lines))
 

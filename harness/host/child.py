@@ -11,16 +11,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from shootout import clock
 from shootout.constants import LAST_WORDS_LINES
 from shootout.errors import one_line
+from shootout.host import cgroup
 from shootout.host.placement import on_cpus
 
+PROC = Path("/proc")
 _LONGEST_WORDS_BYTES = 10_000
 _PR_SET_PDEATHSIG = 1
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -69,6 +72,7 @@ class Child:
         self._words: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._said: IO[bytes] = self._words if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._words_start = self._words.seek(0, os.SEEK_END)
+        self._family: tuple[int, ...] | None = None
         with on_cpus(cpus) if cpus is not None else nullcontext():
             self._process = subprocess.Popen(  # noqa: S603
                 [executable or sys.executable, "-P", "-m", module, *map(str, arguments), str(os.getpid())],
@@ -95,6 +99,13 @@ class Child:
         """Send a signal to it and to everything it started."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+    def cpu_ns(self) -> int | None:
+        """CPU time that it, and whatever it had started when this was first asked, used so far; None: it isn't told."""
+        if self._family is None:
+            self._family = tuple(_session(self.pid))
+        own_ns = clock.cpu_ns(self.pid)
+        return None if own_ns is None else own_ns + sum(clock.cpu_ns(pid) or 0 for pid in self._family)
 
     def kill(self) -> None:
         """End it, stopped or not, with everything it started; harmless when it is gone."""
@@ -137,6 +148,14 @@ def run(
     """
     with Child(module, arguments, environment={**os.environ, **(variables or {})}) as child:
         return child.finish(timeout_s)
+
+
+def _session(leader: int) -> Iterator[int]:
+    """The other processes of a session, as far as /proc tells."""
+    for folder in PROC.glob("[0-9]*"):
+        words = (cgroup.read(folder / "stat") or "").rpartition(")")[2].split()  # behind the name: state, parent, group
+        if words[3:4] == [str(leader)] and folder.name != str(leader):
+            yield int(folder.name)
 
 
 def leave_with(parent: int) -> None:

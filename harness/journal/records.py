@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 from shootout.bundle.workload import Work
 from shootout.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
-from shootout.host.noise import VoidReason, recalled
+from shootout.host.noise import Disturbance, recalled
 from shootout.messages import GpuCost, OnGpu
 from shootout.study.group import GroupRecord
 
@@ -117,8 +117,8 @@ class PlayedOnGpu(Record):
 
     Attributes:
         cost: what loading took of the device.
-        sm_clock_mhz: the median right after the blocks of valid rounds; null where the driver doesn't tell.
-        reference_mhz: the highest clock of the generation, which the voids go by.
+        sm_clock_mhz: the median right after the blocks; null where the driver doesn't tell.
+        reference_mhz: the highest clock of the generation, which flags go by.
         on_gpu: steps, events, memory and energy, after the last round.
     """
 
@@ -132,8 +132,8 @@ class Played(Record):
     """What one arm did in one generation.
 
     Attributes:
-        block_median_ns: by scope, the median of each valid round's block, in order.
-        canary_ns: the canary's pace before each valid round, and at the start (`canary_reference_ns`).
+        block_median_ns: by scope, the median of each round's block, in order.
+        flagged: which of these, by position, are of flagged rounds; older runs kept no others' medians.
         samples: the Parquet file of this generation's raw readings, relative to the run folder.
         gpu: null for an arm on the CPU.
     """
@@ -150,8 +150,7 @@ class Played(Record):
     fidelity: Fidelity
     per_reading: dict[str, int]
     block_median_ns: dict[str, tuple[float, ...]]
-    canary_reference_ns: float
-    canary_ns: tuple[float, ...]
+    flagged: tuple[int, ...] = ()
     rss_before_bytes: int
     rss_after_bytes: int
     peak_rss_bytes: int
@@ -160,6 +159,14 @@ class Played(Record):
     os_threads: int = 0
     served: Served | None = None
     gpu: PlayedOnGpu | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_canary(cls, found: Any) -> Any:
+        """Older runs noted the pace of a loop that said nothing of the arms."""
+        if isinstance(found, dict):
+            return {key: value for key, value in found.items() if not key.startswith("canary_")}
+        return found
 
 
 class Holding(Record):
@@ -179,12 +186,16 @@ def _reason(found: object) -> object:
     return recalled(found) if isinstance(found, str) else found
 
 
-Reason = Annotated[VoidReason, BeforeValidator(_reason)]
-"""Why a round is void; older journals hold a sentence."""
+Reason = Annotated[Disturbance, BeforeValidator(_reason)]
+"""Why a round is flagged; older journals hold a sentence."""
 
 
 class Rounds(Record):
-    """A generation is complete: how many rounds it tried and which were voided, with the reasons."""
+    """A generation is complete: how many rounds it played and which are flagged, with the reasons.
+
+    Attributes:
+        voided: the flagged rounds, by number. In older runs they were played again and their readings thrown away.
+    """
 
     kind: Literal["rounds"] = "rounds"
     group: str

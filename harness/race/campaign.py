@@ -112,7 +112,8 @@ class Campaign:
 
     def _play(self) -> bool:
         """Generation by generation, until nobody has to play any more; False when none of them ends in time."""
-        watch = LiveWatch(NoiseMeter(self.plan.placement.arms, gpu=self._gpu()))
+        place = self.plan.placement
+        watch = LiveWatch(NoiseMeter(place.arms, gpu=self._gpu(), shared=bool(place.arms & place.parent)))
         while waiting := [one for one in self.entrants if one.players]:
             chosen = queue.first(waiting, self.deadline.allows)
             if chosen is None:

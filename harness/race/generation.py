@@ -7,7 +7,6 @@ shuffled twice and arms are held: docs/measurement.md.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,9 +16,6 @@ from typing import TypeVar
 import numpy as np
 
 from shootout.constants import (
-    CANARY_READINGS,
-    CANARY_SLOWDOWN,
-    MAX_VOID_SHARE,
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
@@ -31,10 +27,10 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Array
 from shootout.errors import ArmFailed, ArmOut
-from shootout.host.noise import VoidReason
-from shootout.messages import OnGpu, Scope, Turn
+from shootout.host.noise import Disturbance, Own
+from shootout.messages import OnGpu, Scope
 from shootout.race.pausing import Hold, on_cuda
-from shootout.race.protocols import Canaries, Context, Gpus, Performance, Player, WarmUp
+from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp
 from shootout.race.serving import Desk, Terms, desk_of
 from shootout.stats.warmup import steady_from
 
@@ -53,8 +49,8 @@ class Generation:
         terms: what arms that serve are asked; None where they call.
         baseline: the label of the arm whose calls may set the terms.
         performances: in spawn order, of the arms that have not left.
-        voids: voided rounds, with their reasons.
-        rounds: tried so far.
+        disturbed: the rounds that are flagged, with their reasons.
+        rounds: played so far.
         desk: what arms that serve are asked in this generation.
     """
 
@@ -65,7 +61,7 @@ class Generation:
     terms: Terms | None = None
     baseline: str | None = None
     performances: list[Performance] = field(default_factory=list, init=False)
-    voids: list[tuple[int, tuple[VoidReason, ...]]] = field(default_factory=list, init=False)
+    disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
     rounds: int = field(default=0, init=False)
     desk: Desk | None = field(default=None, init=False)
 
@@ -77,7 +73,6 @@ class Generation:
                 player = self.context.stage.spawn(arm, self.index, self.rng.randrange(_MAX_PADDING_BYTES))
                 players.callback(player.kill)
                 self._enter(arm, player)
-            self._practise()
             if self.context.hold:
                 self._settle(self.context.hold)
             if self.terms:
@@ -103,23 +98,6 @@ class Generation:
 
         self._guarded(arm, player, "entering", entrance)
 
-    def _practise(self) -> None:
-        """Learn each arm's calm canary as rounds will meet it: right after a release, one arm after the other.
-
-        Its lower quartile, since the machine may be disturbed for most of the practice.
-        """
-        paces: dict[str, list[int]] = defaultdict(list)
-
-        def take(performance: Performance) -> None:
-            performance.player.release()
-            paces[performance.arm.label].append(performance.player.pace())
-            performance.player.hold()
-            performance.canary_ns = float(np.quantile(paces[performance.arm.label], 0.25))
-
-        for _ in range(CANARY_READINGS):
-            for performance in list(self.performances):
-                self._guarded(performance.arm, performance.player, "practising", partial(take, performance))
-
     def _settle(self, hold: Hold) -> None:
         """Find out, once in a run, whether arms on the GPU may be stopped; the fastest one feels it most."""
         if not (arms := hold.untried(self.performances)):
@@ -128,44 +106,58 @@ class Generation:
         self._guarded(arms[0].arm, arms[0].player, "trying how to hold", partial(hold.settle, arms))
 
     def _play_rounds(self) -> None:
-        """Play until enough rounds are valid; voided ones are repeated while their share stays bearable."""
+        """So many rounds, whatever the machine does: a disturbed one is flagged, not waited out and not repeated."""
         wanted = SERVE_ROUNDS if self.desk else rounds_for(self.performances)
-        tries = int(wanted / (1.0 - MAX_VOID_SHARE)) + 1
-        valid = 0
-        while self.performances and valid < wanted and self.rounds < tries:
-            self.context.notes.say(f"round {valid + 1}/{wanted}")
-            own_processes = self._on_gpu()
-            self.context.watch.begin()
-            turns = self._play_round()
-            reasons = self.context.watch.reasons(_canaries(turns), _gpus(turns), own_processes)
-            if reasons:
-                self.voids.append((self.rounds, reasons))
-            else:
-                valid += 1
-                for performance, turn in turns:
-                    performance.turns.append(turn)
+        while self.performances and self.rounds < wanted:
+            self.context.notes.say(f"round {self.rounds + 1}/{wanted}")
+            disturbances = self._watched()
+            self._play_round()
+            if found := disturbances(_gpus(self.performances)):
+                self.disturbed.append((self.rounds, found))
             self.rounds += 1
 
-    def _play_round(self) -> list[tuple[Performance, Turn]]:
+    def _play_round(self) -> None:
         scopes = tuple(_shuffled(list(Scope), self.rng))
-        turns: list[tuple[Performance, Turn]] = []
         for performance in _shuffled(self.performances, self.rng):
-            take = partial(_take_turn, performance, scopes, self.desk, turns)
+            take = partial(self._take_turn, performance, scopes)
             self._guarded(performance.arm, performance.player, "a round", take)
-        return turns
+
+    def _take_turn(self, performance: Performance, scopes: tuple[Scope, ...]) -> None:
+        player = performance.player
+        offer = self.desk.offer(performance, self.flagged) if self.desk else None
+        player.release()
+        performance.turns.append(player.serve(offer) if offer else player.turn(scopes))
+        player.hold()
+
+    @property
+    def flagged(self) -> tuple[int, ...]:
+        """The numbers of the flagged rounds, from 0."""
+        return tuple(number for number, _ in self.disturbed)
+
+    def _watched(self) -> Callable[[Gpus], tuple[Disturbance, ...]]:
+        """Start watching the machine; what is returned tells, once it is called, what disturbed the time since."""
+        players, on_gpu = [performance.player for performance in self.performances], self._on_gpu()
+        before_ns = _cpu_ns(players)
+        self.context.watch.begin()
+
+        def disturbances(gpus: Gpus) -> tuple[Disturbance, ...]:
+            # Who left meanwhile took its count along: then nobody can tell others' CPU time from ours.
+            after_ns = _cpu_ns(players) if len(self.performances) == len(players) else None
+            spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
+            return self.context.watch.reasons(gpus, Own(gpu_processes=on_gpu, cpu_ns=spent_ns))
+
+        return disturbances
 
     def _leave(self) -> None:
         """Ask each arm for what it took, one after the other, as quietly as in a round."""
-        own_processes = self._on_gpu()
 
         def take(performance: Performance) -> None:
             player = performance.player
             player.release()
             performance.peak_rss_bytes = player.peak_memory()
             if on_cuda(performance.arm):
-                self.context.watch.begin()
-                reasons = partial(self.context.watch.reasons, {}, {}, own_processes)
-                performance.on_gpu = _undisturbed(player.on_gpu(), reasons)
+                disturbances = self._watched()
+                performance.on_gpu = _undisturbed(player.on_gpu(), partial(disturbances, {}))
             player.hold()  # the next one leaves in the same quiet
 
         for performance in list(self.performances):
@@ -208,33 +200,25 @@ def rounds_for(performances: Sequence[Performance]) -> int:
     return max(MIN_ROUNDS, min(ROUNDS, int(ROUNDS_BUDGET_NS / max(round_ns, 1.0))))
 
 
-def _canaries(turns: Sequence[tuple[Performance, Turn]]) -> Canaries:
-    return {performance.arm.label: (performance.canary_ns, float(turn.canary_ns)) for performance, turn in turns}
+def _cpu_ns(players: Sequence[Player]) -> int | None:
+    """CPU time that all of these used so far; None where one of them can't be told."""
+    found = [player.cpu_ns() for player in players]
+    told = [ns for ns in found if ns is not None]
+    return sum(told) if len(told) == len(found) else None
 
 
-def _gpus(turns: Sequence[tuple[Performance, Turn]]) -> Gpus:
-    """Note each arm's highest clock so far (a first turn's own); that, and the GPU after this turn, by label."""
+def _gpus(performances: Sequence[Performance]) -> Gpus:
+    """Note each arm's highest clock so far (a first turn's own); that, and the GPU after its last turn, by label."""
     found = {}
-    for performance, turn in turns:
-        if turn.gpu:
+    for performance in performances:
+        if (turn := performance.turns[-1]).gpu:
             clocks = (performance.sm_clock_mhz, turn.gpu.sm_clock_mhz)
             performance.sm_clock_mhz = max((mhz for mhz in clocks if mhz is not None), default=None)
             found[performance.arm.label] = (performance.sm_clock_mhz, turn.gpu)
     return found
 
 
-def _take_turn(
-    performance: Performance, scopes: tuple[Scope, ...], desk: Desk | None, turns: list[tuple[Performance, Turn]]
-) -> None:
-    player, slow_ns = performance.player, CANARY_SLOWDOWN * performance.canary_ns
-    offer = desk.offer(performance) if desk else None
-    player.release()
-    turn = player.serve(offer, slow_ns) if offer else player.turn(scopes, slow_ns)
-    player.hold()
-    turns.append((performance, turn))
-
-
-def _undisturbed(found: OnGpu | None, reasons: Callable[[], tuple[VoidReason, ...]]) -> OnGpu | None:
+def _undisturbed(found: OnGpu | None, reasons: Callable[[], tuple[Disturbance, ...]]) -> OnGpu | None:
     """Figures without an energy that others may have had a part in: the GPU counts all that it takes."""
     if found is None or found.energy is None or not (why := reasons()):
         return found

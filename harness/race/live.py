@@ -18,12 +18,12 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Executed
 from shootout.errors import ArmFailed, SkippedArm
-from shootout.host.noise import Mark, NoiseMeter, VoidReason, void_reasons
+from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
 from shootout.host.placement import Placement, child_environment
 from shootout.messages import Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.call_cap import too_slow
 from shootout.race.pausing import Hold, on_cuda
-from shootout.race.protocols import Canaries, Gpus
+from shootout.race.protocols import Gpus
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.process import WorkerProcess, log_name
 
@@ -77,25 +77,18 @@ class LivePlayer:
         self._call_s = sum(tuned.call_ns.values()) / 1e9
         return tuned
 
-    def pace(self) -> int:
-        """The canary's nanoseconds now."""
-        pace: int = self._process.ask("pace", BLOCK_TIMEOUT_S)
-        return pace
-
-    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn:
-        """One block per scope, after a canary."""
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        """One block per scope."""
         estimate_s = self._call_s * (LEAD_IN_CALLS + 1)
-        turn: Turn = self._process.ask(
-            "turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes, slow_ns=slow_ns
-        )
+        turn: Turn = self._process.ask("turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes)
         return turn
 
-    def serve(self, offer: Offer, slow_ns: float) -> Turn:
-        """Requests as offered, after a canary; an arm that can't follow takes as long as its calls do."""
+    def serve(self, offer: Offer) -> Turn:
+        """Requests as offered; an arm that can't follow takes as long as its calls do."""
         requests = offer.requests + offer.lead_in
         estimate_s = requests * max(1 / offer.rate_per_s, self._call_s)
         limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
-        turn: Turn = self._process.ask("serve", limit_s, offer=offer, slow_ns=slow_ns)
+        turn: Turn = self._process.ask("serve", limit_s, offer=offer)
         return turn
 
     def on_gpu(self) -> OnGpu | None:
@@ -113,6 +106,10 @@ class LivePlayer:
         """The most bytes the process had resident."""
         peak: int = self._process.ask("memory", BLOCK_TIMEOUT_S)
         return peak
+
+    def cpu_ns(self) -> int | None:
+        """CPU time that the process, and what it started, used so far; None where that isn't told."""
+        return self._process.cpu_ns()
 
     def hold(self) -> None:
         """Stop the process, unless arms on the GPU wait on their pipes in this run.
@@ -192,7 +189,7 @@ class LiveWatch:
         """Note the counters."""
         self._mark = self.meter.mark()
 
-    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[VoidReason, ...]:
-        """What the counters, canaries and GPUs say about the time since `begin`."""
+    def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+        """What the counters and GPUs say about the time since `begin`."""
         assert self._mark is not None, "begin comes first"
-        return void_reasons(self._mark, self.meter.mark(), canaries, gpus, own_processes)
+        return disturbances(self._mark, self.meter.mark(), gpus, own)

@@ -5,21 +5,18 @@ Protocols and records only. A generation knows processes and clocks through thes
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from shootout.contract import Arm, NotRun
-from shootout.host.noise import VoidReason
+from shootout.host.noise import Disturbance, Own
 from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 
 if TYPE_CHECKING:
     from shootout.race.pausing import Hold
 
 
-Canaries = Mapping[str, tuple[float, float]]
-"""By arm label, (reference, observed) ns of its canary."""
 Gpus = Mapping[str, tuple[int | None, GpuState]]
 """By label of each arm on the GPU, its reference SM clock in MHz, and how the GPU was right after its turn."""
 
@@ -31,11 +28,11 @@ class Player(Protocol):
     def verify(self) -> Verified: ...  # noqa: D102
     def warm(self, calls: int, ns: int) -> Warming: ...  # noqa: D102
     def tune(self) -> Tuned: ...  # noqa: D102
-    def pace(self) -> int: ...  # noqa: D102
-    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn: ...  # noqa: D102
-    def serve(self, offer: Offer, slow_ns: float) -> Turn: ...  # noqa: D102
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn: ...  # noqa: D102
+    def serve(self, offer: Offer) -> Turn: ...  # noqa: D102
     def on_gpu(self) -> OnGpu | None: ...  # noqa: D102
     def peak_memory(self) -> int: ...  # noqa: D102
+    def cpu_ns(self) -> int | None: ...  # noqa: D102
     def hold(self) -> None: ...  # noqa: D102
     def release(self) -> None: ...  # noqa: D102
     def kill(self) -> None: ...  # noqa: D102
@@ -54,12 +51,8 @@ class Watch(Protocol):
     def begin(self) -> None:
         """Start watching a round."""
 
-    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[VoidReason, ...]:
-        """Why the round since `begin` is void.
-
-        Args:
-            own_processes: how many processes with a CUDA context were ours when it began.
-        """
+    def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+        """Why the round since `begin` is flagged; `own` tells what of its traces the arms left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +65,11 @@ class WarmUp:
 
 @dataclass(slots=True, kw_only=True)
 class Performance:
-    """All that one arm did in one generation; `turns` are of valid rounds, `canary_ns` is the canary's calm pace.
+    """All that one arm did in one generation.
 
     Attributes:
-        sm_clock_mhz: the highest SM clock after any of its turns, void ones too: its reference.
+        turns: one per round, flagged ones too.
+        sm_clock_mhz: the highest SM clock after any of its turns: its reference.
         on_gpu: its figures beside the verdict, taken after the rounds.
     """
 
@@ -85,7 +79,6 @@ class Performance:
     verified: Verified
     warm_up: WarmUp
     tuned: Tuned
-    canary_ns: float = math.inf
     turns: list[Turn] = field(default_factory=list)
     peak_rss_bytes: int = 0
     sm_clock_mhz: int | None = None

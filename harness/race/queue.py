@@ -74,8 +74,6 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None
         seed=seed,
         blocks=known.blocks(Scope.END_TO_END),
         played=known.next_generation,
-        tried=sum(line.tried for line in known.rounds),
-        voided=sum(len(line.voided) for line in known.rounds),
         terms=terms,
     )
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shootout.constants import MAX_VOID_SHARE
 from shootout.contract import Arm, Array, NotRun, Scenario
+from shootout.journal.group import counted
 from shootout.messages import Scope
 from shootout.race import serving
 from shootout.race.generation import Generation
@@ -26,8 +26,7 @@ class Race:
     Attributes:
         arms: by label, the sentinel among them.
         blocks: end-to-end block medians (ns) by label and generation.
-        played: generations so far, those without a valid round among them.
-        tried: rounds so far, `voided` ones among them.
+        played: generations so far, those that brought no figure among them.
         out: labels that failed or turned out impossible.
         terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
     """
@@ -37,8 +36,6 @@ class Race:
     seed: str
     blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
     played: int = 0
-    tried: int = 0
-    voided: int = 0
     out: set[str] = field(default_factory=set)
     terms: serving.Terms | None = None
 
@@ -58,7 +55,6 @@ class Race:
             labels=self._alive,
             blocks=self.blocks,
             played=self.played,
-            disturbed=self.voided > MAX_VOID_SHARE * self.tried,
             pressing=pressing,
         )
 
@@ -92,17 +88,22 @@ class Race:
         for performance in found.performances:
             medians = block_medians(performance)[Scope.END_TO_END]
             if medians:
-                self.blocks.setdefault(performance.arm.label, {})[self.played] = np.array(medians)
+                kept = counted(medians, flagged_blocks(performance, found.flagged))
+                self.blocks.setdefault(performance.arm.label, {})[self.played] = kept
         self.played += 1
-        self.tried += found.rounds
-        self.voided += len(found.voids)
         return found
 
 
 def block_medians(performance: Performance) -> dict[str, tuple[float, ...]]:
-    """By scope, the median (ns) of each valid round's block; of an arm that serves, what its turns come to."""
+    """By scope, the median (ns) of each round's block; of an arm that serves, what its turns come to."""
     if performance.arm.scenario is Scenario.SERVE:
         return {Scope.END_TO_END: serving.outcome_ns(performance.turns), Scope.COMPUTE: ()}
     return {
         scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in performance.turns) for scope in Scope
     }
+
+
+def flagged_blocks(performance: Performance, flagged: tuple[int, ...]) -> tuple[int, ...]:
+    """Which of an arm's block medians are those of flagged rounds; a search for a rate has one figure of all of its."""
+    searched = performance.arm.scenario is Scenario.SERVE and not serving.given(performance.turns)
+    return () if searched else flagged

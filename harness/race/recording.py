@@ -17,7 +17,7 @@ from shootout.messages import Scope
 from shootout.race.generation import Generation
 from shootout.race.protocols import Performance
 from shootout.race.queue import Entrant
-from shootout.race.race import block_medians
+from shootout.race.race import block_medians, flagged_blocks
 from shootout.race.serving import bound_ns, held
 from shootout.study.plan import PlannedGroup
 
@@ -79,7 +79,7 @@ class Recorder:
             group=one.group.record.name,
             generation=played.index,
             tried=played.rounds,
-            voided=tuple(played.voids),
+            voided=tuple(played.disturbed),
             wall_s=one.last_s,
         )
         lines = [_played(one.group, played, p, name) for p in played.performances]
@@ -125,8 +125,7 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
         fidelity=found.verified.fidelity,
         per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()},
         block_median_ns=block_medians(found),
-        canary_reference_ns=found.canary_ns,
-        canary_ns=tuple(turn.canary_ns for turn in found.turns),
+        flagged=flagged_blocks(found, generation.flagged),
         rss_before_bytes=found.loaded.rss_before_bytes,
         rss_after_bytes=found.loaded.rss_after_bytes,
         peak_rss_bytes=found.peak_rss_bytes,

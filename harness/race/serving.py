@@ -1,13 +1,15 @@
 """An arm under requests that arrive by themselves: how many a second it can take while its p99 holds a limit.
 
-The search is a bisection, a step in each round, so that a disturbed step is void with its round and asked again. The
-arms of a generation meet the same arrivals, in units of the mean gap; each generation draws new ones.
+The search is a bisection, a step in each round. A rate that held has held, whatever else the machine did meanwhile; one
+that didn't hold bounds the search only if its round counts (`counting`): a passing disturbance must not halve what a
+generation finds. No step is added for one that is flagged. The arms of a generation meet the same arrivals, in units of
+the mean gap; each generation draws new ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS, SERVE_STEP_S
 from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.errors import SkippedArm
+from shootout.journal.group import counting
 from shootout.journal.records import Played
 from shootout.messages import Offer, Scope, Turn
 from shootout.race.protocols import Performance
@@ -61,13 +64,16 @@ class Desk:
     shift: float
     first: bool
 
-    def offer(self, performance: Performance) -> Offer:
-        """The next thing to ask an arm, from its valid turns so far.
+    def offer(self, performance: Performance, flagged: Collection[int]) -> Offer:
+        """The next thing to ask an arm, from its turns so far.
+
+        Args:
+            flagged: the numbers of those whose rounds are flagged.
 
         Raises:
             SkippedArm: no rate, however low, holds the limit.
         """
-        tried = [(turn.offer.rate_per_s, held(turn)) for turn in performance.turns if turn.offer]
+        tried = believed(performance.turns, flagged)
         rate = self.rate_per_s or self._searched(performance, tried)
         requests = min(_MOST_REQUESTS, max(SERVE_REQUESTS, math.ceil(rate * SERVE_STEP_S)))
         return Offer(
@@ -148,6 +154,17 @@ def next_rate(start: float, tried: Sequence[tuple[float, bool]]) -> float:
     return max(held_rates) * move if held_rates else min(failed) / move
 
 
+def believed(turns: Sequence[Turn], flagged: Collection[int]) -> list[tuple[float, bool]]:
+    """The rates that steer the search, in order, and whether they held.
+
+    Those that held, and those that didn't in rounds that count; without the ones that a higher rate's holding refutes.
+    """
+    counts = counting(len(turns), flagged)
+    steps = [(turn.offer.rate_per_s, held(turn), number) for number, turn in enumerate(turns) if turn.offer]
+    best = max((rate for rate, ok, _ in steps if ok), default=0.0)
+    return [(rate, ok) for rate, ok, number in steps if ok or (number in counts and rate > best)]
+
+
 def bound_ns(turn: Turn) -> float | None:
     """The 99 % upper bound of a turn's p99; None where it was given up early, so many requests were late."""
     latency_ns = turn.latency_ns[Scope.END_TO_END]
@@ -171,6 +188,11 @@ def _kept_up(turn: Turn, offer: Offer) -> bool:
     return waited_ns <= _BACKLOG * 1e9 * offer.requests / offer.rate_per_s
 
 
+def given(turns: Sequence[Turn]) -> bool:
+    """Whether all turns were offered one rate that was given, so that nothing is searched."""
+    return any(turn.offer and turn.offer.most_late is None for turn in turns)
+
+
 def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     """What a generation's turns come to, as times, since it is times that are compared.
 
@@ -178,7 +200,7 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
         After a search, nanoseconds per request at the highest rate that held (nothing where none did); at a given rate,
         each turn's p99.
     """
-    if any(turn.offer and turn.offer.most_late is None for turn in turns):
+    if given(turns):
         return tuple(bound for turn in turns if (bound := bound_ns(turn)) is not None)
     rates = [turn.offer.rate_per_s for turn in turns if turn.offer and held(turn)]
     return (1e9 / max(rates),) if rates else ()

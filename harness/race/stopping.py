@@ -26,8 +26,7 @@ class GroupState:
     Attributes:
         labels: arms that have not failed, sentinel included.
         blocks: what each has played so far.
-        played: how many generations there were, those without a valid round among them.
-        disturbed: so many rounds are void that no verdict may be given yet, whatever the intervals say.
+        played: how many generations there were, those that brought no figure among them.
         pressing: those of the rules' pairs whose crossover waits for a verdict here.
     """
 
@@ -35,7 +34,6 @@ class GroupState:
     labels: Sequence[str]
     blocks: Mapping[str, Blocks]
     played: int
-    disturbed: bool = False
     pressing: Collection[Pair] = ()
 
     @property
@@ -49,7 +47,7 @@ class GroupState:
         return [label for label in self.labels if label not in (self.rules.baseline, self.rules.sentinel)]
 
     def shared(self, label: str, other: str | None) -> int:
-        """How many generations two arms both have a valid round in."""
+        """How many generations two arms both have a figure in."""
         return int(log_ratios(self.blocks.get(label, {}), self.blocks.get(other or "", {})).size)
 
     def compare(self, label: str, other: str) -> Comparison:
@@ -68,7 +66,7 @@ class GroupState:
         """Generations that a verdict on two arms may still take; 0 when it is in."""
         shared = self.shared(label, other)
         found = self.compare(label, other) if shared else None
-        if found and found.decided and not self.disturbed:
+        if found and found.decided:
             return 0
         needed = found.generations_needed if found else None
         return max(needed - shared, 1) if needed is not None else math.inf
@@ -113,7 +111,7 @@ def verdicts(now: GroupState) -> list[str]:
     """Each arm's verdict is asked for: all play on, less those that nobody waits for and that are beaten."""
     if (opening := _opening(now)) is not None:
         return opening
-    if now.disturbed or any(not now.shared(label, now.rules.baseline) for label in now.rivals):
+    if any(not now.shared(label, now.rules.baseline) for label in now.rivals):
         return list(now.labels)
     waiting = now.waiting()
     return _without_the_beaten(now, waiting) if waiting else []

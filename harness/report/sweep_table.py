@@ -151,12 +151,12 @@ def _setbacks(line: Line, rows: Sequence[Row]) -> list[Text]:
 
 
 def _trust(line: Line, groups: Sequence[GroupSummary]) -> str:
-    """Generations, voids and the sentinels, over all sizes."""
+    """Generations, flagged rounds and the sentinels, over all sizes."""
     counts = [one.generations for one in groups]
     void = max(one.void_share for one in groups)
     size_of = {name: size for size, name in line.groups.items()}
     broken = [str(size_of[one.name]) for one in groups if not one.sentinel.holds]
     sentinels = f"DIFFER at {', '.join(broken)}: no verdict there" if broken else "hold"
     return (
-        f"{min(counts)} to {max(counts)} generations, at most {void:.0%} of the rounds voided. Sentinels {sentinels}."
+        f"{min(counts)} to {max(counts)} generations, at most {void:.0%} of the rounds flagged. Sentinels {sentinels}."
     )

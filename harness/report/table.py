@@ -142,7 +142,7 @@ def _trust(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:
     """What the reader must know to trust the table, or not to."""
     if not rows:
         return []
-    lines = [f"{summary.generations} generations, {summary.void_share:.0%} of the rounds voided{_why(summary)}."]
+    lines = [f"{summary.generations} generations, {summary.void_share:.0%} of the rounds flagged{_why(summary)}."]
     ratio = summary.sentinel.ratio
     if ratio is not None:
         state = "holds" if summary.sentinel.holds else "DIFFERS: all verdicts are withheld"

@@ -40,7 +40,6 @@ from shootout.study.group import confirming_name, scopes_of
 
 MISSED = {
     NotRunKind.NOT_REACHED: "the run ended before it was measured",
-    NotRunKind.DISTURBED: "every round was disturbed from outside",
     NotRunKind.NEVER_HELD: "no rate that was tried held the limit on p99",
 }
 
@@ -144,7 +143,7 @@ def _not_run(facts: dict[str, Any], why: NotRun) -> Row:
 def _missed(lines: Sequence[Played], *, complete: bool) -> NotRun:
     """Why an arm that nothing kept out has no figures."""
     served = any(line.served and line.served.steps for line in lines)
-    kind = NotRunKind.NEVER_HELD if served else NotRunKind.DISTURBED if lines else NotRunKind.NOT_REACHED
+    kind = NotRunKind.NEVER_HELD if served else NotRunKind.NOT_REACHED
     return NotRun(kind, MISSED[kind], "" if complete else "run the same command again to resume")
 
 

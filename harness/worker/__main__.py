@@ -18,12 +18,10 @@ from typing import Any
 from shootout import backends, clock
 from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
-from shootout.constants import CANARY_CHANCES
 from shootout.contract import Arm, Device, Scenario, Session
 from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
 from shootout.host.gpu_errors import explain_error
-from shootout.host.noise import canary
 from shootout.host.placement import current_bounds
 from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.worker import precision_checks
@@ -119,27 +117,15 @@ class Worker:
         """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
         return self._blocks.tune()
 
-    def pace(self) -> int:
-        """Nanoseconds that the canary takes on this CPU now."""
-        return canary()
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        """One block per scope, in the order given, each after its lead-in."""
+        return Turn(latency_ns=self._blocks.play(scopes), gpu=self._gpu())
 
-    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn:
-        """One block per scope, in the order given, each after its lead-in.
-
-        Args:
-            slow_ns: a canary above this is slow. The blocks wait for a calm moment, but not for long.
-        """
-        pace = _calm(slow_ns)
-        latency_ns = self._blocks.play(scopes)
-        return Turn(latency_ns=latency_ns, canary_ns=pace, gpu=self._gpu())
-
-    def serve(self, offer: Offer, slow_ns: float) -> Turn:
-        """Requests that arrive as offered, after a canary as in `turn`."""
+    def serve(self, offer: Offer) -> Turn:
+        """Requests that arrive as offered."""
         assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
-        pace = _calm(slow_ns)
         latency_ns, late_ns = self._blocks.serve(offer)
-        by_scope, gpu = {Scope.END_TO_END: latency_ns}, self._gpu()
-        return Turn(latency_ns=by_scope, canary_ns=pace, offer=offer, start_late_ns=late_ns, gpu=gpu)
+        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, offer=offer, start_late_ns=late_ns, gpu=self._gpu())
 
     def _gpu(self) -> GpuState | None:
         """How the GPU is, asked at once: a clock falls when nothing runs."""
@@ -204,15 +190,6 @@ def _look_at_source(bundle: ModelBundle) -> None:
         from shootout.models.user import factory
 
         factory.source_now(bundle.model)
-
-
-def _calm(slow_ns: float) -> int:
-    """Wait for a calm moment, but not for long; the last canary's nanoseconds."""
-    for _ in range(CANARY_CHANCES):
-        pace = canary()
-        if pace <= slow_ns:
-            break
-    return pace
 
 
 def resident_bytes() -> int:

@@ -94,6 +94,10 @@ class WorkerProcess:
             raise _missing(answer, self._interpreter)
         raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}")
 
+    def cpu_ns(self) -> int | None:
+        """CPU time that it and all that it started used so far; None where that isn't told."""
+        return self._child.cpu_ns()
+
     def hold(self) -> None:
         """Stop it and everything it started; returns once it has stopped."""
         self._child.signal(signal.SIGSTOP)

@@ -23,13 +23,13 @@ from shootout.contract import Arm, Array, NotRun, Value
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.export.client import Request, obtain
 from shootout.host import environment
-from shootout.host.noise import NoiseMeter, VoidReason
+from shootout.host.noise import Disturbance, NoiseMeter, Own
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import Scope
 from shootout.race.generation import Generation
 from shootout.race.live import LiveStage, LiveWatch
-from shootout.race.protocols import Canaries, Context, Gpus, Notes, Performance, Player, Stage
+from shootout.race.protocols import Context, Gpus, Notes, Performance, Player, Stage
 from shootout.race.race import block_medians
 from shootout.stats.verdicts import log_ratios
 from shootout.study.points import describe
@@ -128,7 +128,7 @@ def copies(built: Built, count: int) -> list[Built]:
 
 @dataclass(slots=True)
 class Disturbances:
-    """A watch that counts disturbed rounds and voids none, so that a bench on a busy machine ends and says so."""
+    """A watch that counts disturbed rounds and flags none, so that a bench on a busy machine ends and says so."""
 
     inner: LiveWatch
     rounds: int = 0
@@ -137,8 +137,8 @@ class Disturbances:
     def begin(self) -> None:
         self.inner.begin()
 
-    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[VoidReason, ...]:
-        found = self.inner.reasons(canaries, gpus, own_processes)
+    def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+        found = self.inner.reasons(gpus, own)
         self.rounds += 1
         self.disturbed += bool(found)
         return ()
@@ -150,7 +150,7 @@ class Disturbances:
 
 def watch(placement: Placement) -> Disturbances:
     """A fresh watch over the arms' CPUs."""
-    return Disturbances(LiveWatch(NoiseMeter(placement.arms)))
+    return Disturbances(LiveWatch(NoiseMeter(placement.arms, shared=bool(placement.arms & placement.parent))))
 
 
 @dataclass(slots=True)

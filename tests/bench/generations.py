@@ -122,7 +122,7 @@ def split(ledger: Ledger, wall_s: float, played: Sequence[Performance], generati
     """The parent's wall clock per generation, by what it waited for; `other` is the parent's own work.
 
     `spawn` is a process's way to its first command, with the interpreter's own imports and the inputs' staging. Of a
-    turn, `lead_in` is all that isn't inside a bracket: lead-in calls, canary, garbage collection, the answer.
+    turn, `lead_in` is all that isn't inside a bracket: lead-in calls, garbage collection, the answer.
     """
     seconds, timed = ledger.seconds, timed_s(played)
     load, first_call = (sum(getattr(one.loaded, name) for one in played) for name in ("load_s", "first_call_s"))
@@ -132,7 +132,6 @@ def split(ledger: Ledger, wall_s: float, played: Sequence[Performance], generati
         "first_call": first_call,
         "verify": seconds["verify"],
         "warm_up": seconds["warm"] + seconds["tune"],
-        "canaries": seconds["pace"],
         "timed_blocks": timed,
         "lead_in": seconds["turn"] - timed,
         "hold_and_release": seconds["hold"] + seconds["release"],

@@ -75,11 +75,11 @@ class CountingPlayer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._player, name)
 
-    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn:
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
         """The turn; its two switches around the command itself are lost among some hundred calls."""
         pid = self._player._process.pid
         before = voluntary_switches(pid)
-        turn = self._player.turn(scopes, slow_ns)
+        turn = self._player.turn(scopes)
         self._switches.count += voluntary_switches(pid) - before
         self._switches.calls += sum(latency.size + LEAD_IN_CALLS for latency in turn.latency_ns.values())
         return turn

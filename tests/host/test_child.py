@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shootout import clock
 from shootout.host.child import Child, ending, last_words, run
 
 ODD = """
@@ -54,6 +55,33 @@ def test_one_that_takes_too_long_is_ended_with_what_it_started(odd: Path):
     while alive(int(said)):
         time.sleep(0.01)
     child.kill()  # harmless
+
+
+def test_its_cpu_time_is_that_of_all_its_threads_and_of_what_it_started(odd: Path):
+    add(
+        odd,
+        """
+import threading
+def spin():
+    while time.thread_time() < 0.05: pass
+threads = [threading.Thread(target=spin) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+began = time.process_time_ns()
+work = 'import time\\nwhile time.process_time() < 0.2: pass\\ntime.sleep(60)'
+grandchild = subprocess.Popen([sys.executable, '-c', work])
+print(began, flush=True)
+time.sleep(60)
+""",
+    )
+    with Child("odd") as child:
+        while not (said := os.pread(child._said.fileno(), 100, 0)).endswith(b"\n"):
+            time.sleep(0.01)
+        own_ns = clock.cpu_ns(child.pid) or 0
+        assert own_ns >= int(said) >= 100_000_000, "the threads have ended, and count"
+        while (child.cpu_ns() or 0) < own_ns + 200_000_000:
+            time.sleep(0.01)
+    assert clock.cpu_ns(child.pid) is None, "it has gone"
 
 
 @pytest.mark.parametrize(

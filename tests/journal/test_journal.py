@@ -40,17 +40,20 @@ def test_every_kind_of_line_comes_back_as_it_was(tmp_path: Path):
 
 
 def test_a_journal_of_an_older_version_reads_as_today_s(tmp_path: Path):
-    folder = write(tmp_path, header(), rounds(0, voided=1), Skip(group="g", arm=B, reason="missing", fix="get it"))
+    skip = Skip(group="g", arm=B, reason="missing", fix="get it")
+    folder = write(tmp_path, header(), rounds(0, voided=1), skip, played(A, 0, 100.0))
     now = journal.read(folder)
     text = (folder / NAME).read_text().splitlines()
     lines = [json.loads(line) for line in text]
     assert lines[1]["voided"][0][1][0]["kind"] == "steal"
     lines[1]["voided"] = [[0, ["steal 5.0 % of CPU time"]]]
     assert lines[2].pop("cause") == "unavailable"
+    assert lines[3].pop("flagged") == [], "it kept no others' medians"
+    lines[3] |= {"canary_reference_ns": 100.0, "canary_ns": [101.0, 99.0, 100.0]}
     (folder / NAME).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     old = journal.read(folder)
     assert not old.damaged
-    assert old.lines[2] == now.lines[2]
+    assert old.lines[2:] == now.lines[2:]
     voids = [line.voided[0][1][0].category for one in (old, now) for line in one.lines if isinstance(line, Rounds)]
     assert voids == ["steal", "steal"]
 

@@ -22,7 +22,7 @@ GENERATOR = np.random.default_rng(0)
 
 
 def add_samples(folder: Path, generation: int, latency_ns: dict[Scope, Array]) -> None:
-    turns = [Turn(latency_ns=latency_ns, canary_ns=1)] * 2
+    turns = [Turn(latency_ns=latency_ns)] * 2
     samples.write(folder, f"samples/g0-{generation:03}.parquet", [(A.label, turns), (B.label, turns)])
 
 

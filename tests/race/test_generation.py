@@ -1,8 +1,10 @@
-"""Who runs when: one arm at a time, orders shuffled, a void hits everyone, and a failing arm hurts nobody else."""
+"""Who runs when: one arm at a time, orders shuffled, a flag hits everyone, and a failing arm hurts nobody else."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
@@ -14,11 +16,13 @@ from support.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS
 from shootout.contract import Device
-from shootout.host.noise import Mark, NoiseMeter, VoidKind, VoidReason
+from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own
+from shootout.journal.group import counted, counting
 from shootout.messages import Energy, GpuState, OnGpu, Scope
 from shootout.race.generation import Generation, _undisturbed, rounds_for, warm_up
 from shootout.race.live import LiveWatch
-from shootout.race.protocols import Context, Notes
+from shootout.race.protocols import Context, Gpus, Notes
+from shootout.stats.verdicts import Verdict, comparison
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 
@@ -104,27 +108,29 @@ def test_the_environment_padding_differs_between_arms_and_generations() -> None:
     assert len(set(paddings)) > 8
 
 
-def test_a_disturbed_round_is_void_for_all_and_repeated() -> None:
-    watch = FakeWatch(frozenset({1, 3}))
-    found = generation(World(THREE), watch=watch)
-    assert [number for number, _ in found.voids] == [1, 3]
-    assert found.rounds == ROUNDS + 2
+@pytest.mark.parametrize("disturbed", [{1, 3}, range(ROUNDS)], ids=["two", "all"])
+def test_a_disturbed_round_is_flagged_kept_and_not_repeated(disturbed: Iterable[int]) -> None:
+    found = generation(World(THREE), watch=FakeWatch(frozenset(disturbed)))
+    assert found.flagged == tuple(disturbed)
+    assert found.disturbed[0][1] == (STOLEN,)
+    assert found.rounds == ROUNDS
     assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
 
 
-def test_a_machine_that_never_calms_down_ends_the_generation() -> None:
-    found = generation(World(THREE), watch=FakeWatch(frozenset(range(1_000))))
-    assert len(found.voids) == found.rounds < 2 * ROUNDS
-    assert [p.turns for p in found.performances] == [[], [], []]
-
-
-def test_the_watch_sees_canaries_and_no_latency() -> None:
+def test_the_watch_knows_the_cpu_time_of_all_arms_and_no_latency() -> None:
     watch = FakeWatch()
-    generation(World(THREE), watch=watch)
-    assert watch.canaries[0] == dict.fromkeys(("a:cpu:fp32", "b:cpu:fp32", "c:cpu:fp32"), (100.0, 100.0))
+    generation(World(THREE, cpu_ns=7), watch=watch)
+    assert [own.cpu_ns for own in watch.own] == [3 * 7] * ROUNDS
+    assert {field.name for field in fields(Own)} == {"gpu_processes", "cpu_ns"}
 
 
-@pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "pace", "turn", "memory"])
+def test_who_leaves_takes_the_count_of_that_round_along() -> None:
+    watch = FakeWatch()
+    generation(World(THREE, cpu_ns=7, fails={("b:cpu:fp32", "turn"): "it broke"}), watch=watch)
+    assert [own.cpu_ns for own in watch.own] == [None, *[2 * 7] * (ROUNDS - 1)]
+
+
+@pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "turn", "memory"])
 def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     heard = []
     world = World(THREE, fails={("b:cpu:fp32", command): "it broke"})
@@ -144,7 +150,7 @@ def test_an_arm_that_fails_the_gate_is_never_timed() -> None:
 
 def test_nobody_survives_an_interrupt() -> None:
     class Interrupting(FakePlayer):
-        def turn(self, scopes, slow_ns):
+        def turn(self, scopes):
             raise KeyboardInterrupt
 
     class Stage(World):
@@ -183,30 +189,43 @@ def test_long_calls_get_fewer_rounds_but_never_fewer_than_four() -> None:
     assert (rounds_for(short), rounds_for(long), rounds_for(endless)) == (12, 5, 4)
 
 
-def test_a_race_goes_on_while_the_machine_is_too_disturbed_for_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Disturbed(FakeWatch):
-        """Every second round of the first 100."""
+@pytest.mark.parametrize(
+    ("rounds", "flagged", "counts"),
+    [
+        (4, (), [0, 1, 2, 3]),
+        (4, (1, 3), [0, 2]),
+        (4, (0, 1, 3), [0, 1, 2, 3]),
+        (5, (0, 1), [2, 3, 4]),
+        (5, (0, 1, 4), [0, 1, 2, 3, 4]),
+        (1, (0,), [0]),
+        (0, (0,), []),
+    ],
+)
+def test_unflagged_rounds_count_if_they_are_half_else_all_do(
+    rounds: int, flagged: tuple[int, ...], counts: list[int]
+) -> None:
+    assert counting(rounds, flagged) == counts
+    assert counted([10.0 * number for number in range(rounds)], flagged).tolist() == [10.0 * one for one in counts]
 
-        def reasons(self, *evidence):
-            super().reasons(*evidence)
-            return (STOLEN,) if self.seen < 100 and self.seen % 2 else ()
+
+@pytest.mark.parametrize("flags", [range(6, 12), range(5, 12)], ids=["half", "more than half"])
+def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
+    monkeypatch: pytest.MonkeyPatch, flags: range
+) -> None:
+    class Busy(FakeWatch):
+        """The same rounds of every generation are disturbed."""
+
+        def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+            super().reasons(gpus, own)
+            return (STOLEN,) if self.seen % ROUNDS in flags else ()
 
     quiet = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
-    monkeypatch.setattr(fakes, "FakeWatch", Disturbed)
-    disturbed = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
-    assert quiet.played == 4
-    assert disturbed.played > 4
-    assert disturbed.voided <= 0.3 * disturbed.tried
-
-
-def test_a_race_without_any_valid_round_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Never(FakeWatch):
-        def reasons(self, *evidence):
-            return (STOLEN,)
-
-    monkeypatch.setattr(fakes, "FakeWatch", Never)
-    found = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"], generations=6)
-    assert (found.played, found.blocks) == (6, {})
+    monkeypatch.setattr(fakes, "FakeWatch", Busy)
+    busy = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
+    assert busy.played == quiet.played, "flags cost no generation"
+    counts = ROUNDS - len(flags) if 2 * len(flags) <= ROUNDS else ROUNDS
+    assert {one.size for one in busy.blocks["b:cpu:fp32"].values()} == {counts}
+    assert comparison(busy.blocks, "b:cpu:fp32", "a:cpu:fp32", busy.rules).verdict is Verdict.SLOWER
 
 
 def on_gpus(world: World, *, watch: FakeWatch | None = None, notes: Notes = QUIET):
@@ -226,7 +245,7 @@ def test_a_turns_clock_is_compared_with_the_highest_so_far() -> None:
     found = on_gpus(world, watch=watch)
     references = [gpus["a:cuda:fp32"][0] for gpus in watch.gpus]
     seen = [gpus["a:cuda:fp32"][1].sm_clock_mhz for gpus in watch.gpus]
-    assert references[:4] == [1_500, 1_980, 1_980, 1_980], "the first round is its own reference, void ones count"
+    assert references[:4] == [1_500, 1_980, 1_980, 1_980], "the first round is its own reference, flagged ones count"
     assert seen[:4] == [1_500, 1_980, 1_200, 1_200]
     assert watch.gpus[0]["b:cuda:fp32"] == (None, GpuState()), "a GPU that tells nothing is no reference"
     assert set(watch.gpus[0]) == {"a:cuda:fp32", "b:cuda:fp32"}
@@ -237,7 +256,7 @@ def test_a_turns_clock_is_compared_with_the_highest_so_far() -> None:
 @pytest.mark.parametrize("disturbed", [True, False])
 def test_an_energy_that_others_had_a_part_in_is_not_told(disturbed: bool) -> None:
     mine = OnGpu(stage_ns=1, compute_ns=2, fetch_ns=1, energy=Energy(calls=1, seconds=2, total_mj=9, idle_w=1))
-    found = _undisturbed(mine, lambda: (VoidReason(VoidKind.FOREIGN, 1),) if disturbed else ())
+    found = _undisturbed(mine, lambda: (Disturbance(DisturbanceKind.FOREIGN_GPU, 1),) if disturbed else ())
     assert found is not None
     assert (found.energy is None) == disturbed
     assert found.faults == (("energy isn't told: 1 foreign GPU process",) if disturbed else ())
@@ -246,11 +265,11 @@ def test_an_energy_that_others_had_a_part_in_is_not_told(disturbed: bool) -> Non
 def test_the_watch_knows_how_many_cuda_processes_are_ours() -> None:
     watch = FakeWatch()
     on_gpus(World(THREE, fails={("b:cuda:fp32", "turn"): "it broke"}), watch=watch)
-    assert watch.own_processes[0] == 2, "it was there when the round began"
-    assert set(watch.own_processes[1:]) == {1}
+    assert watch.own[0].gpu_processes == 2, "it was there when the round began"
+    assert {own.gpu_processes for own in watch.own[1:]} == {1}
     watch = FakeWatch()
     on_gpus(World(THREE), watch=watch)
-    assert set(watch.own_processes) == {2}
+    assert {own.gpu_processes for own in watch.own} == {2}
 
 
 def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_quiet() -> None:
@@ -272,12 +291,13 @@ def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> N
 
 
 def test_a_live_watch_hands_all_evidence_on() -> None:
-    marks = iter([Mark(now_ns=0), Mark(now_ns=10**9, gpu_processes=3)])
+    told = Mark(now_ns=0, idle_jiffies=0, harness_ns=0)
+    marks = iter([told, replace(told, now_ns=10**9, gpu_processes=3)])
     watch = LiveWatch(cast("NoiseMeter", SimpleNamespace(mark=lambda: next(marks))))
     watch.begin()
-    found = watch.reasons({"a": (100.0, 120.0)}, {"a": (2_000, GpuState(sm_clock_mhz=1_000))}, 2)
+    found = watch.reasons({"a": (2_000, GpuState(sm_clock_mhz=1_000))}, Own(gpu_processes=2, cpu_ns=10**8))
     assert [str(reason).partition(" (a)")[0] for reason in found] == [
-        "canary 20 % slow",
+        "other programs on 90 % of the CPU time",
         "SM clock 1,000 MHz of 2,000",
         "1 foreign GPU process",
     ]

@@ -22,7 +22,7 @@ from shootout.errors import ArmFailed
 from shootout.host.placement import place
 from shootout.journal import journal
 from shootout.journal.records import Holding
-from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
+from shootout.messages import GpuState, Loaded, OnGpu, Tuned, Turn, Verified, Warming
 from shootout.race import generation
 from shootout.race.generation import Generation
 from shootout.race.live import LivePlayer, LiveStage
@@ -143,7 +143,7 @@ def _spied(world: World, running: list[set[str]]) -> World:
 def test_the_fastest_arm_is_read_and_only_arms_on_the_gpu_are_let_go() -> None:
     world = World(THREE)
     tried(world, GPU, GPU, CPU)
-    trial = world.events[_last(world, "pace") + 2 : _first(world, "turn") - 1]
+    trial = world.events[_last(world, "tune") + 2 : _first(world, "turn") - 1]
     assert {label for name, label in trial if name == "warm"} == {"b:cuda:fp32"}
     assert {label for name, label in trial if name == "release"} == {"a:cuda:fp32", "b:cuda:fp32"}
     both = [name for name, label in trial if label == "a:cuda:fp32"]
@@ -183,14 +183,14 @@ def test_an_arm_that_fails_in_the_trial_leaves_and_the_others_are_held() -> None
     class Failing(FakePlayer):
         """Fails in the second block of the trial, when the other arm waits on its pipe."""
 
-        paced, blocks = False, 0
+        tuned, blocks = False, 0
 
-        def pace(self) -> int:
-            self.paced = True
-            return super().pace()
+        def tune(self) -> Tuned:
+            self.tuned = True
+            return super().tune()
 
         def warm(self, calls: int, ns: int) -> Warming:
-            self.blocks += self.paced
+            self.blocks += self.tuned
             if self.blocks == 2:
                 raise ArmFailed("out of device memory")
             return super().warm(calls, ns)
@@ -297,6 +297,9 @@ class InProcess:
         self.events.append("answer")
         return answer
 
+    def cpu_ns(self) -> int | None:
+        return None
+
     def hold(self) -> None:
         assert not self.session.device.queue, "stopped with work pending on the device"
         last = next(event for event in reversed(self.events) if event not in ("stop", "continue"))
@@ -323,11 +326,8 @@ class InProcess:
     def _tune(self) -> Any:
         return self._blocks.tune()
 
-    def _pace(self) -> int:
-        return 100
-
-    def _turn(self, scopes: Any, slow_ns: float) -> Turn:
-        return Turn(latency_ns=self._blocks.play(scopes), canary_ns=100, gpu=GpuState())
+    def _turn(self, scopes: Any) -> Turn:
+        return Turn(latency_ns=self._blocks.play(scopes), gpu=GpuState())
 
     def _on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
         return OnGpu(stage_ns=1.0, compute_ns=2.0, fetch_ns=3.0)

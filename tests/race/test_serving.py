@@ -21,7 +21,7 @@ from shootout.messages import Offer, Scope, Turn
 from shootout.race import serving
 from shootout.race.generation import Generation
 from shootout.race.protocols import Context, Notes
-from shootout.race.race import Race
+from shootout.race.race import Race, flagged_blocks
 from shootout.race.serving import P99, Terms, next_rate
 from shootout.results import rates
 from shootout.results.document import Timing
@@ -158,7 +158,7 @@ def test_who_falls_behind_holds_no_rate_however_wide_the_limit(clock: Clock, loa
         schedule_ns(offer.rate_per_s, 1_100, offer.seed), counted=100, limit_ns=math.inf, most_late=math.inf
     )
     serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
-    turn = Turn(latency_ns={Scope.END_TO_END: latencies(queue)[100:]}, canary_ns=100, offer=offer)
+    turn = Turn(latency_ns={Scope.END_TO_END: latencies(queue)[100:]}, offer=offer)
     assert serving.held(turn) is holds
 
 
@@ -198,7 +198,7 @@ def test_the_search_closes_in_on_the_highest_rate_that_holds(capacity: float) ->
 class Queue(FakePlayer):
     """A planted arm whose requests really queue: one server, by Lindley's recursion."""
 
-    def serve(self, offer: Offer, slow_ns: float) -> Turn:
+    def serve(self, offer: Offer) -> Turn:
         self._command("serve")
         count = offer.lead_in + offer.requests
         due, free, latency = schedule_ns(offer.rate_per_s, count, offer.seed), 0.0, np.zeros(count)
@@ -209,7 +209,7 @@ class Queue(FakePlayer):
         late = np.flatnonzero(counted > offer.limit_ns)
         if offer.most_late is not None and late.size > offer.most_late:
             counted = counted[: late[offer.most_late] + 1]
-        return Turn(latency_ns={Scope.END_TO_END: counted}, canary_ns=100, offer=offer)
+        return Turn(latency_ns={Scope.END_TO_END: counted}, offer=offer)
 
 
 class Serving(World):
@@ -256,21 +256,54 @@ def test_arms_are_compared_by_the_rates_that_hold_the_limit(monkeypatch: pytest.
     assert found.value > 1.25, "at the same limit in ns the slower arm must keep further away from its capacity"
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_disturbed_step_is_asked_again() -> None:
-    def steps(disturbed: frozenset[int]) -> list[float]:
-        arms = [serves("a")]
-        world, watch = Serving({"a": 1e6}), FakeWatch(disturbed)
-        context = Context(stage=world, watch=watch, notes=QUIET)
-        terms = Terms(limit_ns=5e6)
-        generation = Generation(index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=terms).run()
-        (performance,) = generation.performances
-        assert len(performance.turns) == SERVE_ROUNDS
-        assert len(generation.voids) == len(disturbed)
-        return [turn.offer.rate_per_s for turn in performance.turns if turn.offer]
+def step(rate_per_s: float, *, ok: bool) -> Turn:
+    """A step of a search at this rate, all of whose requests took a quarter of the limit, or twice it."""
+    offer = Offer(rate_per_s=rate_per_s, requests=1_000, lead_in=0, seed=0, limit_ns=4e6, most_late=3)
+    return Turn(latency_ns={Scope.END_TO_END: np.full(1_000, 1e6 if ok else 8e6)}, offer=offer)
 
-    assert steps(frozenset({0}))[0] == steps(frozenset())[0]
-    assert len(set(steps(frozenset({2, 3})))) == SERVE_ROUNDS
+
+@pytest.mark.parametrize(
+    ("flagged", "steers"),
+    [
+        ((), [(400.0, False), (200.0, True), (283.0, False)]),
+        ((1,), [(400.0, False), (200.0, True), (283.0, False)]),
+        ((2,), [(400.0, False), (200.0, True)]),
+        ((0, 2), [(400.0, False), (200.0, True), (283.0, False)]),
+    ],
+    ids=["none", "one that held", "one that didn't", "most: then all count"],
+)
+def test_a_flagged_step_bounds_the_search_from_below_only(
+    flagged: tuple[int, ...], steers: list[tuple[float, bool]]
+) -> None:
+    turns = [step(400, ok=False), step(200, ok=True), step(283, ok=False)]
+    assert serving.believed(turns, flagged) == steers
+
+
+def test_a_rate_that_held_refutes_a_step_that_failed_below_it() -> None:
+    turns = [step(100, ok=False), step(200, ok=False), step(400, ok=True)]
+    assert serving.believed(turns, ()) == [(400.0, True)]
+    assert serving.outcome_ns(turns) == (1e9 / 400,)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("flags", [{0}, {2, 3}, set(range(SERVE_ROUNDS))], ids=["first", "two", "all"])
+def test_no_step_is_added_for_a_flagged_one(flags: set[int]) -> None:
+    watch = FakeWatch(frozenset(flags))
+    context = Context(stage=Serving({"a": 1e6}), watch=watch, notes=QUIET)
+    terms = Terms(limit_ns=5e6)
+    generation = Generation(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
+    (performance,) = generation.performances
+    assert len(performance.turns) == SERVE_ROUNDS
+    assert generation.flagged == tuple(sorted(flags))
+    assert serving.outcome_ns(performance.turns), "a generation is never dropped"
+    assert flagged_blocks(performance, generation.flagged) == (), "its one figure comes from all of its steps"
+
+
+@pytest.mark.usefixtures("quick")
+def test_at_a_given_rate_each_round_has_a_figure_and_its_flag() -> None:
+    watch = FakeWatch(frozenset({1, 4}))
+    race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms(rate_per_s=300.0, limit_ns=5e6), watch)
+    assert race.blocks["a:cpu:fp32"][0].size == SERVE_ROUNDS - 2
 
 
 @pytest.mark.usefixtures("quick")

@@ -60,12 +60,12 @@ FIDELITY = {"max_abs", "relative_l2", "sqnr_db", "cosine", "top1_agreement", "ac
 
 
 def race(*, b: float = 0.8, sentinel: float = 1.0, generations: int = 6, voided: int = 0, **of_b: Any) -> list[Line]:
-    """A race of A, B (its time is `b` times A's) and A's hidden copy."""
+    """A race of A, B (its time is `b` times A's) and A's hidden copy; `voided` of the 3 rounds are flagged."""
     lines: list[Line] = []
     for g in range(generations):
         noise = [NOISE[(g + shift) % len(NOISE)] for shift in range(3)]
         lines += [played(A, g, 1_000 * noise[0]), played(COPY, g, 1_000 * sentinel * noise[1])]
-        lines += [played(B, g, 1_000 * b * noise[2], **of_b), rounds(g, tried=3 + voided, voided=voided)]
+        lines += [played(B, g, 1_000 * b * noise[2], **of_b), rounds(g, voided=voided)]
     return lines
 
 
@@ -120,16 +120,25 @@ def test_a_sentinel_that_never_ran_withholds_every_verdict(tmp_path: Path):
     assert "sentinel" in withheld(document(tmp_path, *lines, ended()))
 
 
-def test_too_many_voided_rounds_withhold_the_verdict(tmp_path: Path):
-    found = document(tmp_path, *race(voided=2), ended())
-    assert withheld(found) == "40% of the rounds were disturbed from outside"
-    assert found.groups[0].void_reasons == {"steal": 12}
+@pytest.mark.parametrize("voided", [1, 3])
+def test_flagged_rounds_withhold_nothing_and_are_counted(tmp_path: Path, voided: int):
+    found = document(tmp_path, *race(voided=voided), ended())
+    assert (ratio(found).verdict, ratio(found).reason) == (Verdict.FASTER, None)
+    assert found.void_share == voided / 3
+    assert found.groups[0].void_reasons == {"steal": 6 * voided}
 
 
-def test_some_voided_rounds_do_not(tmp_path: Path):
-    found = document(tmp_path, *race(voided=1), ended())
-    assert ratio(found).verdict is Verdict.FASTER
-    assert found.void_share == 0.25
+@pytest.mark.parametrize(
+    ("flagged", "median_ns"), [((), 200.0), ((0,), 250.0), ((0, 1), 200.0)], ids=["none", "one of three", "most"]
+)
+def test_a_generation_counts_by_its_unflagged_rounds_if_they_are_half(
+    tmp_path: Path, flagged: tuple[int, ...], median_ns: float
+):
+    blocks = {scope.value: (100.0, 200.0, 300.0) for scope in Scope}
+    lines = [played(arm, 0, 1.0, block_median_ns=blocks, flagged=flagged) for arm in (A, B, COPY)]
+    timing = row(document(tmp_path, *lines, rounds(0, voided=len(flagged)), ended())).end_to_end
+    assert timing is not None
+    assert timing.median_ns == median_ns
 
 
 def test_no_steady_state_in_most_generations_withholds_the_verdict(tmp_path: Path):
@@ -161,14 +170,14 @@ def test_what_was_not_reached_is_no_failure_and_resumes(tmp_path: Path):
     assert row(found).fix == "run the same command again to resume"
 
 
-def test_an_arm_without_one_valid_round_says_so(tmp_path: Path):
-    none = {"block_median_ns": {"end_to_end": (), "compute": ()}, "canary_ns": ()}
+def test_an_arm_of_which_an_older_run_kept_no_round_says_so(tmp_path: Path):
+    none = {"block_median_ns": {"end_to_end": (), "compute": ()}}
     found = row(document(tmp_path, played(A, 0, 1.0, **none), played(B, 0, 1.0, **none), rounds(0), ended()))
-    assert (found.outcome, found.cause) == ("skipped", NotRunKind.DISTURBED)
+    assert (found.outcome, found.cause) == ("skipped", NotRunKind.NOT_REACHED)
 
 
 def with_samples(folder: Path, readings: int) -> None:
-    turn = Turn(latency_ns={scope: np.linspace(900, 1_100, readings) for scope in Scope}, canary_ns=1)
+    turn = Turn(latency_ns={scope: np.linspace(900, 1_100, readings) for scope in Scope})
     for g in range(6):
         samples.write(folder, f"samples/g0-{g:03}.parquet", [(A.label, [turn]), (B.label, [turn])])
 

@@ -198,7 +198,7 @@ def performance(arm: Arm, *clocks: int | None) -> Performance:
         warm_up=WarmUp(calls=1, steady_from=0),
         tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
     )
-    found.turns = [Turn(latency_ns={}, canary_ns=1, gpu=GpuState(sm_clock_mhz=mhz)) for mhz in clocks]
+    found.turns = [Turn(latency_ns={}, gpu=GpuState(sm_clock_mhz=mhz)) for mhz in clocks]
     found.sm_clock_mhz, found.on_gpu = 1_995, LOOK
     return found
 

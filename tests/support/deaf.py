@@ -1,8 +1,7 @@
 """The `shootout` command for tests: it hears no noise, waits for no other run, and plays few rounds.
 
-Test machines are never quiet, so real evidence would void every round, and what a test asks for would never be
-measured. Run as `python deaf.py '{"shootout.race.live.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed
-first.
+Test machines are never quiet, so real evidence would flag rounds at random.
+Run as `python deaf.py '{"shootout.race.live.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed first.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ FEW = {
 
 
 class Deaf:
-    """A watch that never has a reason to void a round."""
+    """A watch that never has a reason to flag a round."""
 
     def __init__(self, meter: object) -> None:
         pass

@@ -11,16 +11,16 @@ import numpy as np
 from shootout.bundle.fidelity import NOTHING
 from shootout.contract import Arm, Device, Executed, Target
 from shootout.errors import ArmFailed
-from shootout.host.noise import VoidKind, VoidReason
+from shootout.host.noise import Disturbance, DisturbanceKind, Own
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.pausing import Hold, on_cuda
-from shootout.race.protocols import Canaries, Context, Gpus, Notes
+from shootout.race.protocols import Context, Gpus, Notes
 from shootout.race.race import Race
 from shootout.stats.verdicts import Rules
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8
-STOLEN = VoidReason(VoidKind.STEAL, 0.09)
+STOLEN = Disturbance(DisturbanceKind.STEAL, 0.09)
 
 
 def arm(backend: str, *, ordinal: int = 1, sentinel: bool = False, device: Device = Device.CPU) -> Arm:
@@ -40,6 +40,7 @@ class World:
         slow_share, slow_by: by backend, the share of calls in a slow mode and its log slowdown.
         fails: (label, command) → words, raised when that command comes.
         gpu: by backend, how the GPU is after each turn of an arm on it; the last one stays.
+        cpu_ns: CPU time of a turn.
         hold: how arms on the GPU keep still.
     """
 
@@ -54,6 +55,7 @@ class World:
     warm_up: Mapping[str, list[float]] = field(default_factory=dict)
     fails: Mapping[tuple[str, str], str] = field(default_factory=dict)
     gpu: Mapping[str, list[GpuState]] = field(default_factory=dict)
+    cpu_ns: int = 0
     hold: Hold = field(default_factory=Hold)
     holds: bool = True
     events: list[tuple[str, str]] = field(default_factory=list)
@@ -103,16 +105,12 @@ class FakePlayer:
         call_ns = self.world.call_ns[self.arm.target.backend]
         return Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, call_ns))
 
-    def pace(self) -> int:
-        self._command("pace")
-        return 100
-
-    def turn(self, scopes: tuple[Scope, ...], slow_ns: float) -> Turn:
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
         self._command("turn")
         self.world.events.append(("turn " + " ".join(scopes), self.arm.label))
         block = self.world.rng.normal(0, self.world.block_sd)
         latency_ns = {scope: self._latency(READINGS) * np.exp(block) for scope in scopes}
-        return Turn(latency_ns=latency_ns, canary_ns=100, gpu=self._gpu())
+        return Turn(latency_ns=latency_ns, gpu=self._gpu())
 
     def on_gpu(self) -> OnGpu | None:
         if not on_cuda(self.arm):
@@ -123,6 +121,11 @@ class FakePlayer:
     def peak_memory(self) -> int:
         self._command("memory")
         return 3
+
+    def cpu_ns(self) -> int | None:
+        """As much in each turn."""
+        assert self.alive, f"{self.arm.label} has gone with its count"
+        return self.world.cpu_ns * self._turns
 
     def hold(self) -> None:
         self.held = self.world.holds and self.world.hold.stops(self.arm)
@@ -167,17 +170,15 @@ class FakeWatch:
 
     disturbed: frozenset[int] = frozenset()
     seen: int = -1
-    canaries: list[Canaries] = field(default_factory=list)
     gpus: list[Gpus] = field(default_factory=list)
-    own_processes: list[int] = field(default_factory=list)
+    own: list[Own] = field(default_factory=list)
 
     def begin(self) -> None:
         self.seen += 1
 
-    def reasons(self, canaries: Canaries, gpus: Gpus, own_processes: int) -> tuple[VoidReason, ...]:
-        self.canaries.append(canaries)
+    def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
         self.gpus.append(gpus)
-        self.own_processes.append(own_processes)
+        self.own.append(own)
         return (STOLEN,) if self.seen in self.disturbed else ()
 
 

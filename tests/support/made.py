@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.contract import Arm, Executed, Fidelity, Target
-from shootout.host.noise import VoidKind, VoidReason
+from shootout.host.noise import Disturbance, DisturbanceKind
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header, Line, Played, Prepared, Rounds
 from shootout.study.group import GroupRecord
@@ -56,8 +56,6 @@ def played(arm: Arm, generation: int, median_ns: float, **changes: Any) -> Playe
         "fidelity": EXACT,
         "per_reading": {"end_to_end": 1, "compute": 1},
         "block_median_ns": {"end_to_end": blocks, "compute": blocks},
-        "canary_reference_ns": 100.0,
-        "canary_ns": (100.0,) * 3,
         "rss_before_bytes": 10_000,
         "rss_after_bytes": 30_000,
         "peak_rss_bytes": 40_000,
@@ -67,7 +65,7 @@ def played(arm: Arm, generation: int, median_ns: float, **changes: Any) -> Playe
 
 
 def rounds(generation: int, *, tried: int = 3, voided: int = 0) -> Rounds:
-    why = tuple((index, (VoidReason(VoidKind.STEAL, 0.05),)) for index in range(voided))
+    why = tuple((index, (Disturbance(DisturbanceKind.STEAL, 0.05),)) for index in range(voided))
     return Rounds(group=GROUP, generation=generation, tried=tried, voided=why, wall_s=1.0)
 
 

@@ -76,7 +76,7 @@ def test_a_hung_worker_is_given_up_and_killed(process: WorkerProcess, bundle: Mo
 
 def test_a_command_that_raises_leaves_the_worker_alive(process: WorkerProcess):
     with pytest.raises(ArmFailed, match="turn raised AttributeError"):
-        process.ask("turn", 60, scopes=("compute",), slow_ns=1.0)
+        process.ask("turn", 60, scopes=("compute",))
     assert process.ask("memory", 60) > 0
 
 

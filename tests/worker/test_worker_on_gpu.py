@@ -26,12 +26,10 @@ from shootout.backends.adapter import Built
 from shootout.contract import Arm, NotRun, Scenario, Target
 from shootout.contract import Device as Kind
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn, Warming
-from shootout.worker import __main__ as worker
 from shootout.worker.__main__ import Worker, answer
 
 ON_GPU = Arm(target=Target(backend="queued", device=Kind.CUDA), model="identity")
 ON_CPU = replace(ON_GPU, target=replace(ON_GPU.target, device=Kind.CPU))
-NEVER_SLOW = float("inf")
 
 
 class Adapter:
@@ -58,7 +56,6 @@ class Adapter:
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     found = Device()
     plugged_in(monkeypatch, found, Nvml(found))
-    monkeypatch.setattr(worker, "canary", lambda: 100)
     return found
 
 
@@ -99,14 +96,14 @@ def test_an_arm_on_the_cpu_hears_nothing_of_gpus(device: Device, adapter: Adapte
     found = Worker()
     assert found.load(built(ON_CPU)).gpu is None
     found.tune()
-    assert found.turn((Scope.COMPUTE,), NEVER_SLOW).gpu is None
+    assert found.turn((Scope.COMPUTE,)).gpu is None
     assert {"context", "state"}.isdisjoint(device.log)
 
 
 def test_the_clock_is_asked_for_right_after_the_last_block(device: Device, adapter: Adapter):
     found = loaded()
     found.tune()
-    turn = found.turn((Scope.COMPUTE, Scope.END_TO_END), NEVER_SLOW)
+    turn = found.turn((Scope.COMPUTE, Scope.END_TO_END))
     assert turn.gpu == GpuState(sm_clock_mhz=1_980)
     assert device.log.count("state") == 1
     assert device.log[-2:] == ["fetch", "state"]
@@ -126,7 +123,7 @@ class Late(Session):
     [
         ("load", {"built": built()}, Loaded),
         ("warm", {"calls": 3, "ns": 10**9}, Warming),
-        ("turn", {"scopes": (Scope.COMPUTE, Scope.END_TO_END), "slow_ns": NEVER_SLOW}, Turn),
+        ("turn", {"scopes": (Scope.COMPUTE, Scope.END_TO_END)}, Turn),
     ],
 )
 def test_nothing_is_pending_when_a_command_is_answered(
@@ -156,7 +153,7 @@ def test_a_cold_arm_s_blocks_are_cold(device: Device, adapter: Adapter):
     found = loaded(replace(ON_GPU, cold_l2=True))
     found.tune()
     device.log.clear()
-    latency_ns = found.turn((Scope.COMPUTE,), NEVER_SLOW).latency_ns[Scope.COMPUTE]
+    latency_ns = found.turn((Scope.COMPUTE,)).latency_ns[Scope.COMPUTE]
     assert device.log.count("evict") == len(latency_ns)
     assert set(latency_ns) == {QUEUE_NS + KERNELS_NS}
 
