@@ -10,8 +10,9 @@ SAME_WITHIN = 0.01
 """An interval wholly inside ±1 % means `same`."""
 INDIFFERENT = 0.05
 """Of two arms that lie within ±5 % of each other, either may be shipped."""
-PRECISE_WITHIN = 0.05
-"""An arm leaves the race only with a ratio known within ±5 %."""
+
+RACING_S = 90.0
+"""A race for the best arm lasts so long where nobody says how long, for each group; exports and builds come on top."""
 
 ROUNDS = 12
 MIN_ROUNDS = 4

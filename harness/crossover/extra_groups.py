@@ -83,13 +83,13 @@ def _only(group: PlannedGroup, wanted: Collection[Pair], names: Collection[str])
     record = group.record
     labels = {record.baseline, *(label for pair in wanted for label in pair)}
     arms = tuple(arm for arm in record.arms if arm.label in labels or arm.sentinel)
-    runnable = [arm.label for arm in arms if not arm.sentinel]
+    runnable = [arm for arm in arms if not arm.sentinel]
     changes = {
         "name": record.name + (f", for {', '.join(map(' and '.join, wanted))}" if record.name in names else ""),
         "arms": arms,
         "references": {},
         "pairs": tuple(wanted),
-        "comparisons": count_comparisons(record.baseline, runnable, {}, wanted),
+        "comparisons": count_comparisons(record.baseline, runnable, {}, wanted, record.goal),
         "narrows": True,
     }
     return replace(group, record=record.model_copy(update=changes), skips={})

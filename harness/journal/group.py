@@ -13,7 +13,7 @@ from shootout.journal.journal import History
 from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
 from shootout.stats.verdicts import Comparison, Rules, Verdict, comparison
-from shootout.study.group import GroupRecord
+from shootout.study.group import GroupRecord, exact_of
 
 
 def counting(rounds: int, flagged: Collection[int]) -> list[int]:
@@ -57,6 +57,10 @@ class Group:
             self.played.setdefault(line.arm, []).append(line)
         self.rounds.append(rounds)
 
+    def players(self, generation: int) -> int:
+        """How many arms played a generation."""
+        return sum(line.generation == generation for lines in self.played.values() for line in lines)
+
     @property
     def next_generation(self) -> int:
         """One more than the last generation that left any line, so that no number is used twice."""
@@ -89,13 +93,15 @@ def group_of(history: History, record: GroupRecord) -> Group:
 
 
 def rules_of(record: GroupRecord, header: Header) -> Rules:
-    """What the group's race is judged by: a verdict for each arm but the baseline, and on its own FP32 where asked."""
+    """What the group's race is judged by."""
     return Rules(
         baseline=record.baseline,
         sentinel=next((arm.label for arm in record.arms if arm.sentinel), None),
         comparisons=record.comparisons,
         max_generations=header.max_generations,
         bias_floor=header.bias_floor,
+        goal=record.goal,
+        exact=exact_of(record.arms),
         references=record.references,
         pairs=frozenset(record.pairs),
         selects=record.selects_for is not None,

@@ -105,8 +105,10 @@ class Campaign:
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         terms = terms_of(self.plan.study, group.playing, known.played)
         race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
-        last_s = known.rounds[-1].wall_s if known.rounds else 0.0
-        one = Entrant(index=len(self.entrants), place=place, group=group, race=race, known=known, last_s=last_s)
+        one = Entrant(index=len(self.entrants), place=place, group=group, race=race, known=known)
+        if known.rounds:
+            last = known.rounds[-1]
+            one.last_s, one.last_arms = last.wall_s, known.players(last.generation)
         self.entrants.append(one)
         return one
 
@@ -148,7 +150,7 @@ class Campaign:
         self.progress.generation(name, one.race.played, one.fewest, left_s)
         with Stopwatch() as stopwatch:
             generation = one.race.generation(one.players, context)
-        one.last_s = stopwatch.seconds
+        one.last_s, one.last_arms = stopwatch.seconds, len(generation.performances)
         lines = self.recorder.generation(one, generation)
         for performance, line in zip(generation.performances, lines, strict=True):
             self.caps.note(performance.arm, line)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shootout.constants import PRECISE_WITHIN
+from shootout.constants import INDIFFERENT
 from shootout.contract import Array
 from shootout.stats.leaders import time_ns
-from shootout.study.group import GroupRecord, confirming_name, family, with_sentinel
+from shootout.study.group import GroupRecord, confirming_name, count_comparisons, family, with_sentinel
 
 CLOSE_GENERATIONS = 3
 """Settings within 5 % of their target's best stay in for so many generations."""
@@ -60,8 +60,9 @@ def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]])
     return GroupRecord(
         name=confirming_name(record.name),
         baseline=baseline.label,
-        comparisons=len(racing) - 1,
+        comparisons=count_comparisons(baseline.label, racing, {}, (), record.goal),
         arms=with_sentinel(baseline, racing),
+        goal=record.goal,
     )
 
 
@@ -71,6 +72,6 @@ def _rivals(best: str, labels: Sequence[str], blocks: Mapping[str, Mapping[int, 
     began = sum(family(label) == family(best) for label in blocks)
     alive = [label for label in labels if family(label) == family(best) and len(blocks[label]) == len(blocks[best])]
     ordered = sorted(alive, key=lambda label: time_ns(blocks[label]))
-    limit_ns = time_ns(blocks[best]) * (1 + PRECISE_WITHIN)
+    limit_ns = time_ns(blocks[best]) * (1 + INDIFFERENT)
     close = sum(time_ns(blocks[label]) <= limit_ns for label in ordered) if played < CLOSE_GENERATIONS else 1
     return ordered[: max(close, -(-began // 2**played))]

@@ -8,6 +8,7 @@ are all in, or don't matter, gets no more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ class Entrant:
         place: its turn among the groups for the fewest generations; see `places`.
         known: its part of the journal; kept up to date only where crossovers are looked for.
         last_s: seconds that its last generation took, 0 before the first.
+        last_arms: how many arms played it.
         pressing: pairs that a crossover waits for, with the generations left.
         players: who plays its next generation; nobody when it is over.
     """
@@ -41,20 +43,33 @@ class Entrant:
     race: Race
     known: Group
     last_s: float = 0.0
+    last_arms: int = 0
     pressing: Mapping[Pair, float] = field(default_factory=dict)
     players: list[Arm] = field(default_factory=list)
-    _nearest: float = 0.0
+    _nearest: float | None = None
 
     @property
     def fewest(self) -> int:
         """The least generations that can give a verdict."""
         return min_generations(self.race.rules.comparisons)
 
+    @property
+    def next_s(self) -> float:
+        """Seconds that its next generation will take: as the last one, each arm its part."""
+        return self.last_s * (len(self.players) / self.last_arms if self.last_arms else 1.0)
+
     def look(self, pressing: Mapping[Pair, float]) -> None:
         """Find out who plays next, after a generation or when a crossover needs other things than before."""
         self.pressing = pressing
         self.players = self.race.players(pressing)
-        self._nearest = min([self.race.nearest, *pressing.values()]) if self.players else 0.0
+        self._nearest = None
+
+    @property
+    def nearest(self) -> float:
+        """Generations until the first verdict that somebody waits for; inf where nobody knows."""
+        if self._nearest is None:  # an estimate takes a while, and a single group never asks for it
+            self._nearest = min([*self.race.open_pairs().values(), *self.pressing.values()], default=math.inf)
+        return self._nearest
 
     @property
     def order(self) -> tuple[float, ...]:
@@ -63,7 +78,7 @@ class Entrant:
             return (0, self.index)
         if self.race.played < self.fewest:
             return (1, self.place)
-        return (2, not self.pressing, self._nearest, self.index)
+        return (2, not self.pressing, self.nearest, self.index)
 
 
 def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None) -> Race:
@@ -85,12 +100,13 @@ def first(waiting: Iterable[Entrant], allows: Callable[[float], bool]) -> Entran
         waiting: groups that have players.
         allows: whether there is time for so many seconds.
     """
-    return min((one for one in waiting if allows(one.last_s)), key=lambda one: one.order, default=None)
+    allowed = [one for one in waiting if allows(one.next_s)]
+    return min(allowed, key=lambda one: one.order) if len(allowed) > 1 else next(iter(allowed), None)
 
 
 def left_s(waiting: Sequence[Entrant]) -> float:
     """Seconds that the generations which are sure to come will take, by what each group took last; 0: not known yet."""
-    return sum(max(1, one.fewest - one.race.played) * one.last_s for one in waiting)
+    return sum(max(1, one.fewest - one.race.played) * one.next_s for one in waiting)
 
 
 def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,8 @@ from shootout.messages import Scope
 from shootout.race import serving
 from shootout.race.generation import Generation
 from shootout.race.protocols import Context, Performance
-from shootout.race.stopping import GroupState, Pair, next_players
+from shootout.race.stopping import GroupState, next_players
+from shootout.stats.open_pairs import Pair, generations_left
 from shootout.stats.verdicts import Rules
 
 
@@ -43,10 +43,10 @@ class Race:
         """Who plays the next generation; nobody when the race is over. `pressing`: see `state`."""
         return [self.arms[label] for label in next_players(self.state(pressing))]
 
-    @property
-    def nearest(self) -> float:
-        """Generations until the first of the verdicts that the group still owes by itself; inf where nobody knows."""
-        return min(self.state().owed().values(), default=math.inf)
+    def open_pairs(self) -> dict[Pair, float]:
+        """The pairs that the group still has to tell apart, with the generations that each may take (inf: unknown)."""
+        state = self.state()
+        return {pair: generations_left(state.blocks, pair, state.rules) for pair in state.owed}
 
     def state(self, pressing: Collection[Pair] = ()) -> GroupState:
         """What the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""

@@ -70,7 +70,7 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
 
 
 def leaders_of(blocks: Mapping[str, Blocks], labels: Iterable[str], rules: Rules) -> Leaders | None:
-    """Who leads among these arms of a group, at its share of α; None where none of them has played."""
+    """Who leads among these arms of a group (without the sentinel); None where none of them has played."""
     times = {label: time_ns(blocks[label]) for label in labels if blocks.get(label)}
     return find_leaders(times, partial(compare_pair, blocks, rules, estimate=False)) if times else None
 

@@ -19,6 +19,7 @@ import numpy as np
 from shootout.constants import SAME_WITHIN
 from shootout.contract import Array
 from shootout.stats.evidence import bonferroni, checked, interval
+from shootout.stats.goals import Goal
 
 MAX_ESTIMATE = 1_000
 """Beyond so many generations "can't tell" says no number: nobody would wait for them."""
@@ -142,11 +143,6 @@ def smallest_visible(sd: float, generations: int, *, alpha: float, bias_floor: f
     return share
 
 
-def race_over(against_baseline: Comparison, against_leader: Comparison) -> bool:
-    """Whether an arm may leave the race: its own verdict stands, and it is slower than the leader, so it can't win."""
-    return against_baseline.decided and against_leader.verdict is Verdict.SLOWER
-
-
 @lru_cache(maxsize=1_024)
 def _normal_scores(n: int) -> Array:
     """`n` values that look as Gaussian as `n` can: quantiles at (i−½)/n, scaled to a standard deviation of 1."""
@@ -184,6 +180,9 @@ class Rules:
         baseline: the label that ratios refer to, or None.
         sentinel: the label of the baseline's hidden copy, or None.
         comparisons: how many verdicts the group was asked for (for Bonferroni).
+        goal: what must be known before the race ends.
+        exact: arms that compute in full precision. Which of these is fastest is a question of its own: what a faster
+            arm rounds away may be too much.
         references: arm → another arm that it must have a verdict against as well.
         selects: whether the arms are settings of which only each target's best is looked for, without verdicts.
         pairs: arms whose crossover is looked for; whether their verdict here matters depends on the other sizes.
@@ -195,6 +194,8 @@ class Rules:
     comparisons: int
     max_generations: int
     bias_floor: float
+    goal: Goal = field(default_factory=Goal)
+    exact: Collection[str] = ()
     references: Mapping[str, str] = field(default_factory=dict)
     pairs: Collection[tuple[str, str]] = ()
     selects: bool = False

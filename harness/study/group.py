@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict
 
-from shootout.contract import Arm, Scenario, Value
+from shootout.contract import Arm, Precision, Scenario, Value
 from shootout.errors import unknown
 from shootout.messages import Scope
+from shootout.stats.goals import Aim, Goal
 
 Pair = tuple[str, str]
 """Two arms' labels, in the order in which a study names them."""
@@ -20,8 +21,8 @@ class GroupRecord(BaseModel):
 
     Attributes:
         baseline: the label of the arm that ratios refer to; None where no arm can run.
-        comparisons: how many verdicts are asked for: each arm's against the baseline, against its reference where
-            that is another arm, and those of `pairs`; each counts once.
+        goal: what must be known before the race ends; older journals have none, and were raced for the baseline.
+        comparisons: how many pairs α is shared by; see `count_comparisons`.
         arms: the baseline first, its sentinel last; arms that are skipped are among them.
         references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
             measured against it.
@@ -37,6 +38,7 @@ class GroupRecord(BaseModel):
     baseline: str | None
     comparisons: int
     arms: tuple[Arm, ...]
+    goal: Goal = Goal()
     references: dict[str, str] = {}
     pairs: tuple[tuple[str, str], ...] = ()
     selects_for: str | None = None
@@ -54,22 +56,41 @@ def confirming_name(name: str) -> str:
     return f"{name}, confirmed"
 
 
+def exact_of(arms: Iterable[Arm]) -> frozenset[str]:
+    """The labels of the arms that compute in full precision."""
+    plain = [arm for arm in arms if arm.target.precision is Precision.FP32 and not arm.target.scheme]
+    return frozenset(arm.label for arm in plain)
+
+
 def count_comparisons(
-    baseline: str | None, runnable: Iterable[str], references: Mapping[str, str], pairs: Iterable[Pair]
+    baseline: str | None,
+    runnable: Sequence[Arm],
+    references: Mapping[str, str],
+    pairs: Iterable[Pair],
+    goal: Goal,
 ) -> int:
-    """How many verdicts a group is asked for: each pair once, however many ask for it.
+    """How many pairs may err, so that α is shared by all of them: each once, however many ask for it.
+
+    They are each arm's with the baseline, with its reference, and those of `pairs`; where the fastest is looked for,
+    also its own with the others. The leaders miss the truly fastest arm only where one of those errs, so they count
+    once, not once for every arm that might be it. The one with the baseline is there already.
 
     Args:
         baseline: the label that each runnable arm is compared with.
-        runnable: labels of the arms that can run, without the sentinel.
+        runnable: the arms that can run, without the sentinel.
         references: arm → its own backend's FP32.
         pairs: for crossovers; those with an arm that can't run don't count.
     """
-    there = set(runnable)
+    there = {arm.label for arm in runnable}
     wanted = {frozenset((label, baseline)) for label in there if baseline is not None}
     wanted |= {frozenset(pair) for pair in references.items()}
     wanted |= {frozenset(pair) for pair in pairs if set(pair) <= there}
-    return sum(len(pair) == 2 for pair in wanted)
+    known = sum(len(pair) == 2 for pair in wanted)
+    if goal.aim is not Aim.BEST:
+        return known
+    exact = exact_of(runnable)
+    sets = [there, exact] if 0 < len(exact) < len(there) else [there]  # as `open_pairs.leader_sets` has them
+    return known + sum(max(len(some) - 1 - (baseline in some), 0) for some in sets)
 
 
 def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:

@@ -228,6 +228,13 @@ class StudyOptions(TargetOptions, total=False):
         Flag(help="Throughput, serving: sessions at work at once, e.g. 1,2.", read=read_positive),
     ]
     baseline: Annotated[str, Flag(help="The arm that ratios refer to.")]
+    goal: Annotated[
+        str,
+        Flag(
+            help="When to stop. best: the fastest is known, or what is as good; baseline: every verdict is in; "
+            "'resolve 3%': every ratio is known so closely. Default: best, in most named studies baseline."
+        ),
+    ]
     energy: Annotated[bool, Flag(help="Also measure a call's energy on a GPU.", kind=bool)]
     l2: Annotated[Literal["warm", "cold"], Flag(help="warm (default), or cold: empty a GPU's L2 before.")]
 
@@ -248,7 +255,12 @@ class FolderOptions(MachineOptions, total=False):
     """Also, how long, and where to."""
 
     max_time_s: Annotated[
-        float, Flag(name="--max-time", help="Stop after this long, e.g. 90s, 2m, 1h.", read=read_seconds)
+        float,
+        Flag(
+            name="--max-time",
+            help="Stop after this long, e.g. 90s, 2m, 1h. Default: none; with --goal best 90s of racing.",
+            read=read_seconds,
+        ),
     ]
     out: Annotated[str | PathLike[str], Flag(help="Run folder. Default: results/<study>/<time>.", kind=Path)]
     fresh: Annotated[bool, Flag(help="Start over in --out.", kind=bool)]

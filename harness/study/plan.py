@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from shootout import backends, schemes
 from shootout.backends.common import check_options
+from shootout.constants import RACING_S
 from shootout.contract import INTEGERS, Arm, Availability, Device, NotRun, Option, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
+from shootout.stats.goals import Aim, read_goal
 from shootout.study import settings
 from shootout.study.feasibility import Here, needed_bytes, obstacles
 from shootout.study.group import GroupRecord, count_comparisons, with_sentinel
@@ -80,6 +82,17 @@ class Plan:
     identity: str
     named: tuple[str, ...] = ()
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+
+    @property
+    def racing_s(self) -> float | None:
+        """Seconds of racing where nobody says how long; None, as long as it takes.
+
+        Only a race for the best arm has an answer at any time; verdicts, crossovers and choices are waited for.
+        """
+        asked = [group.record for group in self.groups if group.playing]
+        if not all(record.goal.aim is Aim.BEST and record.selects_for is None for record in asked):
+            return None
+        return RACING_S * len(asked)
 
     @property
     def ceilings_at(self) -> list[int]:
@@ -230,12 +243,13 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
     measured_too = [arm for arm in runnable if arm is not baseline] if study.against_own_fp32 else []
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
     wanted = asked_pairs(study, arms, runnable)
-    labels = [arm.label for arm in runnable]
+    goal, label = read_goal(study.aims_at), baseline.label if baseline else None
     record = GroupRecord(
         name=group_name(point) + apart,
-        baseline=baseline.label if baseline else None,
-        comparisons=count_comparisons(baseline.label if baseline else None, labels, references, wanted),
+        baseline=label,
+        comparisons=count_comparisons(label, runnable, references, wanted, goal),
         arms=ordered,
+        goal=goal,
         references=references,
         pairs=wanted,
     )

@@ -10,11 +10,12 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shootout.constants import MAX_CALL_S, MAX_GENERATIONS
 from shootout.contract import Device, Precision, Scenario, Value
 from shootout.errors import UsageError, unknown
+from shootout.stats.goals import Aim, read_goal
 from shootout.study import axes
 from shootout.study.options import StudyOptions
 
@@ -23,6 +24,20 @@ _CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "p
 _Words = BeforeValidator(axes.several)
 _Axis = BeforeValidator(axes.listed)
 _Some = Field(min_length=1)
+
+
+def _read_goal(text: str | None) -> str | None:
+    """The goal in its plain form.
+
+    Raises:
+        ValueError: it is none; pydantic, which calls this, adds the place.
+    """
+    try:
+        return None if text is None else str(read_goal(text))
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
 _Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
 
 
@@ -68,6 +83,8 @@ class Study(BaseModel):
         inputs: an .npz file with the user's own inputs for a model of their own.
         labels: an .npz file with the right class of each row of these inputs, for accuracy.
         calibration: an .npz file with the user's own calibration sets.
+        goal: what must be known before a race ends: `baseline`, `best` or `resolve 3%`. None: `best`, or `baseline`
+            where a crossover is looked for.
         against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
         ceilings: measure this machine's ceilings first, where they aren't remembered.
         energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
@@ -101,6 +118,7 @@ class Study(BaseModel):
     inputs: _Path | None = None
     labels: _Path | None = None
     calibration: _Path | None = None
+    goal: Annotated[str | None, AfterValidator(_read_goal)] = None
     against_own_fp32: bool = False
     ceilings: bool = False
     energy: bool = False
@@ -109,6 +127,11 @@ class Study(BaseModel):
     max_generations: int = Field(default=MAX_GENERATIONS, ge=1, le=1_000)
     max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)
     seed: int = 0
+
+    @property
+    def aims_at(self) -> str:
+        """The goal of its races, told or not."""
+        return self.goal or (Aim.BASELINE if self.crossover else Aim.BEST)
 
     def changed(
         self,
@@ -198,7 +221,8 @@ def _said(error: Any) -> str:
     where, received = error["loc"], error["input"]
     if error["type"] == "enum" and where[0] in _CHOICES:
         return str(unknown(str(where[0]), str(received), map(str, _CHOICES[str(where[0])])))
-    return f"{'.'.join(map(str, where))} is {received!r}: {error['msg'].removeprefix('Value error, ')}"
+    why = error["msg"].removeprefix("Value error, ")
+    return why if where == ("goal",) else f"{'.'.join(map(str, where))} is {received!r}: {why}"
 
 
 def _strangers(fields: Mapping[str, Any], tables: Mapping[tuple[str, ...], Iterable[str]]) -> Iterator[UsageError]:
@@ -227,6 +251,8 @@ def _faults(study: Study) -> Iterator[str]:
     if study.crossover and Scenario.THROUGHPUT in study.scenario:
         why = "throughput chooses settings, and its groups give no verdicts to cross"
         yield f"a crossover can't be looked for with scenario throughput: {why}; leave one of them out"
+    if study.crossover and study.goal not in (None, Aim.BASELINE):
+        yield f"goal {study.goal} is no way to look for a crossover, which is told by its own verdicts: leave one out"
     at_once = [one for one in study.scenario if one in (Scenario.THROUGHPUT, Scenario.SERVE)]
     if study.l2 == "cold" and at_once:
         yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"

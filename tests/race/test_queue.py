@@ -100,11 +100,14 @@ class Standing:
     """A race of which only the agenda's questions matter."""
 
     def __init__(self, played: int, nearest: float) -> None:
-        self.played, self.nearest = played, nearest
+        self.played, self._nearest = played, nearest
         self.rules = type("Rules", (), {"comparisons": 1})
 
     def players(self, pressing: Any) -> list[str]:
         return ["somebody"]
+
+    def open_pairs(self) -> dict[Any, float]:
+        return {("some", "other"): self._nearest}
 
 
 def entrant(index: int, *, played: int, nearest: float = 3.0, pressing: Any = (), last_s: float = 1.0) -> Entrant:

@@ -1,4 +1,4 @@
-"""Who still has to play where an arm needs a verdict against its own FP32 as well."""
+"""Who still has to play, for each goal: who leaves, who stays while anybody does, and when a race is over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shootout.race.race import Race
 from shootout.race.stopping import GroupState, next_players
+from shootout.stats.goals import Aim, Goal
 from shootout.stats.verdicts import Rules
 
 LABELS = ["base", "fp32", "int8", "copy"]
@@ -51,3 +53,78 @@ def test_a_group_that_narrows_a_crossover_owes_nothing_but_the_verdicts_asked_fo
     now = GroupState(rules=rules, labels=LABELS, blocks=known, played=5)
     assert next_players(now), "a group of the study owes them"
     assert next_players(replace(now, rules=replace(rules, narrows=True), pressing=pressing)) == playing
+
+
+BEST = Goal(aim=Aim.BEST)
+
+
+def race(goal: Goal, times: dict[str, float], *, spread: float = 1.0, generations: int = 6, **fields: object) -> Race:
+    """Where a race stands whose arms took these times; `spread` widens the noise but of the baseline and its copy."""
+    played = {
+        label: {
+            g: np.full(3, ns * NOISE[(g + shift) % 6] ** (spread if label not in ("base", "copy") else 1.0))
+            for g in range(generations)
+        }
+        for shift, (label, ns) in enumerate({"base": 1000.0, **times, "copy": 1000.0}.items())
+    }
+    rules = Rules(
+        baseline="base",
+        sentinel="copy",
+        comparisons=len(times),
+        max_generations=20,
+        bias_floor=0.005,
+        goal=goal,
+        **fields,
+    )
+    arms = dict.fromkeys(played)
+    return Race(arms=arms, rules=rules, seed="0", blocks=played, played=generations)  # type: ignore[arg-type]
+
+
+def left(found: Race) -> list[str]:
+    return next_players(found.state())
+
+
+def test_for_the_baseline_an_arm_leaves_with_its_verdict_and_the_baseline_and_its_copy_stay():
+    assert left(race(Goal(), {"told": 500.0, "open": 1007.0}, spread=8.0)) == ["base", "open", "copy"]
+    assert left(race(Goal(), {"told": 500.0, "other": 800.0})) == []
+
+
+def test_for_the_best_an_arm_leaves_once_it_is_beaten_and_the_tied_play_on():
+    found = race(BEST, {"slow": 900.0, "a": 500.0, "b": 505.0}, spread=20.0)
+    assert left(found) == ["base", "a", "b", "copy"]
+    assert set(found.open_pairs()) == {("a", "b")}
+
+
+def test_for_the_best_it_is_over_when_the_tied_are_the_same_within_the_indifference():
+    assert left(race(BEST, {"slow": 900.0, "a": 500.0, "b": 505.0}, spread=4.0)) == []
+
+
+def test_for_the_best_a_beaten_arm_stays_while_its_verdict_is_about_to_come_but_nobody_waits_for_it():
+    tied = {"a": 500.0, "b": 505.0}
+    near, far = {"near": 960.0}, {"far": 1000.0}
+    assert left(race(BEST, {**tied, **near}, spread=20.0)) == ["base", "a", "b", "near", "copy"]
+    assert left(race(BEST, {**tied, **far}, spread=20.0)) == ["base", "a", "b", "copy"]
+    assert left(race(BEST, {"a": 500.0, **near}, spread=20.0)) == []
+
+
+def test_what_rounds_more_beats_nobody_in_full_precision():
+    times = {"int8": 200.0, "a": 500.0, "b": 505.0}
+    assert left(race(BEST, times, spread=20.0)) == [], "int8 beats all"
+    assert left(race(BEST, times, spread=20.0, exact={"base", "a", "b"})) == ["base", "a", "b", "copy"]
+
+
+def test_an_arm_without_a_generation_plays_on():
+    found = race(BEST, {"a": 500.0, "b": 900.0})
+    found.blocks["b"] = {}
+    assert left(found) == ["base", "b", "copy"]
+
+
+@pytest.mark.parametrize(("percent", "over"), [(0.5, False), (1.0, True)])
+def test_to_resolve_every_ratio_must_be_known_so_closely(percent: float, over: bool):
+    found = race(Goal(aim=Aim.RESOLVE, within=percent / 100), {"a": 500.0, "b": 900.0}, spread=4.0)
+    assert left(found) == ([] if over else ["base", "a", "b", "copy"])
+    assert all(generations >= 1 for generations in found.open_pairs().values())
+
+
+def test_nobody_plays_beyond_the_limit():
+    assert next_players(replace(race(BEST, {"a": 500.0, "b": 505.0}, spread=20.0).state(), played=20)) == []

@@ -21,7 +21,7 @@ from shootout.stats.evidence import (
     interval,
     min_generations,
 )
-from shootout.stats.verdicts import Comparison, Verdict, compare, judge, race_over, smallest_visible
+from shootout.stats.verdicts import Verdict, compare, judge, smallest_visible
 
 seeded = settings(derandomize=True, deadline=None)
 finite = st.floats(-1.0, 1.0).map(lambda x: round(x, 6))
@@ -241,16 +241,6 @@ def test_the_smallest_visible_difference_is_seen_about_half_of_the_time():
     x = simulation.draw("gaussian", runs=400, seed=9)
     seen = [compare(tape[:10] + math.log1p(smallest[2] or 0), alpha=0.05, bias_floor=0.005).verdict for tape in x]
     assert 0.3 <= simulation.share(verdict is Verdict.SLOWER for verdict in seen) <= 0.7
-
-
-def test_race_is_over_once_settled_and_behind():
-    def ratio(value: float, spread: float = 1e-3) -> Comparison:
-        return compare(math.log(value) + spread * np.linspace(-1, 1, 5), alpha=0.05, bias_floor=0.005)
-
-    assert race_over(ratio(0.9), ratio(1.1))
-    assert not race_over(ratio(0.9), ratio(1.0))
-    assert not race_over(ratio(0.9), ratio(0.9))
-    assert not race_over(ratio(1.006, spread=0.02), ratio(1.1))
 
 
 RUNS = 600

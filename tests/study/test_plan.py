@@ -124,10 +124,30 @@ def test_instances_need_a_cpu_for_each_of_their_threads():
 
 
 def test_only_verdicts_that_are_asked_for_are_counted():
-    assert group(*ALL).record.comparisons == 2
+    assert group(*ALL, goal="baseline").record.comparisons == 2
     assert group(*ALL, missing=("numpy",)).record.comparisons == 1
     assert group("numpy").record.comparisons == 0
     assert group(*ALL, missing=ALL).record.comparisons == 0
+
+
+MIXED = ("torch-eager", "numpy", "onnxruntime", "openvino", "openvino:cpu:bf16", "openvino:cpu:int8")
+
+
+@pytest.mark.parametrize(
+    ("targets", "baseline", "count"),
+    [
+        (("numpy",), None, 0),
+        (("numpy", "onnxruntime"), None, 1),  # one pair, whatever it is for
+        (ALL, None, 2 + 1),  # the best's other pair, beside that with the baseline
+        (MIXED, None, 5 + 4 + 2),  # likewise of the best in full precision
+        (MIXED, "openvino:cpu:int8", 5 + 4 + 3),  # which has no pair with this baseline
+    ],
+)
+def test_the_best_arms_own_pairs_count_once_whichever_arm_it_is(targets: tuple, baseline: str | None, count: int):
+    found = group(*targets, baseline=baseline).record
+    assert (found.comparisons, found.goal.aim) == (count, "best")
+    told = group(*targets, baseline=baseline, goal="resolve 3%").record
+    assert (told.comparisons, told.goal.within) == (len(targets) - 1, 0.03)
 
 
 def test_what_is_missing_is_skipped_with_its_fix():
@@ -354,7 +374,7 @@ def test_each_arm_can_be_compared_with_its_own_fp32_too():
         "openvino:cpu:bf16",
         "openvino:cpu:int8",
     )
-    found = group(*targets, "numpy:cpu:fp32/pruned-50", against_own_fp32=True).record
+    found = group(*targets, "numpy:cpu:fp32/pruned-50", against_own_fp32=True, goal="baseline").record
     assert found.references == {
         "torch-eager:cpu:bf16": "torch-eager:cpu:fp32",
         "openvino:cpu:bf16": "openvino:cpu:fp32",

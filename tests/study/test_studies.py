@@ -31,6 +31,12 @@ def test_every_published_experiment_ships():
     assert set(ALL) >= PUBLISHED
 
 
+def test_a_named_study_is_raced_for_its_verdicts_and_the_default_one_for_the_best():
+    assert {name: schema.load(name).aims_at for name in ALL} == {
+        name: "best" if name == "shootout" else "baseline" for name in ALL
+    }
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_named_study_plans_on_a_machine_without_a_gpu(name: str):
     chosen = schema.load(name)

@@ -67,6 +67,9 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
         (GOOD + 'precision = "fp33"\n', r"unknown precision 'fp33': did you mean 'fp32'\?"),
         (GOOD + 'l2 = "hot"\n', r"l2 is 'hot': .*'warm' or 'cold'"),
         (GOOD + 'l2 = "cold"\nscenario = "serve"\n', r"l2 cold times one call .* scenario serve does not"),
+        (GOOD + 'goal = "bset"\n', r"unknown goal 'bset': did you mean 'best'\?"),
+        (GOOD + 'goal = "resolve 3"\n', r"doesn't say how closely: write 'resolve 3%'"),
+        (GOOD + 'goal = "best"\n[crossover]\naxis = "batch"\n', r"goal best is no way to look for a crossover"),
         (GOOD + 'energy = "much"\n', r"energy is 'much': .*valid boolean"),
         (GOOD + "max_call_s = -1\n", r"max_call_s is -1: .*greater than or equal to 0"),
         ('model = "identiti"\ntargets = ["spin"]\n', r"model\.0: unknown model 'identiti'"),
@@ -212,6 +215,7 @@ def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
         ({"batch": "1,"}, "--batch takes whole numbers, got ''"),
         ({"l2": "tepid"}, "the request: l2 is 'tepid': .*'warm' or 'cold'"),
         ({"l2": "cold", "scenario": "throughput"}, "the request: l2 cold times one call at a time, and scenario"),
+        ({"goal": "resolve 0.1%"}, "the request: goal 'resolve 0.1%' can't be"),
         ({"threads": "many"}, "--threads takes whole numbers, got 'many'"),
     ],
 )

@@ -1,0 +1,100 @@
+"""Which pairs a race still has to tell apart for its goal, from the arms' blocks alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+
+from shootout.stats.goals import Aim
+from shootout.stats.leaders import Leaders, compare_pair, find_leaders, time_ns
+from shootout.stats.verdicts import Blocks, Comparison, Rules, comparison
+
+Pair = tuple[str, str]
+
+
+def find_open(blocks: Mapping[str, Blocks], labels: Iterable[str], rules: Rules) -> list[Pair]:
+    """The pairs that a race's goal still waits for.
+
+    Args:
+        labels: the arms that have not failed; the sentinel may be among them.
+    """
+    arms = [label for label in labels if label != rules.sentinel]
+    return _OPEN[rules.goal.aim](blocks, arms, rules)
+
+
+def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rules) -> list[Pair]:
+    """Those of the pairs that have no verdict yet."""
+    return [pair for pair in pairs if not ((found := _found(blocks, pair, rules)) and found.decided)]
+
+
+def generations_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
+    """The generations that an open pair may still take, if the rest are like those so far; inf: nobody knows."""
+    if rules.goal.aim is Aim.BEST:
+        return _left(compare_pair(blocks, rules, *pair))
+    if rules.goal.within is None or rules.baseline not in pair:
+        return verdict_left(blocks, pair, rules)
+    found = _found(blocks, pair, rules)
+    if found is None or math.isinf(width := precision(found)):
+        return math.inf
+    return max(1, math.ceil(found.generations * ((width / rules.goal.within) ** 2 - 1)))
+
+
+def verdict_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
+    """Likewise until a pair has a verdict."""
+    return _left(_found(blocks, pair, rules, estimate=True))
+
+
+def _left(found: Comparison | None) -> float:
+    if found is None or found.generations_needed is None:
+        return math.inf
+    return max(found.generations_needed - found.generations, 1)
+
+
+def leader_sets(blocks: Mapping[str, Blocks], labels: Sequence[str], rules: Rules) -> list[Leaders]:
+    """Who leads among the arms that have played, and among those in full precision where these are only some."""
+    times = {label: time_ns(blocks[label]) for label in labels if blocks.get(label)}
+    compare = cache(partial(compare_pair, blocks, rules, estimate=False))
+    exact = {label: ns for label, ns in times.items() if label in rules.exact}
+    asked = [times, exact] if 0 < len(exact) < len(times) else [times]
+    return [find_leaders(some, compare) for some in asked if some]
+
+
+def precision(found: Comparison) -> float:
+    """How closely a ratio is known: 0.03 is ±3 %."""
+    return math.sqrt(found.high / found.low) - 1 if found.low and found.high else math.inf
+
+
+def _untold(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+    """Arms without a verdict against the baseline."""
+    return find_untold(blocks, _beside_baseline(arms, rules), rules)
+
+
+def _unsettled(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+    """Leaders that are neither told apart nor as good as each other, and arms that have not played yet."""
+    new = [pair for pair in _beside_baseline(arms, rules) if not blocks.get(pair[0])]
+    return list(dict.fromkeys([*new, *(pair for one in leader_sets(blocks, arms, rules) for pair in one.undecided)]))
+
+
+def _wide(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+    """Arms whose ratio to the baseline is not known as closely as asked."""
+    within = rules.goal.within or 0.0
+    found = {pair: _found(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
+    return [pair for pair, known in found.items() if known is None or precision(known) > within]
+
+
+def _beside_baseline(arms: Sequence[str], rules: Rules) -> list[Pair]:
+    return [(label, rules.baseline) for label in arms if rules.baseline and label != rules.baseline]
+
+
+def _found(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False) -> Comparison | None:
+    one, other = pair
+    met = set(blocks.get(one, ())) & set(blocks.get(other, ()))
+    return comparison(blocks, one, other, rules, estimate=estimate) if met else None
+
+
+_OPEN: Mapping[Aim, Callable[[Mapping[str, Blocks], Sequence[str], Rules], list[Pair]]] = {
+    Aim.BASELINE: _untold,
+    Aim.BEST: _unsettled,
+    Aim.RESOLVE: _wide,
+}

@@ -1,0 +1,40 @@
+"""What a race is for, as people write it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from shootout.errors import UsageError
+from shootout.stats.goals import Aim, Goal, read_goal
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("best", Goal(aim=Aim.BEST)),
+        (" baseline ", Goal()),
+        ("resolve 3%", Goal(aim=Aim.RESOLVE, within=0.03)),
+        ("resolve=0.5 %", Goal(aim=Aim.RESOLVE, within=0.005)),
+    ],
+)
+def test_a_goal_is_read_and_told_again(text: str, wanted: Goal):
+    assert read_goal(text) == wanted
+    assert read_goal(str(wanted)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("bset", "unknown goal 'bset': did you mean 'best'?"),
+        ("", "unknown goal ''"),
+        ("resolve", "goal 'resolve' doesn't say how closely: write 'resolve 3%', in quotes"),
+        ("resolve 3", "goal 'resolve 3' doesn't say how closely"),
+        ("resolve 0.1%", "goal 'resolve 0.1%' can't be: differences below 0.5% could be the harness's own"),
+        ("resolve 80%", "goal 'resolve 80%' can't be: that says next to nothing; from 0.5% to 50% makes sense"),
+    ],
+)
+def test_a_goal_that_cannot_be_is_refused_in_plain_words(text: str, says: str):
+    with pytest.raises(UsageError, match=re.escape(says)):
+        read_goal(text)
