@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from shootout.contract import Array, NotRun
 from shootout.journal.journal import History
 from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
-from shootout.stats.verdicts import Comparison, Rules, Verdict, comparison
+from shootout.stats.verdicts import Comparison, Rules, Verdict, comparison, log_ratios
 from shootout.study.group import GroupRecord, exact_of
 
 
@@ -73,6 +74,18 @@ class Group:
         """Flagged rounds ÷ all rounds."""
         tried = sum(line.tried for line in self.rounds)
         return sum(len(line.voided) for line in self.rounds) / tried if tried else 0.0
+
+
+def pooled_sd(group: Group) -> float | None:
+    """SD of the log ratio to the baseline between generations, end to end, pooled over all arms; None: it isn't known.
+
+    As `evidence.prior_holds` pools it: an arm of n generations gives n − 1 degrees of freedom.
+    """
+    blocks, baseline = group.blocks(Scope.END_TO_END), group.rules.baseline
+    x = [log_ratios(mine, blocks.get(baseline or "", {})) for label, mine in blocks.items() if label != baseline]
+    degrees = sum(one.size - 1 for one in x if one.size)
+    squares = sum(float(np.sum((one - one.mean()) ** 2)) for one in x if one.size)
+    return math.sqrt(squares / degrees) if degrees else None
 
 
 def group_of(history: History, record: GroupRecord) -> Group:

@@ -25,12 +25,12 @@ PLACE = ["group", "arm", "scope"]
 
 
 def write(folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]]) -> None:
-    """Write the readings of one generation's valid rounds.
+    """Write the readings of one generation.
 
     Args:
         folder: the run folder.
         name: the file's path inside it, e.g. `samples/g0-003.parquet`.
-        turns: by arm label, one `Turn` per valid round.
+        turns: by arm label, one `Turn` per round.
 
     Raises:
         ShootoutError: the disk is full or gone; nothing of the file is left.

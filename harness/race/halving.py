@@ -21,13 +21,13 @@ def survivors(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) 
 
     Args:
         labels: those that have not failed.
-        blocks: end-to-end block medians by label and generation; a generation without a valid round isn't in them.
+        blocks: end-to-end block medians by label and generation; a generation that brought no figure isn't in them.
 
     Returns:
         Nobody once each target has one left.
     """
     if not all(label in blocks for label in labels):
-        return list(labels)  # not one valid round yet, for all or for none
+        return list(labels)  # not one figure yet, for all or for none
     left = [one for label in chosen(labels, blocks) for one in _rivals(label, labels, blocks)]
     return [] if len({family(label) for label in left}) == len(left) else [one for one in labels if one in left]
 

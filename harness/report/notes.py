@@ -5,6 +5,7 @@ Who has the same to tell shares a line.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,9 +16,10 @@ from rich.text import Text
 from shootout.ceilings.model import Ceilings, ceilings_of_run
 from shootout.contract import Device, Scenario, Value
 from shootout.crossover.brackets import Kind
+from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.figures import Cell, make_table
-from shootout.results.document import Crossover, Document, Gpu, Row
+from shootout.results.document import Crossover, Document, Gpu, GroupSummary, Row
 from shootout.units import duration, size
 
 CrossoverKey = tuple[str, str, tuple[tuple[str, Value], ...], str, str]
@@ -52,6 +54,38 @@ def fold_reasons(reasons: Iterable[Reason]) -> Iterator[tuple[str, str]]:
         sharing.setdefault((outcome, reason, fix), []).append(who)
     for (outcome, reason, fix), arms in sharing.items():
         yield outcome, f"{outcome}: {', '.join(arms)}: {reason}" + (f". Fix: {fix}" if fix else "")
+
+
+NOISY_SHARE = 0.05
+"""From so many flagged rounds on, a reader is told what to do about it."""
+NOISY_SD = 0.10
+"""Likewise from so wide a spread between generations on."""
+_WIDER = "times are wider for it;"
+_ADVICE = {
+    DisturbanceKind.FOREIGN_CPU: f"met other programs on the arms' CPUs: {_WIDER} close them, or give more time",
+    DisturbanceKind.STEAL: f"lost CPU time to other guests of the host: {_WIDER} use a host alone, or give more time",
+    DisturbanceKind.THROTTLED: f"were throttled by the container: {_WIDER} raise its CPU quota",
+    DisturbanceKind.SM_CLOCK: f"met a lower GPU clock: {_WIDER} lock the clock (sudo nvidia-smi -lgc MHZ)",
+    DisturbanceKind.GPU_THROTTLED: f"met a GPU that was held down: {_WIDER} see to its cooling (nvidia-smi -q)",
+    DisturbanceKind.FOREIGN_GPU: f"met other programs on the GPU: {_WIDER} close them, or give more time",
+}
+_OLDER = "were thrown away by the older version that made this run"
+
+
+def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
+    """What disturbed these groups and what helps, in a line, by what flagged most rounds; none where little did."""
+    share = max(one.void_share for one in summaries)
+    reasons = Counter[DisturbanceKind]()
+    for category, count in (item for one in summaries for item in one.void_reasons.items()):
+        reasons[recalled(category).kind] += count
+    if share >= NOISY_SHARE and reasons:
+        some = "up to " if len(summaries) > 1 else ""
+        most, _ = reasons.most_common(1)[0]
+        return [f"Noise: {some}{share:.0%} of the rounds {_ADVICE.get(most, _OLDER)}."]
+    sd = max((one.sd for one in summaries if one.sd is not None), default=0.0)
+    return (
+        [f"Noise: generations differ by {sd:.0%} (SD): give more time, or a quieter machine."] if sd >= NOISY_SD else []
+    )
 
 
 def tell_crossovers(document: Document) -> list[Text]:

@@ -98,7 +98,8 @@ def render(line: Line, document: Document, width: int) -> list[RenderableType]:
     size_of = {name: size for size, name in line.groups.items()}
     parts += map(Text, notes.tell_unsynchronised(line.axis, [(size_of[row.group], row) for row in measured]))
     parts += _setbacks(line, [row for row in document.rows if row.group in {*names, *line.selecting}])
-    return [*parts, Text(_trust(line, [one for one in document.groups if one.name in names]))]
+    groups = [one for one in document.groups if one.name in names]
+    return [*parts, *map(Text, (_trust(line, groups), *notes.tell_noise(groups)))]
 
 
 def _tables(line: Line, rows: Sequence[Row], width: int) -> list[RenderableType]:

@@ -142,11 +142,15 @@ def _trust(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:
     """What the reader must know to trust the table, or not to."""
     if not rows:
         return []
-    lines = [f"{summary.generations} generations, {summary.void_share:.0%} of the rounds flagged{_why(summary)}."]
+    spread = "" if summary.sd is None else f", SD between generations {summary.sd:.1%}"
+    lines = [
+        f"{summary.generations} generations, {summary.void_share:.0%} of the rounds flagged{_why(summary)}{spread}."
+    ]
     ratio = summary.sentinel.ratio
     if ratio is not None:
         state = "holds" if summary.sentinel.holds else "DIFFERS: all verdicts are withheld"
         lines[0] += f" Sentinel {state}: {ratio.value:.4g} {interval(ratio)}."
+    lines += notes.tell_noise([summary])
     reasons = {timing.ratio.reason for row in rows if (timing := row.end_to_end) and timing.ratio}
     lines += [f"No verdict: {reason}." for reason in sorted(filter(None, reasons))]
     told: dict[str, list[str]] = {}  # arms of which the same is to be said share a line

@@ -16,7 +16,7 @@ from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import OCTAVE, At, Kind, Outcome
 from shootout.crossover.sweeps import Sweep
 from shootout.journal import journal
-from shootout.journal.group import Group, compare, compare_own, copy_holds, group_of, withheld
+from shootout.journal.group import Group, compare, compare_own, copy_holds, group_of, pooled_sd, withheld
 from shootout.journal.journal import History
 from shootout.journal.records import SCHEMA, Ended, Played, Prepared
 from shootout.journal.samples import Samples
@@ -85,6 +85,7 @@ def _summary(group: Group, confirms: str | None) -> GroupSummary:
         sentinel=_sentinel(group),
         void_share=group.void_share,
         void_reasons=dict(reasons),
+        sd=pooled_sd(group),
         generations=len(group.rounds),
         selects=group.record.selects_for is not None,
         confirms=confirms,

@@ -276,6 +276,8 @@ class GroupSummary(_Part):
     """What is said of a whole group of arms.
 
     Attributes:
+        void_share: flagged rounds ÷ all rounds; `void_reasons`: how many by what flagged them.
+        sd: of the log ratio between generations, pooled over the arms.
         selects: it chose among settings, and its figures don't count; for this program alone: not in the JSON.
         confirms: the group whose choice it measures anew; likewise.
     """
@@ -285,6 +287,7 @@ class GroupSummary(_Part):
     sentinel: Sentinel
     void_share: float
     void_reasons: dict[str, int]
+    sd: float | None = None
     generations: int
     selects: bool = Field(default=False, exclude=True)
     confirms: str | None = Field(default=None, exclude=True)

@@ -61,7 +61,7 @@ def _step(one: Json) -> list[object]:
     return [one["name"], one["status"], f"{one['wall_s']:.0f}", one["words"]]
 
 
-_RUN = ["race", "finished", "GPU rows measured", "failed", "skipped", "rounds voided", "sentinel held"]
+_RUN = ["race", "finished", "GPU rows measured", "failed", "skipped", "rounds flagged", "sentinel held"]
 
 
 def _run(one: Json) -> list[object]:
@@ -112,7 +112,7 @@ def _a_a(found: Json | None) -> list[str]:
     if not found or not found["ratios"]:
         return ["- A/A: not measured."]
     told = [f"{name} {one['value']:.4f} ({one['verdict']})" for name, one in found["ratios"].items()]
-    return [f"- A/A, a GPU arm against itself: {', '.join(told)}; {found['void_share']:.0%} of the rounds voided."]
+    return [f"- A/A, a GPU arm against itself: {', '.join(told)}; {found['void_share']:.0%} of the rounds flagged."]
 
 
 def _selftest(found: Json | None) -> list[str]:

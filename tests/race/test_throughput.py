@@ -178,7 +178,7 @@ def test_generations_without_data_halve_nothing() -> None:
     rules = Rules(baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0, selects=True)
     now = stopping.GroupState(rules=rules, labels=labels, blocks=blocks, played=4)
     assert stopping.next_players(replace(now, blocks={}, played=3)) == labels
-    assert stopping.next_players(now) == labels[:4], "one generation halves once, three were void"
+    assert stopping.next_players(now) == labels[:4], "one generation halves once, three brought no figure"
 
 
 def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
@@ -334,7 +334,6 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(run, "machine_lock", lambda *_: nullcontext())  # no time is looked at: others may measure
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
     monkeypatch.setattr(generation, "steady_from", lambda _: 0)
-    monkeypatch.setattr(generation, "CANARY_SLOWDOWN", np.inf)  # don't wait for a calm moment
     monkeypatch.setattr(generation, "ROUNDS", generation.MIN_ROUNDS)
     monkeypatch.setattr(generation, "SERVE_ROUNDS", 5)
     asked = study(

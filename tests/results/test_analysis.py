@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,17 @@ def test_flagged_rounds_withhold_nothing_and_are_counted(tmp_path: Path, voided:
     assert (ratio(found).verdict, ratio(found).reason) == (Verdict.FASTER, None)
     assert found.void_share == voided / 3
     assert found.groups[0].void_reasons == {"steal": 6 * voided}
+    assert f"{voided / 3:.0%} of the rounds flagged (steal {6 * voided})" in printed(found)
+
+
+def test_the_sd_between_generations_is_pooled_over_the_arms(tmp_path: Path):
+    """B and the copy, each 3 generations against A: the mean of two variances; one generation alone has none."""
+    lines: list[Line] = []
+    for g, ns in enumerate((100.0, 110.0, 121.0)):
+        lines += [played(A, g, 100.0), played(B, g, ns), played(COPY, g, 100.0), rounds(g)]
+    assert document(tmp_path, *lines, ended()).groups[0].sd == pytest.approx(math.log(1.1) / math.sqrt(2))
+    (tmp_path / "one").mkdir()
+    assert document(tmp_path / "one", *lines[:4], ended()).groups[0].sd is None
 
 
 @pytest.mark.parametrize(
