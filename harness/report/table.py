@@ -13,7 +13,7 @@ from shootout.report import notes, sweep_table
 from shootout.report.figures import BY_HEADER, Cell, interval, make_table
 from shootout.report.notes import STYLES, Reason, fold_reasons
 from shootout.results.document import Document, GroupSummary, Row, Timing
-from shootout.units import duration, seconds, size
+from shootout.units import duration, seconds, size, span
 from shootout.worker import interpreters
 
 UNBOUNDED = Console(width=10_000)
@@ -52,7 +52,10 @@ def render(document: Document, width: int, *, full: bool = False) -> RenderableT
     parts += [Text(line, style="dim") for line in notes.tell_holding(document.holding)]
     parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
-    if not document.complete:
+    if document.budget_s is not None:
+        told = f"It stopped after {span(document.budget_s)} of racing. To know more, give it --max-time 5m: it goes on."
+        parts.append(Text(told, style="dim"))
+    elif not document.complete:
         parts.append(Text("This run is unfinished; run the same command again to resume.", style="yellow"))
     return Group(*parts)
 

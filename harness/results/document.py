@@ -304,13 +304,18 @@ class FrontRow(_Part):
 
 
 class Document(_Part):
-    """One run. `sentinel` and `void_share` are the worst of its groups; `holding` is null where nothing was tried."""
+    """One run. `sentinel` and `void_share` are the worst of its groups; `holding` is null where nothing was tried.
+
+    Attributes:
+        budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
+    """
 
     schema_version: int = Field(serialization_alias="schema")
     run: str
     study: str
     baseline: str | None
     complete: bool
+    budget_s: float | None = None
     environment: dict[str, Any]
     rows: tuple[Row, ...]
     groups: tuple[GroupSummary, ...]
