@@ -17,7 +17,8 @@ from shootout.host import gpu
 from shootout.journal.run_folder import choose_folder
 from shootout.report import dry_run
 from shootout.results.analysis import analyse
-from shootout.results.document import Document, Ratio, Row
+from shootout.results.comparisons import Ratio
+from shootout.results.document import Document, Row
 from shootout.study import schema
 from shootout.study.options import RunOptions, TuneOptions, check_keywords
 from shootout.study.plan import Plan, make_plan

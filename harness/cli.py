@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Full = Annotated[bool, typer.Option("--full", help="All columns, and a table for each size of a sweep.")]
 
 
 def command(table: Any, **help_here: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -87,13 +88,14 @@ def run(
     study: Annotated[str, typer.Argument(help="A study's name (see `list`) or a TOML file.")] = "shootout",
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and measure nothing.")] = False,
+    full: Full = False,
     as_json: Json = False,
     **options: Unpack[RunOptions],
 ) -> None:
     """Race the study's backends and say which to ship."""
     from shootout.commands.run import run
 
-    raise typer.Exit(run(study, options, dry_run=dry_run, as_json=as_json))
+    raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json))
 
 
 @command(
@@ -114,7 +116,7 @@ def tune(*, as_json: Json = False, **options: Unpack[TuneOptions]) -> None:
 @app.command()
 def show(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    full: Annotated[bool, typer.Option("--full", help="A table for each size of a sweep.")] = False,
+    full: Full = False,
     as_json: Json = False,
 ) -> None:
     """Show a run again; measures nothing."""

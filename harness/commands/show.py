@@ -11,7 +11,7 @@ from shootout.tune.results import is_tuning, read_tuning
 
 
 def show(folder: Path, *, full: bool = False, as_json: bool) -> int:
-    """Print what is in a folder; `full`: a table for each size of a sweep."""
+    """Print what is in a folder; `full`: all columns, and a table for each size of a sweep."""
     if is_tuning(folder):
         found = read_tuning(folder)
         return print_answer(table.render(found, width()), table.as_data(found), as_json=as_json)

@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import INTEGERS
-from shootout.results.document import AccuracyChange, Ceiling, Rate, Ratio, Row, Serving
+from shootout.results.comparisons import AccuracyChange, Ratio
+from shootout.results.document import Ceiling, Rate, Row, Serving, Timing
 from shootout.stats.verdicts import Verdict
 from shootout.units import duration, number, points, seconds, size
 
 Cell = str | Text
+_UNBOUNDED = Console(width=10_000)
+"""Where a table's own width is measured."""
 _UNITS: Mapping[str, Callable[[Any], str]] = {"ns": duration, "bytes": size, "s": seconds}
 """How a figure is written, by the last word of its name."""
 _STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
@@ -42,9 +47,21 @@ def interval(ratio: Ratio) -> str:
     return f"[{low}, {high}]"
 
 
+def timed(timing: Timing) -> str:
+    """A time, and how far its interval goes from it to the farther side."""
+    off = max(timing.high_ns - timing.median_ns, timing.median_ns - timing.low_ns) / timing.median_ns
+    spread = f" ±{100 * off:.{int(off < 0.01)}f}%" if timing.generations > 1 else ""
+    return duration(timing.median_ns) + spread
+
+
+def known(ratio: Ratio) -> str:
+    """A ratio with its interval."""
+    return f"{ratio.value:.3g} {interval(ratio)}"
+
+
 def judged(ratio: Ratio) -> Text:
     """A ratio with its interval and its verdict, in one cell."""
-    return Text(f"{ratio.value:.3g} {interval(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
+    return Text(f"{known(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
 
 
 def rate(found: Rate) -> str:
@@ -125,9 +142,8 @@ class Figure:
 
 FIGURES = (
     Figure(name="arm", header="arm", show=str, left=True),
-    Figure(name="end_to_end.median_ns", header="time"),
-    Figure(name="end_to_end.ratio.value", header="ratio", show=lambda value: f"{value:.3g}", baseline="1"),
-    Figure(name="end_to_end.ratio", header="interval", show=interval),
+    Figure(name="end_to_end", header="time", show=timed),
+    Figure(name="end_to_end.ratio", header="ratio", show=known, baseline="1", left=True),
     Figure(
         name="end_to_end.ratio",
         header="verdict",
@@ -174,3 +190,8 @@ def make_table(headers: Sequence[str], lines: Iterable[Mapping[str, Cell]], *, l
     for line in lines:
         table.add_row(*(line[name] for name in headers))
     return table
+
+
+def fits(table: Table, width: int) -> bool:
+    """Whether it can be shown in so many columns with nothing cut."""
+    return Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).maximum <= width

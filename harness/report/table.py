@@ -1,48 +1,55 @@
-"""The result as people read it: one line per arm, the verdict in words, then what was skipped or failed and the fix."""
+"""The result as people read it: the answer, one line per arm by time, then what was skipped or failed and the fix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, Group, RenderableType
-from rich.measure import Measurement
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.report import notes, sweep_table
-from shootout.report.figures import BY_HEADER, Cell, interval, make_table
+from shootout.report import answers, notes, sweep_table
+from shootout.report.figures import BY_HEADER, Cell, fits, interval, make_table
 from shootout.report.notes import STYLES, Reason, fold_reasons
 from shootout.results.document import Document, GroupSummary, Row, Timing
-from shootout.units import duration, seconds, size, span
+from shootout.units import duration, seconds, size
 from shootout.worker import interpreters
 
-UNBOUNDED = Console(width=10_000)
-"""Where a table's own width is measured."""
-ANSWER = ("arm", "time", "ratio", "interval", "verdict")
+ANSWER = ("arm", "time", "ratio", "verdict")
 RACE = (
-    *(*ANSWER, "items/s", "requests/s", "p99", "limit", "idle", "compute", "of peak", "proven", "error", "accuracy"),
-    *("size", "build", "load"),
+    *("arm", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict", "idle", "compute", "of peak"),
+    *("proven", "error", "accuracy", "size", "build", "load"),
 )
-"""The columns of a race, the answer first; those without any figure are left out."""
-COSTS_ANSWER = ("arm", "size", "time", "to own fp32", "to baseline")
+"""The columns of a race; those without any figure are left out."""
+RACE_FIRST = ("arm", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict", "error", "accuracy")
+"""Those that are shown unasked: five of one call after the other, without labels."""
+COSTS_ANSWER = ("arm", "time", "size", "to own fp32")
 COSTS = (
-    *(*COSTS_ANSWER, "error", "accuracy", "change", "proven", "int ops", "quantizer", "of peak", "memory"),
-    *("build", "load"),
+    *(*COSTS_ANSWER, "to baseline", "error", "accuracy", "change", "proven", "int ops", "quantizer", "of peak"),
+    *("memory", "build", "load"),
 )
 """The columns of a quantization study: what a precision costs and buys."""
+COSTS_FIRST = (*COSTS_ANSWER, "error", "change")
+MORE = "--full shows more of each arm, such as its compute time, proof, size, build and load; --json shows everything."
 
 
 def render(document: Document, width: int, *, full: bool = False) -> RenderableType:
-    """The whole document: a table per group (two where `width`, in columns, is narrow), notes below.
+    """The answer, and what it rests on; see `render_tables`."""
+    return Group(*answers.render(document, width), render_tables(document, width, full=full))
+
+
+def render_tables(document: Document, width: int, *, full: bool = False) -> RenderableType:
+    """A table per group, of few columns (two where `width`, in columns, is narrow), notes below.
 
     Args:
-        full: also of a sweep over many sizes, which otherwise is one table of times.
+        full: all columns; and also of a sweep over many sizes, which otherwise is one table of times.
     """
     sweeps = [] if full else sweep_table.lines(document)
     shown = {name for line in sweeps for name in (*line.groups.values(), *line.selecting)}
     parts: list[RenderableType] = [part for line in sweeps for part in sweep_table.render(line, document, width)]
     for summary in (one for one in document.groups if one.name not in shown):
-        parts += _group(summary, [row for row in document.rows if row.group == summary.name], width)
+        mine = [row for row in document.rows if row.group == summary.name]
+        parts += _group(summary, mine, width, full=full)
     parts += notes.tell_crossovers(document)
     parts += _front(document)
     if variables := document.environment.get("variables"):
@@ -52,26 +59,25 @@ def render(document: Document, width: int, *, full: bool = False) -> RenderableT
     parts += [Text(line, style="dim") for line in notes.tell_holding(document.holding)]
     parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
-    if document.budget_s is not None:
-        told = f"It stopped after {span(document.budget_s)} of racing. To know more, give it --max-time 5m: it goes on."
-        parts.append(Text(told, style="dim"))
-    elif not document.complete:
+    if not document.complete:
         parts.append(Text("This run is unfinished; run the same command again to resume.", style="yellow"))
+    if not full and any(row.outcome == "measured" for row in document.rows):
+        parts.append(Text(MORE, style="dim"))
     return Group(*parts)
 
 
-def _group(summary: GroupSummary, rows: Sequence[Row], width: int) -> list[RenderableType]:
-    measured = [row for row in rows if row.end_to_end]
-    if not (costs := _is_about_costs(measured)):
-        measured.sort(key=lambda row: _timing(row).median_ns)
+def _group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool) -> list[RenderableType]:
+    measured = sorted((row for row in rows if row.end_to_end), key=lambda row: _timing(row).median_ns)
+    costs = _is_about_costs(measured)
     parts: list[RenderableType] = [Text(_title(summary, rows), style="bold")]
     if measured:
-        cells = [_cells(summary, row, COSTS if costs else RACE) for row in measured]
+        headers = (COSTS if full else COSTS_FIRST) if costs else (RACE if full else RACE_FIRST)
+        cells = [_cells(summary, row, headers) for row in measured]
         parts += _tables(cells, COSTS_ANSWER if costs else ANSWER, width)
     parts += _whys(measured)
     parts += map(Text, notes.tell_gpu(measured))
     parts += _setbacks(row for row in rows if row.outcome != "measured")
-    return [*parts, *(Text(note) for note in _trust(summary, measured))]
+    return [*parts, *(Text(note) for note in _trust(summary, measured, full=full))]
 
 
 def _front(document: Document) -> list[Text]:
@@ -102,30 +108,28 @@ def _is_about_costs(rows: Sequence[Row]) -> bool:
     return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in rows)
 
 
-def _tables(cells: Sequence[dict[str, Cell]], answer: Sequence[str], width: int) -> list[Table]:
-    """One table, or as many below each other as a narrow terminal needs; the answer is always the first."""
+def _tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) -> list[Table]:
+    """One table, or as many below each other as a narrow terminal needs; `first` is always the first."""
     headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
-    if _fits(headers, cells, width):
+    if fits(make_table(headers, cells), width):
         return [make_table(headers, cells)]
-    if not _fits(answer, cells, width):
-        answer = [name for name in answer if name not in ("interval", "to baseline")]
-    parts = [list(answer), ["arm"]]
-    for name in (name for name in headers if name not in answer):
-        if len(parts[-1]) > 1 and not _fits([*parts[-1], name], cells, width):
+    if not fits(make_table(first, cells), width):
+        first = [name for name in first if name not in ("ratio", "to own fp32")]
+    parts = [list(first), ["arm"]]
+    for name in (name for name in headers if name not in first):
+        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], cells), width):
             parts.append(["arm"])
         parts[-1].append(name)
     return [make_table(part, cells) for part in parts]
-
-
-def _fits(headers: Sequence[str], cells: Sequence[dict[str, Cell]], width: int) -> bool:
-    return Measurement.get(UNBOUNDED, UNBOUNDED.options, make_table(headers, cells)).maximum <= width
 
 
 def _cells(summary: GroupSummary, row: Row, headers: Sequence[str]) -> dict[str, Cell]:
     cells = {name: BY_HEADER[name].of(row, is_baseline=row.arm == summary.baseline) for name in headers}
     if row.serve and "items/s" in cells:
         cells["items/s"] = ""  # its requests are counted
-    return cells | {"build": f"{cells['build']}{'*' * bool(row.build_cached)}"}
+    if row.build_cached and "build" in cells:
+        cells["build"] = f"{cells['build']}*"
+    return cells
 
 
 def _setbacks(rows: Iterable[Row]) -> list[Text]:
@@ -141,7 +145,7 @@ def _built(row: Row) -> str:
     return f" (built: {size(row.artifact_bytes or 0)} in {seconds(row.build_s or 0.0)}, compute layers: {nodes})"
 
 
-def _trust(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:
+def _trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> list[str]:
     """What the reader must know to trust the table, or not to."""
     if not rows:
         return []
@@ -162,7 +166,7 @@ def _trust(summary: GroupSummary, rows: Sequence[Row]) -> list[str]:
             told.setdefault(text, []).append(row.arm)
     lines += [f"{', '.join(arms)}: {text}." for text, arms in told.items()]
     lines += notes.tell_rates(rows)
-    if any(row.build_cached for row in rows):
+    if full and any(row.build_cached for row in rows):
         lines.append("* built earlier, taken from the cache.")
     return lines
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,12 +22,14 @@ from shootout.journal.records import SCHEMA, Ended, Played, Prepared
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.results import gpu, pareto, rates, roofline
+from shootout.results.answer import Answer
+from shootout.results.choice import Cell, choose
+from shootout.results.comparisons import ratio_of
 from shootout.results.document import (
     Crossover,
     Document,
     FidelityFigures,
     GroupSummary,
-    Ratio,
     Row,
     Sentinel,
     SizeVerdict,
@@ -35,7 +37,8 @@ from shootout.results.document import (
 )
 from shootout.results.quantization import joined
 from shootout.stats import quantiles
-from shootout.stats.verdicts import Comparison, Verdict
+from shootout.stats.leaders import compare_pair
+from shootout.stats.verdicts import Verdict
 from shootout.study.group import confirming_name, scopes_of
 
 MISSED = {
@@ -57,6 +60,7 @@ def analyse(folder: Path) -> Document:
     rows = [row for group in groups for row in _rows(group, samples, history)]
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summary(group, chose.get(group.record.name)) for group in groups]
+    crossed = crossings(groups, header.axis, complete=history.complete)
     worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
     return Document(
         schema_version=SCHEMA,
@@ -64,7 +68,7 @@ def analyse(folder: Path) -> Document:
         study=header.study,
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
-        budget_s=history.budget_s,
+        answer=tuple(_answers(groups, summaries, rows, crossed)),
         environment=header.environment,
         rows=tuple(rows),
         groups=tuple(summaries),
@@ -72,7 +76,7 @@ def analyse(folder: Path) -> Document:
         void_share=max(summary.void_share for summary in summaries),
         wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
         warnings=history.damaged,
-        crossovers=crossings(groups, header.axis, complete=history.complete),
+        crossovers=crossed,
         pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in _right(group).items()}),
         holding=history.holding,
     )
@@ -93,16 +97,34 @@ def _summary(group: Group, confirms: str | None) -> GroupSummary:
     )
 
 
+def _answers(
+    groups: Sequence[Group], summaries: Sequence[GroupSummary], rows: Sequence[Row], crossovers: Sequence[Crossover]
+) -> Iterator[Answer]:
+    """One for each group whose figures count: not those that select settings, or that narrow a crossover down."""
+    for group, summary in zip(groups, summaries, strict=True):
+        if not summary.selects and not group.record.narrows:
+            mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
+            yield choose(_cell(group, summary, mine, crossovers))
+
+
+def _cell(group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover]) -> Cell:
+    blocks = group.blocks(Scope.END_TO_END)
+    return Cell(
+        group=summary.name,
+        baseline=summary.baseline,
+        generations=summary.generations,
+        sentinel_holds=summary.sentinel.holds if summary.sentinel.ratio else None,
+        rows=rows,
+        crossovers=crossovers,
+        compare=lambda one, other, estimate: compare_pair(blocks, group.rules, one, other, estimate=estimate),
+        withheld=lambda label: withheld(group, label, None),
+    )
+
+
 def _sentinel(group: Group) -> Sentinel:
     """Whether the hidden copy of the baseline came out like the baseline."""
     found = compare(group, Scope.END_TO_END, group.rules.sentinel)
-    return Sentinel(ratio=_ratio(found, None) if found else None, holds=copy_holds(group, found))
-
-
-def _ratio(found: Comparison, withheld: str | None) -> Ratio:
-    """A comparison as the document shows it; `withheld` says why its verdict may not be given."""
-    verdict = Verdict.CANT_TELL if withheld else found.verdict
-    return Ratio(**asdict(replace(found, verdict=verdict)), reason=withheld)
+    return Sentinel(ratio=ratio_of(found) if found else None, holds=copy_holds(group, found))
 
 
 def _rows(group: Group, samples: Samples, history: History) -> list[Row]:
@@ -219,8 +241,8 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
         p99_ns=None if shared else quantiles.tail_bound(pooled, 0.99),
         samples=pooled.size,
         generations=medians.size,
-        ratio=_ratio(found, withheld(group, label, group.rules.baseline)) if found else None,
-        own_fp32_ratio=_ratio(own, withheld(group, label, group.record.references[label])) if own else None,
+        ratio=ratio_of(found, withheld(group, label, group.rules.baseline)) if found else None,
+        own_fp32_ratio=ratio_of(own, withheld(group, label, group.record.references[label])) if own else None,
     )
 
 

@@ -5,29 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
+from pydantic import Field, TypeAdapter, field_serializer
 
 from shootout.bundle.workload import Work
 from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.crossover.brackets import Kind
 from shootout.journal.records import Holding
-from shootout.stats.paired import Change
-from shootout.stats.verdicts import Comparison, Verdict
+from shootout.results.answer import Answer
+from shootout.results.comparisons import AccuracyChange, Part, Ratio
+from shootout.stats.verdicts import Verdict
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio(Comparison):
-    """This arm's time ÷ the baseline's; bounds are null while infinite, `reason` says why a verdict was withheld."""
-
-    generations: Annotated[int, Field(exclude=True)] = 0
-    reason: str | None = None
-
-
-class Timing(_Part):
+class Timing(Part):
     """One scope's figures in nanoseconds.
 
     Attributes:
@@ -50,7 +39,7 @@ class Timing(_Part):
     own_fp32_ratio: Ratio | None = None
 
 
-class Rate(_Part):
+class Rate(Part):
     """So many a second, with the interval of the time that it is the inverse of."""
 
     value: float
@@ -58,7 +47,7 @@ class Rate(_Part):
     high: float
 
 
-class Serving(_Part):
+class Serving(Part):
     """An arm under requests that arrive by themselves (open loop, Poisson); latencies count from the arrival.
 
     Attributes:
@@ -79,14 +68,7 @@ class Serving(_Part):
     start_late_ns: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccuracyChange(Change):
-    """Accuracy on the report split less that of the arm `against`, row by row."""
-
-    against: str
-
-
-class Quantized(_Part):
+class Quantized(Part):
     """How much of the model ran in the label's integers, by the runtime's own account; shares from 0 to 1.
 
     Attributes:
@@ -107,7 +89,7 @@ class FidelityFigures(Fidelity):
     probe: str | None = None
 
 
-class Ceiling(_Part):
+class Ceiling(Part):
     """How near a call came to what the machine could do, by its measured ceilings; see docs/ceilings.md.
 
     Attributes:
@@ -127,7 +109,7 @@ class Ceiling(_Part):
     gflops: float
 
 
-class GpuEnergy(_Part):
+class GpuEnergy(Part):
     """Energy by the GPU's own counter over `seconds` of calls end to end, in the first generation; measured.
 
     Attributes:
@@ -142,7 +124,7 @@ class GpuEnergy(_Part):
     measured_by: Literal["nvml"] = "nvml"
 
 
-class Gpu(_Part):
+class Gpu(Part):
     """What the GPU tells of an arm on it, medians over generations; null where it doesn't, and no part of a verdict.
 
     Attributes:
@@ -175,7 +157,7 @@ class Gpu(_Part):
     faults: tuple[str, ...] = ()
 
 
-class Row(_Part):
+class Row(Part):
     """One arm's line; `why` says, from evidence, why it is or isn't faster than its own backend's FP32.
 
     Attributes:
@@ -228,14 +210,14 @@ class Row(_Part):
     gpu: Gpu | None = None
 
 
-class Sentinel(_Part):
+class Sentinel(Part):
     """The baseline's hidden copy beside the baseline: while it doesn't hold, no verdict of its group does."""
 
     ratio: Ratio | None
     holds: bool
 
 
-class SizeVerdict(_Part):
+class SizeVerdict(Part):
     """One size of a sweep: the verdict on `a` against `b`, and a's time ÷ b's."""
 
     size: int
@@ -244,7 +226,7 @@ class SizeVerdict(_Part):
     generations: int
 
 
-class Crossover(_Part):
+class Crossover(Part):
     """One crossing of two arms along the run's axis, or why there is none; a pair that crosses twice has two.
 
     Attributes:
@@ -272,7 +254,7 @@ class Crossover(_Part):
     sizes: tuple[SizeVerdict, ...] = ()
 
 
-class GroupSummary(_Part):
+class GroupSummary(Part):
     """What is said of a whole group of arms.
 
     Attributes:
@@ -293,7 +275,7 @@ class GroupSummary(_Part):
     confirms: str | None = Field(default=None, exclude=True)
 
 
-class FrontRow(_Part):
+class FrontRow(Part):
     """A row that no other one beats in accuracy and time together (see `results.pareto`); `of` so many compared."""
 
     group: str
@@ -303,11 +285,11 @@ class FrontRow(_Part):
     of: int
 
 
-class Document(_Part):
+class Document(Part):
     """One run. `sentinel` and `void_share` are the worst of its groups; `holding` is null where nothing was tried.
 
     Attributes:
-        budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
+        answer: what to ship, for each group whose figures count.
     """
 
     schema_version: int = Field(serialization_alias="schema")
@@ -315,7 +297,7 @@ class Document(_Part):
     study: str
     baseline: str | None
     complete: bool
-    budget_s: float | None = None
+    answer: tuple[Answer, ...] = ()
     environment: dict[str, Any]
     rows: tuple[Row, ...]
     groups: tuple[GroupSummary, ...]

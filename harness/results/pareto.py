@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from shootout.constants import BIAS_FLOOR
 from shootout.contract import Scenario
-from shootout.results.document import FrontRow, GroupSummary, Ratio, Row
+from shootout.results.comparisons import Ratio
+from shootout.results.document import FrontRow, GroupSummary, Row
 from shootout.stats.paired import change
 
 MARGIN = 0.01

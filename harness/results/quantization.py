@@ -10,7 +10,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from shootout.contract import INTEGERS, Precision
-from shootout.results.document import AccuracyChange, Quantized, Row
+from shootout.results.comparisons import AccuracyChange
+from shootout.results.document import Quantized, Row
 from shootout.results.explain import explain
 from shootout.stats.paired import change
 from shootout.study.group import GroupRecord

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict
 
-from shootout.contract import Arm, Precision, Scenario, Value
+from shootout.contract import Arm, Device, Precision, Scenario, Value
 from shootout.errors import unknown
 from shootout.messages import Scope
 from shootout.stats.goals import Aim, Goal
 
 Pair = tuple[str, str]
 """Two arms' labels, in the order in which a study names them."""
+PLAIN = f":{Device.CPU}:{Precision.FP32}"
+"""What a bare backend name means, where it has code for it."""
 
 
 class GroupRecord(BaseModel):
@@ -102,6 +104,12 @@ def family(label: str) -> str:
     """A label without its setting: what is alike in all settings of a target."""
     head, brace, rest = label.partition("{")
     return head + rest.rpartition("}")[2] if brace else label
+
+
+def short(label: str) -> str:
+    """A label, or a target, without what a bare backend name means anyway."""
+    head, plain, rest = label.partition(PLAIN)
+    return head + rest if plain and not rest.startswith("/") else label
 
 
 def axes_of(arm: Arm) -> dict[str, int]:

@@ -14,7 +14,8 @@ from shootout.contract import Arm
 from shootout.journal.records import SCHEMA
 from shootout.report import table
 from shootout.report.figures import Cell, error, make_table, share
-from shootout.results.document import Ratio, Row, as_json
+from shootout.results.comparisons import Ratio
+from shootout.results.document import Row, as_json
 from shootout.study import reproduce
 from shootout.tune.results import Found, Outcome, Tuning
 from shootout.tune.settings import describe_setting
@@ -31,7 +32,7 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     better = [one.ship for one in found if one.held]
     parts += [Text(f"To get it: shootout run {reproduce.words(arm, tuning.given)}") for arm in better]
     if tuning.final:
-        parts += [Text(""), table.render(tuning.final, width)]
+        parts += [Text(""), table.render_tables(tuning.final, width)]
     if not tuning.complete:
         parts.append(Text("This tuning is unfinished; run the same command again to go on.", style="yellow"))
     return Group(*parts)

@@ -91,7 +91,7 @@ def test_a_throughput_sweep_shows_what_was_confirmed_and_who_fell_out_before(sta
     console.print(table.render(document, 200))
     text = console.export_text()
     assert "failed: onnxruntime:cpu:fp32{batch=1, instances=1}: " in text
-    assert text.count("by hidden") == 1
+    assert text.count(", by hidden") == 1
     assert "(hidden=8)" not in text, "nothing beside the one table"
 
 

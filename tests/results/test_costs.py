@@ -13,6 +13,7 @@ from support.made import COPY, EXACT, EXECUTED, GROUP, A, ended, header, played,
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.journal.records import Line
 from shootout.report import table
+from shootout.report.table import MORE
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict
@@ -54,6 +55,7 @@ def document(
     record = GroupRecord(name=GROUP, baseline=A.label, comparisons=3, arms=ARMS, references={B8.label: B32.label})
     top = header(ARMS, groups=(record,), environment={"machine": "made", **environment})
     lines = [prepared(arm) for arm in ARMS if not arm.sentinel]
+    folder.mkdir(exist_ok=True)
     return analyse(write(folder / "run", top, *lines, *race(eight, fp32, int8), ended()))
 
 
@@ -167,7 +169,10 @@ def test_the_table_is_about_costs_then(tmp_path: Path):
     console = Console(width=250, record=True, file=None, quiet=True)
     with console.capture() as captured:
         console.quiet = False
-        console.print(table.render(document(tmp_path, 400), 250))
-    text = captured.get()
+        console.print(table.render(document(tmp_path / "few", 400), 250))
+        console.print(table.render(document(tmp_path / "full", 400), 250, full=True))
+    few, text = captured.get().split(MORE)
+    assert all(word in few for word in ("to own fp32", "size", "error", "-10.0 ["))
+    assert not any(word in few for word in ("to baseline", "int ops"))
     assert all(word in text for word in ("to own fp32", "to baseline", "int ops", "90%", "-10.0 [", "vendor"))
     assert "b:cpu:int8: faster: 90% of the operations run in int8." in text

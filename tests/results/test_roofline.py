@@ -124,7 +124,7 @@ def run(folder: Path, *, known: bool = True, arms: tuple[Arm, ...] = THREADED, *
 def shown(document: Document) -> str:
     console = Console(width=300, file=StringIO())
     with console.capture() as capture:
-        console.print(table.render(document, 300))
+        console.print(table.render(document, 300, full=True))
     return capture.get()
 
 

@@ -1,0 +1,261 @@
+"""The first screen: what to ship of one cell, how sure that is, what was not raced, and what would change it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from shootout import backends
+from shootout.contract import Device, NotRunKind
+from shootout.report.figures import error, known, rate
+from shootout.report.lines import INDENT, bold, counted, fold, glued, labelled
+from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, WouldChange
+from shootout.results.comparisons import AccuracyChange, Ratio
+from shootout.results.document import Document, Row
+from shootout.stats.verdicts import Verdict
+from shootout.study.group import short
+from shootout.units import duration, points, seconds, size
+
+NAMED, SHOWN = 3, 8
+"""Of arms that share a reason, and of all others, so many are named; the table below has them all."""
+SHOWN_REASONS = 5
+LONGEST_REASON = 80
+"""Letters; a longer reason stands below the table only."""
+CHOICES = {"smaller artifact": "smaller artifact", "shorter start": "faster start"}
+
+
+def screen(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
+    """One cell's answer in so many columns; `rows` are the cell's."""
+    baselines = {one.name: one.baseline for one in document.groups}
+    measured = any(row.end_to_end for row in rows)
+    yield from _head(answer, _title(answer, rows, document.environment), width)
+    yield from labelled("     ", _figures(answer, rows, baselines.get(answer.group)), width)
+    yield from labelled("Tied ", _tied(answer), width)
+    yield from labelled("Sure?", [_sure(answer, width - INDENT, measured=measured, complete=document.complete)], width)
+    yield from labelled("Not  ", fold(_passed(answer), SHOWN), width)
+    yield from labelled("Smaller", map(tell_step, answer.smaller), width)
+    yield from labelled("Not raced", tell_not_raced([answer], document.rows), width)
+    yield from labelled("Would change it", tell_changes(answer.would_change), width)
+
+
+def _head(answer: Answer, title: str, width: int) -> Iterator[Text]:
+    """What to ship, and at the right, or above where there is no room, of what."""
+    words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
+    free = width - INDENT - len(words) - len(title)
+    if free >= 2:
+        yield bold(f"Ship  {words}{' ' * free}{title}", INDENT + len(words))
+        return
+    yield from map(Text, textwrap.wrap(title, width))
+    yield from labelled("Ship ", [words], width)
+
+
+def _title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
+    """Model, batch, threads and machine."""
+    threads = sorted({row.threads for row in rows})
+    count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
+    return " · ".join([*answer.group.split(", "), *([count] if threads else []), *_machine(environment)])
+
+
+def _machine(environment: Mapping[str, Any]) -> Iterator[str]:
+    """The processor in so many words as are known of it, and the GPUs."""
+    cpu = environment.get("cpu", {})
+    words = cpu.get("model", "").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
+    if model := " ".join(word for word in words if word not in ("CPU", "Processor")):
+        tiles = " with AMX" if any(flag.startswith("amx") for flag in cpu.get("flags", ())) else ""
+        virtual = " (VM)" if "virtual machine" in environment.get("virtualisation", ()) else ""
+        yield f"{model}{tiles}, {counted(len(cpu.get('allowed_cpus', ())), 'CPU')}{virtual}"
+    yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
+
+
+def _figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Iterator[str]:
+    """How fast the shipped arm is, and what it takes."""
+    ship = answer.ship
+    if ship is None:
+        if timed := [(row.end_to_end.median_ns, row.arm) for row in rows if row.end_to_end]:
+            ns, arm = min(timed)
+            yield f"the lowest median, which proves nothing, is {short(arm)}'s: {duration(ns)}"
+        return
+    row = next(row for row in rows if row.arm == ship.arm)
+    if ship.ratio and baseline:
+        yield _speed(ship.ratio, short(baseline))
+    elif ship.arm == baseline and len(rows) > 1:
+        yield "the baseline itself"
+    yield _time(row, ship)
+    if ship.artifact_bytes:
+        yield size(ship.artifact_bytes)
+    if ship.ready_s is not None:
+        yield f"ready in {seconds(ship.ready_s)}"
+    yield from _fidelity(ship)
+
+
+def _time(row: Row, ship: Shipped) -> str:
+    if row.serve:
+        return f"{rate(row.serve.rate_per_s)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
+    return f"{rate(row.items_per_s)} items/s" if row.items_per_s else duration(ship.median_ns)
+
+
+def _speed(ratio: Ratio, other: str) -> str:
+    """`3.65x faster than torch-eager [3.2, 4.1]`: how a time compares, in the direction that it has."""
+    if ratio.verdict is Verdict.FASTER:
+        ends = f"[{1 / (ratio.high or 1):.3g}, {f'{1 / ratio.low:.3g}' if ratio.low else 'inf'}]"
+        return f"{1 / ratio.value:.3g}x faster than {other} {ends}"
+    if ratio.verdict is Verdict.SLOWER:
+        return f"slower than {other}, {known(ratio)} of its time"
+    told = "the same as" if ratio.verdict is Verdict.SAME else "not told apart from"
+    return f"{told} {other}, {known(ratio)} of its time"
+
+
+def _fidelity(ship: Shipped) -> Iterator[str]:
+    """What it costs where it isn't plain FP32."""
+    if ship.accuracy is not None:
+        yield f"accuracy {ship.accuracy:.1%}{told_change(ship.accuracy_change)}"
+    if ship.admitted != "fp32" and ship.relative_l2 is not None:
+        yield f"error {error(ship.relative_l2)}"
+    if ship.admitted == "alone":
+        yield "no arm here is known to keep the model's accuracy"
+
+
+def told_change(change: AccuracyChange | None) -> str:
+    """` (-1.8 [-3.2, -0.3] points)`, "" without one."""
+    return f" ({points(change.value)} [{points(change.low)}, {points(change.high)}] points)" if change else ""
+
+
+def _tied(answer: Answer) -> Iterator[str]:
+    told = []
+    if answer.tied:
+        told.append(f"{', '.join(fold((short(one.arm) for one in answer.tied), SHOWN))}: {_within(answer.tied)}.")
+    if answer.chosen_by:
+        told.append(f"Chosen by: {', then '.join(CHOICES[one] for one in answer.chosen_by)}.")
+    if answer.unsettled:
+        some = fold((f"{short(one.arm)} {_ratio(one.ratio)}" for one in answer.unsettled), SHOWN)
+        told.append(f"Not proven to be slower: {', '.join(some)}.")
+    if told:
+        yield " ".join(told)
+
+
+def _within(rivals: Iterable[Rival]) -> str:
+    """How far apart they can be."""
+    ratios = [one.ratio for one in rivals]
+    bounds = [(ratio.low, ratio.high) for ratio in ratios if ratio and ratio.low and ratio.high]
+    if len(bounds) < len(ratios):
+        return "not told apart"
+    percent = 100 * max(max(high, 1 / low) - 1 for low, high in bounds)
+    known_same = all(ratio and ratio.verdict is Verdict.SAME for ratio in ratios)
+    return f"{'as fast' if known_same else 'not told apart'} (within ±{percent:.{int(percent < 10)}f} %)"
+
+
+def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
+    """How well founded it is, and what would found it better.
+
+    Args:
+        room: letters in a line; a command is kept in one where it fits.
+        measured: whether any arm of the cell has a time.
+        complete: whether the run has measured all that it was to measure.
+    """
+    sure = answer.sure
+    held = {True: ", sentinel held", False: ", sentinel DIFFERS", None: ""}[sure.sentinel_holds]
+    told = f"{counted(sure.generations, 'generation')}{held}."
+    if answer.ship is None:
+        return f"{told} {_way_out(measured=measured, complete=complete)}."
+    if sure.nearest and sure.generations_needed:
+        takes = f"About {sure.generations_needed} generations would settle it with {short(sure.nearest)}"
+        if not (command := sure.command):
+            return f"{told} {takes}."
+        return f"{told} {takes}:  {glued(command) if len(command) <= room else command}"
+    if sure.nearest and sure.generations > 1:
+        return f"{told} It would take over 1,000 to settle it with {short(sure.nearest)}."
+    if sure.nearest:
+        return f"{told} One generation tells nothing apart."
+    if answer.tied:
+        return f"{told} Either may be shipped."
+    return f"{told} Told apart from all others that may be shipped." if answer.passed else told
+
+
+def _way_out(*, measured: bool, complete: bool) -> str:
+    """What to do where there is no answer."""
+    if measured:
+        return "Measure again, with --fresh; `shootout doctor` says what is noisy or missing here"
+    if not complete:
+        return "The run is unfinished: the same command again goes on"
+    return "What was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
+
+
+def _passed(answer: Answer) -> Iterator[str]:
+    for one in answer.passed:
+        if one.because == "unsound":
+            yield f"{short(one.arm)}: {one.reason}"
+        elif one.because == "slower":
+            than = (
+                f" than {short(one.against)}" if one.against and answer.ship and one.against != answer.ship.arm else ""
+            )
+            yield f"{short(one.arm)} slower{than} {_ratio(one.ratio)}"
+        else:
+            yield f"{short(one.arm)} {_cost(one)}"
+
+
+def _cost(one: Passed | WouldChange | Step) -> str:
+    """What it does to the outputs."""
+    if one.accuracy_change:
+        return f"accuracy{told_change(one.accuracy_change)}"
+    return f"error {error(one.relative_l2)}" if one.relative_l2 is not None else "error unknown"
+
+
+def tell_step(one: Step) -> str:
+    """A smaller artifact than that of the arm to ship, and what it costs."""
+    return f"{short(one.arm)} {size(one.artifact_bytes)} at {_ratio(one.ratio)} of its time, {_cost(one)}"
+
+
+def _ratio(ratio: Ratio | None) -> str:
+    return known(ratio) if ratio else "(never side by side)"
+
+
+def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[str]:
+    """Who has no time, by reason, failures first; and the backends that were never asked.
+
+    Args:
+        rows: of the whole run.
+    """
+    told = [one for answer in answers for one in answer.not_raced]
+    arms: dict[tuple[str, str], dict[str, None]] = {}
+    for one in sorted(told, key=lambda one: one.cause is not NotRunKind.FAILED):
+        count = told.count(one)
+        cells = f" in {count} of {len(answers)} cells" if count < len(answers) else ""
+        arms.setdefault((_why(one), cells), {}).update(dict.fromkeys(one.arms))
+    yield from fold((f"{_names(tuple(some))} ({why}){cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
+    asked = {row.backend.partition("+")[0] for row in rows}
+    if never := [name for name in backends.names() if name not in asked]:
+        yield f"{', '.join(fold(never, SHOWN))} (not asked for)"
+
+
+def _names(arms: Sequence[str]) -> str:
+    devices = {arm.split(":")[1] for arm in arms if arm.count(":") > 1}
+    if len(arms) > NAMED and len(devices) == 1 and devices != {Device.CPU}:
+        return f"{len(arms)} arms on {devices.pop()}"
+    return ", ".join(fold(map(short, arms), NAMED))
+
+
+def _why(one: NotRaced) -> str:
+    if one.cause is NotRunKind.NOT_INSTALLED and one.fix:
+        return f"not installed: {one.fix}"
+    failed = "failed: " if one.cause is NotRunKind.FAILED else ""
+    return failed + (one.reason if len(one.reason) <= LONGEST_REASON else "the reason is below")
+
+
+def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
+    """What would be shipped at another size, or under another limit."""
+    limits: dict[str, list[str]] = {}
+    for one in changes:
+        arm = f"{short(one.arm)} at {_ratio(one.ratio)} of its time"
+        if one.when == "size":
+            where = f"≥ {one.at_least}" if one.at_least is not None else f"≤ {one.at_most}"
+            limits.setdefault(f"{one.axis} {where}", []).append(short(one.arm))
+        elif one.when == "tighter":
+            limits.setdefault("no loss allowed, FP32 alone", []).append(arm)
+        else:
+            what = "accuracy" if one.accuracy_change else "error"
+            limits.setdefault(f"a looser {what} limit", []).append(f"{arm}, {_cost(one)}")
+    for limit, arms in limits.items():
+        yield f"{limit} ({'; '.join(fold(arms, NAMED))})"

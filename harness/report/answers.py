@@ -1,0 +1,151 @@
+"""The answers of a whole document: one cell as a screen, several as a line each, and where the answer changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from shootout.contract import Value
+from shootout.report.answer import NAMED, screen, tell_not_raced, tell_step, told_change
+from shootout.report.figures import Cell, error, fits, known, make_table
+from shootout.report.lines import counted, fold, labelled
+from shootout.results.answer import Answer
+from shootout.results.document import Document, Row
+from shootout.study.group import short
+from shootout.units import duration, size
+
+WIDEST = 100
+"""Columns; longer lines are harder to read than more of them."""
+NARROWEST = 40
+SHOWN_CELLS = 24
+SHIP = ("ship", "time", "ratio", "size", "accuracy", "error", "tied")
+NAMES = {"ratio": "ratio ", "accuracy": "accuracy ", "error": "error ", "tied": "tied with "}
+"""How these begin where there are no columns."""
+Place = Mapping[str, Value]
+"""Where a cell lies: axis → value."""
+
+
+def render(document: Document, width: int) -> list[RenderableType]:
+    """What to ship, in so many columns; nothing of a run without a cell."""
+    narrow = max(min(width, WIDEST), NARROWEST)
+    rows = {answer.group: [row for row in document.rows if row.group == answer.group] for answer in document.answer}
+    if len(document.answer) == 1:
+        (answer,) = document.answer
+        return [*screen(answer, rows[answer.group], document, narrow), Text()]
+    return [*_grid(document, rows, width, narrow), Text()] if document.answer else []
+
+
+def _grid(document: Document, rows: Mapping[str, Sequence[Row]], width: int, narrow: int) -> Iterator[RenderableType]:
+    """A line a cell: what to ship, and what isn't told apart from it; then what is to be said of all."""
+    places = {answer.group: _place(rows[answer.group][0]) for answer in document.answer}
+    axes = varied(list(places.values()))
+    yield Text(f"What to ship, in {len(places)} cells", style="bold")
+    yield from _cells(document.answer[:SHOWN_CELLS], places, axes, width)
+    if more := len(document.answer) - SHOWN_CELLS:
+        yield from [Text(f"and {counted(more, 'cell')} more, which --json has")] * (more > 0)
+    yield from labelled("No answer", _without(document.answer), narrow)
+    for axis in axes:
+        yield from labelled(f"Changes by {axis}", _changes(axis, document.answer, places), narrow)
+    for answer in document.answer:
+        yield from labelled(f"Smaller, {answer.group}:", map(tell_step, answer.smaller), narrow)
+    yield from labelled("Sure?", [_sure(document)], narrow)
+    yield from labelled("Not raced", tell_not_raced(document.answer, document.rows), narrow)
+    yield from labelled("Would change it", _looser(document.answer), narrow)
+
+
+def _cells(
+    answers: Sequence[Answer], places: Mapping[str, Place], axes: Sequence[str], width: int
+) -> Iterator[RenderableType]:
+    """A table where it fits, else a paragraph each."""
+    unique = len({tuple(place.get(axis) for axis in axes) for place in places.values()}) == len(places)
+    lines = [_where(one, places[one.group], axes if unique else ()) | _cell(one) for one in answers]
+    headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
+    table = make_table(headers, lines, left=set(headers) - {"time", "size"})
+    if fits(table, width):
+        yield table
+        return
+    for answer, line in zip(answers, lines, strict=True):
+        told = [(name, str(line[name])) for name in SHIP if str(line[name])]
+        yield from labelled(f"{answer.group}:", (f"{NAMES.get(name, '')}{text}" for name, text in told), width)
+
+
+def _where(answer: Answer, place: Place, axes: Sequence[str]) -> dict[str, Cell]:
+    return {axis: str(place.get(axis, "")) for axis in axes} if axes else {"cell": answer.group}
+
+
+def _cell(answer: Answer) -> dict[str, Cell]:
+    ship = answer.ship
+    if ship is None:
+        return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
+    figures = (
+        short(ship.arm),
+        duration(ship.median_ns),
+        known(ship.ratio) if ship.ratio else "1",
+        size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
+        told_change(ship.accuracy_change).strip(" ()") if ship.admitted == "accuracy" else "",
+        error(ship.relative_l2) if ship.admitted != "fp32" and ship.relative_l2 else "",
+        ", ".join(fold((short(one.arm) for one in answer.tied), NAMED)),
+    )
+    return dict(zip(SHIP, figures, strict=True))
+
+
+def _without(answers: Sequence[Answer]) -> Iterator[str]:
+    """Why there is no answer, and where."""
+    cells: dict[str, list[str]] = {}
+    for answer in answers:
+        if answer.ship is None:
+            cells.setdefault(answer.reason or "", []).append(answer.group)
+    for reason, groups in cells.items():
+        yield f"{'; '.join(fold(groups, NAMED))}: {reason}"
+
+
+def _place(row: Row) -> Place:
+    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads, "scenario": row.scenario}
+    return {"model": row.model, **row.parameters, **cell}
+
+
+def varied(places: Sequence[Place]) -> list[str]:
+    """The axes along which some places differ, in their order."""
+    axes = dict.fromkeys(axis for place in places for axis in place)
+    return [axis for axis in axes if len({place[axis] for place in places if axis in place}) > 1]
+
+
+def _changes(axis: str, answers: Sequence[Answer], places: Mapping[str, Place]) -> Iterator[str]:
+    """Along one axis, all else the same: what to ship from which size on, while it may be."""
+    along: dict[tuple[tuple[str, Value], ...], list[tuple[int, Answer]]] = {}
+    for answer in answers:
+        place = dict(places[answer.group])
+        at = place.pop(axis, None)
+        if isinstance(at, int) and not isinstance(at, bool):
+            along.setdefault(tuple(place.items()), []).append((at, answer))
+    for cells in along.values():
+        stretches: list[tuple[str, int]] = []
+        for at, answer in sorted(cells, key=lambda cell: cell[0]):
+            if answer.ship and not (stretches and stretches[-1][0] in _may_be(answer)):
+                stretches.append((answer.ship.arm, at))
+        if len(stretches) > 1:
+            yield ", ".join(f"{short(arm)} from {at} on" for arm, at in stretches)
+
+
+def _may_be(answer: Answer) -> set[str]:
+    """The arms that may be shipped."""
+    return {one.arm for one in answer.tied} | ({answer.ship.arm} if answer.ship else set())
+
+
+def _sure(document: Document) -> str:
+    counts = sorted({answer.sure.generations for answer in document.answer})
+    broken = sum(answer.sure.sentinel_holds is False for answer in document.answer)
+    held = f"the sentinel DIFFERS in {counted(broken, 'cell')}" if broken else "sentinels held"
+    return f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} generations, {held}."
+
+
+def _looser(answers: Sequence[Answer]) -> Iterator[str]:
+    """Arms of a larger error that are faster, and in how many cells."""
+    cells: dict[str, int] = {}
+    for change in (one for answer in answers for one in answer.would_change if one.when == "looser"):
+        cells[change.arm] = cells.get(change.arm, 0) + 1
+    if cells:
+        arms = (f"{short(arm)} in {counted(count, 'cell')}" for arm, count in cells.items())
+        yield f"a looser error limit ({', '.join(fold(arms, NAMED))})"

@@ -1,0 +1,53 @@
+"""Labelled lines for a terminal: items apart by dots, wrapped between them, with a hanging indent."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from rich.text import Text
+
+INDENT = 6
+UNBROKEN = 60
+"""Letters; longer items are wrapped between their words."""
+_GLUE = "\xa0"
+
+
+def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
+    """`Label  one · another`, in as many lines as it takes; nothing where there is no item."""
+    text = " · ".join(glued(one) if len(one) <= min(UNBROKEN, width - INDENT - 2) else one for one in items)
+    start = f"{label} " if len(label) < INDENT else f"{label}  "
+    lines = textwrap.wrap(
+        _with_whole_intervals(text), width, initial_indent=start, subsequent_indent=" " * INDENT, break_on_hyphens=False
+    )
+    for index, line in enumerate(lines if text else ()):
+        yield bold(line.replace(_GLUE, " "), 0 if index else len(label))
+
+
+def _with_whole_intervals(text: str) -> str:
+    """With intervals and percentages that don't break."""
+    first, *others = text.replace(" %", f"{_GLUE}%").split("[")
+    return "[".join([first, *(one.replace(", ", f",{_GLUE}", 1) for one in others)])
+
+
+def glued(text: str) -> str:
+    """Text that is not wrapped while it fits in a line."""
+    return text.replace(" ", _GLUE)
+
+
+def bold(line: str, until: int) -> Text:
+    """A line whose first letters are bold."""
+    text = Text(line)
+    text.stylize("bold", 0, until)
+    return text
+
+
+def fold(items: Iterable[str], shown: int) -> list[str]:
+    """The first ones, and how many more there are."""
+    every = list(items)
+    return every if len(every) <= shown + 1 else [*every[:shown], f"{len(every) - shown} more"]
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 generation`, `2 generations`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,280 @@
+"""Which arm of a cell to ship, by rule. Pure; docs/measurement.md has the rule in words.
+
+An arm *keeps* the model where it is plain FP32, or where its accuracy is known (in pairs with a plain FP32 arm's, on
+the labelled split) to have lost less than `MARGIN`. The choice is among those that do: a faster one that isn't known to
+is named instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from shootout.constants import INDIFFERENT
+from shootout.contract import NotRunKind, Precision
+from shootout.crossover.brackets import Kind
+from shootout.messages import Scope
+from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, Sure, WouldChange
+from shootout.results.comparisons import Ratio, ratio_of
+from shootout.results.document import Crossover, Row, Timing
+from shootout.results.pareto import MARGIN
+from shootout.stats.goals import MOST_PERCENT
+from shootout.stats.leaders import find_leaders
+from shootout.stats.verdicts import Comparison, Verdict
+from shootout.study.group import family, short
+
+Admitted = Literal["fp32", "accuracy"]
+Chosen = Literal["smaller artifact", "shorter start"]
+AS_SMALL = 1.05
+"""Artifacts within 5 % of the smallest count as equally small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What is known of a group of arms that raced each other.
+
+    Attributes:
+        rows: of the group, and those of the group that chose its settings.
+        crossovers: of the whole run.
+        compare: (arm, other, whether to estimate what a verdict would take) → the first one's time ÷ the other's.
+        withheld: why no verdict on an arm may be given; asked for "": on any.
+    """
+
+    group: str
+    baseline: str | None
+    generations: int
+    sentinel_holds: bool | None
+    rows: Sequence[Row]
+    crossovers: Sequence[Crossover]
+    compare: Callable[[str, str, bool], Comparison | None]
+    withheld: Callable[[str], str | None]
+
+    def admits(self, row: Row) -> Admitted | None:
+        """Why a row may be shipped without a word about its error; None: it may not."""
+        if is_plain(row):
+            return "fp32"
+        change = row.fidelity.accuracy_change if row.fidelity else None
+        plain = {one.arm for one in self.rows if is_plain(one)}
+        return "accuracy" if change and change.against in plain and change.low > -MARGIN else None
+
+    def ratio(self, arm: str, other: str, *, estimate: bool = False) -> Ratio | None:
+        """The first one's time ÷ the other's, as the document shows it."""
+        found = self.compare(arm, other, estimate)
+        return ratio_of(found) if found else None
+
+
+def choose(cell: Cell) -> Answer:
+    """The cell's answer; without one to ship where nothing is measured or no verdict stands."""
+    measured = [row for row in cell.rows if row.outcome == "measured" and row.group == cell.group]
+    told: dict[str, Any] = {"group": cell.group, "not_raced": _not_raced(cell.rows, measured)}
+    sure = Sure(generations=cell.generations, sentinel_holds=cell.sentinel_holds)
+    if not measured:
+        return Answer(**told, ship=None, reason="no arm has a time", sure=sure)
+    if why := cell.withheld(""):
+        return Answer(**told, ship=None, reason=why, sure=sure)
+    faults = {row.arm: why for row in measured if (why := cell.withheld(row.arm) or _broken_limit(row))}
+    unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in faults.items()]
+    sound = [row for row in measured if row.arm not in faults]
+    if not sound:
+        return Answer(**told, ship=None, reason=next(iter(faults.values())), sure=sure, passed=tuple(unsound))
+    return _answer(cell, sound, unsound, told, sure)
+
+
+def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: dict[str, Any], sure: Sure) -> Answer:
+    kept = [row for row in sound if cell.admits(row)] or list(sound)
+    shipped, chosen_by, lost_to = _leader(cell, kept)
+    rivals = {row.arm: cell.ratio(row.arm, shipped.arm) for row in sound if row is not shipped}
+    if rivals and not any(ratio and (ratio.low or ratio.high) for ratio in rivals.values()):
+        why = f"{max(map(_generations, rivals.values()))} generations tell nothing apart yet"
+        return Answer(**told, ship=None, reason=why, sure=sure, passed=tuple(unsound))
+    may_be = [row for row in kept if row is not shipped and row.arm not in lost_to and not _slower(rivals[row.arm])]
+    tied = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if is_near(rivals[row.arm])]
+    unsettled = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if not is_near(rivals[row.arm])]
+    others = [row for row in sound if row is not shipped and row not in may_be]
+    passed = [_passed(cell, row, shipped, rivals[row.arm], lost_to.get(row.arm)) for row in others]
+    return Answer(
+        **told,
+        ship=_shipped(shipped, cell),
+        tied=tuple(sorted(tied, key=_value)),
+        chosen_by=chosen_by,
+        unsettled=tuple(sorted(unsettled, key=_value)),
+        sure=_sure(cell, sure, shipped.arm, [*tied, *unsettled]),
+        passed=(*sorted(passed, key=_value), *unsound),
+        would_change=(*_sizes(cell, shipped, kept), *_limits(cell, shipped, sound, rivals)),
+        smaller=_smaller(shipped, sound, rivals),
+    )
+
+
+def is_plain(row: Row) -> bool:
+    """Whether it is the model as it is, in FP32: its error was held to FP32's band before it was timed."""
+    return row.precision == Precision.FP32 and not row.scheme
+
+
+def is_near(ratio: Ratio | None) -> bool:
+    """Whether the ratio measured is within the indifference, whatever its interval."""
+    return ratio is not None and 1 / (1 + INDIFFERENT) <= ratio.value <= 1 + INDIFFERENT
+
+
+def _broken_limit(row: Row) -> str | None:
+    if row.serve is None or row.serve.holds:
+        return None
+    return "its p99 breaks the limit"
+
+
+def _leader(cell: Cell, rows: Sequence[Row]) -> tuple[Row, tuple[Chosen, ...], Mapping[str, str]]:
+    """The row to ship, what chose it among the leaders, and who of the others lost to which leader."""
+    leaders = find_leaders(_times(rows), lambda one, other: cell.compare(one, other, False))
+    by_arm = {row.arm: row for row in rows}
+    near = [arm for arm in leaders.tied if arm == leaders.fastest or is_near(cell.ratio(arm, leaders.fastest))]
+    least = min(by_arm[arm].artifact_bytes or 0 for arm in near)
+    small = [arm for arm in near if (by_arm[arm].artifact_bytes or 0) <= AS_SMALL * least]
+    shipped = min(small, key=lambda arm: _ready_s(by_arm[arm]) or 0.0)
+    chosen: list[Chosen] = ["smaller artifact"] if len(small) < len(near) else []
+    return by_arm[shipped], (*chosen, *(("shorter start",) if len(small) > 1 else ())), leaders.beaten
+
+
+def _times(rows: Sequence[Row]) -> dict[str, float]:
+    """What orders the rows: ratios to the baseline, which come from shared generations, or else medians."""
+    timed = {row.arm: _timing(row) for row in rows}
+    ratios = {arm: timing.ratio.value for arm, timing in timed.items() if timing.ratio}
+    if len(ratios) >= len(timed) - 1:  # only the baseline has none
+        return {arm: ratios.get(arm, 1.0) for arm in timed}
+    return {arm: timing.median_ns for arm, timing in timed.items()}
+
+
+def _shipped(row: Row, cell: Cell) -> Shipped:
+    fidelity, timing = row.fidelity, _timing(row)
+    return Shipped(
+        arm=row.arm,
+        admitted=cell.admits(row) or "alone",
+        median_ns=timing.median_ns,
+        ratio=None if row.arm == cell.baseline else timing.ratio,
+        artifact_bytes=row.artifact_bytes,
+        ready_s=_ready_s(row),
+        relative_l2=fidelity.relative_l2 if fidelity else None,
+        accuracy=fidelity.accuracy if fidelity else None,
+        accuracy_change=fidelity.accuracy_change if fidelity else None,
+    )
+
+
+def _passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lost_to: str | None) -> Passed:
+    """Why a sound row is not to be shipped: it is slower, or not known to keep the model."""
+    if lost_to and not _slower(ratio):
+        return Passed(arm=row.arm, because="slower", against=lost_to, ratio=cell.ratio(row.arm, lost_to))
+    because: Literal["slower", "accuracy"] = "slower" if _slower(ratio) else "accuracy"
+    return Passed(arm=row.arm, because=because, against=shipped.arm, ratio=ratio, **_costs(row))
+
+
+def _sure(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
+    """With the arm that takes the fewest generations more to be told from the shipped one."""
+    unsure = [one.arm for one in open_ if one.ratio is None or one.ratio.verdict is Verdict.CANT_TELL]
+    asked = {arm: cell.ratio(arm, shipped, estimate=True) for arm in unsure}
+    found = {arm: ratio for arm, ratio in asked.items() if ratio}
+    if not found:
+        return sure
+    arm = min(found, key=lambda arm: (found[arm].generations_needed or float("inf"), abs(found[arm].value - 1)))
+    row = next(row for row in cell.rows if row.arm == arm)
+    facts = {
+        "nearest": arm,
+        "generations_needed": found[arm].generations_needed,
+        "command": None if row.setting else _command(shipped, arm, found[arm].value),
+    }
+    return sure.model_copy(update=facts)
+
+
+def _command(shipped: str, rival: str, ratio: float) -> str:
+    """A race of the two alone, until their ratio is known well enough to tell them apart, or to call them the same."""
+    targets = ",".join(short(family(label).partition("#")[0]) for label in (shipped, rival))
+    gap = abs(ratio - 1)
+    percent = min(max(int(100 * max(gap, INDIFFERENT - gap)), 1), MOST_PERCENT)
+    return f"shootout run … --backends {targets} --goal 'resolve {percent}%'"
+
+
+def _sizes(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:
+    """Where along the run's axis another row, one that keeps the model too, begins to win."""
+    found = []
+    arms = {row.arm for row in kept}
+    for one in cell.crossovers:
+        everything = {**shipped.parameters, "batch": shipped.batch, "threads": shipped.threads}
+        size = everything.pop(one.axis, None)
+        here = (one.model, one.scenario, one.fixed) == (shipped.model, shipped.scenario, everything)
+        if not here or one.outcome is not Kind.BRACKET or one.scope != Scope.END_TO_END or not isinstance(size, int):
+            continue
+        if one.below == shipped.arm and one.above in arms and one.high is not None and size < one.high:
+            found.append(WouldChange(when="size", axis=one.axis, at_least=one.high, arm=one.above))
+        if one.above == shipped.arm and one.below in arms and one.low is not None and size > one.low:
+            found.append(WouldChange(when="size", axis=one.axis, at_most=one.low, arm=one.below))
+    return found
+
+
+def _limits(
+    cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]
+) -> Iterable[WouldChange]:
+    """Who would be shipped under a looser or a tighter limit on the error."""
+    plain = [row for row in sound if is_plain(row)]
+    if cell.admits(shipped) == "accuracy" and plain:
+        row, _, _ = _leader(cell, plain)
+        yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **_costs(row))
+    if cell.admits(shipped):
+        faster = [row for row in sound if not cell.admits(row) and _verdict(rivals.get(row.arm)) is Verdict.FASTER]
+        for row in sorted(faster, key=lambda row: _value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
+            yield WouldChange(when="looser", arm=row.arm, ratio=rivals[row.arm], **_costs(row))
+
+
+def _smaller(shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]) -> tuple[Step, ...]:
+    """The rows that nothing as small beats in time, from the shipped one's size down; where precisions are compared."""
+    if not any(_timing(row).own_fp32_ratio for row in sound):
+        return ()
+    steps, least = [], shipped.artifact_bytes or 0
+    for row in sorted(sound, key=lambda row: _timing(row).median_ns):
+        if row is not shipped and 0 < (row.artifact_bytes or 0) < least / AS_SMALL:
+            least = row.artifact_bytes or 0
+            steps.append(Step(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **_costs(row)))
+    return tuple(steps)
+
+
+def _not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, ...]:
+    """Arms without a time, by reason; a target that has one in another setting is none of them."""
+    ran = {family(row.arm) for row in measured}
+    why: dict[tuple[NotRunKind, str, str | None], list[str]] = {}
+    for row in rows:
+        if row.outcome != "measured" and (not row.setting or family(row.arm) not in ran):
+            why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", row.fix), []).append(row.arm)
+    return tuple(
+        NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None)
+        for (cause, reason, fix), arms in why.items()
+    )
+
+
+def _costs(row: Row) -> dict[str, Any]:
+    fidelity = row.fidelity
+    return {
+        "relative_l2": fidelity.relative_l2 if fidelity else None,
+        "accuracy_change": fidelity.accuracy_change if fidelity else None,
+    }
+
+
+def _ready_s(row: Row) -> float | None:
+    return None if row.load_s is None else row.load_s + (row.first_call_s or 0.0)
+
+
+def _timing(row: Row) -> Timing:
+    assert row.end_to_end is not None, "only measured rows have a time"
+    return row.end_to_end
+
+
+def _verdict(ratio: Ratio | None) -> Verdict | None:
+    return ratio.verdict if ratio else None
+
+
+def _slower(ratio: Ratio | None) -> bool:
+    return _verdict(ratio) is Verdict.SLOWER
+
+
+def _generations(ratio: Ratio | None) -> int:
+    return ratio.generations if ratio else 0
+
+
+def _value(one: Rival | Passed) -> float:
+    return one.ratio.value if one.ratio else float("inf")

@@ -1,0 +1,288 @@
+"""The first screen, line by line, and the answers of a grid; cells made by hand."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.cells import cell, comparison, document, fidelity, row, timing
+
+from shootout.contract import NotRunKind
+from shootout.crossover.brackets import Kind
+from shootout.report import answers
+from shootout.results.choice import Cell
+from shootout.results.comparisons import ratio_of
+from shootout.results.document import Crossover, Document, Rate
+
+MACHINE = {
+    "cpu": {"model": "Intel(R) Xeon(R) Processor", "flags": ["avx2", "amx_int8"], "allowed_cpus": [0, 1]},
+    "virtualisation": ["virtual machine"],
+    "gpus": [],
+}
+LABELS = ("Ship", "Tied", "Sure?", "Not raced", "Not", "Smaller", "Would change it", "toy")
+SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
+
+
+def shown(found: Document, width: int = 100) -> list[str]:
+    """The screen's lines."""
+    page = io.StringIO()
+    console = Console(width=width, file=page, highlight=False)
+    for part in answers.render(found, width):
+        console.print(part)
+    return [line.rstrip() for line in page.getvalue().splitlines()]
+
+
+def paragraphs(found: Document, width: int = 100) -> dict[str, str]:
+    """Each labelled line with those that go on with it, by its label."""
+    told: dict[str, str] = {}
+    label = ""
+    for line in filter(None, shown(found, width)):
+        if not line.startswith("      "):
+            label = next(one for one in LABELS if line.startswith(one))
+        told[label] = f"{told.get(label, '')} {line.removeprefix(label).strip()}".strip()
+    return told
+
+
+def screen(*rows: Any, run: dict[str, Any] | None = None, **changes: Any) -> dict[str, str]:
+    return paragraphs(document(cell(*rows, **changes), **(run or {})))
+
+
+def test_the_first_line_says_what_to_ship_of_what():
+    found = document(cell(SLOW, FAST), environment=MACHINE)
+    first, second, *_ = shown(found)
+    assert first.split() == [
+        *["Ship", "fast:cpu:fp32", "toy", "·", "batch", "1", "·", "1", "thread", "·"],
+        *["Intel", "Xeon", "with", "AMX,", "2", "CPUs", "(VM)"],
+    ]
+    assert len(first) == 100
+    assert second == "      4x faster than slow [3.92, 4.08] · 500 us · 1 MB · ready in 1.5 s"
+
+
+def test_a_baseline_that_is_shipped_and_one_that_is_not_beaten_are_told_as_such():
+    assert "the baseline itself · 500 us" in screen(FAST, SLOW)["Ship"]
+    near = screen(row("base", 505, artifact_bytes=9_000_000), row("fast", 500), within=0.1)
+    assert "not told apart from base, 0.99 [0.9, 1.09] of its time" in near["Ship"]
+
+
+def test_throughput_is_told_in_items():
+    per_s = Rate(value=8_000.0, low=7_900.0, high=8_100.0)
+    assert "8,000 [7,900, 8,100] items/s" in screen(SLOW, FAST.model_copy(update={"items_per_s": per_s}))["Ship"]
+
+
+def test_ties_are_told_with_how_far_apart_they_can_be_and_how_one_was_chosen():
+    tied = screen(SLOW, FAST, row("near", 5.1e5, artifact_bytes=900_000), within=0.25)
+    assert tied["Tied"] == "fast: not told apart (within ±27 %). Chosen by: smaller artifact."
+    same = screen(SLOW, FAST, row("near", 5.05e5, load_s=0.1))
+    assert same["Tied"] == "fast: as fast (within ±3.0 %). Chosen by: faster start."
+    assert "Tied" not in screen(SLOW, FAST)
+
+
+def test_an_arm_that_only_measured_slower_is_not_called_slower():
+    found = screen(SLOW, FAST, row("far", 6e5), within=0.3)
+    assert found["Tied"] == "Not proven to be slower: far 1.2 [0.923, 1.56]."
+    assert "far" not in found["Not"]
+
+
+def test_how_sure_it_is_and_what_would_make_it_surer():
+    assert (
+        screen(SLOW, FAST)["Sure?"] == "5 generations, sentinel held. Told apart from all others that may be shipped."
+    )
+    assert screen(SLOW, FAST, row("near", 5.05e5))["Sure?"] == "5 generations, sentinel held. Either may be shipped."
+    assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure?"] == (
+        "5 generations, sentinel held. About 32 generations would settle it with near: "
+        "shootout run … --backends fast,near --goal 'resolve 3%'"
+    )
+    assert screen(FAST, sentinel_holds=None)["Sure?"] == "5 generations."
+
+
+def test_who_is_not_to_be_shipped_and_why():
+    int8 = row("fast:cpu:int8", 2.5e5, fidelity=fidelity(6.4e-2))
+    found = screen(
+        SLOW, FAST, int8, row("odd", 6e5), withheld=lambda label: "no steady state" if "odd" in label else None
+    )
+    assert found["Not"] == "fast:cpu:int8 error 6.4e-02 · slow slower 4 [3.92, 4.08] · odd: no steady state"
+    assert (
+        found["Would change it"]
+        == "a looser error limit (fast:cpu:int8 at 0.5 [0.49, 0.51] of its time, error 6.4e-02)"
+    )
+
+
+def test_many_losers_are_folded():
+    losers = [row(f"loser{number}", (1 + number) * 1e6) for number in range(12)]
+    assert screen(FAST, *losers)["Not"].endswith("· 4 more")
+
+
+def test_an_arm_that_keeps_its_accuracy_is_shipped_with_its_error():
+    int8 = row("q:cpu:int8", 2.5e5, fidelity=fidelity(1e-2, (-0.002, 0.004, SLOW.arm), accuracy=0.987))
+    found = screen(SLOW, FAST, int8)
+    assert "accuracy 98.7% (-0.2 [-0.6, +0.2] points) · error 1.0e-02" in found["Ship"]
+    assert found["Would change it"] == "no loss allowed, FP32 alone (fast at 2 [1.96, 2.04] of its time)"
+
+
+def test_speed_alone_is_said_to_have_chosen():
+    found = screen(row("a:cpu:int8", 3e5, fidelity=fidelity(5e-2)), row("b:cpu:int8", 2e5, fidelity=fidelity(6e-2)))
+    assert "error 6.0e-02 · no arm here is known to keep the model's accuracy" in found["Ship"]
+
+
+def test_who_was_not_raced_is_always_told():
+    gpus = [row(f"g{number}:cuda:fp32", None) for number in range(5)]
+    absent = {"reason": "No module named 'x'", "fix": "pip install 'shootout[x]'", "cause": NotRunKind.NOT_INSTALLED}
+    broken = {"outcome": "failed", "fix": None, "cause": NotRunKind.FAILED}
+    found = screen(
+        SLOW,
+        FAST,
+        *gpus,
+        row("x", None, **absent),
+        row("y", None, **broken, reason="it broke"),
+        row("z", None, **broken, reason="word " * 40),
+    )
+    told = found["Not raced"]
+    assert told.startswith("y (failed: it broke) · z (failed: the reason is below) · ")
+    assert "5 arms on cuda (no GPU)" in told
+    assert "x (not installed: pip install 'shootout[x]')" in told
+    assert (
+        "numpy, torch-eager, torch-compile, torchscript, jax-jit, onnxruntime, openvino, tensorrt (not asked for)"
+        in told
+    )
+
+
+def test_a_crossover_would_change_it():
+    crossing = Crossover(
+        model="toy", axis="batch", fixed={"threads": 1}, scenario="latency", scope="end_to_end", a=FAST.arm, b=SLOW.arm,
+        outcome=Kind.BRACKET, low=64, high=224, below=FAST.arm, above=SLOW.arm,
+    )  # fmt: skip
+    assert screen(SLOW, FAST, crossovers=(crossing,))["Would change it"] == "batch ≥ 224 (slow)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"withheld": lambda _: "the sentinel differs", "sentinel_holds": False}, "sentinel DIFFERS. Measure again"),
+        ({"within": math.inf}, "sentinel held. Measure again"),
+    ],
+)
+def test_where_no_verdict_stands_the_first_line_says_so_and_then_what_to_do(changes: dict[str, Any], says: str):
+    found = document(cell(SLOW, FAST, **changes))
+    assert "no answer: " in shown(found)[0]
+    told = paragraphs(found)
+    assert "the lowest median, which proves nothing, is fast's: 500 us" in told["Ship"]
+    assert says in told["Sure?"]
+
+
+@pytest.mark.parametrize(("complete", "says"), [(True, "and the fix, is below"), (False, "the same command again")])
+def test_where_nothing_was_measured_the_first_line_says_so(complete: bool, says: str):
+    found = document(cell(row("a:cuda:fp32", None), generations=0, sentinel_holds=None), complete=complete)
+    assert shown(found)[0].startswith("Ship  no answer: no arm has a time")
+    assert says in paragraphs(found)["Sure?"]
+    assert "a:cuda:fp32 (no GPU)" in paragraphs(found)["Not raced"]
+
+
+CROWDED = (
+    SLOW,
+    FAST,
+    row("near", 5.1e5, artifact_bytes=900_000),
+    row("fast:cpu:int8", 2e5, fidelity=fidelity(6.4e-2)),
+    *(row(f"backend-{number}", number * 1e6) for number in range(3, 9)),
+    row("g:cuda:fp32", None),
+)
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 150])
+def test_no_width_cuts_a_value(width: int):
+    found = document(cell(*CROWDED, within=0.1), environment=MACHINE)
+    lines = shown(found, width)
+    assert max(map(len, lines)) <= max(width, 40)
+    words = " ".join(lines).split()
+    assert "…" in words, "the command's"
+    assert words.count("…") == 1
+    for value in (
+        "near:cpu:fp32",
+        "510",
+        "900",
+        "[3.57,",
+        "6.4e-02",
+        "(within",
+        "±12",
+        "32",
+        "held.",
+    ):
+        assert any(value in word for word in words), value
+    if width >= 100:
+        assert len(lines) <= 14, "the last one is empty"
+
+
+def test_a_hostile_name_is_shown_as_it_is():
+    evil = "[bold red]evil[/bold red]"
+    found = document(cell(SLOW, row(evil, 5e5), row(f"{evil}2", 5.1e5), row("[/]:cuda:fp32", None, reason="[blink]no")))
+    text = "\n".join(shown(found))
+    assert f"Ship  {evil}:cpu:fp32" in text
+    assert f"{evil}2: as fast" in text
+    assert "[/]:cuda:fp32 ([blink]no)" in text
+
+
+def at(batch: int, *rows: Any, **changes: Any) -> Cell:
+    name = f"toy, batch {batch}"
+    mine = [one.model_copy(update={"group": name, "batch": batch}) for one in rows]
+    return cell(*mine, group=name, **changes)
+
+
+def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
+    found = document(
+        at(1, SLOW, FAST),
+        at(16, SLOW, FAST, row("near", 5.05e5)),
+        at(64, row("slow", 3e5), FAST, row("near", 5.05e5)),
+        at(256, SLOW, FAST, withheld=lambda _: "the sentinel differs", sentinel_holds=False),
+    )
+    lines = shown(found)
+    assert lines[0] == "What to ship, in 4 cells"
+    assert lines[3].split() == ["1", "fast", "500", "us", "0.25", "[0.245,", "0.255]"]
+    assert lines[4].split() == ["16", "fast", "500", "us", "0.25", "[0.245,", "0.255]", "near"]
+    assert lines[5].split() == ["64", "slow", "300", "us", "1"]
+    assert lines[6].split() == ["256", "no", "answer"]
+    assert "No answer  toy, batch 256: the sentinel differs" in lines
+    assert "Changes by batch  fast from 1 on, slow from 64 on" in lines
+    assert "Sure? 5 generations, the sentinel DIFFERS in 1 cell." in lines
+
+
+def test_a_grid_in_which_an_arm_stays_tied_does_not_change():
+    found = document(at(1, SLOW, FAST), at(16, SLOW, FAST, row("near", 4.95e5, artifact_bytes=9)))
+    assert not any(line.startswith("Changes") for line in shown(found))
+
+
+def test_a_grid_that_does_not_fit_is_a_paragraph_a_cell():
+    found = document(*(at(batch, *CROWDED, within=0.1) for batch in (1, 2)))
+    lines = shown(found, 50)
+    assert max(map(len, lines)) <= 50
+    assert lines[1].startswith("toy, batch 1:  near · 510 us")
+    assert any("tied with fast" in line for line in lines)
+
+
+def test_a_large_grid_is_folded_and_counts_its_rest():
+    found = document(*(at(batch, SLOW, FAST, row("g:cuda:fp32", None)) for batch in range(1, 41)))
+    lines = shown(found)
+    assert "and 16 cells more, which --json has" in lines
+    assert len(lines) < 40
+    assert any("g:cuda:fp32 (no GPU)" in line and "cells" not in line for line in lines)
+
+
+def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_costs():
+    own = ratio_of(comparison(0.5, 0.01))
+    kept = fidelity(1e-2, (0.0, 0.004, SLOW.arm), accuracy=0.98)
+    rows = (
+        SLOW,
+        FAST,
+        row("q:cpu:int8", 2e5, artifact_bytes=300_000, fidelity=kept, end_to_end=timing(2e5, own=own)),
+        row("q:cpu:int4", 4e5, artifact_bytes=150_000, fidelity=fidelity(6e-2), end_to_end=timing(4e5, own=own)),
+    )
+    one = screen(*rows)
+    assert one["Smaller"] == "q:cpu:int4 150 kB at 2 [1.96, 2.04] of its time, error 6.0e-02"
+    several = "\n".join(shown(document(at(1, *rows), at(2, *rows)), 150))
+    assert "q:cpu:int8   200 us   0.1 [0.098, 0.102]   300 kB   +0.0 [-0.4, +0.4] points   1.0e-02" in several
+    assert "Smaller, toy, batch 2:  q:cpu:int4 150 kB" in several
+
+
+def test_a_run_without_a_cell_has_no_screen():
+    assert answers.render(document(cell(SLOW, FAST), answer=()), 100) == []

@@ -1,0 +1,234 @@
+"""What to ship, by rule: among whom, how ties are broken, what is said of all others. Cells made by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from support.cells import cell, comparison, fidelity, row, timing
+
+from shootout.contract import NotRunKind
+from shootout.crossover.brackets import Kind
+from shootout.results.answer import Answer, Shipped
+from shootout.results.choice import choose
+from shootout.results.comparisons import ratio_of
+from shootout.results.document import Crossover, Rate, Serving
+from shootout.stats.verdicts import Verdict
+
+SLOW, FAST = row("slow", 2_000), row("fast", 500)
+
+
+def shipped(found: Answer) -> Shipped:
+    assert found.ship is not None, found.reason
+    return found.ship
+
+
+def names(parts: Any) -> list[str]:
+    return [one.arm.removesuffix(":cpu:fp32") for one in parts]
+
+
+def test_the_fastest_is_shipped_with_its_ratio_to_the_baseline_and_what_it_takes():
+    found = choose(cell(SLOW, FAST, row("middle", 1_000)))
+    ship = shipped(found)
+    assert (ship.arm, ship.admitted, ship.artifact_bytes, ship.ready_s) == ("fast:cpu:fp32", "fp32", 1_000_000, 1.5)
+    assert ship.ratio is not None
+    assert (ship.ratio.value, ship.ratio.verdict) == (0.25, Verdict.FASTER)
+    assert (found.tied, found.unsettled, found.chosen_by) == ((), (), ())
+    assert [(one.arm, one.because, one.ratio.value) for one in found.passed if one.ratio] == [
+        ("middle:cpu:fp32", "slower", 2.0),
+        ("slow:cpu:fp32", "slower", 4.0),
+    ]
+
+
+def test_the_baseline_may_be_the_answer():
+    found = choose(cell(FAST, SLOW))
+    assert (shipped(found).arm, shipped(found).ratio) == (FAST.arm, None)
+
+
+@pytest.mark.parametrize(
+    ("size", "load_s", "chosen", "by"),
+    [
+        (900_000, 9.0, "near", ("smaller artifact",)),
+        (1_010_000, 0.1, "near", ("shorter start",)),  # as small as the other
+        (1_100_000, 0.1, "fast", ("smaller artifact",)),
+    ],
+)
+def test_ties_go_to_the_smaller_artifact_then_to_the_shorter_start(
+    size: int, load_s: float, chosen: str, by: tuple[str, ...]
+):
+    near = row("near", 510, artifact_bytes=size, load_s=load_s)
+    found = choose(cell(SLOW, FAST, near, within=0.1))
+    assert (names([shipped(found)]), found.chosen_by) == ([chosen], by)
+    assert names(found.tied) == [{"near": "fast", "fast": "near"}[chosen]]
+    (rival,) = found.tied
+    assert rival.ratio is not None
+    assert rival.ratio.low is not None
+    assert rival.ratio.low < 1
+
+
+def test_size_decides_only_among_arms_that_measured_within_the_indifference():
+    far = row("far", 600, artifact_bytes=10)
+    found = choose(cell(SLOW, FAST, far, within=0.3))
+    assert names([shipped(found)]) == ["fast"]
+    assert (found.tied, names(found.unsettled), found.chosen_by) == ((), ["far"], ())
+
+
+def test_an_arm_that_lost_to_another_leader_is_not_tied_with_the_shipped_one():
+    small, beaten = row("small", 510, artifact_bytes=10), row("beaten", 520)
+    pair = {frozenset((FAST.arm, beaten.arm)): 0.02}
+    found = choose(cell(SLOW, FAST, small, beaten, within=0.1, known=pair))
+    assert names([shipped(found)]) == ["small"]
+    assert names(found.tied) == ["fast"]
+    lost = next(one for one in found.passed if one.arm == beaten.arm)
+    assert (lost.because, lost.against) == ("slower", FAST.arm)
+
+
+def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
+    near, far = row("near", 515), row("far", 590)
+    sure = choose(cell(SLOW, FAST, near, far, within=0.2)).sure
+    assert (sure.generations, sure.sentinel_holds, sure.generations_needed) == (5, True, 32)
+    assert sure.nearest == near.arm, "of two that take as many the one that is nearer"
+    assert sure.command == "shootout run … --backends fast,near --goal 'resolve 3%'"
+
+
+def test_nothing_is_left_to_settle_between_arms_that_are_as_fast():
+    found = choose(cell(SLOW, FAST, row("near", 505), within=0.02))
+    assert names(found.tied) == ["near"]
+    assert (found.sure.nearest, found.sure.command) == (None, None)
+
+
+def test_a_lower_precision_is_never_shipped_silently_but_named():
+    int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2))
+    found = choose(cell(SLOW, FAST, int8))
+    assert names([shipped(found)]) == ["fast"]
+    (other,) = [one for one in found.passed if one.arm == int8.arm]
+    assert (other.because, other.relative_l2) == ("accuracy", 6e-2)
+    (change,) = found.would_change
+    assert (change.when, change.arm, change.relative_l2) == ("looser", int8.arm, 6e-2)
+    assert change.ratio is not None
+    assert change.ratio.value == pytest.approx(0.5)
+
+
+def test_a_lower_precision_that_is_not_known_to_be_faster_would_change_nothing():
+    found = choose(cell(SLOW, FAST, row("fast:cpu:int8", 490, fidelity=fidelity(6e-2)), within=0.1))
+    assert found.would_change == ()
+    assert [one.because for one in found.passed if one.arm == "fast:cpu:int8"] == ["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("arm", "change", "ships"),
+    [
+        ("fast:cpu:int8", (0.0, 0.004, "fast:cpu:fp32"), True),
+        ("fast:cpu:int8", (-0.005, 0.004, "fast:cpu:fp32"), True),
+        ("fast:cpu:int8", (-0.008, 0.004, "fast:cpu:fp32"), False),  # it may have lost more than a point
+        ("fast:cpu:int8", (0.0, 0.2, "fast:cpu:fp32"), False),  # nobody knows
+        ("fast:cpu:int8", (0.0, 0.004, "slow:cpu:bf16"), False),  # as good as something that is unknown itself
+        ("fast:cpu:fp32/pruned-50", None, False),  # another model
+        ("fast:cpu:fp32/pruned-50", (0.0, 0.004, "fast:cpu:fp32"), True),
+    ],
+)
+def test_an_arm_that_keeps_its_accuracy_may_be_shipped(arm: str, change: tuple[float, float, str] | None, ships: bool):
+    other = row(arm, 250, fidelity=fidelity(6e-2, change))
+    found = choose(cell(SLOW, FAST, other))
+    assert (shipped(found).arm == arm) is ships
+    if ships:
+        assert shipped(found).admitted == "accuracy"
+        (tighter,) = found.would_change
+        assert (tighter.when, tighter.arm) == ("tighter", FAST.arm)
+
+
+def test_where_no_arm_keeps_the_accuracy_the_fastest_is_shipped_and_it_is_said():
+    found = choose(cell(row("a:cpu:int8", 300), row("b:cpu:int8", 200)))
+    assert (shipped(found).arm, shipped(found).admitted) == ("b:cpu:int8", "alone")
+    assert found.would_change == ()
+
+
+def test_no_answer_stands_where_all_verdicts_are_withheld():
+    found = choose(cell(SLOW, FAST, withheld=lambda _: "the sentinel came out different", sentinel_holds=False))
+    assert (found.ship, found.reason) == (None, "the sentinel came out different")
+    assert found.sure.sentinel_holds is False
+
+
+def test_an_arm_without_a_steady_state_is_not_shipped():
+    found = choose(cell(SLOW, FAST, withheld=lambda label: "no steady state" if label == FAST.arm else None))
+    assert names([shipped(found)]) == ["slow"]
+    assert [(one.arm, one.because, one.reason) for one in found.passed] == [(FAST.arm, "unsound", "no steady state")]
+
+
+def test_an_arm_that_breaks_its_latency_limit_is_not_shipped():
+    per_s = Rate(value=1.0, low=1.0, high=1.0)
+    serve = Serving(
+        rate_per_s=per_s, searched=False, holds=False, p99_ns=9e6, limit_ns=5e6, unloaded_ns=1.0, start_late_ns=0.0
+    )
+    found = choose(cell(SLOW, FAST.model_copy(update={"serve": serve})))
+    assert names([shipped(found)]) == ["slow"]
+    assert [one.because for one in found.passed] == ["unsound"]
+
+
+def test_no_arm_has_a_time():
+    found = choose(cell(row("a:cuda:fp32", None), row("b:cuda:fp16", None), generations=0))
+    assert (found.ship, found.reason) == (None, "no arm has a time")
+    (why,) = found.not_raced
+    assert (why.arms, why.reason, why.fix) == (("a:cuda:fp32", "b:cuda:fp16"), "no GPU", "get one")
+
+
+def test_one_generation_tells_nothing_apart_so_there_is_no_answer():
+    found = choose(cell(SLOW, FAST, within=math.inf))
+    assert found.ship is None
+    assert "tell nothing apart" in (found.reason or "")
+
+
+def test_a_setting_that_was_skipped_counts_only_where_its_target_has_no_time():
+    mine = row("a", 500).model_copy(update={"arm": "a:cpu:fp32{x=1}", "setting": "x=1"})
+    other = {"arm": "a:cpu:fp32{x=2}", "setting": "x=2", "group": "toy, chosen"}
+    lost = row("b", None).model_copy(update={"arm": "b:cpu:fp32{x=1}", "setting": "x=1", "group": "toy, chosen"})
+    found = choose(cell(mine, row("a", None).model_copy(update=other), lost))
+    assert [one.arms for one in found.not_raced] == [("b:cpu:fp32{x=1}",)]
+
+
+def test_failures_are_told_apart_from_skips():
+    broken = {"outcome": "failed", "reason": "no GPU", "fix": None, "cause": NotRunKind.FAILED}
+    found = choose(cell(SLOW, row("a:cuda:fp32", None), row("b:cuda:fp32", None, **broken)))
+    assert [one.cause for one in found.not_raced] == [NotRunKind.UNAVAILABLE, NotRunKind.FAILED]
+
+
+def crossing(**changes: Any) -> Crossover:
+    facts: dict[str, Any] = {
+        "model": "toy", "axis": "batch", "fixed": {"threads": 1}, "scenario": "latency", "scope": "end_to_end",
+        "a": FAST.arm, "b": SLOW.arm, "outcome": Kind.BRACKET, "low": 64, "high": 256, "below": FAST.arm,
+        "above": SLOW.arm,
+    }  # fmt: skip
+    return Crossover(**{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, [(256, None, SLOW.arm)]),
+        ({"below": SLOW.arm, "above": FAST.arm, "low": 0, "high": 1}, [(None, 0, SLOW.arm)]),
+        ({"scope": "compute"}, []),
+        ({"fixed": {"threads": 2}}, []),
+        ({"model": "other"}, []),
+        ({"above": "same"}, []),
+        ({"outcome": Kind.NONE}, []),
+    ],
+)
+def test_a_crossover_of_the_shipped_arm_would_change_the_answer(changes: dict[str, Any], told: list[Any]):
+    found = choose(cell(SLOW, FAST, crossovers=(crossing(**changes),)))
+    assert [(one.at_least, one.at_most, one.arm) for one in found.would_change] == told
+
+
+def test_what_less_size_costs_is_told_of_cells_that_compare_precisions():
+    own = ratio_of(comparison(0.5, 0.01))
+    steps = [
+        row("q:cpu:int8", 600, artifact_bytes=300_000, end_to_end=timing(600, own=own)),
+        row("r:cpu:int8", 700, artifact_bytes=310_000, end_to_end=timing(700, own=own)),  # larger and slower
+        row("q:cpu:int4", 800, artifact_bytes=200_000, end_to_end=timing(800, own=own)),
+    ]
+    found = choose(cell(SLOW, FAST, *steps))
+    assert [(one.arm, one.artifact_bytes) for one in found.smaller] == [
+        ("q:cpu:int8", 300_000),
+        ("q:cpu:int4", 200_000),
+    ]
+    assert choose(cell(SLOW, FAST, row("q:cpu:int8", 600, artifact_bytes=300_000))).smaller == ()

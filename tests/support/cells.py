@@ -1,0 +1,141 @@
+"""Cells of a race made by hand: arms with times and how well these are known; nothing runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from shootout.constants import INDIFFERENT
+from shootout.contract import NotRunKind
+from shootout.results.choice import Cell
+from shootout.results.comparisons import AccuracyChange, Ratio, ratio_of
+from shootout.results.document import Document, FidelityFigures, GroupSummary, Row, Sentinel, Timing
+from shootout.stats.verdicts import Comparison, judge
+
+GROUP = "toy, batch 1"
+HELD = Sentinel(ratio=None, holds=True)
+
+
+def comparison(value: float, within: float) -> Comparison:
+    """A ratio known within ±`within`; inf: not at all."""
+    low, high = value / (1 + within), value * (1 + within)
+    known = math.isfinite(within)
+    ends = (math.log(low), math.log(high)) if known else (-math.inf, math.inf)
+    return Comparison(
+        value=value,
+        low=low if known else None,
+        high=high if known else None,
+        verdict=judge(*ends, bias_floor=0.005, same_within=INDIFFERENT),
+        generations_needed=None,
+        sd=0.03,
+        generations=5,
+    )
+
+
+def fidelity(error: float = 1e-7, change: tuple[float, float, str] | None = None, **more: Any) -> FidelityFigures:
+    """`change`: by how much the accuracy changed, how far the interval goes to either side, and against whom."""
+    found = None
+    if change:
+        value, reach, against = change
+        found = AccuracyChange(
+            value=value, low=value - reach, high=value + reach, lost=0, won=0, p_value=1.0, against=against
+        )
+    figures = {"max_abs": error, "relative_l2": error, "sqnr_db": None, "cosine": 1.0, "top1_agreement": None}
+    return FidelityFigures(**figures, accuracy_change=found, **more)
+
+
+def row(arm: str, ns: float | None, *, group: str = GROUP, **changes: Any) -> Row:
+    """A row of an arm that is named as a target; `ns` None: it has no time."""
+    backend, device, rest = f"{arm.partition('#')[0]}:cpu:fp32".split(":")[:3]
+    precision, _, scheme = rest.partition("/")
+    facts: dict[str, Any] = {
+        "group": group, "arm": arm if ":" in arm else f"{arm}:cpu:fp32", "backend": backend, "device": device,
+        "precision": precision, "scheme": scheme, "settings": "closed", "quantizer": "none", "model": "toy",
+        "parameters": {}, "batch": 1, "threads": 1, "options": {}, "outcome": "measured", "load_s": 1.0,
+        "first_call_s": 0.5, "artifact_bytes": 1_000_000, "fidelity": fidelity(),
+    }  # fmt: skip
+    if ns is None:
+        facts |= {"outcome": "skipped", "reason": "no GPU", "fix": "get one", "cause": NotRunKind.UNAVAILABLE}
+    else:
+        facts["end_to_end"] = timing(ns)
+    return Row(**{**facts, **changes})
+
+
+def timing(ns: float, ratio: Ratio | None = None, own: Ratio | None = None) -> Timing:
+    percentiles: dict[str, Any] = {"p90_ns": None, "p95_ns": None, "p99_ns": None}
+    return Timing(
+        median_ns=ns,
+        low_ns=0.96 * ns,
+        high_ns=1.04 * ns,
+        confidence=0.9,
+        samples=100,
+        generations=5,
+        ratio=ratio,
+        own_fp32_ratio=own,
+        **percentiles,
+    )
+
+
+def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float] | None = None, **changes: Any) -> Cell:
+    """A cell whose baseline is the first row; pairs are known `within`, unless `known` says otherwise of one."""
+    times = {one.arm: one.end_to_end.median_ns for one in rows if one.end_to_end}
+
+    def compare(one: str, other: str, estimate: bool) -> Comparison | None:
+        found = comparison(times[one] / times[other], (known or {}).get(frozenset((one, other)), within))
+        if estimate and not found.decided:
+            return Comparison(**{name: getattr(found, name) for name in found.__slots__} | {"generations_needed": 32})
+        return found
+
+    facts: dict[str, Any] = {
+        "group": GROUP, "baseline": rows[0].arm if rows else None, "generations": 5, "sentinel_holds": True,
+        "rows": with_ratios(rows, within), "crossovers": (), "compare": compare, "withheld": lambda _: None,
+    }  # fmt: skip
+    return Cell(**{**facts, **changes})
+
+
+def with_ratios(rows: tuple[Row, ...], within: float) -> tuple[Row, ...]:
+    """The rows with their ratios to the first one's time."""
+    if not rows or rows[0].end_to_end is None:
+        return rows
+    base = rows[0].end_to_end.median_ns
+    return (
+        rows[0],
+        *(
+            one.model_copy(
+                update={
+                    "end_to_end": timing(
+                        one.end_to_end.median_ns,
+                        ratio_of(comparison(one.end_to_end.median_ns / base, within)),
+                        one.end_to_end.own_fp32_ratio,
+                    )
+                }
+            )
+            if one.end_to_end
+            else one
+            for one in rows[1:]
+        ),
+    )
+
+
+def document(*cells: Cell, **changes: Any) -> Document:
+    """A run of these cells, with their answers."""
+    from shootout.results.choice import choose
+
+    groups = [
+        GroupSummary(
+            name=one.group,
+            baseline=one.baseline,
+            sentinel=Sentinel(ratio=None, holds=one.sentinel_holds is not False),
+            void_share=0.0,
+            void_reasons={},
+            generations=one.generations,
+        )
+        for one in cells
+    ]
+    facts: dict[str, Any] = {
+        "schema_version": 1, "run": "made", "study": "made", "baseline": groups[0].baseline, "complete": True,
+        "answer": tuple(map(choose, cells)), "environment": {}, "rows": tuple(row for one in cells for row in one.rows),
+        "groups": tuple(groups), "sentinel": HELD, "void_share": 0.0, "wall_s": 1.0, "warnings": (),
+    }  # fmt: skip
+    return Document(**{**facts, **changes})
