@@ -115,7 +115,7 @@ def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any
     config: Any = jax.config  # its flags are attributes that no type checker knows
     config.update("jax_enable_compilation_cache", False)  # a user's own one would warm the build, and be written to
     # JAX's default hands each call to another thread. An arm of one thread has one CPU, where the two take turns: a
-    # context switch per call, more scatter, no gain, and pressure that looks as if it came from outside.
+    # context switch per call, more scatter, and no gain.
     config.update(ASYNC_DISPATCH, SWITCHES[options.get(ASYNC_DISPATCH, "false").lower()])
     if config.jax_platforms != PLATFORMS[device]:
         config.update("jax_platforms", PLATFORMS[device])

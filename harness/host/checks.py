@@ -57,7 +57,7 @@ class Quiet:
 def listen(cpus: frozenset[int], seconds: float = LISTEN_S) -> Quiet:
     """Watch `cpus` for so many seconds, in which nothing of ours runs."""
     card = Gpu.open()
-    meter = NoiseMeter(cpus, gpu=card, shared=True)
+    meter = NoiseMeter(cpus, gpu=card, parent=cpus)
     before = meter.mark()
     sleep(seconds)
     after = meter.mark()

@@ -157,7 +157,7 @@ class NoiseMeter:
 
     Args:
         cpus: the CPUs the arms run on.
-        shared: whether this process may run on them too.
+        parent: the CPUs that this process runs on; where they are among those, its own time is no neighbour's.
         proc: where the process file system is mounted.
         groups: control-group folders to watch; our own when None.
         gpu: the GPU to watch too, where an arm runs on one.
@@ -169,10 +169,10 @@ class NoiseMeter:
         proc: Path = PROC,
         groups: Collection[Path] | None = None,
         gpu: Gpu | None = None,
-        *,
-        shared: bool = False,
+        parent: Collection[int] = (),
     ) -> None:
-        self._cpus, self._proc, self._gpu, self._shared = frozenset(cpus), proc, gpu, shared
+        self._cpus, self._proc, self._gpu = frozenset(cpus), proc, gpu
+        self._shared = not self._cpus.isdisjoint(parent)
         self._groups = cgroup.folders("cpu") if groups is None else tuple(groups)
 
     def mark(self) -> Mark:

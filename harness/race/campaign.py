@@ -115,7 +115,7 @@ class Campaign:
     def _play(self) -> bool:
         """Generation by generation, until nobody has to play any more; False when none of them ends in time."""
         place = self.plan.placement
-        watch = LiveWatch(NoiseMeter(place.arms, gpu=self._gpu(), shared=bool(place.arms & place.parent)))
+        watch = LiveWatch(NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent))
         while waiting := [one for one in self.entrants if one.players]:
             chosen = queue.first(waiting, self.deadline.allows)
             if chosen is None:

@@ -150,7 +150,7 @@ class Disturbances:
 
 def watch(placement: Placement) -> Disturbances:
     """A fresh watch over the arms' CPUs."""
-    return Disturbances(LiveWatch(NoiseMeter(placement.arms, shared=bool(placement.arms & placement.parent))))
+    return Disturbances(LiveWatch(NoiseMeter(placement.arms, parent=placement.parent)))
 
 
 @dataclass(slots=True)

@@ -134,10 +134,10 @@ def test_listening_reports_what_the_meter_says(monkeypatch: pytest.MonkeyPatch):
     states = iter(marks)
 
     class Meter:
-        def __init__(self, cpus: frozenset[int], gpu: Gpu | None, *, shared: bool) -> None:
+        def __init__(self, cpus: frozenset[int], gpu: Gpu | None, parent: frozenset[int]) -> None:
             assert cpus == frozenset({0})
             assert gpu is Gpu.open()
-            assert shared, "what it does itself is no neighbour's"
+            assert parent == cpus, "what it does itself is no neighbour's"
 
         def mark(self) -> Mark:
             return next(states)

@@ -222,13 +222,13 @@ def test_absent_evidence_and_counters_that_step_back_flag_nothing():
     assert told(QUIET, after(ms=0, steal_jiffies=200, total_jiffies=1_000), own=Own(cpu_ns=0)) == ()
 
 
-def system(folder: Path, stat: str | None, cpu_stat: str | None, *, shared: bool = False) -> NoiseMeter:
+def system(folder: Path, stat: str | None, cpu_stat: str | None, parent: set[int] | None = None) -> NoiseMeter:
     files = {"stat": stat, "group/cpu.stat": cpu_stat}
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if text is not None:
             (folder / name).write_text(text)
-    return NoiseMeter({0, 1}, proc=folder, groups=[folder / "group"], shared=shared)
+    return NoiseMeter({0, 1}, proc=folder, groups=[folder / "group"], parent=parent or ())
 
 
 def test_a_meter_reads_every_counter(tmp_path: Path):
@@ -247,10 +247,11 @@ def test_a_meter_says_which_evidence_is_absent(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_harness_that_shares_the_arms_cpus_counts_itself(tmp_path: Path):
-    meter = system(tmp_path, STAT, None, shared=True)
+    meter = system(tmp_path, STAT, None, parent={1, 7})
     began = meter.mark()
     assert sum(range(200_000))
     assert (meter.mark().harness_ns or 0) > (began.harness_ns or 0) > 0
+    assert system(tmp_path, STAT, None, parent={7}).mark().harness_ns == 0, "it is elsewhere"
 
 
 def test_a_meter_with_a_gpu_counts_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

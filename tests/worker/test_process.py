@@ -100,6 +100,7 @@ def test_held_means_stopped_with_all_that_it_started(process: WorkerProcess, bun
     process.hold()
     assert state(process.pid) == "T"
     until(lambda: state(sleeper) == "T")
+    assert 0 < (process.cpu_ns() or 0) == process.cpu_ns(), "what is held spends nothing"
     process.release()
     until(lambda: state(sleeper) == "S")
     assert process.ask("memory", 60) > 0
