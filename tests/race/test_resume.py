@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.console import Ended, call, children_of, deaf, environment, spin_study, state
+from support.console import Ended, children_of, deaf, deaf_here, environment, spin_study, state
 
 from shootout.journal import journal
 
@@ -26,8 +27,24 @@ def study(tmp_path: Path) -> Path:
     return spin_study(tmp_path, generations=GENERATIONS)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
+    """A finished run's study, and how the run ended."""
+    study = spin_study(tmp_path_factory.mktemp("whole"), generations=GENERATIONS)
+    return study, again(study)
+
+
+@pytest.fixture
+def finished(whole: tuple[Path, Ended], tmp_path: Path) -> tuple[Path, Ended]:
+    """The same in a folder of the test's own."""
+    study, ended = whole
+    assert ended.code == 0
+    shutil.copytree(study.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / study.name, ended
+
+
 def again(study: Path, *words: str) -> Ended:
-    return call(deaf("run", study, "--out", "out", "--json", *words), study.parent)
+    return deaf_here("run", study, "--out", "out", "--json", *words, cwd=study.parent)
 
 
 def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -92,9 +109,9 @@ def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Pa
     assert done.err.count(": generation ") == GENERATIONS - done_before
 
 
-def test_a_torn_journal_loses_only_the_generation_being_written(study: Path):
+def test_a_torn_journal_loses_only_the_generation_being_written(finished: tuple[Path, Ended]):
+    study, _ = finished
     out = study.parent / "out"
-    assert again(study).code == 0
     whole = (out / journal.NAME).read_bytes().splitlines(keepends=True)
     end = max(index for index, line in enumerate(whole) if b'"kind":"rounds"' in line)
     kept = b"".join(whole[: end - len(LABELS)])
@@ -128,7 +145,7 @@ def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(stu
     assert "This run is unfinished; run the same command again to resume." in out
     assert not any(map(state, workers))
     assert lines(found[0], "ended")[-1]["why"] == "interrupted"
-    done = call(deaf("run", study, "--json"), study.parent)
+    done = deaf_here("run", study, "--json", cwd=study.parent)
     assert done.code == 0
     assert done.data["run"] == str(found[0].relative_to(study.parent))
     assert done.data["complete"]
@@ -146,9 +163,9 @@ def test_a_run_out_of_time_is_unfinished_and_goes_on_when_given_more(study: Path
     measured_once(out)
 
 
-def test_a_finished_run_is_shown_and_only_fresh_measures_again(study: Path):
+def test_a_finished_run_is_shown_and_only_fresh_measures_again(finished: tuple[Path, Ended]):
+    study, first = finished
     out = study.parent / "out"
-    first = again(study)
     before = (out / journal.NAME).read_bytes()
     shown = again(study)
     assert "already holds this run, finished; --fresh measures again" in shown.err

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from shootout import cli
+from support.deaf import deafen
 
 TESTS = Path(__file__).resolve().parents[1]
 SHOOTOUT = [sys.executable, "-c", "from shootout.cli import main; main()"]
@@ -45,8 +46,11 @@ def environment(**changes: str) -> dict[str, str]:
 
 def deaf(*words: object, **constants: float) -> list[str]:
     """The command line of a deaf run; `race__live__LOAD_TIMEOUT_S=2` changes that constant in `shootout.race.live`."""
-    changes = {f"shootout.{name.replace('__', '.')}": value for name, value in constants.items()}
-    return [sys.executable, str(TESTS / "support" / "deaf.py"), json.dumps(changes), *map(str, words)]
+    return [sys.executable, str(TESTS / "support" / "deaf.py"), json.dumps(_changes(constants)), *map(str, words)]
+
+
+def _changes(constants: Mapping[str, float]) -> dict[str, float]:
+    return {f"shootout.{name.replace('__', '.')}": value for name, value in constants.items()}
 
 
 def call(command: list[str], cwd: Path, env: Mapping[str, str] | None = None, **how: Any) -> Ended:
@@ -70,8 +74,25 @@ def shootout(*words: object, cwd: Path, **how: Any) -> Ended:
     return call([*SHOOTOUT, *map(str, words)], cwd, **how)
 
 
+def deaf_here(*words: object, cwd: Path, modules: Path | None = None, **constants: float) -> Ended:
+    """A deaf run in this process, without its imports: its workers are processes as ever.
+
+    Args:
+        words: of the command line.
+        cwd: its working folder.
+        modules: a folder that it and its workers import from too.
+        constants: as in `deaf`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        deafen(_changes(constants), patch.setattr)
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, [TESTS, *([modules] if modules else [])])))
+        if modules:
+            patch.syspath_prepend(modules)
+        return here(*words, cwd=cwd)
+
+
 def here(*words: object, cwd: Path) -> Ended:
-    """The same in this process, without its imports: for words and exit codes, not for what a process does.
+    """The command in this process: for words and exit codes, not for what a process does.
 
     Anything but a clean exit is a traceback, which fails.
     """

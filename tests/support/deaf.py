@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from shootout import cli
 from shootout.host import locks
@@ -42,20 +44,25 @@ def own_lock() -> Path:
     return cache_folder() / f"machine{os.environ.get('PYTEST_XDIST_WORKER', '')}.lock"
 
 
-def main() -> None:
-    """Change what is asked for, then be the command line."""
-    changes = {
+def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None] = setattr) -> None:
+    """Make the package in this process deaf, and change the constants named, by `change`."""
+    everything = {
         **FEW,
         "shootout.race.campaign.LiveWatch": Deaf,
         "shootout.host.locks.machine_lock_path": own_lock,
-        **json.loads(sys.argv.pop(1)),
+        **changes,
     }
-    for place, value in changes.items():
+    for place, value in everything.items():
         module, _, name = place.rpartition(".")
         assert hasattr(import_module(module), name), f"nothing is called {place}"
-        setattr(import_module(module), name, value)
+        change(import_module(module), name, value)
     assert campaign.LiveWatch is Deaf
     assert locks.machine_lock_path is own_lock
+
+
+def main() -> None:
+    """Change what is asked for, then be the command line."""
+    deafen(json.loads(sys.argv.pop(1)))
     cli.main()
 
 
