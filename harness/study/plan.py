@@ -112,15 +112,17 @@ def make_plan(study: Study, named: Sequence[str] = ()) -> Plan:
     placement = widest([point.threads for point in every])
     models = {point.model: point for point in every}  # one point of each: all of a model's have the same files
     checked = {model: client.check(request(study, point)) for model, point in models.items()}
-    others = interpreters.examine(study.pythons)
-    found = available({provider(target) for target in targets}, others)
     here = Here(
-        available=found,
+        available={},
         threads=place(None).threads,
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
         file_bytes={model: size for model, (size, _) in checked.items()},
     )
+    refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
+    others = interpreters.examine(study.pythons)
+    found = available({provider(target) for target in targets}, others)
+    here = replace(here, available=found)
     groups = plan_groups(study, here)
     files = [digest for _, hashes in checked.values() for digest in hashes]
     return Plan(
@@ -133,6 +135,23 @@ def make_plan(study: Study, named: Sequence[str] = ()) -> Plan:
         named=tuple(named),
         interpreters=others,
     )
+
+
+def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
+    """Refuse options, a baseline and arms of a crossover that nobody knows, whatever works on this machine.
+
+    Args:
+        point: one of the study's; they have the same arms.
+
+    Raises:
+        UsageError: there is one.
+    """
+    targets = targets_of(study)
+    _refuse_unknown_options(study, targets)
+    arms = _arms(study, targets, point, here.count(point.threads))
+    if study.baseline is not None:
+        _meant(study, study.baseline, arms)
+    asked_pairs(study, arms, ())
 
 
 def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
@@ -264,18 +283,28 @@ def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping
         eager = [arm for arm in runnable if arm.target == Target(backend=backends.baseline())]
         return next(iter(eager or runnable), None)
     labels = {arm.label: arm for arm in arms}
-    wanted = study.baseline
-    if wanted not in labels:
-        named = parse_targets(wanted, describe, study.pythons) if "#" not in wanted else []
-        either = [*runnable, *arms]  # of its settings, one that can run
-        wanted = next((arm.label for arm in either if named and arm.target == named[0]), wanted)
-    if wanted not in labels:
-        raise unknown("baseline", study.baseline, labels)
+    wanted = _meant(study, study.baseline, [*runnable, *arms])  # of its settings, one that can run
     if wanted in skips and not runnable:
         return None  # too big, or too many threads: a grid goes on with its other cells
     if wanted in skips:
         raise UsageError(f"the baseline {wanted!r} can't run here: {skips[wanted].reason}; {skips[wanted].fix}")
     return labels[wanted]
+
+
+def _meant(study: Study, baseline: str, arms: Sequence[Arm]) -> str:
+    """The label of the first arm that a baseline's text means.
+
+    Raises:
+        UsageError: it means none of them.
+    """
+    labels = [arm.label for arm in arms]
+    if baseline in labels:
+        return baseline
+    named = parse_targets(baseline, describe, study.pythons) if "#" not in baseline else []
+    for arm in arms:
+        if named and arm.target == named[0]:
+            return arm.label
+    raise unknown("baseline", baseline, set(labels))
 
 
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:

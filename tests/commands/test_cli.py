@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.console import SHOOTOUT, call, environment, here, shootout
+from support.console import SHOOTOUT, call, environment, here
 from support.made import A, B, ended, header, played, prepared, rounds, write
 
+from shootout.study import plan
 from shootout.testing.cases import has_gpu
 
 ANSI = re.compile(r"\x1b")
@@ -98,7 +99,7 @@ def test_colours_are_for_terminals_and_for_those_who_want_them(finished: Path):
     colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
     assert colour.search(on_a_terminal(finished.parent))
     assert not colour.search(on_a_terminal(finished.parent, NO_COLOR="1"))
-    assert not ANSI.search(shootout("show", "run", cwd=finished.parent).out)
+    assert not ANSI.search(here("show", "run", cwd=finished.parent).out)
 
 
 def test_a_closed_pipe_ends_it_quietly(finished: Path):
@@ -143,6 +144,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
         ("run --backends=", "target '' is not of the form"),
         ("run --backends numpy:cpu:fp99", "unknown precision 'fp99'"),
         ("run --backends numpy --baseline nmupy", "unknown backend 'nmupy': did you mean 'numpy'?"),
+        ("run --backends numpy --baseline spin", "unknown baseline 'spin': known: numpy:cpu:fp32"),
         ("run --set n_layer=3", "unknown parameter 'n_layer': did you mean 'n_layers'?"),
         ("run --set n_layers", "--set 'n_layers' is not of the form"),
         ("run --batch 0", "batch must be from 1 to 1048576, got 0"),
@@ -156,7 +158,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
         ("run --l2 hot", "l2 is 'hot': Input should be 'warm' or 'cold'"),
     ],
 )
-def test_bad_words_get_one_clear_line(tmp_path: Path, words: str, says: str):
+def test_bad_words_get_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, says: str):
+    monkeypatch.setattr(plan, "available", lambda *_: pytest.fail("backends were tried first"))
     done = here(*words.split(), "--dry-run", "--json", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("shootout: ")

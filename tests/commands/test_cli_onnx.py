@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from support.console import Ended, call, deaf
+from support.console import Ended, deaf_here
 from support.onnx_made import linear, value, write
 
 
 def run(folder: Path, *words: str) -> Ended:
-    command = deaf("run", "--model", "mine.onnx", "--out", "out", "--json", "--max-time", "20s", *words)
-    return call(command, folder)
+    more = ("--out", "out", "--json", "--max-time", "20s")
+    return deaf_here("run", "--model", "mine.onnx", *more, *words, cwd=folder)
 
 
 @pytest.fixture

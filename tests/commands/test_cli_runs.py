@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.console import TESTS, call, deaf, environment, shootout, spin_study, without_privileges
+from support.console import call, deaf, deaf_here, environment, here, spin_study, without_privileges
 from support.deaf import own_lock
 from support.third_party import install
 
@@ -21,20 +21,20 @@ from shootout.testing.cases import has_gpu
 
 def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     study = spin_study(tmp_path, generations=1)
-    first = call(deaf("run", study, "--out", "out", "--json"), tmp_path)
+    first = deaf_here("run", study, "--out", "out", "--json", cwd=tmp_path)
     assert first.code == 0
     assert [row["outcome"] for row in first.data["rows"]] == ["measured", "measured"]
     assert "generation 1 of" in first.err
     assert "\x1b" not in first.err
-    assert first.data == shootout("show", "out", "--json", cwd=tmp_path).data
-    again = call(deaf("run", study, "--out", "out"), tmp_path)
+    assert first.data == here("show", "out", "--json", cwd=tmp_path).data
+    again = deaf_here("run", study, "--out", "out", cwd=tmp_path)
     assert again.code == 0
     assert "out already holds this run, finished; --fresh measures again" in again.err
     assert "spin:cpu:fp32#2" in again.out
 
 
 def test_the_default_folder_is_below_results(tmp_path: Path):
-    done = call(deaf("run", spin_study(tmp_path, generations=1), "--json"), tmp_path)
+    done = deaf_here("run", spin_study(tmp_path, generations=1), "--json", cwd=tmp_path)
     (journal,) = tmp_path.glob("results/tiny/*/journal.jsonl")
     assert done.data["run"] == str(journal.parent.relative_to(tmp_path))
     assert f"run folder: {done.data['run']}" in done.err
@@ -44,20 +44,19 @@ def test_what_does_not_fit_in_memory_is_skipped_and_nothing_is_measured(tmp_path
     (tmp_path / "big.toml").write_text(
         'model = "residual_mlp"\ntargets = ["numpy"]\n[parameters]\nd_model = [65536]\nn_layers = [4096]\n'
     )
-    done = call(deaf("run", "big.toml", "--out", "out", "--json"), tmp_path)
+    done = deaf_here("run", "big.toml", "--out", "out", "--json", cwd=tmp_path)
     assert done.code == 3
     (row,) = done.data["rows"]
     assert re.fullmatch(r"needs \d+\.\d GiB of memory, has \d+\.\d GiB", row["reason"])
-    named = call(deaf("run", "big.toml", "--backends", "numpy", "--out", "named"), tmp_path)
+    named = deaf_here("run", "big.toml", "--backends", "numpy", "--out", "named", cwd=tmp_path)
     assert named.code == 6
 
 
 def test_a_named_backend_that_cannot_run_here_is_an_error_but_the_others_are_measured(tmp_path: Path):
     install(tmp_path / "third", "half-installed", {"absent": "nowhere:Adapter"})
-    env = environment(PYTHONPATH=os.pathsep.join([str(TESTS), str(tmp_path / "third")]))
     study = spin_study(tmp_path, generations=1)
     words = ["run", study, "--backends", "spin,absent", "--out", "out", "--json"]
-    done = call(deaf(*words), tmp_path, env)
+    done = deaf_here(*words, cwd=tmp_path, modules=tmp_path / "third")
     assert done.code == 6
     spin, absent = done.data["rows"]
     assert (spin["outcome"], absent["outcome"]) == ("measured", "skipped")
@@ -69,7 +68,7 @@ def test_tensorrt_without_a_gpu_is_built_and_skipped_and_the_others_are_measured
     if has_gpu():
         pytest.skip("with a GPU it runs")
     (tmp_path / "two.toml").write_text('model = "digits"\ntargets = ["numpy"]\nmax_generations = 1\n')
-    done = call(deaf("run", "two.toml", "--backends", "numpy,tensorrt", "--out", "out", "--json"), tmp_path)
+    done = deaf_here("run", "two.toml", "--backends", "numpy,tensorrt", "--out", "out", "--json", cwd=tmp_path)
     assert done.code == 6
     measured, skipped = done.data["rows"]
     assert (measured["outcome"], skipped["outcome"]) == ("measured", "skipped")
@@ -107,7 +106,7 @@ def test_a_folder_of_other_things_is_left_alone_even_when_fresh(tmp_path: Path):
     precious.write_text("keep me")
     (tmp_path / "mine" / "notes.txt").touch()
     for fresh in ([], ["--fresh"]):
-        done = call(deaf("run", spin_study(tmp_path), "--out", "mine", *fresh), tmp_path)
+        done = deaf_here("run", spin_study(tmp_path), "--out", "mine", *fresh, cwd=tmp_path)
         assert done.code == 2
         assert "'mine' is no run folder (it holds 'notes.txt'): choose another --out" in done.err
     assert precious.read_text() == "keep me"
@@ -134,7 +133,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tmp_path: Pa
     )
     before = (tmp_path / "out" / "journal.jsonl").read_bytes()
     assert len(before) <= limit
-    again = call(deaf("run", tmp_path / "tiny.toml", "--out", "out", "--max-time", "1s"), tmp_path)
+    again = deaf_here("run", "tiny.toml", "--out", "out", "--max-time", "1s", cwd=tmp_path)
     assert again.code == 0
     assert (tmp_path / "out" / "journal.jsonl").read_bytes().startswith(before)
     assert json.loads(before.splitlines()[-1])["kind"] == "rounds"

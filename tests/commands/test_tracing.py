@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.console import call, deaf, environment, spin_study
+from support.console import deaf_here, environment, spin_study
 from support.exports import obtain
 
 from shootout import trace_events
@@ -148,7 +148,7 @@ def test_a_session_may_have_no_profiler():
 
 def test_a_run_writes_a_trace_for_each_arm_and_a_text(tmp_path: Path):
     study = spin_study(tmp_path, generations=1)
-    ended = call(deaf("run", study, "--out", "out", "--trace", "--json"), tmp_path)
+    ended = deaf_here("run", study, "--out", "out", "--trace", "--json", cwd=tmp_path)
     assert ended.code == 0
     folder = tmp_path / "out" / "traces"
     assert sorted(path.name for path in folder.iterdir()) == ["g0-spin-cpu-fp32.json", "summary.txt"]
@@ -160,9 +160,9 @@ def test_a_run_writes_a_trace_for_each_arm_and_a_text(tmp_path: Path):
 
 def test_a_finished_run_can_still_be_traced(tmp_path: Path):
     study = spin_study(tmp_path, generations=1)
-    assert call(deaf("run", study, "--out", "out"), tmp_path).code == 0
+    assert deaf_here("run", study, "--out", "out", cwd=tmp_path).code == 0
     journal = (tmp_path / "out" / "journal.jsonl").read_text()
-    again = call(deaf("run", study, "--out", "out", "--trace"), tmp_path)
+    again = deaf_here("run", study, "--out", "out", "--trace", cwd=tmp_path)
     assert again.code == 0
     assert (tmp_path / "out" / "traces" / "summary.txt").exists()
     assert (tmp_path / "out" / "journal.jsonl").read_text().startswith(journal)

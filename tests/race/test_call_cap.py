@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.console import call, deaf
+from support.console import deaf_here
 from support.made import played
 
 from shootout.contract import Arm, Scenario, Target
@@ -136,7 +136,7 @@ STUDY = 'model = "identity"\ntargets = ["spin"]\nmax_generations = 1\n'
 def test_a_grid_leaves_out_what_smaller_cells_showed_to_be_too_slow(tmp_path: Path):
     text = STUDY + 'batch = [1, 2, 8]\nmax_call_s = 0.004\n[options.spin]\nduration_us = "5000"\n'
     (tmp_path / "grid.toml").write_text(text)
-    done = call(deaf("run", "grid.toml", "--out", "out", "--json"), tmp_path)
+    done = deaf_here("run", "grid.toml", "--out", "out", "--json", cwd=tmp_path)
     first, second, third = done.data["rows"]
     assert (first["outcome"], second["outcome"], third["outcome"]) == ("measured", "measured", "skipped")
     assert re.fullmatch(r"a call would take about \S+ s, the study's cap is 0\.004 s", third["reason"])
@@ -144,7 +144,7 @@ def test_a_grid_leaves_out_what_smaller_cells_showed_to_be_too_slow(tmp_path: Pa
 
 def test_an_arm_that_is_far_too_slow_is_a_skip_and_not_measured(tmp_path: Path):
     (tmp_path / "slow.toml").write_text(STUDY + 'max_call_s = 0.001\n[options.spin]\nduration_us = "20000"\n')
-    done = call(deaf("run", "slow.toml", "--out", "out", "--json"), tmp_path)
+    done = deaf_here("run", "slow.toml", "--out", "out", "--json", cwd=tmp_path)
     (row,) = done.data["rows"]
     assert done.code == 3
     assert row["outcome"] == "skipped"

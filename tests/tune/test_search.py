@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support import made
-from support.console import call, deaf
+from support.console import deaf_here, here
 from support.words import chosen
 
 from shootout import backends, models
@@ -382,11 +382,11 @@ def test_people_and_programs_are_told_the_gain_and_how_to_get_it(machine: Machin
 
 def test_a_tuning_run_from_the_command_line(tmp_path: Path):
     words = ["tune", "--model", "identity", "--backends", "spin", "--option", "spin.work=20", "--out", "out", "--json"]
-    done = call(deaf(*words, tune__search__MORE_TO_SEARCH=-3, tune__search__MAX_GENERATIONS=1), tmp_path)
+    done = deaf_here(*words, cwd=tmp_path, tune__search__MORE_TO_SEARCH=-3, tune__search__MAX_GENERATIONS=1)
     assert done.code == 0, done.err
     (only,) = done.data["targets"]
     assert only["target"] == "spin:cpu:fp32"
-    assert call(deaf("show", "out", "--json"), tmp_path).data == done.data
+    assert here("show", "out", "--json", cwd=tmp_path).data == done.data
 
 
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

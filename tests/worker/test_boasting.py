@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from support.console import TESTS, Ended, call, deaf, environment
+from support.console import Ended, deaf_here
 from support.third_party import install
 
 STUDY = """
@@ -24,8 +22,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     (made / "mine.toml").write_text(STUDY)
     adapters = {"boasting": "support.liars:Boasting", "cunning": "support.liars:Cunning"}
     install(made / "third", "boasters", adapters)
-    path = os.pathsep.join([str(TESTS), str(made / "third")])
-    return call(deaf("run", "mine.toml", "--json", "--out", "all"), made, environment(PYTHONPATH=path))
+    return deaf_here("run", "mine.toml", "--json", "--out", "all", cwd=made, modules=made / "third")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.console import call, deaf, spin_study
+from support.console import deaf_here, here, spin_study
 
 from shootout.contract import Availability, Device, Target
 from shootout.errors import SkippedArm, UsageError
@@ -199,12 +199,12 @@ def test_a_record_tells_what_differs_and_not_who_the_user_is(monkeypatch: pytest
 
 def test_this_python_under_another_name_is_a_twin_that_runs(tmp_path: Path):
     study = spin_study(tmp_path, generations=1, arms=1)
-    done = call(deaf("run", study, "--python", f"same={sys.executable}", "--out", "out", "--json"), tmp_path)
+    done = deaf_here("run", study, "--python", f"same={sys.executable}", "--out", "out", "--json", cwd=tmp_path)
     assert done.code == 0, done.err
     own, twin = done.data["rows"]
     assert [own["arm"], twin["arm"]] == ["spin:cpu:fp32", "spin@same:cpu:fp32"]
     assert [own["outcome"], twin["outcome"]] == ["measured", "measured"]
     assert [own["python"], twin["python"]] == ["", "same"]
     assert done.data["environment"]["interpreters"]["same"]["libraries"]["numpy"] == np.__version__
-    shown = call(deaf("show", "out"), tmp_path)
+    shown = here("show", "out", cwd=tmp_path)
     assert f"@same is {sys.executable}: the same versions as ours." in shown.out

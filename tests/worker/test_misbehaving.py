@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.console import TESTS, Ended, call, deaf, environment
+from support.console import Ended, deaf_here
 from support.misbehaving import FAULTS, installed
 
 QUICK = {"race__live__LOAD_TIMEOUT_S": 3}
@@ -25,13 +24,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *words: str) -> Ended:
-    path = os.pathsep.join([str(TESTS), str(folder / "third")])
-    return call(deaf("run", "all.toml", *words, "--json", **QUICK), folder, environment(PYTHONPATH=path))
+    return deaf_here("run", *words, "--json", cwd=folder, modules=folder / "third", **QUICK)
 
 
 @pytest.fixture(scope="module")
 def ended(folder: Path) -> Ended:
-    return run(folder, "--out", "all")
+    return run(folder, "all.toml", "--out", "all")
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +58,13 @@ def test_a_failure_is_told_while_it_happens(ended: Ended):
 
 
 def test_a_failure_of_a_named_backend_is_an_error(folder: Path):
-    ended = run(folder, "--out", "named", "--backends", "well,raises-in-load")
+    ended = run(folder, "all.toml", "--out", "named", "--backends", "well,raises-in-load")
     assert ended.code == 4
     assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "failed"]
 
 
 def test_a_model_that_fills_the_gpu_fails_by_how_much_and_the_others_are_measured(folder: Path):
-    ended = run(folder, "--out", "full", "--backends", "well,fills-the-gpu:cuda:fp32,numpy")
+    ended = run(folder, "all.toml", "--out", "full", "--backends", "well,fills-the-gpu:cuda:fp32,numpy")
     assert ended.code == 4
     assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "failed", "measured"]
     reason = ended.data["rows"][1]["reason"]
@@ -75,19 +73,17 @@ def test_a_model_that_fills_the_gpu_fails_by_how_much_and_the_others_are_measure
 
 def test_strict_makes_any_failure_an_error(folder: Path):
     (folder / "two.toml").write_text('model = "identity"\ntargets = ["well", "exits"]\nmax_generations = 1\n')
-    path = os.pathsep.join([str(TESTS), str(folder / "third")])
-    strict = deaf("run", "two.toml", "--strict", "--out", "strict", **QUICK)
-    assert call(strict, folder, environment(PYTHONPATH=path)).code == 4
+    assert run(folder, "two.toml", "--strict", "--out", "strict").code == 4
 
 
 def test_when_all_fail_nothing_was_measured_and_the_run_ends(folder: Path):
-    ended = run(folder, "--out", "none", "--backends", "exits,killed")
+    ended = run(folder, "all.toml", "--out", "none", "--backends", "exits,killed")
     assert ended.code == 4
     assert not any(row["outcome"] == "measured" for row in ended.data["rows"])
 
 
 def test_what_can_be_built_but_not_run_is_skipped_with_what_was_built(folder: Path):
-    ended = run(folder, "--out", "built", "--backends", "well,builds-only")
+    ended = run(folder, "all.toml", "--out", "built", "--backends", "well,builds-only")
     row = ended.data["rows"][1]
     assert ended.code == 6
     assert (row["outcome"], row["reason"], row["fix"]) == ("skipped", "no such chip", "buy one")
@@ -97,12 +93,12 @@ def test_what_can_be_built_but_not_run_is_skipped_with_what_was_built(folder: Pa
 
 
 def test_the_same_target_twice_is_built_once(folder: Path):
-    ended = run(folder, "--out", "twice", "--backends", "counts,counts", "--fresh")
+    ended = run(folder, "all.toml", "--out", "twice", "--backends", "counts,counts", "--fresh")
     assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "measured"]
     assert sorted(row["build_cached"] for row in ended.data["rows"]) == [False, True]
 
 
 def test_where_nothing_can_run_what_can_be_built_still_is(folder: Path):
-    ended = run(folder, "--out", "only-built", "--backends", "builds-only")
+    ended = run(folder, "all.toml", "--out", "only-built", "--backends", "builds-only")
     assert ended.code == 6
     assert ended.data["rows"][0]["artifact_bytes"] == 5
