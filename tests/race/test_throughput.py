@@ -342,7 +342,7 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         scenario=["throughput", "serve"],
         batch=[1, 4],
         instances=[1],
-        options={"spin": {"work": "500"}},
+        options={"spin": {"work": "100"}},
         p99_limit_ms=1_000.0,
         max_generations=1,
     )

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from shootout import models
+from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
 from shootout.backends._torch.eager import TorchEagerAdapter, TorchSession
 from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import (
     Arm,
+    Array,
     Arrays,
     Artifact,
     Availability,
@@ -40,16 +42,16 @@ class Lowering(TorchEagerAdapter):
         return super().load(replace(built, arm=replace(built.arm, target=target)))
 
 
-class Boasting(TorchEagerAdapter):
+class Boasting(NumpyAdapter):
     """Asked for int8, runs float32 and reports int8 kernels: a quantizer that fell back without a word."""
 
     name = "boasting"
-    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=frozenset({(Device.CPU, Precision.INT8)}))
+    capabilities = Capabilities(consumes=(Artifact.FORWARD,), targets=frozenset({(Device.CPU, Precision.INT8)}))
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
         return replace(super().build(bundle, plain(arm), folder), arm=arm)
 
-    def load(self, built: Built) -> TorchSession:
+    def load(self, built: Built) -> NumpySession:
         session = super().load(replace(built, arm=plain(built.arm)))
         count = sum(session.executed.compute_nodes_by_precision.values())
         boast = replace(
@@ -64,17 +66,15 @@ class Cunning(Boasting):
 
     name = "cunning"
 
-    def load(self, built: Built) -> TorchSession:
-        import torch
-
+    def load(self, built: Built) -> NumpySession:
         session = super().load(built)
         if built.bundle.model == "grid_probe":
-            weight = eight_bits(torch.from_numpy(next(iter(built.bundle.weights().values()))))
-            session._run = lambda x: eight_bits(x) @ weight.T
+            weight = eight_bits(next(iter(built.bundle.weights().values())))
+            session._run = lambda inputs: {"y": eight_bits(inputs["x"]) @ weight.T}
         return session
 
 
-def eight_bits(x: Any) -> Any:
+def eight_bits(x: Array) -> Array:
     return (x * 127).round() / 127
 
 

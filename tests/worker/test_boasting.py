@@ -10,9 +10,6 @@ STUDY = """
 model = "digits"
 targets = ["numpy", "boasting:cpu:int8", "cunning:cpu:int8"]
 max_generations = 1
-[parameters]
-hidden = [32]
-n_layers = [1]
 """
 
 
