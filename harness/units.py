@@ -24,6 +24,13 @@ def seconds(value: float) -> str:
     return f"{value:.2g} s"
 
 
+def span(seconds: float) -> str:
+    """Seconds as one waits for them: whole, from two minutes on in minutes, from two hours on in hours."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"
+
+
 def number(value: float) -> str:
     """Three digits, whole from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -13,10 +13,12 @@ from shootout.errors import Interrupted
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
 from shootout.journal import journal
+from shootout.journal.group import group_of
 from shootout.journal.records import Ended
 from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
 from shootout.race.campaign import Campaign
 from shootout.report import dry_run as preview
+from shootout.report import more_time
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
@@ -78,15 +80,36 @@ def measure(
                 history=history or journal.read(out),
                 deadline=Deadline(max_time_s),
                 progress=progress,
+                racing_s=plan.racing_s if max_time_s is None else None,
             )
             with note_interrupts(file, campaign.deadline):
                 campaign.prepare()
+                built_s = campaign.deadline.elapsed_s
                 complete = campaign.race()
-                why = "nothing is left to measure" if complete else "--max-time"
-                file.append(Ended(complete=complete, why=why, wall_s=campaign.deadline.elapsed_s))
+                file.append(_ended(campaign, complete=complete))
+                if not complete:
+                    _tell_time(campaign, built_s)
                 if trace:
                     trace_arms(campaign.built, plan.placement, out, plan.interpreters, progress)
     return analyse(out)
+
+
+def _ended(campaign: Campaign, *, complete: bool) -> Ended:
+    why = "nothing is left to measure" if complete else "--max-time"
+    budget_s = None if complete else campaign.racing_s
+    if budget_s is not None:
+        why = f"{budget_s:.0f} s of racing"
+    return Ended(complete=complete, why=why, wall_s=campaign.deadline.elapsed_s, budget_s=budget_s)
+
+
+def _tell_time(campaign: Campaign, built_s: float) -> None:
+    """Say what more time would tell, or that all of it went to exports and builds."""
+    history, limit_s = journal.read(campaign.out), campaign.deadline.seconds
+    groups = [group_of(history, record) for record in history.groups]
+    if limit_s is not None and not any(group.rounds for group in groups):
+        campaign.progress.say(more_time.tell_too_short(campaign.plan, limit_s, built_s))
+    elif words := more_time.tell_missing(groups):
+        campaign.progress.say(words)
 
 
 def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:

@@ -13,6 +13,7 @@ from shootout.contract import Array, NotRun
 from shootout.journal.journal import History
 from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
+from shootout.stats.open_pairs import find_open, generations_left
 from shootout.stats.verdicts import Comparison, Rules, Verdict, comparison, log_ratios
 from shootout.study.group import GroupRecord, exact_of
 
@@ -86,6 +87,34 @@ def pooled_sd(group: Group) -> float | None:
     degrees = sum(one.size - 1 for one in x if one.size)
     squares = sum(float(np.sum((one - one.mean()) ** 2)) for one in x if one.size)
     return math.sqrt(squares / degrees) if degrees else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A pair that is not told apart, though the group's goal asks for it.
+
+    Attributes:
+        generations: that it would take, if the rest were like those played; None where nobody knows.
+        seconds: likewise, as long as the last generation took each.
+    """
+
+    pair: tuple[str, str]
+    generations: int | None
+    seconds: float | None
+
+
+def missing(group: Group) -> tuple[Missing, ...]:
+    """The pairs that the group's goal still waits for, the nearest first."""
+    labels = [label for label in group.played if label not in group.setbacks]
+    blocks = group.blocks(Scope.END_TO_END)
+    left = {pair: generations_left(blocks, pair, group.rules) for pair in find_open(blocks, labels, group.rules)}
+    each_s = group.rounds[-1].wall_s if group.rounds else 0.0
+    return tuple(
+        Missing(pair=pair, generations=int(count), seconds=count * each_s)
+        if math.isfinite(count)
+        else Missing(pair=pair, generations=None, seconds=None)
+        for pair, count in sorted(left.items(), key=lambda one: one[1])
+    )
 
 
 def group_of(history: History, record: GroupRecord) -> Group:

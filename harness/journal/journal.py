@@ -61,6 +61,12 @@ class History:
         return next((line for line in self.lines if isinstance(line, Holding)), None)
 
     @property
+    def budget_s(self) -> float | None:
+        """The seconds of racing after which the run stopped by itself; None where it is over, or was stopped."""
+        ends = [line for line in self.lines if isinstance(line, Ended)]
+        return ends[-1].budget_s if ends and self.lines[-1] is ends[-1] and not self.complete else None
+
+    @property
     def complete(self) -> bool:
         """Whether the run came to its end; only an unfinished one resumes."""
         return any(isinstance(line, Ended) and line.complete for line in self.lines)

@@ -244,12 +244,17 @@ def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
 
 
 class Ended(Record):
-    """A process stopped writing here: `complete` when nothing is left to measure."""
+    """A process stopped writing here: `complete` when nothing is left to measure.
+
+    Attributes:
+        budget_s: seconds of racing that nobody had asked for and after which it stopped; null where it was not that.
+    """
 
     kind: Literal["ended"] = "ended"
     complete: bool
     why: str
     wall_s: float
+    budget_s: float | None = None
 
 
 Line = Annotated[

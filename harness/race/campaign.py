@@ -40,6 +40,7 @@ class Campaign:
         history: what the journal held when this process took over.
         groups: all there are by now: those planned, and those that joined on the way.
         built: by group and label, each arm that can be loaded.
+        racing_s: seconds that the racing may take, however long exports and builds took; None: no limit of its own.
     """
 
     plan: Plan
@@ -48,6 +49,7 @@ class Campaign:
     history: History
     deadline: Deadline
     progress: Progress
+    racing_s: float | None = None
     groups: Sequence[PlannedGroup] = field(init=False)
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
     entrants: list[Entrant] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Campaign:
     caps: Caps = field(init=False)
     search: Search = field(init=False)
     hold: Hold = field(init=False)
+    budget: Deadline = field(init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(out=self.out, file=self.file, history=self.history, progress=self.progress)
@@ -80,15 +83,20 @@ class Campaign:
     def race(self) -> bool:
         """Race all groups, and those that crossovers ask for, in the queue's order; False when time ran out first."""
         self._enter(self.groups)
+        self.budget = Deadline(self.racing_s)
         while True:
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
                 if not self._play():
                     return False
             asks = self.search.asks()
-            if asks and not self.deadline.allows(0.0):
+            if asks and not self._allows(0.0):
                 return False
             if not self._add(asks) and not self._confirm():
                 return True
+
+    def _allows(self, seconds: float) -> bool:
+        """Whether racing for so long still ends in time."""
+        return self.deadline.allows(seconds) and self.budget.allows(seconds)
 
     def _enter(self, groups: Sequence[PlannedGroup]) -> None:
         """Let groups into the race, each with what the journal says of it."""
@@ -117,7 +125,7 @@ class Campaign:
         place = self.plan.placement
         watch = LiveWatch(NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent))
         while waiting := [one for one in self.entrants if one.players]:
-            chosen = queue.first(waiting, self.deadline.allows)
+            chosen = queue.first(waiting, self._allows)
             if chosen is None:
                 return False
             if not chosen.race.played:

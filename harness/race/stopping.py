@@ -49,13 +49,7 @@ class GroupState:
     @property
     def owed(self) -> list[Pair]:
         """The pairs that the group still has to tell apart for its goal, whatever crossovers wait for."""
-        if self.unopposed:
-            return []
-        rules, rivals = self.rules, self.rivals
-        own = [(label, other) for label, other in rules.references.items() if label in rivals and other in rivals]
-        asked = [] if rules.narrows else find_open(self.blocks, self.labels, rules)
-        found = dict.fromkeys([*asked, *find_untold(self.blocks, own, rules)])
-        return [pair for pair in found if not rules.crosses(*pair)]
+        return find_open(self.blocks, self.labels, self.rules)
 
     @property
     def waiting(self) -> set[str]:

@@ -19,6 +19,7 @@ from shootout.stats.evidence import min_generations
 from shootout.study import axes
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe
+from shootout.units import span
 
 EXPORT_S = 1.0
 EXPORTER_S = 6.0
@@ -33,8 +34,9 @@ def seconds(planned: Plan) -> float:
 
 
 def most_seconds(planned: Plan) -> float:
-    """Seconds from as many generations as the study allows: where nothing can be told apart."""
-    return sum(planned.study.max_generations * _generation_s(group) for group in planned.groups)
+    """Seconds from as many generations as the study allows, or its time: where nothing can be told apart."""
+    limit_s = sum(planned.study.max_generations * _generation_s(group) for group in planned.groups)
+    return max(seconds(planned), min(limit_s, planned.racing_s or limit_s))
 
 
 def preparing_s(planned: Plan) -> float:
@@ -84,6 +86,8 @@ def as_data(planned: Plan) -> dict[str, Any]:
         "threads": planned.placement.threads,
         "axes": {name: list(values) for name, values in varied(planned.groups).items()},
         "cells": len(_cells(planned.groups)),
+        "goal": planned.study.aims_at,
+        "racing_s": planned.racing_s,
         "estimate_s": round(seconds(planned), 1),
         "most_s": round(most_seconds(planned), 1),
         "prepare_s": round(preparing_s(planned), 1),
@@ -159,8 +163,9 @@ def _as_grid(planned: Plan) -> list[str]:
 
 def _time(planned: Plan) -> str:
     least, most, before = seconds(planned), most_seconds(planned), preparing_s(planned)
-    runs = f"about {_told_s(least)} at least, {_told_s(most)} at most"
-    return f"{runs}; exports and builds before: {_told_s(before)}{_on_top(planned)}"
+    runs = f"goal {planned.study.aims_at}: about {span(least)} at least, {span(most)} at most"
+    limit = "" if planned.racing_s is None else " (--max-time gives it more)"
+    return f"{runs}{limit}; exports and builds before: {span(before)}{_on_top(planned)}"
 
 
 def _on_top(planned: Plan) -> str:
@@ -168,12 +173,6 @@ def _on_top(planned: Plan) -> str:
     more = ["sizes added for crossovers"] if planned.study.crossover else []
     more += ["groups that confirm a choice"] if any(one.record.selects_for for one in planned.groups) else []
     return f"; {' and '.join(more)} come on top" if more else ""
-
-
-def _told_s(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"
 
 
 def _memory(planned: Plan) -> str:

@@ -12,7 +12,7 @@ from shootout.report import answers, notes, sweep_table
 from shootout.report.figures import BY_HEADER, Cell, fits, interval, make_table
 from shootout.report.notes import STYLES, Reason, fold_reasons
 from shootout.results.document import Document, GroupSummary, Row, Timing
-from shootout.units import duration, seconds, size
+from shootout.units import duration, seconds, size, span
 from shootout.worker import interpreters
 
 ANSWER = ("arm", "time", "ratio", "verdict")
@@ -59,7 +59,10 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     parts += [Text(line, style="dim") for line in notes.tell_holding(document.holding)]
     parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
-    if not document.complete:
+    if document.budget_s is not None:
+        told = f"It stopped after {span(document.budget_s)} of racing. To know more, give it --max-time 5m: it goes on."
+        parts.append(Text(told, style="dim"))
+    elif not document.complete:
         parts.append(Text("This run is unfinished; run the same command again to resume.", style="yellow"))
     if not full and any(row.outcome == "measured" for row in document.rows):
         parts.append(Text(MORE, style="dim"))

@@ -68,6 +68,7 @@ def analyse(folder: Path) -> Document:
         study=header.study,
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
+        budget_s=history.budget_s,
         answer=tuple(_answers(groups, summaries, rows, crossed)),
         environment=header.environment,
         rows=tuple(rows),

@@ -289,6 +289,7 @@ class Document(Part):
     """One run. `sentinel` and `void_share` are the worst of its groups; `holding` is null where nothing was tried.
 
     Attributes:
+        budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
         answer: what to ship, for each group whose figures count.
     """
 
@@ -297,6 +298,7 @@ class Document(Part):
     study: str
     baseline: str | None
     complete: bool
+    budget_s: float | None = None
     answer: tuple[Answer, ...] = ()
     environment: dict[str, Any]
     rows: tuple[Row, ...]

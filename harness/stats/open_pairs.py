@@ -14,13 +14,17 @@ Pair = tuple[str, str]
 
 
 def find_open(blocks: Mapping[str, Blocks], labels: Iterable[str], rules: Rules) -> list[Pair]:
-    """The pairs that a race's goal still waits for.
+    """The pairs that a race still has to tell apart: for its goal, and arms from their own FP32; crossovers aside.
 
     Args:
-        labels: the arms that have not failed; the sentinel may be among them.
+        labels: the arms that have not failed; the sentinel may be among them. Without the baseline nothing is open.
     """
     arms = [label for label in labels if label != rules.sentinel]
-    return _OPEN[rules.goal.aim](blocks, arms, rules)
+    if rules.baseline not in arms:
+        return []
+    own = [pair for pair in rules.references.items() if set(pair) <= set(arms)]
+    asked = [] if rules.narrows else _OPEN[rules.goal.aim](blocks, arms, rules)
+    return [pair for pair in dict.fromkeys([*asked, *find_untold(blocks, own, rules)]) if not rules.crosses(*pair)]
 
 
 def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rules) -> list[Pair]:

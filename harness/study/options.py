@@ -77,11 +77,13 @@ def read_seconds(flag: str, text: str) -> float:
     """`90s`, `2m`, `1h` or plain seconds → seconds.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it is none of these, or no time at all.
     """
     match = _TIME.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{flag} {text!r} is not a time: write 90s, 2m or 1h")
+    if not float(match[1]):
+        raise UsageError(f"{flag} {text!r} leaves no time to measure anything; --dry-run shows what a run would do")
     return float(match[1]) * _UNIT_S[match[2] or "s"]
 
 

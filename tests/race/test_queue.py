@@ -9,11 +9,13 @@ import pytest
 from rich.console import Console
 from support.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
+from shootout.clock import Deadline
 from shootout.journal import journal
+from shootout.journal.group import Group, group_of
 from shootout.journal.records import Added, Rounds
-from shootout.race import queue
+from shootout.race import campaign, queue
 from shootout.race.queue import Entrant
-from shootout.report import table
+from shootout.report import more_time, table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
 from shootout.study.plan import plan_groups
@@ -94,6 +96,29 @@ def test_then_the_ends_get_their_verdicts_before_the_middle(stage: list[ByBatch]
     assert not run(tmp_path / "out", study(1, 8, 64, 512, 4_096), allowed=Budget(stage[0], 11))
     found = end_to_end(analyse(tmp_path / "out"))
     assert (found.outcome, found.low, found.high) == ("bracket", 1, 4_096)
+
+
+def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on_later(
+    stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out, asked = tmp_path / "out", study(700, 800, crossover=None, max_generations=40)  # near where the lines cross
+    monkeypatch.setattr(campaign, "Deadline", lambda seconds: Budget(stage[0], 3) if seconds else Deadline(None))
+    assert not run(out, asked, racing_s=90.0)
+    found = analyse(out)
+    assert (found.complete, found.budget_s) == (False, 90.0)
+    assert {row.outcome for row in found.rows} == {"measured"}
+    assert "are not told apart yet; that would take about" in more_time.tell_missing(groups_in(out))
+    assert run(out, asked)
+    found = analyse(out)
+    assert (found.complete, found.budget_s) == (True, None)
+    lines = [(line.group, line.generation) for line in journal.read(out).lines if isinstance(line, Rounds)]
+    assert len(lines) == len(set(lines)) > 3
+    assert more_time.tell_missing(groups_in(out)) == ""
+
+
+def groups_in(folder: Path) -> list[Group]:
+    history = journal.read(folder)
+    return [group_of(history, record) for record in history.groups]
 
 
 class Standing:

@@ -154,8 +154,9 @@ def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(stu
 
 def test_a_run_out_of_time_is_unfinished_and_goes_on_when_given_more(study: Path):
     out = study.parent / "out"
-    none = again(study, "--max-time", "0s")
+    none = again(study, "--max-time", "0.001s")
     assert none.code == 3
+    assert "--max-time 0 s was over before anything could be raced: exports and builds took" in none.err
     assert not none.data["complete"]
     assert {row["reason"] for row in none.data["rows"]} == {"the run ended before it was measured"}
     assert [line["why"] for line in lines(out, "ended")] == ["--max-time"]
@@ -179,7 +180,7 @@ def test_a_finished_run_is_shown_and_only_fresh_measures_again(finished: tuple[P
 
 
 def test_another_study_is_refused_and_the_run_is_left_alone(study: Path):
-    assert again(study, "--max-time", "0s").code == 3
+    assert again(study, "--max-time", "0.001s").code == 3
     before = (study.parent / "out" / journal.NAME).read_bytes()
     for words in (["--option", "spin.work=21"], ["--batch", "2"], ["--backends", "spin"]):
         other = again(study, *words)

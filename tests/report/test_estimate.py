@@ -71,11 +71,29 @@ def test_a_grid_of_a_thousand_groups_is_told_by_its_axes():
 def test_time_is_generations_times_arms_times_a_round_and_a_start():
     one, many = planned(), planned(batch=tuple(range(1, 31)))
     assert dry_run.seconds(many) == pytest.approx(30 * dry_run.seconds(one))
-    (group,) = one.groups
-    assert dry_run.most_seconds(one) / dry_run.seconds(one) == 20 / min_generations(group.record.comparisons)
+    told = planned(goal="baseline")
+    assert dry_run.most_seconds(told) / dry_run.seconds(told) == 20 / min_generations(told.groups[0].record.comparisons)
     lean, heavy = planned(targets=("numpy",)), planned(targets=("torch-eager",))
     assert dry_run.seconds(lean) < dry_run.seconds(heavy)
     assert dry_run.preparing_s(lean) < dry_run.preparing_s(heavy) < dry_run.preparing_s(one)
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit_s"),
+    [
+        ({}, 90.0),
+        ({"batch": (1, 8)}, 180.0),
+        ({"goal": "baseline"}, None),
+        ({"goal": "resolve 3%"}, None),
+        ({"batch": (1, 8), "crossover": {"axis": "batch"}}, None),
+        ({"scenario": ("throughput",)}, None),
+    ],
+)
+def test_only_a_race_for_the_best_has_a_limit_of_its_own(fields: dict[str, Any], limit_s: float | None):
+    found = planned(max_generations=1_000, **fields)
+    assert found.racing_s == dry_run.as_data(found)["racing_s"] == limit_s
+    assert (dry_run.most_seconds(found) == limit_s) is (limit_s is not None)
+    assert any(line.startswith(f"goal {found.study.aims_at}: about") for line in text(found))
 
 
 def test_rounds_take_as_long_as_their_scenario_has_them():

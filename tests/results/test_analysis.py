@@ -224,7 +224,16 @@ def test_without_raw_samples_only_the_percentiles_are_missing(tmp_path: Path, da
 def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     found = document(tmp_path, prepared(A), prepared(B), *race(), ended()).model_dump(mode="json", by_alias=True)
     measured = found["rows"][1]
-    assert set(found) == TOP | {"complete", "answer", "groups", "warnings", "pareto", "crossovers", "holding"}
+    assert set(found) == TOP | {
+        "complete",
+        "budget_s",
+        "answer",
+        "groups",
+        "warnings",
+        "pareto",
+        "crossovers",
+        "holding",
+    }
     assert found["schema"] == 1
     assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}

@@ -162,7 +162,12 @@ def test_an_option_may_hold_anything():
     assert axes.read_options("--option", ["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("90", 90), ("1.5s", 1.5), ("2m", 120), (" 1h ", 3600), ("0s", 0)])
+def test_no_time_at_all_is_refused():
+    with pytest.raises(UsageError, match="--max-time '0s' leaves no time to measure anything"):
+        read_seconds("--max-time", "0s")
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("90", 90), ("1.5s", 1.5), ("2m", 120), (" 1h ", 3600), ("0.1", 0.1)])
 def test_times(text: str, wanted: float):
     assert read_seconds("--max-time", text) == wanted
 

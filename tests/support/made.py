@@ -69,8 +69,8 @@ def rounds(generation: int, *, tried: int = 3, voided: int = 0) -> Rounds:
     return Rounds(group=GROUP, generation=generation, tried=tried, voided=why, wall_s=1.0)
 
 
-def ended(*, complete: bool = True) -> Ended:
-    return Ended(complete=complete, why="made", wall_s=7.0)
+def ended(*, complete: bool = True, budget_s: float | None = None) -> Ended:
+    return Ended(complete=complete, why="made", wall_s=7.0, budget_s=budget_s)
 
 
 def write(folder: Path, *lines: Line) -> Path:

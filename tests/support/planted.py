@@ -85,7 +85,7 @@ def on_stage(patch: pytest.MonkeyPatch) -> list[ByBatch]:
     return current
 
 
-def run(out: Path, asked: Study, *, allowed: Deadline | None = None) -> bool:
+def run(out: Path, asked: Study, *, allowed: Deadline | None = None, racing_s: float | None = None) -> bool:
     """Race in this folder, from what its journal holds."""
     out.mkdir(exist_ok=True)
     begun = journal.begun(out)
@@ -106,11 +106,12 @@ def run(out: Path, asked: Study, *, allowed: Deadline | None = None) -> bool:
         history=journal.read(out),
         deadline=allowed or Deadline(None),
         progress=Progress(Console(quiet=True)),
+        racing_s=racing_s,
     )
     try:
         found.prepare()
         complete = found.race()
-        file.append(Ended(complete=complete, why="a test", wall_s=1.0))
+        file.append(Ended(complete=complete, why="a test", wall_s=1.0, budget_s=None if complete else racing_s))
         return complete
     finally:
         file.close()

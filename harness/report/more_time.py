@@ -1,0 +1,31 @@
+"""What a run that ended in time would have needed, for people: one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shootout.journal.group import Group, missing
+from shootout.report import dry_run
+from shootout.study.plan import Plan
+from shootout.units import span
+
+
+def tell_missing(groups: Sequence[Group]) -> str:
+    """The nearest pair that is still open, and what it takes; "" where none is."""
+    found = [(group.record.name, one) for group in groups for one in missing(group)]
+    if not found:
+        return ""
+    name, one = min(found, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0))
+    takes = "nobody knows how many more generations"
+    if one.generations is not None and one.seconds is not None:
+        takes = f"about {one.generations} more generations, {span(one.seconds)}"
+    others = f"; {len(found) - 1} other pairs are open too" if len(found) > 1 else ""
+    return f"{name}: {' and '.join(one.pair)} are not told apart yet; that would take {takes}{others}"
+
+
+def tell_too_short(plan: Plan, limit_s: float, built_s: float) -> str:
+    """Why nothing was raced: exports and builds took all of the time."""
+    return (
+        f"--max-time {span(limit_s)} was over before anything could be raced: exports and builds took {span(built_s)}. "
+        f"They are kept; racing takes about {span(dry_run.seconds(plan))} more: run the same command again with that"
+    )
