@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn, Unpack, get_type_hints
 
 import typer
 
+from shootout.errors import Interrupted
 from shootout.study.options import (
     Flag,
     InputOptions,
@@ -48,7 +49,10 @@ def command(table: Any, **help_here: str) -> Callable[[Callable[..., None]], Cal
     def add(function: Callable[..., None]) -> Callable[..., None]:
         def parsed(**words: Any) -> None:
             own = {name: words.pop(name) for name in list(words) if name not in flags}
-            function(**own, **read_words(table, words))
+            try:
+                function(**own, **read_words(table, words))
+            except KeyboardInterrupt:  # which typer would end without a word
+                raise Interrupted("interrupted") from None
 
         first, later = _own_parameters(function)
         options = [_parameter(name, flag, help_here.get(name, flag.help)) for name, flag in flags.items()]

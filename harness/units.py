@@ -31,6 +31,11 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"
 
 
+def counted(count: int, what: str) -> str:
+    """`1 pair`, `2 pairs`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def number(value: float) -> str:
     """Three digits, whole from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

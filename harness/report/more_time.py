@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shootout.journal.group import Group, missing
 from shootout.report import dry_run
 from shootout.study.plan import Plan
-from shootout.units import span
+from shootout.units import counted, span
 
 
 def tell_missing(groups: Sequence[Group]) -> str:
@@ -18,8 +18,8 @@ def tell_missing(groups: Sequence[Group]) -> str:
     name, one = min(found, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0))
     takes = "nobody knows how many more generations"
     if one.generations is not None and one.seconds is not None:
-        takes = f"about {one.generations} more generations, {span(one.seconds)}"
-    others = f"; {len(found) - 1} other pairs are open too" if len(found) > 1 else ""
+        takes = f"about {counted(one.generations, 'more generation')}, {span(one.seconds)}"
+    others = f"; {counted(len(found) - 1, 'other pair')} open" if len(found) > 1 else ""
     return f"{name}: {' and '.join(one.pair)} are not told apart yet; that would take {takes}{others}"
 
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from support.console import SHOOTOUT, call, environment, here
@@ -181,3 +182,12 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(tmp_path: Path, co
 def test_a_wrong_command_line_is_a_usage_error(tmp_path: Path, words: str):
     done = here(*words.split(), cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
+
+
+def test_ctrl_c_before_anything_is_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def plan(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shootout.commands.run.make_plan", plan)
+    done = here("run", cwd=tmp_path)
+    assert (done.code, done.err, list(tmp_path.iterdir())) == (130, "shootout: interrupted\n", [])
