@@ -256,7 +256,7 @@ def _planted_line(one: Planted) -> str:
 
 def _conclusion(report: Report) -> str:
     if not report.trustworthy:
-        return "This machine is too noisy now: nothing is stored. Stop other work and run it again."
+        return "An arm came out different from its own copy: nothing is stored. Stop other work and run it again."
     if report.device is not Device.CPU:
         return f"Verdicts on {report.device} use the stored bias floor of the CPU: this one is only shown."
     if report.stored is None:

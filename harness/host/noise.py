@@ -12,9 +12,9 @@ Granularity, for rounds of 0.1 to 1 s:
 - Foreign CPU time is what remains of the CPUs' time: not idle, not stolen, not ours. Ours is known to the nanosecond,
   whichever thread spent it, so arms whose threads wait for each other are no neighbours of themselves. Idle time is
   kept to the nanosecond too where the kernel stops its tick, while the busy columns beside it count whole ticks: hence
-  the remainder. It is shown in jiffies, rounded down: with one CPU the remainder is off by less than two of them (idle,
-  waiting for input), and by chance up or down (rounds of 120 ms with next to nobody else: -7 to 5 ms, median 4, of
-  which most are hand-offs). The errors of n CPUs add up like noise, so the floor grows with the root of n.
+  the remainder. A process that had a CPU to itself for 120 ms, thirty times, left at most 0.1 ms of it unexplained;
+  what is off is the idle time, shown in jiffies and rounded down: with one CPU by less than two of them (idle, and
+  waiting for a disk), up or down. The errors of n CPUs add up like noise, so the floor grows with the root of n.
 - Throttling is a count of events, so one is enough.
 - A GPU says how it is at one moment, right after an arm's block; who uses it is counted before and after the round.
 """
