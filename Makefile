@@ -22,6 +22,9 @@ NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "
 run: $(STAMP)
 	$(BIN)/shootout run
 
+test test-full: export PYTHONDONTWRITEBYTECODE =
+# The suite starts hundreds of processes, and each would compile what it imports.
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
@@ -36,7 +39,10 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
 
-selftest: $(STAMP)
+selftest test-full: export PYTHONDONTWRITEBYTECODE =
+# The suite starts hundreds of processes, and each would compile what it imports.
+
+test: $(STAMP)
 	$(BIN)/shootout selftest
 
 gpu:

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 from support.fake_nvidia import FakeDriver, FakeNvml, install
 
+from shootout import backends
 from shootout.commands import doctor
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.host import checks
@@ -23,6 +24,7 @@ from shootout.host.noise import Mark
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import GpuState
+from shootout.worker import availability
 
 QUIET = Quiet(
     sources=("steal",),
@@ -33,6 +35,27 @@ QUIET = Quiet(
 )
 
 
+def test_every_backend_is_asked_on_every_device_that_it_has_code_for(monkeypatch: pytest.MonkeyPatch):
+    missing = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "not looked for", "look"))
+    cheap = [("numpy", Device.CPU)]
+    asked: list[tuple[str, Device]] = []
+
+    def available(pairs: list[tuple[str, Device]]) -> dict[tuple[str, Device], Availability]:
+        asked.extend(pairs)
+        return dict.fromkeys(pairs, missing) | availability.available(cheap)
+
+    monkeypatch.setattr(checks, "listen", lambda _: QUIET)
+    monkeypatch.setattr(doctor, "available", available)
+    report = doctor.examine()
+    everything = {(name, device) for name in backends.names() for device, _ in backends.get(name).capabilities.targets}
+    assert set(asked) == everything == {(finding.backend, finding.device) for finding in report.findings}
+    assert [(f.backend, f.device) for f in report.findings if f.availability.ok] == cheap
+    assert {f.availability.fix for f in report.findings} == {"", "look"}
+    numpy = next(finding for finding in report.findings if finding.backend == "numpy")
+    assert numpy.precisions == (Precision.FP32,)
+
+
+@pytest.mark.slow
 def test_the_real_backends_are_all_examined(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checks, "listen", lambda _: QUIET)
     report = doctor.examine()

@@ -72,21 +72,26 @@ def bundle() -> ModelBundle:
     return obtain("residual_mlp", {"d_model": 64, "n_layers": LAYERS}, 2)
 
 
-COMPILED = pytest.param("torch-compile", marks=pytest.mark.slow)  # compiles for half a minute
+TORCH = ("torch-eager", "torchscript")  # one process for both: importing torch is most of the work
+COMPILED = pytest.param(("torch-compile",), marks=pytest.mark.slow)  # compiles for half a minute
+OTHERS = [(name,) for name in PRODUCTS if not name.startswith("torch")]
 
 
-@pytest.mark.parametrize("backend", [*(name for name in PRODUCTS if name != "torch-compile"), COMPILED])
-def test_every_backend_shows_its_products(backend: str, bundle: ModelBundle, tmp_path: Path):
-    arm = Arm(target=Target(backend=backend), model=bundle.model, parameters=bundle.parameters, batch=2)
+@pytest.mark.parametrize("backends", [TORCH, COMPILED, *OTHERS], ids="+".join)
+def test_every_backend_shows_its_products(backends: tuple[str, ...], bundle: ModelBundle, tmp_path: Path):
     place = frozenset(allowed_cpus()[:1])
     with worker(environment(), place, tmp_path / "log") as process:
-        built, _ = process.ask("build", 300, bundle=bundle, arm=arm, folder=tmp_path)
-        process.ask("load", 300, built=built)
-        looked: Looked = process.ask("look", 300, calls=3)
-    assert [[name for name, _, _ in steps] for steps in looked.steps] == [STEPS] * 3
-    assert looked.fault == ""
-    products = [event for event in trace_events.spans(looked.events) if PRODUCTS[backend] in event["name"]]
-    assert len(products) >= LAYERS
+        for backend in backends:
+            arm = Arm(target=Target(backend=backend), model=bundle.model, parameters=bundle.parameters, batch=2)
+            (tmp_path / backend).mkdir()
+            built, _ = process.ask("build", 300, bundle=bundle, arm=arm, folder=tmp_path / backend)
+            process.ask("load", 300, built=built)
+            looked: Looked = process.ask("look", 300, calls=3)
+            process.ask("close", 300)
+            assert [[name for name, _, _ in steps] for steps in looked.steps] == [STEPS] * 3
+            assert looked.fault == ""
+            products = [event for event in trace_events.spans(looked.events) if PRODUCTS[backend] in event["name"]]
+            assert len(products) >= LAYERS
 
 
 def test_numpy_arrays_in_a_list_go_on_telling():

@@ -57,10 +57,14 @@ def test_a_failure_is_told_while_it_happens(ended: Ended):
     assert "failed: lies:cpu:fp32: labelled fp32" in ended.err
 
 
-def test_a_failure_of_a_named_backend_is_an_error(folder: Path):
-    ended = run(folder, "all.toml", "--out", "named", "--backends", "well,raises-in-load")
-    assert ended.code == 4
-    assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "failed"]
+def test_a_failure_of_a_named_backend_is_an_error_and_strict_makes_any_failure_one(folder: Path):
+    (folder / "two.toml").write_text('model = "identity"\ntargets = ["well", "raises-in-load"]\nmax_generations = 1\n')
+    named = ("--backends", "well,raises-in-load")
+    for words, code in (((), 0), (("--strict",), 4), (named, 4)):  # the second and third are shown the first's run
+        ended = run(folder, "two.toml", "--out", "two", *words)
+        assert ended.code == code
+        assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "failed"]
+        assert ("already holds this run, finished" in ended.err) == bool(words)
 
 
 def test_a_model_that_fills_the_gpu_fails_by_how_much_and_the_others_are_measured(folder: Path):
@@ -69,11 +73,6 @@ def test_a_model_that_fills_the_gpu_fails_by_how_much_and_the_others_are_measure
     assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "failed", "measured"]
     reason = ended.data["rows"][1]["reason"]
     assert reason == "build raised OutOfMemoryError: needs 20.0 GiB of device memory, has 5.0 GiB free"
-
-
-def test_strict_makes_any_failure_an_error(folder: Path):
-    (folder / "two.toml").write_text('model = "identity"\ntargets = ["well", "exits"]\nmax_generations = 1\n')
-    assert run(folder, "two.toml", "--strict", "--out", "strict").code == 4
 
 
 def test_when_all_fail_nothing_was_measured_and_the_run_ends(folder: Path):
