@@ -64,6 +64,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv(
             "TORCHINDUCTOR_VEC_ISA_OK", "1"
         )  # else each build compiles and loads six tests of the vector units
+        patch.setenv("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")  # what calls the kernels takes longest to compile
         if "CXX" not in os.environ and (command := compiled.install(Path(folder, "compiler"))):
             patch.setenv("CXX", str(command))
         yield

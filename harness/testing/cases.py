@@ -14,7 +14,7 @@ from shootout import backends
 from shootout.backends._onnxruntime import providers
 from shootout.backends.common import require_device
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target, Value
+from shootout.contract import INTEGERS, Arm, Artifact, Availability, Device, Precision, Target, Value
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 
@@ -51,7 +51,7 @@ ELSEWHERE = {("torch-compile", Precision.INT8): DIGITS}
 """Targets that need another model: torchao's static INT8 dies on a Linear, ReLU and sum (an assertion of its own)."""
 SLOW = frozenset(
     {("", Precision.FP16), ("aoti", Precision.FP16), ("aoti", Precision.BF16), ("aoti", Precision.INT4)}
-    | {("aoti", Precision.INT8)}
+    | {("aoti", Precision.INT8), ("aoti", Precision.INT8_DYNAMIC)}
 )
 """Modes and precisions of torch-compile that only `make test-full` checks: each compiles for a minute, with code that
 the others' compilations have been through.
@@ -114,13 +114,27 @@ def is_slow(target: Target) -> bool:
     return target.backend == "torch-compile" and (target.mode, target.precision) in SLOW
 
 
-WARM = {"torch-eager": "torch", "torchscript": "torch", "torch-compile": "torch._inductor.compile_fx"}
-"""What the checks of a backend may find imported; the import of Inductor starts no compiler and no thread."""
+TORCH, JAX = "shootout.testing.checks,torch", "shootout.testing.checks,jax"
+INDUCTOR = "shootout.testing.checks,shootout.testing.inductor"
+TORCHAO = f"{INDUCTOR},torchao.quantization,torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
+WARM = {
+    "torch-eager": (TORCH, TORCHAO),
+    "torchscript": (TORCH, TORCH),
+    "torch-compile": (INDUCTOR, TORCHAO),
+    "openvino": ("", TORCH),  # its own import starts a thread; that of its quantizer imports torch
+    "jax-jit": (JAX, JAX),
+    "jax-jit+torchax": (f"{JAX},torchax", f"{JAX},torchax"),
+}
+"""What the checks of a backend, or of one of its modes, may find imported for its floats and for its integers."""
 
 
 def warm_of(target: Target) -> str:
-    """The module that its fresh processes may hold already (see `run_fresh`); on a GPU none."""
-    return WARM.get(target.backend, "") if target.device is Device.CPU else ""
+    """The modules that its fresh processes may hold already (see `run_fresh`); on a GPU none."""
+    if target.device is not Device.CPU:
+        return ""
+    names = f"{target.backend}+{target.mode}", target.backend
+    floats, integers = next((WARM[name] for name in names if name in WARM), ("", ""))
+    return integers if target.precision in INTEGERS else floats
 
 
 def lacks(target: Target) -> bool:

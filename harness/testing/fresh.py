@@ -40,8 +40,8 @@ def run_fresh(
         path: more folders to import from.
         threads: of OpenMP and the BLAS libraries.
         timeout_s: seconds until the call is stopped.
-        warm: a module that the new process may hold already; never for calls that tell what they import, and only for
-            modules whose import starts no thread and no GPU.
+        warm: modules that the new process may hold already, with a comma between two; never for calls that tell of
+            one of these whether they import it, and only modules whose import starts no thread and no GPU.
 
     Raises:
         AssertionError: the process died or the function raised; with its last words.
@@ -65,27 +65,27 @@ def run_fresh(
 
 
 class Zygote:
-    """A process that has imported a module and forks a child per call; it ends with this process, whose pipe it reads.
+    """A process that has imported modules and forks a child per call; it ends with this process, whose pipe it reads.
 
     What a library reads from its environment as it is imported holds for all children: so a call with another
     environment or working folder gets a new zygote, in place of the one before.
     """
 
-    _running: dict[str, Zygote] = {}  # noqa: RUF012 - one for each module
+    _running: dict[str, Zygote] = {}  # noqa: RUF012 - one for each list of modules
 
     @classmethod
-    def of(cls, module: str, environment: dict[str, str]) -> Zygote:
-        """The one that has this module, started if there is none in this environment."""
+    def of(cls, modules: str, environment: dict[str, str]) -> Zygote:
+        """The one that has these modules, started if there is none in this environment."""
         place = ({name: text for name, text in environment.items() if name != "PYTEST_CURRENT_TEST"}, Path.cwd())
-        running = cls._running.get(module)
+        running = cls._running.get(modules)
         if running is None or running._place != place or running._process.poll() is not None:
             if running is not None:
                 running.end()
-            running = cls._running[module] = cls(module, place)
+            running = cls._running[modules] = cls(modules, place)
         return running
 
-    def __init__(self, module: str, place: tuple[dict[str, str], Path]) -> None:
-        command = [sys.executable, "-m", "shootout.testing.fresh", "--warm", module]
+    def __init__(self, modules: str, place: tuple[dict[str, str], Path]) -> None:
+        command = [sys.executable, "-m", "shootout.testing.fresh", "--warm", modules]
         pipe = subprocess.PIPE
         self._place = place
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=place[0], text=True)  # noqa: S603
@@ -113,12 +113,13 @@ class Zygote:
         self._process.communicate()
 
 
-def fork_calls(module: str) -> None:
-    """Import the module, then fork a child for each line (seconds, folder) of stdin, and tell the exit codes."""
+def fork_calls(modules: str) -> None:
+    """Import the modules, then fork a child for each line (seconds, folder) of stdin, and tell the exit codes."""
     answers = os.dup(1)
     os.dup2(2, 1)
-    with suppress(ImportError):  # the call will tell
-        importlib.import_module(module)
+    for module in modules.split(","):
+        with suppress(ImportError):  # the call will tell
+            importlib.import_module(module)
     gc.freeze()  # pages of what lives already stay shared
     for line in sys.stdin:
         timeout_s, _, folder = line.rstrip("\n").partition(" ")

@@ -18,7 +18,7 @@ from shootout.backends.common_numpy import blas_threads, counts, products_of
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.workload import COMPUTE_OPS
 from shootout.contract import Arm, Arrays, Device, Target
-from shootout.testing.cases import Case, case_of
+from shootout.testing.cases import TORCH, Case, case_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
@@ -159,7 +159,7 @@ def torch_counts(settings: list[tuple[str, bool]]) -> list[dict[str, int]]:
 
 
 def test_torch_counts_follow_autocast_and_the_flags():
-    plain, autocast, rounded = run_fresh(torch_counts, [("ieee", False), ("ieee", True), ("bf16", False)])
+    plain, autocast, rounded = run_fresh(torch_counts, [("ieee", False), ("ieee", True), ("bf16", False)], warm=TORCH)
     assert plain == {"fp32": 2}
     assert autocast == {"bf16": 1, "fp32": 1}
     assert rounded == {"fp32": 1, "bf16": 1}
@@ -178,4 +178,4 @@ def flags_after_load(case: Case) -> list[str]:
 
 
 def test_torch_is_set_to_ieee_whatever_it_was():
-    assert run_fresh(flags_after_load, case_of(Target(backend="torch-eager"))) == ["ieee"] * 3
+    assert run_fresh(flags_after_load, case_of(Target(backend="torch-eager")), warm=TORCH) == ["ieee"] * 3

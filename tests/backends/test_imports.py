@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.contract import Device, Target
-from shootout.testing.cases import case_of
+from shootout.testing.cases import case_of, warm_of
 from shootout.testing.checks import build_in, call
 from shootout.testing.fresh import run_fresh
 
@@ -21,23 +24,29 @@ FRAMEWORKS = LIBRARIES.union(OTHERS) - {"numpy"}
 MODULES = ("shootout", "shootout.backends", *(row.path.partition(":")[0] for row in backends.SHIPPED.values()))
 
 
-def frameworks_after(module: str, backend: str = "") -> set[str]:
-    """The frameworks in this process after importing `module` and making the adapter of `backend`."""
-    before = FRAMEWORKS & set(sys.modules)
-    importlib.import_module(module)
-    if backend:
-        importlib.import_module("shootout.backends").get(backend)
-    return before | (FRAMEWORKS & set(sys.modules))
+def frameworks_after(modules: Sequence[str], adapters: Sequence[str]) -> dict[str, set[str]]:
+    """The frameworks that each step brings into this process: to import a module, then to make a backend's adapter."""
+    found, there = {"the start": FRAMEWORKS & set(sys.modules)}, set(FRAMEWORKS & set(sys.modules))
+    for name in (*modules, *adapters):
+        if name in modules:
+            importlib.import_module(name)
+        else:
+            importlib.import_module("shootout.backends").get(name)
+        found[name] = (FRAMEWORKS & set(sys.modules)) - there
+        there |= found[name]
+    return found
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_importing_brings_in_no_framework(module: str) -> None:
-    assert run_fresh(frameworks_after, module) == set()
+@cache
+def imported() -> dict[str, set[str]]:
+    """All steps in one process, which starts with nothing."""
+    found: dict[str, set[str]] = run_fresh(frameworks_after, MODULES, tuple(backends.SHIPPED))
+    return found
 
 
-@pytest.mark.parametrize("backend", backends.SHIPPED)
-def test_making_every_adapter_brings_in_no_framework(backend: str) -> None:
-    assert run_fresh(frameworks_after, "shootout.backends", backend) == set()
+@pytest.mark.parametrize("step", ["the start", *MODULES, *backends.SHIPPED])
+def test_importing_a_module_and_making_an_adapter_bring_in_no_framework(step: str) -> None:
+    assert imported()[step] == set()
 
 
 TARGETS = [
@@ -60,5 +69,6 @@ def frameworks_of_a_session(made: Built) -> set[str]:
 def test_an_arm_s_process_holds_its_own_library_only(target: Target, tmp_path: Path) -> None:
     """Torch.compile, for one, no longer works where torchax was imported."""
     loads = backends.entry(target.backend).loads
-    made = run_fresh(build_in, case_of(target), tmp_path)
-    assert run_fresh(frameworks_of_a_session, made) <= {*loads[""], *loads.get(target.mode, ())}
+    made = run_fresh(build_in, case_of(target), tmp_path, warm=warm_of(target))
+    found = run_fresh(frameworks_of_a_session, made, warm=warm_of(replace(target, mode="")))
+    assert found <= {*loads[""], *loads.get(target.mode, ())}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from shootout.contract import Arm, Arrays, Capabilities, Executed, Scenario, Tar
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 from shootout.messages import Verified
+from shootout.testing.cases import TORCH, warm_of
 from shootout.testing.fresh import run_fresh
 from shootout.worker.__main__ import Worker
 
@@ -125,7 +125,6 @@ def refusals(session: Any, inputs: Arrays) -> dict[str, str]:
 
 def trained_by(backend: str, found: dict[str, ModelBundle], folder: Path) -> tuple[dict[str, Verified], dict[str, Any]]:
     """Each bundle's verdict, and the first one's behaviour; all in one process."""
-    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # saves Inductor's own test of the vector units, half a minute
     verdicts: dict[str, Verified] = {}
     first: dict[str, Any] = {}
     for name, bundle in found.items():
@@ -147,7 +146,8 @@ COMPILED = pytest.param("torch-compile", marks=pytest.mark.slow)  # compiles for
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Any]:
     backend = request.param
     found = {name: bundles()[name] for name in models_for(backend)}
-    return backend, *run_fresh(trained_by, backend, found, tmp_path_factory.mktemp(backend), timeout_s=600)
+    folder, warm = tmp_path_factory.mktemp(backend), warm_of(Target(backend=backend))
+    return backend, *run_fresh(trained_by, backend, found, folder, timeout_s=600, warm=warm)
 
 
 def test_gradients_are_the_oracle_s(trained: tuple[str, dict[str, Verified], Any]):
@@ -283,7 +283,7 @@ GET = backends.get
 
 
 def test_a_wrong_step_is_caught(tmp_path: Path):
-    found = run_fresh(faults_of_liars, bundles()["residual_mlp"], tmp_path)
+    found = run_fresh(faults_of_liars, bundles()["residual_mlp"], tmp_path, warm=TORCH)
     assert found["honest"] is None
     for name, (_, words) in LIES.items():
         assert words in (found[name] or ""), f"{name}: {found[name]}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +13,63 @@ import pytest
 from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Availability, Device, Precision, Target
-from shootout.testing.cases import Case, case_of
+from shootout.testing.cases import Case, case_of, warm_of
 from shootout.testing.checks import build_in
 from shootout.testing.fresh import run_fresh
 
 PLAIN = Target(backend="torch-compile")
 
 
-def fallbacks_after_load(built: Built, spoil: bool) -> tuple[str, ...]:
-    """What a fresh process says after loading; `spoil` empties the built cache first."""
-    if spoil:
-        import shutil
-
-        shutil.rmtree(built.folder / "inductor")
-        (built.folder / "inductor").mkdir()
-    session = backends.get(built.arm.target.backend).load(built)
-    return session.executed.fallbacks
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """What torch.compile makes of the fixture's model."""
+    made: Built = run_fresh(build_in, case_of(PLAIN), tmp_path_factory.mktemp("built"), warm=warm_of(PLAIN))
+    return made
 
 
-def test_load_takes_the_kernels_from_the_cache_and_says_when_it_cannot(tmp_path: Path):
-    built = run_fresh(build_in, case_of(PLAIN), tmp_path)
-    assert run_fresh(fallbacks_after_load, built, False) == ()
-    told = run_fresh(fallbacks_after_load, built, True)
+@dataclass(frozen=True)
+class Loaded:
+    """What a process that only loads sees: what fell back, operations, and what Inductor does in later calls."""
+
+    fallbacks: tuple[str, ...]
+    flops: dict[str, float]
+    compiled_later: dict[str, int]
+
+
+def loaded_from(built: Built) -> Loaded:
+    """Loads twice, and calls both sessions when both are there."""
+    from torch._dynamo.utils import counters
+
+    adapter, inputs = backends.get(built.arm.target.backend), built.bundle.input_buffers()[0]
+    first = adapter.load(built)
+    executed = first.executed
+    second = adapter.load(built)
+    counters.clear()
+    for session in (first, second):
+        session.fetch(session.execute(session.stage(inputs, 0)))
+    return Loaded(executed.fallbacks, dict(executed.flops_by_precision), dict(counters["stats"]))
+
+
+@pytest.fixture(scope="module")
+def loaded(built: Built) -> Loaded:
+    found: Loaded = run_fresh(loaded_from, built, warm=warm_of(PLAIN))
+    return found
+
+
+def fallbacks_of(built: Built) -> tuple[str, ...]:
+    return backends.get(built.arm.target.backend).load(built).executed.fallbacks
+
+
+def test_load_takes_the_kernels_from_the_cache_and_says_when_it_cannot(built: Built, loaded: Loaded, tmp_path: Path):
+    assert loaded.fallbacks == ()
+    (tmp_path / "inductor").mkdir()
+    told = run_fresh(fallbacks_of, replace(built, folder=tmp_path), warm=warm_of(PLAIN))
     assert len(told) == 1
     assert "while loading" in told[0]
 
 
-def compiled_by_a_call_after_another_load(built: Built) -> dict[str, int]:
-    """What Inductor does in a session's next call when its process has loaded a second one meanwhile."""
-    from torch._dynamo.utils import counters
-
-    adapter, inputs = backends.get(built.arm.target.backend), built.bundle.input_buffers()[0]
-    first, second = adapter.load(built), adapter.load(built)
-    counters.clear()
-    for session in (first, second):
-        session.fetch(session.execute(session.stage(inputs, 0)))
-    return dict(counters["stats"])
-
-
-def test_a_second_session_in_a_process_takes_nothing_from_the_first(tmp_path: Path):
-    built = run_fresh(build_in, case_of(PLAIN), tmp_path)
-    assert run_fresh(compiled_by_a_call_after_another_load, built) == {}
+def test_a_second_session_in_a_process_takes_nothing_from_the_first(loaded: Loaded):
+    assert loaded.compiled_later == {}
 
 
 def recorded(dtype_name: str) -> tuple[dict[str, Any], dict[str, int]]:
@@ -73,7 +90,7 @@ def recorded(dtype_name: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", "fp32"), ("bfloat16", "bf16")])
 def test_products_that_became_loops_are_counted_too(dtype: str, precision: str):
-    told, kernels = run_fresh(recorded, dtype)
+    told, kernels = run_fresh(recorded, dtype, warm=warm_of(PLAIN))
     assert told["compute_nodes_by_precision"] == {precision: 2}
     assert told["flops_by_precision"] == {precision: 2 * 16 * 16 + 2 * 16}
     assert "library" not in kernels
@@ -103,16 +120,16 @@ def refusal(name: str) -> str:
 
 @pytest.mark.parametrize(("name", "words"), [("depends", "Data-dependent"), ("breaks", "graph_break")])
 def test_a_model_that_is_not_one_graph_fails_with_the_compiler_s_words(name: str, words: str):
-    assert words in run_fresh(refusal, name)
+    assert words in run_fresh(refusal, name, warm=warm_of(PLAIN))
 
 
-def probe_cpu(backend: str) -> Availability:
-    return backends.get(backend).probe(Device.CPU)
+def with_compiler(command: str) -> Availability:
+    os.environ["CXX"] = command
+    return backends.get("torch-compile").probe(Device.CPU)
 
 
-def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    found = run_fresh(probe_cpu, "torch-compile")
+def test_a_missing_compiler_is_named():
+    found = run_fresh(with_compiler, "no-such-compiler", warm=warm_of(PLAIN))
     assert not found.ok
     assert "no-such-compiler" in found.reason
     assert "g++" in found.fix
@@ -127,7 +144,7 @@ def without_headers() -> tuple[str, str]:
 
 
 def test_missing_headers_are_named():
-    reason, fix = run_fresh(without_headers)
+    reason, fix = run_fresh(without_headers, warm=warm_of(PLAIN))
     assert "Python.h" in reason
     assert "python3-dev" in fix
 
@@ -163,7 +180,8 @@ def captured_by(case: Case, folder: Path, scriptable: bool) -> tuple[Any, dict[s
 @pytest.mark.parametrize(("scriptable", "how"), [(True, "script"), (False, "trace")])
 def test_torchscript_says_how_it_captured_the_module(scriptable: bool, how: str, tmp_path: Path):
     case = case_of(Target(backend="torchscript", precision=Precision.BF16))
-    assert run_fresh(captured_by, case, tmp_path, scriptable) == (how, {"bf16": 4})
+    told = run_fresh(captured_by, case, tmp_path, scriptable, warm=warm_of(case.arm.target))
+    assert told == (how, {"bf16": 4})
 
 
 FLOPS = {
@@ -182,12 +200,13 @@ def test_operations_are_counted_from_shapes(case: str):
     assert flops_of(name, operands, output) == expected
 
 
-@pytest.mark.parametrize("runtime", ["torch-eager", "torchscript", "torch-compile"])
-def test_every_runtime_of_the_family_counts_the_same_operations(runtime: str, tmp_path: Path):
+@pytest.mark.parametrize("runtime", ["torch-eager", "torchscript"])
+def test_every_runtime_of_the_family_counts_the_same_operations(runtime: str, loaded: Loaded, tmp_path: Path):
     case = case_of(Target(backend=runtime))
-    found = run_fresh(flops_told, run_fresh(build_in, case, tmp_path))
-    assert found == {"fp32": 4 * 2 * case.arm.batch * 64 * 64}
+    found = run_fresh(flops_told, case, tmp_path, warm=warm_of(case.arm.target))
+    assert found == loaded.flops == {"fp32": 4 * 2 * case.arm.batch * 64 * 64}
 
 
-def flops_told(built: Built) -> dict[str, float]:
-    return dict(backends.get(built.arm.target.backend).load(built).executed.flops_by_precision)
+def flops_told(case: Case, folder: Path) -> dict[str, float]:
+    session = backends.get(case.arm.target.backend).load(build_in(case, folder))
+    return dict(session.executed.flops_by_precision)

@@ -27,7 +27,7 @@ from shootout.bundle.training import RATE
 from shootout.contract import Arm, Arrays, Availability, Device, Precision, Scenario, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.study import feasibility
-from shootout.testing.cases import targets
+from shootout.testing.cases import INDUCTOR, TORCH, targets
 from shootout.testing.fresh import run_fresh
 from shootout.tune.settings import list_changes
 
@@ -259,7 +259,7 @@ def test_captured_graphs_are_counted_wherever_they_hang():
     [(1, 0, 1, []), (2, 0, 3, ["3 parts"]), (1, 0, 2, ["2 parts"]), (1, 4, 1, ["4 more"])],
 )
 def test_what_isn_t_one_replayed_graph_is_told(captured: int, since: int, parts: int, words: list[str]):
-    told = run_fresh(inductor.outside_graphs, captured, since, parts)
+    told = run_fresh(inductor.outside_graphs, captured, since, parts, warm=INDUCTOR)
     assert len(told) == len(words)
     assert all(word in line for word, line in zip(words, told, strict=True))
 
@@ -278,7 +278,7 @@ def uncaptured(folder: Path) -> str:
 
 
 def test_a_label_of_graphs_without_any_is_a_failure(tmp_path: Path):
-    assert "captured no CUDA graph" in run_fresh(uncaptured, tmp_path)
+    assert "captured no CUDA graph" in run_fresh(uncaptured, tmp_path, warm=INDUCTOR)
 
 
 def test_graphs_of_several_sessions_in_a_process_are_refused(tmp_path: Path):
@@ -321,7 +321,7 @@ def rounding(precision: str) -> tuple[Any, ...]:
     [("fp32", "ieee", "highest"), ("tf32", "tf32", "high"), ("fp16", "ieee", "highest"), ("bf16", "ieee", "highest")],
 )
 def test_one_policy_rounds_products_convolutions_and_recurrent_layers(precision: str, policy: str, older: str):
-    flags, switches, matmul = run_fresh(rounding, precision)
+    flags, switches, matmul = run_fresh(rounding, precision, warm=TORCH)
     assert flags == dict.fromkeys(("conv", "rnn", "matmul"), policy)
     assert switches == (policy == "tf32",) * 2
     assert matmul == older
@@ -348,4 +348,4 @@ def kernels_seen(twice: bool, older: bool) -> dict[str, int]:
 
 @pytest.mark.parametrize(("twice", "older"), [(True, False), (False, True)])
 def test_kernels_are_counted_once_and_in_torch_before_2_13_too(twice: bool, older: bool):
-    assert run_fresh(kernels_seen, twice, older) == {"fp32": 2}
+    assert run_fresh(kernels_seen, twice, older, warm=INDUCTOR) == {"fp32": 2}

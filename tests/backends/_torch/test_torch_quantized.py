@@ -92,6 +92,21 @@ def test_the_grid_probe_counts_8_bits_of_weights_and_activations(scheme: str, tm
     )
 
 
+def operations_packed(bundle: ModelBundle, target: Target) -> list[str]:
+    """The operations of the program that AOTInductor is given."""
+    from shootout.backends._torch import compile as torch_compile
+
+    arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+    return [str(node.target) for node in torch_compile._program(bundle, arm).graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize(("precision", "words"), [(Precision.INT8_DYNAMIC, "_int_mm"), (Precision.INT4, "int4")])
+def test_a_package_is_made_of_the_quantized_program(precision: Precision, words: str):
+    target = Target(backend="torch-compile", mode="aoti", precision=precision)
+    told = run_fresh(operations_packed, bundle_of("digits"), target, warm=warm_of(target))
+    assert any(words in name for name in told), told
+
+
 def test_the_grid_probe_counts_4_bits_of_weights_and_float_activations(tmp_path: Path):
     assert run_fresh(probed, bundle_of("probe"), INT4, tmp_path, warm=warm_of(INT4)) == "int4"
 
@@ -127,15 +142,17 @@ def test_a_model_with_nothing_to_quantize_is_refused(asked: Target, layer: str, 
 
 def test_calibration_that_can_t_be_used_is_refused(tmp_path: Path):
     spoilt = replace(bundle_of("digits"), calibration_fault="NaN in the calibration data")
-    assert run_fresh(refusal, spoilt, STATIC, "bare", tmp_path) == "NaN in the calibration data"
+    told = run_fresh(refusal, spoilt, STATIC, "bare", tmp_path, warm=warm_of(STATIC))
+    assert told == "NaN in the calibration data"
 
 
-def imported_by_float(bundle: ModelBundle, folder: Path) -> list[str]:
+def imported_by_float(bundle: ModelBundle, target: Target, folder: Path) -> list[str]:
     import sys
 
-    backends.get("torch-eager").load(built_in(bundle, Target(backend="torch-eager"), folder))
+    backends.get(target.backend).load(built_in(bundle, target, folder))
     return [name for name in sys.modules if name.startswith("torchao")]
 
 
 def test_float_arms_don_t_import_torchao(tmp_path: Path):
-    assert run_fresh(imported_by_float, bundle_of("digits"), tmp_path) == []
+    target = Target(backend="torch-eager")
+    assert run_fresh(imported_by_float, bundle_of("digits"), target, tmp_path, warm=warm_of(target)) == []
