@@ -10,9 +10,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 
+from shootout.stats.goals import Aim, Goal
 from shootout.stats.warmup import steady_from
+from tests.support.goal_races import CLOSE, DEFAULT, race_for
 from tests.support.simulation import (
     CLOSE_RIVAL_MS,
     NOISES,
@@ -105,6 +107,25 @@ def power(runs: int) -> Iterator[Figure]:
                 )
 
 
+def goals(runs: int) -> Iterator[Figure]:
+    """What a race for the best arm takes beside one for the verdicts, and how often it misses the fastest."""
+    for sd in (0.01, 0.03, 0.05):
+        for goal in (Goal(), Goal(aim=Aim.BEST)):
+            found = [race_for(goal, DEFAULT, sd=sd, seed=seed, rounding=2) for seed in range(runs // 20)]
+            mean = [sum(figures) / len(found) for figures in zip(*map(astuple, found), strict=True)]
+            generations, played, told, _, leaders = mean
+            yield Figure(
+                name=f"ten arms, goal {goal}, SD {sd:.0%}: the fastest is no leader",
+                value=share(not one.found for one in found),
+                limit=0.05,
+                note=f"{generations:.1f} generations, {played:.0f} of arms, {told:.1f} verdicts, {leaders:.1f} leaders",
+            )
+    for sd in (0.005, 0.02, 0.05):
+        found = [race_for(Goal(aim=Aim.BEST), CLOSE, sd=sd, seed=seed) for seed in range(runs // 10)]
+        missed = share(not one.found for one in found)
+        yield Figure(name=f"five arms within 2 %, SD {sd:.1%}: the fastest is no leader", value=missed, limit=0.05)
+
+
 def races(runs: int) -> Iterator[Figure]:
     """Calls of a race over those of round-robin."""
     for sd in (SD, PINNED_SD):
@@ -141,7 +162,7 @@ def warm_ups(runs: int) -> Iterator[Figure]:
 
 def figures(runs: int) -> Iterator[Figure]:
     """Every simulated figure, as it comes in."""
-    for part in (peeking, at_the_stop, wrong_under_load, power, races, warm_ups):
+    for part in (peeking, at_the_stop, wrong_under_load, power, races, goals, warm_ups):
         yield from part(runs)
 
 

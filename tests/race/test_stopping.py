@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.goal_races import CLOSE, DEFAULT, race_for
 
 from shootout.race.race import Race
 from shootout.race.stopping import GroupState, next_players
@@ -128,3 +129,17 @@ def test_to_resolve_every_ratio_must_be_known_so_closely(percent: float, over: b
 
 def test_nobody_plays_beyond_the_limit():
     assert next_players(replace(race(BEST, {"a": 500.0, "b": 505.0}, spread=20.0).state(), played=20)) == []
+
+
+def test_the_truly_fastest_arm_is_among_the_leaders_where_all_are_close():
+    races = [race_for(BEST, CLOSE, sd=0.01, seed=seed) for seed in range(6)]
+    assert all(one.found for one in races), "tests/bench/simulate.py has the share"
+
+
+def test_a_race_for_the_best_ends_with_fewer_leaders_and_no_later():
+    best, told = (
+        [race_for(goal, DEFAULT, sd=0.03, seed=seed, rounding=2) for seed in range(5)] for goal in (BEST, Goal())
+    )
+    assert all(one.found for one in best)
+    assert sum(one.leaders for one in best) < sum(one.leaders for one in told)
+    assert sum(one.generations for one in best) <= sum(one.generations for one in told)

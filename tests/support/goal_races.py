@@ -1,0 +1,75 @@
+"""Whole groups raced for a goal on seeded times: how long it takes, and whether the truly fastest arm is found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shootout.constants import BIAS_FLOOR, MAX_GENERATIONS
+from shootout.contract import Arm, Array, Precision, Target
+from shootout.race.stopping import GroupState, next_players
+from shootout.stats.goals import Goal
+from shootout.stats.open_pairs import find_untold, leader_sets
+from shootout.stats.verdicts import Rules
+from shootout.study.group import count_comparisons, exact_of
+
+DEFAULT = (1.0, 0.62, 0.36, 0.95, 0.40, 1.6, 0.27, 0.29, 0.24, 0.30)
+"""Ten arms as far apart as those of the default study, the baseline first; the last two round."""
+CLOSE = (1.0, 0.98, 1.02, 0.99, 1.01)
+"""Five that are hard to tell apart; the fastest is not the baseline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """Where a race ended.
+
+    Attributes:
+        generations: how many there were.
+        played: arms' generations, all together.
+        told: rivals with a verdict against the baseline.
+        found: the truly fastest arm, and the truly fastest in full precision, are among the leaders.
+        leaders: how many arms none is known to beat.
+    """
+
+    generations: int
+    played: int
+    told: int
+    found: bool
+    leaders: int
+
+
+def race_for(goal: Goal, times: Sequence[float], *, sd: float, seed: int, rounding: int = 0) -> Ended:
+    """One race without a budget; `sd` is that of a log ratio between generations, the last `rounding` arms round."""
+    precisions = [Precision.FP32] * (len(times) - rounding) + [Precision.INT8] * rounding
+    arms = [Arm(target=Target(backend=f"b{i}", precision=one), model="m") for i, one in enumerate(precisions)]
+    labels = [arm.label for arm in arms]
+    truth = dict(zip(labels, times, strict=True))
+    rules = Rules(
+        baseline=labels[0],
+        sentinel=None,
+        comparisons=count_comparisons(labels[0], arms, {}, (), goal),
+        max_generations=MAX_GENERATIONS,
+        bias_floor=BIAS_FLOOR,
+        goal=goal,
+        exact=exact_of(arms),
+    )
+    noise = np.random.default_rng(seed).standard_normal((MAX_GENERATIONS, len(times)))
+    tape = np.array(times) * np.exp(sd / math.sqrt(2) * noise)
+    blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
+    played = 0
+    while players := next_players(GroupState(rules=rules, labels=labels, blocks=blocks, played=played)):
+        for label in players:
+            blocks[label][played] = tape[played, labels.index(label)][None]
+        played += 1
+    sets = leader_sets(blocks, labels, rules)
+    fastest = [min(some, key=truth.__getitem__) for some in (labels, [one for one in labels if one in rules.exact])]
+    return Ended(
+        generations=played,
+        played=sum(len(mine) for mine in blocks.values()),
+        told=len(labels) - 1 - len(find_untold(blocks, [(label, labels[0]) for label in labels[1:]], rules)),
+        found=all(best in one.tied for one, best in zip(sets, fastest, strict=False)),
+        leaders=len(sets[0].tied),
+    )
