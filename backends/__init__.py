@@ -57,6 +57,8 @@ class Entry:
             has them; the library's name is the first of `loads`.
         get_ready: `module:function` of what a build does before it needs the model, done while that is being exported;
             "" where that takes no time worth it.
+        movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
+            takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
         build_s: seconds that `build` takes there, quantization apart.
     """
@@ -72,6 +74,7 @@ class Entry:
     loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gemms: str = ""
     get_ready: str = ""
+    movable: bool = False
     ready_s: float = 2.0
     build_s: float = 3.0
 
@@ -85,6 +88,7 @@ SHIPPED = {
     "numpy": Entry(
         path="shootout.backends._numpy.backend:NumpyAdapter",
         makers=("onnx",),
+        movable=True,
         loads={"": ("numpy", "safetensors")},
         gemms="shootout.backends._numpy.backend:gemms",
         ready_s=0.3,
@@ -96,6 +100,7 @@ SHIPPED = {
         needs="torch",
         baseline=True,
         makers=("torchao",),
+        movable=True,
         loads={"": ("torch", "safetensors")},
         gemms="shootout.backends._torch.eager:gemms",
         ready_s=1.7,
@@ -105,6 +110,7 @@ SHIPPED = {
         extra="torch",
         needs="torch, a C++ compiler, Python's headers",
         makers=("torchao",),
+        movable=True,
         loads={"": ("torch", "safetensors")},
         get_ready="shootout.backends._torch.inductor:get_ready",
         ready_s=4.5,
@@ -114,6 +120,7 @@ SHIPPED = {
         path="shootout.backends._torch.script:TorchScriptAdapter",
         extra="torch",
         needs="torch",
+        movable=True,
         loads={"": ("torch", "safetensors")},
         ready_s=1.7,
     ),
@@ -122,6 +129,7 @@ SHIPPED = {
         extra="jax",
         needs="jax; torchax for models without array code",
         makers=("torch", "torchax"),
+        movable=True,
         loads={"": ("jax", "scipy", "safetensors"), "torchax": ("torch", "torchax")},
         ready_s=1.0,
     ),
@@ -130,6 +138,7 @@ SHIPPED = {
         extra="onnxruntime",
         needs="onnxruntime; onnxruntime-gpu for cuda",
         makers=("onnx",),
+        movable=True,
         loads={"": ("onnxruntime",)},
         gemms="shootout.backends._onnxruntime.backend:gemms",
         ready_s=0.4,
@@ -153,7 +162,9 @@ SHIPPED = {
         makers=("onnx",),
         loads={"": ("tensorrt", "tensorrt_rtx")},
     ),
-    "spin": Entry(path="shootout.backends._spin.backend:SpinAdapter", hidden=True, ready_s=0.3, build_s=0.3),
+    "spin": Entry(
+        path="shootout.backends._spin.backend:SpinAdapter", hidden=True, movable=True, ready_s=0.3, build_s=0.3
+    ),
 }
 
 

@@ -53,6 +53,9 @@ WARM_UP_CALLS = 60
 WARM_UP_LONG_CALLS = 10
 WARM_UP_LONG_CALL_NS = 50_000_000
 WARM_UP_NS = 10_000_000_000
+WARM_UP_SHORT_CALL_NS = 20_000_000
+WARM_UP_SHORT_NS = 2_000_000_000
+"""Calls shorter than that get no longer than this: a hundred of them that found no steady state won't find one."""
 WARM_UP_POINTS = 1_000
 CHANGE_PENALTY = 15.0
 CHANGE_JUMP = 5

@@ -118,8 +118,6 @@ class Loaded:
 
     Attributes:
         rss_before_bytes: resident memory before loading, `rss_after_bytes` likewise after the first call.
-        cpus: where the process's threads may run now, read back from the kernel.
-        os_threads: all threads of the process, sleeping ones too.
         gpu: what it took of the GPU; None for an arm on the CPU.
     """
 
@@ -127,8 +125,6 @@ class Loaded:
     first_call_s: float
     rss_before_bytes: int
     rss_after_bytes: int
-    cpus: tuple[int, ...] = ()
-    os_threads: int = 0
     gpu: GpuCost | None = None
 
 

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from shootout.host.placement import Placement, allowed_cpus
+from shootout.host.placement import Placement, allowed_cpus, node_of
 
 MOST_LANES = 4
 """Each build may hold several copies of the weights."""
@@ -31,6 +31,13 @@ def lanes(placement: Placement, allowed: Sequence[int] | None = None) -> list[fr
     size = len(placement.arms)
     more = [frozenset(rest[first : first + size]) for first in range(0, len(rest) - size + 1, size)]
     return [placement.arms, *more][:MOST_LANES]
+
+
+def lanes_near(placement: Placement, allowed: Sequence[int] | None = None) -> list[frozenset[int]]:
+    """As `lanes`, on the arms' own NUMA nodes alone: what is loaded there stays there when its threads are moved."""
+    cpus = allowed_cpus() if allowed is None else allowed
+    nodes = {node_of(cpu) for cpu in placement.arms}
+    return lanes(placement, [cpu for cpu in cpus if node_of(cpu) in nodes])
 
 
 class Crew(Generic[K, T]):

@@ -21,7 +21,7 @@ from shootout import clock
 from shootout.constants import LAST_WORDS_LINES
 from shootout.errors import one_line
 from shootout.host import cgroup
-from shootout.host.placement import on_cpus
+from shootout.host.placement import move_threads, on_cpus
 
 PROC = Path("/proc")
 _LONGEST_WORDS_BYTES = 10_000
@@ -106,6 +106,11 @@ class Child:
             self._family = tuple(_session(self.pid))
         own_ns = clock.cpu_ns(self.pid)
         return None if own_ns is None else own_ns + sum(clock.cpu_ns(pid) or 0 for pid in self._family)
+
+    def move(self, cpus: frozenset[int]) -> None:
+        """Let all its threads, and those of whatever it started, run on these CPUs only."""
+        for pid in (self.pid, *_session(self.pid)):
+            move_threads(pid, cpus)
 
     def kill(self) -> None:
         """End it, stopped or not, with everything it started; harmless when it is gone."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -171,6 +171,31 @@ def on_cpus(cpus: frozenset[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, own)
+
+
+def move_threads(process: int, cpus: frozenset[int]) -> None:
+    """Let every thread of a process run on these CPUs only; one that ends meanwhile needs no move.
+
+    A thread that begins meanwhile has its maker's CPUs, so the list is read again until there is nobody left to move.
+    """
+    moved: set[str] = set()
+    while threads := {task.name for task in _tasks(process)} - moved:
+        for thread in threads:
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), cpus)
+        moved |= threads
+
+
+def _tasks(process: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{process}/task").iterdir())
+    except OSError:
+        return []
+
+
+def node_of(cpu: int) -> str:
+    """The name of the NUMA node that holds `cpu`; "" where that isn't told."""
+    return next((node.name for node in (CPU_FOLDER / f"cpu{cpu}").glob("node*")), "")
 
 
 def current_bounds(names: Sequence[str] = THREAD_VARIABLES) -> Bounds:

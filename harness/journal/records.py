@@ -136,6 +136,8 @@ class Played(Record):
         flagged: which of these, by position, are of flagged rounds; older runs kept no others' medians.
         samples: the Parquet file of this generation's raw readings, relative to the run folder.
         gpu: null for an arm on the CPU.
+        cpus: where its threads could run after the warm-up; in older runs after the first call, as `os_threads`.
+        spent_s: seconds of its steps before the rounds: `load` (its process's start included), `verify`, `warm_up`.
     """
 
     kind: Literal["played"] = "played"
@@ -159,6 +161,7 @@ class Played(Record):
     os_threads: int = 0
     served: Served | None = None
     gpu: PlayedOnGpu | None = None
+    spent_s: dict[str, float] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -195,6 +198,7 @@ class Rounds(Record):
 
     Attributes:
         voided: the flagged rounds, by number. In older runs they were played again and their readings thrown away.
+        spent_s: seconds of its steps: `load` (of all arms, side by side), `warm_up`, `rounds`, `leave`.
     """
 
     kind: Literal["rounds"] = "rounds"
@@ -203,6 +207,7 @@ class Rounds(Record):
     tried: int
     voided: tuple[tuple[int, tuple[Reason, ...]], ...]
     wall_s: float
+    spent_s: dict[str, float] = Field(default_factory=dict)
 
 
 class Skip(Record):

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from shootout.backends.adapter import Built
+from shootout.build.cpu_pool import lanes_near
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
 from shootout.contract import NotRun, NotRunKind, Progress
@@ -41,6 +42,7 @@ class Campaign:
         groups: all there are by now: those planned, and those that joined on the way.
         built: by group and label, each arm that can be loaded.
         racing_s: seconds that the racing may take, however long exports and builds took; None: no limit of its own.
+        beside: CPUs on which arms may be loaded beside those of the arms themselves.
     """
 
     plan: Plan
@@ -58,12 +60,14 @@ class Campaign:
     search: Search = field(init=False)
     hold: Hold = field(init=False)
     budget: Deadline = field(init=False)
+    beside: Sequence[frozenset[int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(out=self.out, file=self.file, history=self.history, progress=self.progress)
         self.caps = Caps(self.plan.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
         self.search = Search(axis=self.history.header.axis)
+        self.beside = lanes_near(self.plan.placement)[1:]  # of all CPUs: in the race this thread is bound to a few
         self.hold = Hold(found=self.history.holding, note=self.file.append)
 
     def prepare(self) -> None:
@@ -152,6 +156,7 @@ class Campaign:
             hold=self.hold,
             unsynchronised=self.plan.study.unsynchronised,
             energy=self.plan.study.energy,
+            beside=self.beside,
         )
         notes = Notes(say=self.progress.detail, setback=partial(self.recorder.note, name))
         context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold)

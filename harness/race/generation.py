@@ -1,20 +1,21 @@
 """Who runs when, while everyone else is held still: one generation, from the shuffled spawn to the last round.
 
-It knows neither processes nor clocks: a `Stage` starts players and a `Watch` brings outside evidence. Why the order is
-shuffled twice and arms are held: docs/measurement.md.
+It knows no processes: a `Stage` starts players and a `Watch` brings outside evidence; it times only its own steps, for
+the journal. Why the order is shuffled twice and arms are held: docs/measurement.md.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
+from shootout.clock import Stopwatch
 from shootout.constants import (
     MIN_ROUNDS,
     ROUNDS,
@@ -24,11 +25,14 @@ from shootout.constants import (
     WARM_UP_LONG_CALL_NS,
     WARM_UP_LONG_CALLS,
     WARM_UP_NS,
+    WARM_UP_SHORT_CALL_NS,
+    WARM_UP_SHORT_NS,
 )
 from shootout.contract import Arm, Array
-from shootout.errors import ArmFailed, ArmOut
+from shootout.errors import ArmOut
 from shootout.host.noise import Disturbance, Own
 from shootout.messages import OnGpu, Scope
+from shootout.race.loading import Entrance, Loading
 from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp
 from shootout.race.serving import Desk, Terms, desk_of
@@ -52,6 +56,7 @@ class Generation:
         disturbed: the rounds that are flagged, with their reasons.
         rounds: played so far.
         desk: what arms that serve are asked in this generation.
+        spent_s: seconds of its steps, by name.
     """
 
     index: int
@@ -64,39 +69,69 @@ class Generation:
     disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
     rounds: int = field(default=0, init=False)
     desk: Desk | None = field(default=None, init=False)
+    spent_s: dict[str, float] = field(default_factory=dict, init=False)
 
     def run(self) -> Generation:
         """Respawn every arm in a shuffled order, then let all of them play rounds, one at a time."""
         with ExitStack() as players:
-            for arm in _shuffled(self.arms, self.rng):
-                self.context.notes.say(f"loading {arm.label}")
-                player = self.context.stage.spawn(arm, self.index, self.rng.randrange(_MAX_PADDING_BYTES))
-                players.callback(player.kill)
-                self._enter(arm, player)
+            with self._spending("load"):
+                entrances = self._load(players)
+            with self._spending("warm_up"):
+                for entrance in entrances:
+                    self._enter(entrance)
             if self.context.hold:
                 self._settle(self.context.hold)
             if self.terms:
                 seed = self.rng.randrange(2**32)
                 self.desk = desk_of(self.terms, self.performances, self.baseline, self.index, seed)
-            self._play_rounds()
-            self._leave()
+            with self._spending("rounds"):
+                self._play_rounds()
+            with self._spending("leave"):
+                self._leave()
         return self
 
-    def _enter(self, arm: Arm, player: Player) -> None:
-        """Load, verify and warm one arm up, and hold it; a fault keeps it out of the rounds."""
+    @contextmanager
+    def _spending(self, step: str) -> Iterator[None]:
+        with Stopwatch() as watch:
+            yield
+        self.spent_s[step] = watch.seconds
 
-        def entrance() -> None:
-            loaded = player.load()
-            verified = player.verify()
-            if verified.fault:
-                raise ArmFailed(verified.fault)
+    def _load(self, players: ExitStack) -> list[Entrance]:
+        """Load and verify all arms, side by side; a fault keeps one out of the rounds."""
+        shuffled = _shuffled(self.arms, self.rng)
+        entrances = [Entrance(arm=arm, padding=self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
+        say = self.context.notes.say
+        Loading(stage=self.context.stage, index=self.index, players=players, say=say).run(entrances)
+        return entrances
+
+    def _enter(self, entrance: Entrance) -> None:
+        """Warm one arm up in quiet, on the CPUs where it will play, and hold it again."""
+
+        def enter() -> None:
+            if entrance.error:
+                raise entrance.error
+            player, loaded, verified = entrance.player, entrance.loaded, entrance.verified
+            assert player
+            assert loaded
+            assert verified
+            player.release()
+            with Stopwatch() as watch:
+                warm, tuned = warm_up(player), player.tune()
             performance = Performance(
-                arm=arm, player=player, loaded=loaded, verified=verified, warm_up=warm_up(player), tuned=player.tune()
+                arm=entrance.arm,
+                player=player,
+                loaded=loaded,
+                verified=verified,
+                warm_up=warm,
+                tuned=tuned,
+                placed=player.placed(),
+                spent_s={**entrance.spent_s, "warm_up": watch.seconds},
             )
             player.hold()
             self.performances.append(performance)
 
-        self._guarded(arm, player, "entering", entrance)
+        self.context.notes.say(f"warming up {entrance.arm.label}")
+        self._guarded(entrance.arm, entrance.player, "entering", enter)
 
     def _settle(self, hold: Hold) -> None:
         """Find out, once in a run, whether arms on the GPU may be stopped; the fastest one feels it most."""
@@ -167,12 +202,13 @@ class Generation:
         """How many arms that are alive have a CUDA context."""
         return sum(on_cuda(performance.arm) for performance in self.performances)
 
-    def _guarded(self, arm: Arm, player: Player, during: str, step: Callable[[], None]) -> None:
+    def _guarded(self, arm: Arm, player: Player | None, during: str, step: Callable[[], None]) -> None:
         """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on."""
         try:
             step()
         except ArmOut as error:
-            player.kill()
+            if player:
+                player.kill()
             self.context.notes.setback(arm, replace(error.why, during=during))
             self.performances[:] = [p for p in self.performances if p.arm.label != arm.label]
 
@@ -180,17 +216,19 @@ class Generation:
 def warm_up(player: Player) -> WarmUp:
     """Call until the last segment of the latencies is steady and holds half of them, or time is up."""
     latency = player.warm(WARM_UP_LONG_CALLS, WARM_UP_NS).latency_ns
-    if float(np.median(latency)) < WARM_UP_LONG_CALL_NS:
-        latency = _more(player, latency, WARM_UP_CALLS - latency.size)
+    call_ns = float(np.median(latency))
+    limit_ns = WARM_UP_SHORT_NS if call_ns < WARM_UP_SHORT_CALL_NS else WARM_UP_NS
+    if call_ns < WARM_UP_LONG_CALL_NS:
+        latency = _more(player, latency, WARM_UP_CALLS - latency.size, limit_ns)
     steady = steady_from(latency)
-    while steady is None and float(latency.sum()) < WARM_UP_NS:
-        latency = _more(player, latency, latency.size)
+    while steady is None and float(latency.sum()) < limit_ns:
+        latency = _more(player, latency, latency.size, limit_ns)
         steady = steady_from(latency)
     return WarmUp(calls=latency.size, steady_from=steady)
 
 
-def _more(player: Player, latency: Array, calls: int) -> Array:
-    remaining_ns = max(1, WARM_UP_NS - int(latency.sum()))
+def _more(player: Player, latency: Array, calls: int, limit_ns: int) -> Array:
+    remaining_ns = max(1, limit_ns - int(latency.sum()))
     return np.concatenate([latency, player.warm(calls, remaining_ns).latency_ns])
 
 

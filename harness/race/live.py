@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.constants import (
     BLOCK_TIMEOUT_FACTOR,
@@ -19,11 +20,12 @@ from shootout.constants import (
 from shootout.contract import Arm, Executed
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
-from shootout.host.placement import Placement, child_environment
+from shootout.host.placement import Bounds, Placement, child_environment
 from shootout.messages import Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.call_cap import too_slow
+from shootout.race.loading import OWN
 from shootout.race.pausing import Hold, on_cuda
-from shootout.race.protocols import Gpus
+from shootout.race.protocols import Gpus, Placed
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.process import WorkerProcess, log_name
 
@@ -44,6 +46,10 @@ class LivePlayer:
         self._max_call_s = stage.max_call_s if first else 0.0
         self._call_s = 1.0
         self._stopped = False
+
+    def move(self, cpus: frozenset[int]) -> None:
+        """Let all its threads run on these CPUs, and on no others."""
+        self._process.move(cpus)
 
     def load(self) -> Loaded:
         """Load and call once; where that takes far too long, a second call decides, since the first may compile.
@@ -91,6 +97,18 @@ class LivePlayer:
         turn: Turn = self._process.ask("serve", limit_s, offer=offer)
         return turn
 
+    def placed(self) -> Placed:
+        """Where its threads may run now, after calls on its own CPUs.
+
+        Raises:
+            ArmFailed: one of them may run elsewhere.
+        """
+        own = Bounds(cpus=self._stage.place(self._built.arm, OWN), os_threads=0, variables={})
+        now: Bounds = self._process.ask("bounds", BLOCK_TIMEOUT_S)
+        if stray := own.left(now):
+            raise ArmFailed(stray)
+        return Placed(cpus=tuple(sorted(now.cpus)), os_threads=now.os_threads)
+
     def on_gpu(self) -> OnGpu | None:
         """Its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
         if not on_cuda(self._built.arm):
@@ -126,6 +144,10 @@ class LivePlayer:
             self._process.release()
             self._stopped = False
 
+    def end(self) -> None:
+        """Let whoever waits for its answer hear that it died; from any thread."""
+        self._process.end()
+
     def kill(self) -> None:
         """End it."""
         self._process.kill()
@@ -158,6 +180,7 @@ class LiveStage:
         hold: how arms keep still while another one plays.
         unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first generation.
+        beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
     """
 
     built: Mapping[str, Built]
@@ -168,13 +191,25 @@ class LiveStage:
     hold: Hold = field(default_factory=Hold)
     unsynchronised: bool = False
     energy: bool = False
+    beside: Sequence[frozenset[int]] = ()
+
+    @property
+    def lanes(self) -> int:
+        """How many arms may load at once."""
+        return 1 + len(self.beside)
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        """The arm's own CPUs, or as many of another lane for one whose threads may be moved afterwards."""
+        if lane == OWN:
+            return self.placement.narrowed(arm.cpus).arms
+        movable = backends.entry(arm.target.backend).movable
+        return frozenset(sorted(self.beside[lane - 1])[: arm.cpus]) if movable else frozenset()
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
         """A fresh worker for `arm`."""
-        place = self.placement.narrowed(arm.cpus)
         environment = child_environment(arm.threads, padding)
         other = self.interpreters.get(arm.target.python)
-        process = WorkerProcess(environment, place.arms, self.logs / log_name(arm.label), other)
+        process = WorkerProcess(environment, self.place(arm, OWN), self.logs / log_name(arm.label), other)
         return LivePlayer(process, self.built[arm.label], self, first=generation == 0)
 
 

@@ -24,6 +24,7 @@ Gpus = Mapping[str, tuple[int | None, GpuState]]
 class Player(Protocol):
     """One arm, alive for one generation. Any method may raise `ArmOut`."""
 
+    def move(self, cpus: frozenset[int]) -> None: ...  # noqa: D102
     def load(self) -> Loaded: ...  # noqa: D102
     def verify(self) -> Verified: ...  # noqa: D102
     def warm(self, calls: int, ns: int) -> Warming: ...  # noqa: D102
@@ -31,18 +32,27 @@ class Player(Protocol):
     def turn(self, scopes: tuple[Scope, ...]) -> Turn: ...  # noqa: D102
     def serve(self, offer: Offer) -> Turn: ...  # noqa: D102
     def on_gpu(self) -> OnGpu | None: ...  # noqa: D102
+    def placed(self) -> Placed: ...  # noqa: D102
     def peak_memory(self) -> int: ...  # noqa: D102
     def cpu_ns(self) -> int | None: ...  # noqa: D102
     def hold(self) -> None: ...  # noqa: D102
     def release(self) -> None: ...  # noqa: D102
+    def end(self) -> None: ...  # noqa: D102
     def kill(self) -> None: ...  # noqa: D102
 
 
 class Stage(Protocol):
     """Where players come from."""
 
+    @property
+    def lanes(self) -> int:
+        """How many arms may load at once, each on CPUs of its own; lane 0 are the arms' own CPUs."""
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        """The CPUs in a lane for `arm`; none where it can't be loaded there."""
+
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
-        """A fresh process for `arm`, with `padding` bytes more in its environment."""
+        """A fresh process for `arm` on its own CPUs, with `padding` bytes more in its environment."""
 
 
 class Watch(Protocol):
@@ -53,6 +63,14 @@ class Watch(Protocol):
 
     def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
         """Why the round since `begin` is flagged; `own` tells what of its traces the arms left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Where an arm's threads may run, read back from the kernel, and how many threads there are, sleeping ones too."""
+
+    cpus: tuple[int, ...] = ()
+    os_threads: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +89,7 @@ class Performance:
         turns: one per round, flagged ones too.
         sm_clock_mhz: the highest SM clock after any of its turns: its reference.
         on_gpu: its figures beside the verdict, taken after the rounds.
+        spent_s: seconds of the steps before the rounds, by name.
     """
 
     arm: Arm
@@ -79,6 +98,8 @@ class Performance:
     verified: Verified
     warm_up: WarmUp
     tuned: Tuned
+    placed: Placed
+    spent_s: Mapping[str, float] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
     peak_rss_bytes: int = 0
     sm_clock_mhz: int | None = None

@@ -81,6 +81,7 @@ class Recorder:
             tried=played.rounds,
             voided=tuple(played.disturbed),
             wall_s=one.last_s,
+            spent_s=played.spent_s,
         )
         lines = [_played(one.group, played, p, name) for p in played.performances]
         self.file.append(*lines, rounds)
@@ -130,10 +131,11 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
         rss_after_bytes=found.loaded.rss_after_bytes,
         peak_rss_bytes=found.peak_rss_bytes,
         samples=name,
-        cpus=found.loaded.cpus,
-        os_threads=found.loaded.os_threads,
+        cpus=found.placed.cpus,
+        os_threads=found.placed.os_threads,
         served=_served(generation, found),
         gpu=played_on_gpu(found),
+        spent_s=dict(found.spent_s),
     )
 
 

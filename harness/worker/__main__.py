@@ -22,7 +22,7 @@ from shootout.contract import Arm, Device, Scenario, Session
 from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
 from shootout.host.gpu_errors import explain_error
-from shootout.host.placement import current_bounds
+from shootout.host.placement import Bounds, current_bounds
 from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.worker import precision_checks
 from shootout.worker.blocks import Blocks
@@ -77,15 +77,12 @@ class Worker:
         self._built, self._buffers = built, built.bundle.input_buffers()
         self._blocks = self._timed(built)
         first_call_s = self._blocks.first_call_s()
-        now = current_bounds()
-        self._strayed = given.left(now)
+        self._strayed = given.left(current_bounds())
         return Loaded(
             load_s=watch.seconds,
             first_call_s=first_call_s,
             rss_before_bytes=before,
             rss_after_bytes=resident_bytes(),
-            cpus=tuple(sorted(now.cpus)),
-            os_threads=now.os_threads,
             gpu=context.cost() if context else None,
         )
 
@@ -156,6 +153,10 @@ class Worker:
         module, _, name = function.partition(":")
         assert module.startswith("shootout."), "only functions of ours"
         return getattr(import_module(module), name)(**arguments)
+
+    def bounds(self) -> Bounds:
+        """Where the process's threads may run now."""
+        return current_bounds()
 
     def memory(self) -> int:
         """The most memory this process ever had resident, in bytes."""

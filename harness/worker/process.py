@@ -98,6 +98,10 @@ class WorkerProcess:
         """CPU time that it and all that it started used so far; None where that isn't told."""
         return self._child.cpu_ns()
 
+    def move(self, cpus: frozenset[int]) -> None:
+        """Let it and everything it started run on these CPUs only."""
+        self._child.move(cpus)
+
     def hold(self) -> None:
         """Stop it and everything it started; returns once it has stopped."""
         self._child.signal(signal.SIGSTOP)

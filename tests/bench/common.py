@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -189,6 +189,12 @@ class TimedStage:
 
     inner: Stage
     ledger: Ledger
+
+    lanes: ClassVar[int] = 1
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        """As the stage inside."""
+        return self.inner.place(arm, lane)
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         spawn = self.ledger.timed("spawn", self.inner.spawn)

@@ -61,6 +61,12 @@ class UnheldStage:
     def __init__(self, inner: LiveStage) -> None:
         self._inner = inner
 
+    lanes = 1
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        """As the stage inside."""
+        return self._inner.place(arm, lane)
+
     def spawn(self, arm: Arm, generation: int, padding: int) -> Any:
         """A player that nobody can hold."""
         return Unheld(self._inner.spawn(arm, generation, padding))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -91,6 +91,12 @@ class CountingStage:
 
     inner: LiveStage
     switches: defaultdict[str, Switches] = field(default_factory=lambda: defaultdict(Switches))
+
+    lanes: ClassVar[int] = 1
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        """As the stage inside."""
+        return self.inner.place(arm, lane)
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         return cast("Player", CountingPlayer(self.inner.spawn(arm, generation, padding), self.switches[arm.label]))
@@ -200,7 +206,7 @@ def _follows(found: dict[Point, Found]) -> dict[str, Any]:
         "overhead_percent": 100 * thin / toy if thin and toy else None,
         "fat_gflop_per_s": FAT.flop / fat / 1e3 if fat else None,
         "switches_per_call": switches.count / switches.calls if switches.calls else None,
-        "os_threads": last.loaded.os_threads if last else None,
+        "os_threads": last.placed.os_threads if last else None,
         "compute_nodes": ", ".join(f"{count} {name}" for name, count in nodes.items()),
     }
 

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from shootout.build.cpu_pool import MOST_LANES, Crew, lanes
+from shootout.build import cpu_pool
+from shootout.build.cpu_pool import MOST_LANES, Crew, lanes, lanes_near
 from shootout.host.placement import place
 
 
@@ -22,6 +23,14 @@ from shootout.host.placement import place
 )
 def test_lanes_are_disjoint_and_each_as_big_as_an_arm_s(threads, allowed, expected):
     assert [set(lane) for lane in lanes(place(threads, allowed), allowed)] == expected
+
+
+def test_lanes_for_loading_stay_on_the_nodes_of_the_arms(monkeypatch):
+    monkeypatch.setattr(cpu_pool, "node_of", lambda cpu: f"node{cpu // 4}")
+    found = lanes_near(place(2, range(8)), range(8))
+    assert [set(lane) for lane in found] == [{1, 2}, {0, 3}]
+    monkeypatch.setattr(cpu_pool, "node_of", lambda cpu: "")
+    assert len(lanes_near(place(2, range(8)), range(8))) == 4
 
 
 def test_memory_limits_their_number():

@@ -14,11 +14,11 @@ import pytest
 from support import fakes
 from support.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
-from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS
+from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
 from shootout.contract import Device
 from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own
 from shootout.journal.group import counted, counting
-from shootout.messages import Energy, GpuState, OnGpu, Scope
+from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
 from shootout.race.generation import Generation, _undisturbed, rounds_for, warm_up
 from shootout.race.live import LiveWatch
 from shootout.race.protocols import Context, Gpus, Notes
@@ -180,6 +180,27 @@ def test_warm_up_without_a_steady_state_ends_by_time() -> None:
     found = warm_up(FakePlayer(World({"a": 1e8}, warm_up={"a": drifting}), fakes.arm("a"), 0))
     assert found.steady_from is None
     assert sum(drifting[: found.calls]) >= WARM_UP_NS
+
+
+@pytest.mark.parametrize(
+    ("call_ns", "limit_ns"), [(1e6, WARM_UP_SHORT_NS), (1.9e7, WARM_UP_SHORT_NS), (2.1e7, WARM_UP_NS)]
+)
+def test_short_calls_get_a_shorter_warm_up(call_ns: float, limit_ns: int) -> None:
+    spent_ns: list[float] = []
+
+    class Slowing(FakePlayer):
+        """Never steady, and as long as it may."""
+
+        def warm(self, calls: int, ns: int) -> Warming:
+            made = min(calls, max(1, int(ns / call_ns)))
+            latency_ns = call_ns * (1 + np.arange(self._warmed, self._warmed + made) / 1e3)
+            self._warmed += made
+            spent_ns.append(latency_ns.sum())
+            return Warming(latency_ns=latency_ns)
+
+    found = warm_up(Slowing(World({"a": call_ns}), fakes.arm("a"), 0))
+    assert found.steady_from is None
+    assert limit_ns <= sum(spent_ns) < 2 * limit_ns
 
 
 def test_long_calls_get_fewer_rounds_but_never_fewer_than_four() -> None:

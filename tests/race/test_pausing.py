@@ -19,7 +19,7 @@ from shootout.bundle.fidelity import NOTHING
 from shootout.constants import ENERGY_S, HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS
 from shootout.contract import Arm, Device
 from shootout.errors import ArmFailed
-from shootout.host.placement import place
+from shootout.host.placement import Bounds, place
 from shootout.journal import journal
 from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Tuned, Turn, Verified, Warming
@@ -143,7 +143,7 @@ def _spied(world: World, running: list[set[str]]) -> World:
 def test_the_fastest_arm_is_read_and_only_arms_on_the_gpu_are_let_go() -> None:
     world = World(THREE)
     tried(world, GPU, GPU, CPU)
-    trial = world.events[_last(world, "tune") + 2 : _first(world, "turn") - 1]
+    trial = world.events[_last(world, "placed") + 2 : _first(world, "turn") - 1]
     assert {label for name, label in trial if name == "warm"} == {"b:cuda:fp32"}
     assert {label for name, label in trial if name == "release"} == {"a:cuda:fp32", "b:cuda:fp32"}
     both = [name for name, label in trial if label == "a:cuda:fp32"]
@@ -309,12 +309,16 @@ class InProcess:
     def release(self) -> None:
         self.events.append("continue")
 
+    def end(self) -> None:
+        """It hears nothing before it is killed."""
+
     def kill(self) -> None:
         self.session.device.queue.clear()  # a context's work ends with it
         self.events.append("kill")
 
     def _load(self, built: Built) -> Loaded:
         self._blocks = Blocks(self.session, queued.inputs(2))
+        self.session.synchronize()  # a worker settles before it answers
         return Loaded(load_s=0.1, first_call_s=1e-6, rss_before_bytes=1, rss_after_bytes=2)
 
     def _verify(self, with_accuracy: bool) -> Verified:
@@ -335,12 +339,20 @@ class InProcess:
     def _memory(self) -> int:
         return 3
 
+    def _bounds(self) -> Bounds:
+        return Bounds(cpus=frozenset(), os_threads=1, variables={})
+
 
 class InProcessStage:
     """Live players over workers in this process."""
 
     def __init__(self, live: LiveStage, workers: dict[str, InProcess]) -> None:
         self.live, self.workers = live, workers
+
+    lanes = 1
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        return self.live.place(arm, lane)
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
         return player_of(self.workers[arm.label], arm, self.live, first=generation == 0)

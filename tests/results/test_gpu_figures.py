@@ -15,7 +15,7 @@ from shootout.contract import Arm, Device, Target
 from shootout.journal import journal
 from shootout.journal.records import Holding, Played, PlayedOnGpu
 from shootout.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
-from shootout.race.protocols import Performance, Player, WarmUp
+from shootout.race.protocols import Performance, Placed, Player, WarmUp
 from shootout.race.recording import played_on_gpu
 from shootout.report import notes, table
 from shootout.results.analysis import analyse
@@ -197,6 +197,7 @@ def performance(arm: Arm, *clocks: int | None) -> Performance:
         verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None),
         warm_up=WarmUp(calls=1, steady_from=0),
         tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
+        placed=Placed(),
     )
     found.turns = [Turn(latency_ns={}, gpu=GpuState(sm_clock_mhz=mhz)) for mhz in clocks]
     found.sm_clock_mhz, found.on_gpu = 1_995, LOOK

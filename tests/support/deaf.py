@@ -22,6 +22,7 @@ from shootout.race import campaign
 FEW = {
     "shootout.race.generation.ROUNDS": 2,
     "shootout.race.generation.MIN_ROUNDS": 2,
+    "shootout.race.generation.WARM_UP_SHORT_NS": 200_000_000,
     "shootout.race.generation.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
 }
 

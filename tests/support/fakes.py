@@ -14,7 +14,7 @@ from shootout.errors import ArmFailed
 from shootout.host.noise import Disturbance, DisturbanceKind, Own
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.pausing import Hold, on_cuda
-from shootout.race.protocols import Context, Gpus, Notes
+from shootout.race.protocols import Context, Gpus, Notes, Placed
 from shootout.race.race import Race
 from shootout.stats.verdicts import Rules
 
@@ -64,6 +64,13 @@ class World:
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
 
+    @property
+    def lanes(self) -> int:
+        return 1
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        return frozenset({1 - lane})
+
     def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
         self.players = [player for player in self.players if player.alive]
         player = FakePlayer(self, arm, place=len(self.players))
@@ -82,6 +89,9 @@ class FakePlayer:
         self.world, self.arm, self.alive, self.held = world, arm, True, False
         self._level = world.rng.normal(0, world.generation_sd) + world.spawn_bias * place
         self._warmed = self._turns = 0
+
+    def move(self, cpus: frozenset[int]) -> None:
+        self.world.events.append((f"move {sorted(cpus)}", self.arm.label))
 
     def load(self) -> Loaded:
         self._command("load")
@@ -134,6 +144,13 @@ class FakePlayer:
     def release(self) -> None:
         self.held = False
         self.world.events.append(("release", self.arm.label))
+
+    def placed(self) -> Placed:
+        self._command("placed")
+        return Placed(cpus=(1,), os_threads=1)
+
+    def end(self) -> None:
+        self.world.events.append(("end", self.arm.label))
 
     def kill(self) -> None:
         self.alive = False

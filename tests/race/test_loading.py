@@ -1,0 +1,204 @@
+"""Arms load side by side, each on CPUs of its own, and play on the same ones; a fault or an interrupt leaves nobody."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import fakes
+from support.exports import obtain
+from support.fakes import QUIET, FakePlayer, FakeWatch, World
+
+from shootout import backends
+from shootout.contract import Arm, Device, Target
+from shootout.errors import ArmFailed
+from shootout.host.placement import Placement
+from shootout.messages import Loaded
+from shootout.race.generation import Generation
+from shootout.race.live import LivePlayer, LiveStage
+from shootout.race.loading import Entrance, Loading
+from shootout.race.protocols import Context, Notes
+
+THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
+LANES = {0: frozenset({1}), 1: frozenset({0})}
+
+
+class Side(FakePlayer):
+    """A fake that says where it loads, and waits there for `world.meeting`."""
+
+    def __init__(self, world: Beside, arm: Arm) -> None:
+        super().__init__(world, arm, 0)
+        self.meeting, self.cpus, self.ended = world.meeting, LANES[0], threading.Event()
+        self.loaded_on = world.loaded_on
+
+    def move(self, cpus: frozenset[int]) -> None:
+        super().move(cpus)
+        self.cpus = cpus
+
+    def load(self) -> Loaded:
+        self.loaded_on[self.arm.label] = self.cpus
+        if self.meeting:
+            self.meeting(self)
+        return super().load()
+
+    def end(self) -> None:
+        super().end()
+        self.ended.set()
+
+
+class Beside(World):
+    """A world of two lanes; `pinned` arms load on their own CPUs only."""
+
+    def __init__(self, pinned: tuple[str, ...] = (), meeting: Any = None, **planted: Any) -> None:
+        super().__init__(THREE, **planted)
+        self.pinned, self.meeting = pinned, meeting
+        self.loaded_on: dict[str, frozenset[int]] = {}
+
+    @property
+    def lanes(self) -> int:
+        return 2
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        return LANES[lane] if lane == 0 or arm.target.backend not in self.pinned else frozenset()
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
+        player = Side(self, arm)
+        self.players.append(player)
+        self.events.append(("spawn", arm.label))
+        return player
+
+
+def load(world: Beside, *arms: Arm) -> list[Entrance]:
+    entrances = [Entrance(arm=arm, padding=0) for arm in arms or map(fakes.arm, THREE)]
+    with ExitStack() as players:
+        Loading(stage=world, index=0, players=players, say=lambda _: None).run(entrances)
+    return entrances
+
+
+def test_two_arms_load_at_once_on_cpus_of_their_own():
+    both = threading.Barrier(2, timeout=30)
+    world = Beside(meeting=lambda player: both.wait() if player.arm.target.backend in "ab" else None)
+    load(world)
+    assert {world.loaded_on["a:cpu:fp32"], world.loaded_on["b:cpu:fp32"]} == set(LANES.values())
+
+
+def test_who_loaded_elsewhere_is_moved_to_its_own_cpus_and_then_held():
+    both = threading.Barrier(2, timeout=30)
+    world = Beside(meeting=lambda player: both.wait() if player.arm.target.backend in "ab" else None)
+    load(world, fakes.arm("a"), fakes.arm("b"))
+    for label, cpus in world.loaded_on.items():
+        names = [name for name, of in world.events if of == label]
+        moves = ["move [0]", "load", "verify", "move [1]"] if cpus == LANES[1] else ["load", "verify"]
+        assert names == ["spawn", *moves, "hold", "kill"]
+
+
+def test_an_arm_that_pins_its_threads_loads_on_its_own_cpus():
+    world = Beside(pinned=("a", "b", "c"))
+    load(world)
+    assert set(world.loaded_on.values()) == {LANES[0]}
+
+
+def test_arms_on_a_gpu_load_one_by_one_behind_all_others():
+    world = Beside()
+    load(world, fakes.arm("a", device=Device.CUDA), fakes.arm("b"), fakes.arm("c", device=Device.CUDA))
+    spawned = [label for name, label in world.events if name == "spawn"]
+    assert spawned == ["b:cpu:fp32", "a:cuda:fp32", "c:cuda:fp32"]
+    assert world.loaded_on["a:cuda:fp32"] == world.loaded_on["c:cuda:fp32"] == LANES[0]
+
+
+@pytest.mark.parametrize("command", ["load", "verify", "gate"])
+def test_an_arm_that_fails_costs_only_itself(command: str):
+    world = Beside(fails={("b:cpu:fp32", command): "it broke"})
+    found = {one.arm.target.backend: one for one in load(world)}
+    assert str(found["b"].error) == "it broke"
+    assert ("end", "b:cpu:fp32") in world.events
+    assert [found[name].error for name in "ac"] == [None, None]
+    assert all(found[name].loaded and found[name].verified for name in "ac")
+
+
+@pytest.mark.parametrize("where", [0, 1], ids=["this thread", "another"])
+def test_an_interrupt_ends_who_is_loading_and_begins_nobody_else(where: int):
+    both = threading.Barrier(2, timeout=30)
+
+    def meet(player: Side) -> None:
+        both.wait()
+        if player.cpus == LANES[where]:
+            raise KeyboardInterrupt
+        assert player.ended.wait(30), "it was never told"
+        raise ArmFailed("killed")
+
+    world = Beside(meeting=meet)
+    with pytest.raises(KeyboardInterrupt):
+        load(world)
+    assert sum(name == "spawn" for name, _ in world.events) == 2
+    assert sum(name == "kill" for name, _ in world.events) == 2
+
+
+def test_an_interrupt_is_no_failure_of_an_arm():
+    heard: list[Any] = []
+
+    def meet(player: Side) -> None:
+        if player.cpus == LANES[0]:
+            raise KeyboardInterrupt
+        player.ended.wait(30)
+        raise ArmFailed("killed")
+
+    notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
+    context = Context(stage=Beside(meeting=meet), watch=FakeWatch(), notes=notes)
+    with pytest.raises(KeyboardInterrupt):
+        Generation(index=0, arms=[fakes.arm("a"), fakes.arm("b")], context=context, rng=random.Random(0)).run()
+    assert heard == []
+
+
+def test_a_generation_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_each_step_took():
+    world = Beside()
+    context = Context(stage=world, watch=FakeWatch(), notes=QUIET)
+    found = Generation(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
+    names = [name for name, _ in world.events]
+    assert max(index for index, name in enumerate(names) if name == "verify") < names.index("warm")
+    assert set(found.spent_s) == {"load", "warm_up", "rounds", "leave"}
+    assert all(set(one.spent_s) == {"load", "verify", "warm_up"} for one in found.performances)
+    assert len({one.arm.label for one in found.performances}) == len(THREE)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no second lane")
+def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    place = Placement(parent=frozenset({first}), arms=frozenset({second}), threads=1)
+    arms = [Arm(target=Target(backend="numpy"), model="identity", ordinal=number) for number in (1, 2)]
+    built = [backends.get("numpy").build(obtain("identity", {}, 1), arm, tmp_path) for arm in arms]
+    stage = LiveStage(
+        built={one.arm.label: one for one in built},
+        placement=place,
+        logs=tmp_path / "logs",
+        beside=[frozenset({first})],
+    )
+    both, plain = threading.Barrier(2, timeout=60), LivePlayer.load
+    seen: set[int] = set()
+
+    def load(player: LivePlayer) -> Loaded:
+        both.wait()
+        found = plain(player)
+        seen.update(player._process.ask("bounds", 60).cpus)
+        return found
+
+    monkeypatch.setattr(LivePlayer, "load", load)
+    entrances = [Entrance(arm=arm, padding=0) for arm in arms]
+    with ExitStack() as players:
+        Loading(stage=stage, index=1, players=players, say=lambda _: None).run(entrances)
+        assert seen == {first, second}
+        for one in entrances:
+            assert isinstance(one.player, LivePlayer)
+            tasks = [int(task.name) for task in Path(f"/proc/{one.player._process.pid}/task").iterdir()]
+            assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset({second})}
+            one.player.release()
+            one.player.warm(10, 10**9)
+            assert one.player.placed().cpus == (second,)
+            one.player._process.move(frozenset({first}))
+            with pytest.raises(ArmFailed, match=rf"threads that may run on \[{first}\]"):
+                one.player.placed()
