@@ -11,8 +11,12 @@ import pytest
 from support import fakes
 from support.fakes import World
 
+from shootout.constants import ROUNDS
+from shootout.contract import Arm
+from shootout.host.noise import Disturbance, Own
 from shootout.messages import Scope
 from shootout.race import race
+from shootout.race.protocols import Gpus
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Verdict, comparison
 from shootout.worker import blocks
@@ -62,6 +66,49 @@ def test_holding_idle_arms_defuses_a_spinning_neighbour() -> None:
 
 def test_drill_no_sigstop() -> None:
     assert verdict_beside_a_spinning_neighbour(holds=False) is Verdict.FASTER
+
+
+MET = frozenset(range(0, ROUNDS, 2))
+"""The rounds of each generation in which another program meets b, and b alone."""
+
+
+class Met(fakes.FakePlayer):
+    """A planted arm that takes 20 % longer in these rounds."""
+
+    def _latency(self, calls: int) -> np.ndarray:
+        met = self.arm.target.backend == "b" and self._turns in MET
+        return super()._latency(calls) * (1.2 if met else 1.0)
+
+
+class Street(World):
+    """A world in which others pass by."""
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> fakes.FakePlayer:
+        super().spawn(arm, generation, padding)
+        self.players[-1] = Met(self, arm, len(self.players) - 1)
+        return self.players[-1]
+
+
+def verdict_beside_a_passer_by(monkeypatch: pytest.MonkeyPatch) -> Verdict:
+    """a and b take the same time, but others meet b in every second round, which outside evidence shows."""
+
+    class Seeing(fakes.FakeWatch):
+        def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+            super().reasons(gpus, own)
+            return (fakes.STOLEN,) if self.seen % ROUNDS in MET else ()
+
+    monkeypatch.setattr(fakes, "FakeWatch", Seeing)
+    found = fakes.race(Street({"a": 1e5, "b": 1e5}), ["a", "b"])
+    return comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
+
+
+def test_a_generation_counts_by_the_rounds_that_nobody_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verdict_beside_a_passer_by(monkeypatch) not in WRONG
+
+
+def test_drill_flags_that_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "counted", lambda medians, flagged: np.array(medians))
+    assert verdict_beside_a_passer_by(monkeypatch) is Verdict.SLOWER
 
 
 SLOW_MODE = {"b": (0.6, 0.10)}
