@@ -183,7 +183,7 @@ def test_warm_up_without_a_steady_state_ends_by_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call_ns", "limit_ns"), [(1e6, WARM_UP_SHORT_NS), (1.9e7, WARM_UP_SHORT_NS), (2.1e7, WARM_UP_NS)]
+    ("call_ns", "limit_ns"), [(1e6, WARM_UP_SHORT_NS), (1.5e7, WARM_UP_SHORT_NS), (2.5e7, WARM_UP_NS)]
 )
 def test_short_calls_get_a_shorter_warm_up(call_ns: float, limit_ns: int) -> None:
     spent_ns: list[float] = []
@@ -192,15 +192,15 @@ def test_short_calls_get_a_shorter_warm_up(call_ns: float, limit_ns: int) -> Non
         """Never steady, and as long as it may."""
 
         def warm(self, calls: int, ns: int) -> Warming:
-            made = min(calls, max(1, int(ns / call_ns)))
-            latency_ns = call_ns * (1 + np.arange(self._warmed, self._warmed + made) / 1e3)
-            self._warmed += made
+            latency_ns = call_ns * 1.03 ** np.arange(self._warmed, self._warmed + calls)
+            latency_ns = latency_ns[: 1 + int(np.searchsorted(np.cumsum(latency_ns), ns))]
+            self._warmed += latency_ns.size
             spent_ns.append(latency_ns.sum())
             return Warming(latency_ns=latency_ns)
 
     found = warm_up(Slowing(World({"a": call_ns}), fakes.arm("a"), 0))
     assert found.steady_from is None
-    assert limit_ns <= sum(spent_ns) < 2 * limit_ns
+    assert limit_ns <= sum(spent_ns) < 1.5 * limit_ns
 
 
 def test_long_calls_get_fewer_rounds_but_never_fewer_than_four() -> None:
