@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,8 +20,8 @@ from shootout.units import duration, points, seconds, size
 
 NAMED, SHOWN = 3, 8
 """Of arms that share a reason, and of all others, so many are named; the table below has them all."""
-SHOWN_REASONS = 5
-LONGEST_REASON = 80
+SHOWN_REASONS = 4
+LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""
 CHOICES = {"smaller artifact": "smaller artifact", "shorter start": "faster start"}
 
@@ -42,14 +41,14 @@ def screen(answer: Answer, rows: Sequence[Row], document: Document, width: int) 
 
 
 def _head(answer: Answer, title: str, width: int) -> Iterator[Text]:
-    """What to ship, and at the right, or above where there is no room, of what."""
+    """What to ship, and at the right, or below where there is no room, of what."""
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
     free = width - INDENT - len(words) - len(title)
     if free >= 2:
         yield bold(f"Ship  {words}{' ' * free}{title}", INDENT + len(words))
         return
-    yield from map(Text, textwrap.wrap(title, width))
     yield from labelled("Ship ", [words], width)
+    yield from labelled("     ", title.split(" · "), width)
 
 
 def _title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
@@ -205,7 +204,7 @@ def _cost(one: Passed | WouldChange | Step) -> str:
 
 def tell_step(one: Step) -> str:
     """A smaller artifact than that of the arm to ship, and what it costs."""
-    return f"{short(one.arm)} {size(one.artifact_bytes)} at {_ratio(one.ratio)} of its time, {_cost(one)}"
+    return f"{short(one.arm)} {size(one.artifact_bytes)}, time {_ratio(one.ratio)}, {_cost(one)}"
 
 
 def _ratio(ratio: Ratio | None) -> str:
@@ -227,7 +226,7 @@ def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[s
     yield from fold((f"{_names(tuple(some))} ({why}){cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
     asked = {row.backend.partition("+")[0] for row in rows}
     if never := [name for name in backends.names() if name not in asked]:
-        yield f"{', '.join(fold(never, SHOWN))} (not asked for)"
+        yield f"{', '.join(fold(never, NAMED))} (not asked for)"
 
 
 def _names(arms: Sequence[str]) -> str:
@@ -248,7 +247,7 @@ def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
     """What would be shipped at another size, or under another limit."""
     limits: dict[str, list[str]] = {}
     for one in changes:
-        arm = f"{short(one.arm)} at {_ratio(one.ratio)} of its time"
+        arm = f"{short(one.arm)} {_ratio(one.ratio)}"
         if one.when == "size":
             where = f"≥ {one.at_least}" if one.at_least is not None else f"≤ {one.at_most}"
             limits.setdefault(f"{one.axis} {where}", []).append(short(one.arm))

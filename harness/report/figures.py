@@ -184,7 +184,7 @@ def make_table(headers: Sequence[str], lines: Iterable[Mapping[str, Cell]], *, l
         left: headers whose columns are flush left, besides the figures that always are.
     """
     flush = {*left, *(figure.header for figure in FIGURES if figure.left)}
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
     for name in headers:
         table.add_column(name, justify="left" if name in flush else "right", no_wrap=True)
     for line in lines:

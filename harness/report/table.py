@@ -12,6 +12,7 @@ from shootout.report import answers, notes, sweep_table
 from shootout.report.figures import BY_HEADER, Cell, fits, interval, make_table
 from shootout.report.notes import STYLES, Reason, fold_reasons
 from shootout.results.document import Document, GroupSummary, Row, Timing
+from shootout.study.group import short
 from shootout.units import duration, seconds, size, span
 from shootout.worker import interpreters
 
@@ -112,8 +113,11 @@ def _is_about_costs(rows: Sequence[Row]) -> bool:
 
 
 def _tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) -> list[Table]:
-    """One table, or as many below each other as a narrow terminal needs; `first` is always the first."""
+    """One table, its arms named in short where it must be; or several below each other, `first` the first."""
     headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
+    if fits(make_table(headers, cells), width):
+        return [make_table(headers, cells)]
+    cells = [line | {"arm": short(str(line["arm"]))} for line in cells]
     if fits(make_table(headers, cells), width):
         return [make_table(headers, cells)]
     if not fits(make_table(first, cells), width):

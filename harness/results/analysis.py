@@ -69,7 +69,7 @@ def analyse(folder: Path) -> Document:
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
         budget_s=history.budget_s,
-        answer=tuple(_answers(groups, summaries, rows, crossed)),
+        answer=tuple(_answers(groups, summaries, rows, crossed, complete=history.complete)),
         environment=header.environment,
         rows=tuple(rows),
         groups=tuple(summaries),
@@ -99,22 +99,30 @@ def _summary(group: Group, confirms: str | None) -> GroupSummary:
 
 
 def _answers(
-    groups: Sequence[Group], summaries: Sequence[GroupSummary], rows: Sequence[Row], crossovers: Sequence[Crossover]
+    groups: Sequence[Group],
+    summaries: Sequence[GroupSummary],
+    rows: Sequence[Row],
+    crossovers: Sequence[Crossover],
+    *,
+    complete: bool,
 ) -> Iterator[Answer]:
     """One for each group whose figures count: not those that select settings, or that narrow a crossover down."""
     for group, summary in zip(groups, summaries, strict=True):
         if not summary.selects and not group.record.narrows:
             mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
-            yield choose(_cell(group, summary, mine, crossovers))
+            yield choose(_cell(group, summary, mine, crossovers, complete=complete))
 
 
-def _cell(group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover]) -> Cell:
+def _cell(
+    group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover], *, complete: bool
+) -> Cell:
     blocks = group.blocks(Scope.END_TO_END)
     return Cell(
         group=summary.name,
         baseline=summary.baseline,
         generations=summary.generations,
         sentinel_holds=summary.sentinel.holds if summary.sentinel.ratio else None,
+        complete=complete,
         rows=rows,
         crossovers=crossovers,
         compare=lambda one, other, estimate: compare_pair(blocks, group.rules, one, other, estimate=estimate),

@@ -26,6 +26,7 @@ from shootout.study.group import family, short
 
 Admitted = Literal["fp32", "accuracy"]
 Chosen = Literal["smaller artifact", "shorter start"]
+MORE_TIME = "5m"
 AS_SMALL = 1.05
 """Artifacts within 5 % of the smallest count as equally small."""
 
@@ -35,6 +36,7 @@ class Cell:
     """What is known of a group of arms that raced each other.
 
     Attributes:
+        complete: nothing is left to measure; else the same command goes on.
         rows: of the group, and those of the group that chose its settings.
         crossovers: of the whole run.
         compare: (arm, other, whether to estimate what a verdict would take) → the first one's time ÷ the other's.
@@ -45,6 +47,7 @@ class Cell:
     baseline: str | None
     generations: int
     sentinel_holds: bool | None
+    complete: bool
     rows: Sequence[Row]
     crossovers: Sequence[Crossover]
     compare: Callable[[str, str, bool], Comparison | None]
@@ -178,14 +181,18 @@ def _sure(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
     facts = {
         "nearest": arm,
         "generations_needed": found[arm].generations_needed,
-        "command": None if row.setting else _command(shipped, arm, found[arm].value),
+        "command": _command(cell, shipped, row, found[arm].value),
     }
     return sure.model_copy(update=facts)
 
 
-def _command(shipped: str, rival: str, ratio: float) -> str:
-    """A race of the two alone, until their ratio is known well enough to tell them apart, or to call them the same."""
-    targets = ",".join(short(family(label).partition("#")[0]) for label in (shipped, rival))
+def _command(cell: Cell, shipped: str, rival: Row, ratio: float) -> str | None:
+    """What goes on with the race, or else a race of the two alone until they are told apart or known to be the same."""
+    if not cell.complete:
+        return f"shootout run … --max-time {MORE_TIME}"
+    if rival.setting:
+        return None  # the other race chooses settings of its own
+    targets = ",".join(short(family(label).partition("#")[0]) for label in (shipped, rival.arm))
     gap = abs(ratio - 1)
     percent = min(max(int(100 * max(gap, INDIFFERENT - gap)), 1), MOST_PERCENT)
     return f"shootout run … --backends {targets} --goal 'resolve {percent}%'"

@@ -104,10 +104,7 @@ def test_who_is_not_to_be_shipped_and_why():
         SLOW, FAST, int8, row("odd", 6e5), withheld=lambda label: "no steady state" if "odd" in label else None
     )
     assert found["Not"] == "fast:cpu:int8 error 6.4e-02 · slow slower 4 [3.92, 4.08] · odd: no steady state"
-    assert (
-        found["Would change it"]
-        == "a looser error limit (fast:cpu:int8 at 0.5 [0.49, 0.51] of its time, error 6.4e-02)"
-    )
+    assert found["Would change it"] == "a looser error limit (fast:cpu:int8 0.5 [0.49, 0.51], error 6.4e-02)"
 
 
 def test_many_losers_are_folded():
@@ -119,7 +116,7 @@ def test_an_arm_that_keeps_its_accuracy_is_shipped_with_its_error():
     int8 = row("q:cpu:int8", 2.5e5, fidelity=fidelity(1e-2, (-0.002, 0.004, SLOW.arm), accuracy=0.987))
     found = screen(SLOW, FAST, int8)
     assert "accuracy 98.7% (-0.2 [-0.6, +0.2] points) · error 1.0e-02" in found["Ship"]
-    assert found["Would change it"] == "no loss allowed, FP32 alone (fast at 2 [1.96, 2.04] of its time)"
+    assert found["Would change it"] == "no loss allowed, FP32 alone (fast 2 [1.96, 2.04])"
 
 
 def test_speed_alone_is_said_to_have_chosen():
@@ -143,10 +140,7 @@ def test_who_was_not_raced_is_always_told():
     assert told.startswith("y (failed: it broke) · z (failed: the reason is below) · ")
     assert "5 arms on cuda (no GPU)" in told
     assert "x (not installed: pip install 'shootout[x]')" in told
-    assert (
-        "numpy, torch-eager, torch-compile, torchscript, jax-jit, onnxruntime, openvino, tensorrt (not asked for)"
-        in told
-    )
+    assert "numpy, torch-eager, torch-compile, 5 more (not asked for)" in told
 
 
 def test_a_crossover_would_change_it():
@@ -254,8 +248,8 @@ def test_a_grid_in_which_an_arm_stays_tied_does_not_change():
 
 def test_a_grid_that_does_not_fit_is_a_paragraph_a_cell():
     found = document(*(at(batch, *CROWDED, within=0.1) for batch in (1, 2)))
-    lines = shown(found, 50)
-    assert max(map(len, lines)) <= 50
+    lines = shown(found, 45)
+    assert max(map(len, lines)) <= 45
     assert lines[1].startswith("toy, batch 1:  near · 510 us")
     assert any("tied with fast" in line for line in lines)
 
@@ -278,9 +272,9 @@ def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_c
         row("q:cpu:int4", 4e5, artifact_bytes=150_000, fidelity=fidelity(6e-2), end_to_end=timing(4e5, own=own)),
     )
     one = screen(*rows)
-    assert one["Smaller"] == "q:cpu:int4 150 kB at 2 [1.96, 2.04] of its time, error 6.0e-02"
+    assert one["Smaller"] == "q:cpu:int4 150 kB, time 2 [1.96, 2.04], error 6.0e-02"
     several = "\n".join(shown(document(at(1, *rows), at(2, *rows)), 150))
-    assert "q:cpu:int8   200 us   0.1 [0.098, 0.102]   300 kB   +0.0 [-0.4, +0.4] points   1.0e-02" in several
+    assert "q:cpu:int8  200 us  0.1 [0.098, 0.102]  300 kB  +0.0 [-0.4, +0.4] points  1.0e-02" in several
     assert "Smaller, toy, batch 2:  q:cpu:int4 150 kB" in several
 
 

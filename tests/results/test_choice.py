@@ -92,6 +92,11 @@ def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
     assert sure.command == "shootout run … --backends fast,near --goal 'resolve 3%'"
 
 
+def test_an_unfinished_race_goes_on_for_that():
+    sure = choose(cell(SLOW, FAST, row("near", 515), within=0.2, complete=False)).sure
+    assert sure.command == "shootout run … --max-time 5m"
+
+
 def test_nothing_is_left_to_settle_between_arms_that_are_as_fast():
     found = choose(cell(SLOW, FAST, row("near", 505), within=0.02))
     assert names(found.tied) == ["near"]

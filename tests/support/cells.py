@@ -89,6 +89,7 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
 
     facts: dict[str, Any] = {
         "group": GROUP, "baseline": rows[0].arm if rows else None, "generations": 5, "sentinel_holds": True,
+        "complete": True,
         "rows": with_ratios(rows, within), "crossovers": (), "compare": compare, "withheld": lambda _: None,
     }  # fmt: skip
     return Cell(**{**facts, **changes})
