@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import time
 from array import array
@@ -53,9 +54,14 @@ class Deadline:
         """Seconds since it was set."""
         return (now_ns() - self._began) / 1e9
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until it comes; inf where it never does."""
+        return math.inf if self.seconds is None else self.seconds - self.elapsed_s
+
     def allows(self, seconds: float) -> bool:
         """Whether work of about `seconds` still ends before it."""
-        return self.seconds is None or self.elapsed_s + seconds <= self.seconds
+        return seconds <= self.left_s
 
 
 def cpu_ns(pid: int) -> int | None:

@@ -135,7 +135,8 @@ class Campaign:
             if not chosen.race.played:
                 self._leave_out(chosen)
             if chosen.players:
-                self._generation(chosen, watch, queue.left_s(waiting))
+                left_s = min(queue.left_s(waiting), self.deadline.left_s, self.budget.left_s)
+                self._generation(chosen, watch, left_s)
             self._learn(chosen)
             self._look([chosen])
         return True

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_origin, get_type_hints
 
 from shootout.errors import UsageError, unknown
+from shootout.stats.goals import read_goal
 from shootout.study import axes
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
@@ -233,8 +234,9 @@ class StudyOptions(TargetOptions, total=False):
     goal: Annotated[
         str,
         Flag(
+            read=lambda _, text: str(read_goal(text)),
             help="When to stop. best: the fastest is known, or what is as good; baseline: every verdict is in; "
-            "'resolve 3%': every ratio is known so closely. Default: best, in most named studies baseline."
+            "'resolve 3%': every ratio is known so closely. Default: best, in most named studies baseline.",
         ),
     ]
     energy: Annotated[bool, Flag(help="Also measure a call's energy on a GPU.", kind=bool)]

@@ -151,6 +151,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
         ("run --batch 0", "batch must be from 1 to 1048576, got 0"),
         ("run --batch 1,1", "is asked for 2 times"),
         ("run --threads 0", "threads 0 can't be"),
+        ("run --goal resolve 3%", "goal 'resolve' doesn't say how closely: write 'resolve 3%', in quotes"),
+        ("run --max-time 0s", "--max-time '0s' leaves no time to measure anything"),
         ("run --max-time soon", "--max-time 'soon' is not a time"),
         ("run --option numpy=3", "--option 'numpy=3' is not of the form"),
         ("run --option onnxruntime.grph=1", "--option onnxruntime.grph=1: unknown option 'grph': "),
