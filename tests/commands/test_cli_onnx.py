@@ -10,14 +10,10 @@ import pytest
 from support.console import Ended, deaf_here
 from support.onnx_made import linear, value, write
 
-from shootout.contract import Availability, Device
-from shootout.study import plan
-from shootout.worker.availability import available
-
 
 def run(folder: Path, *words: str) -> Ended:
     more = ("--out", "out", "--json", "--max-time", "20s")
-    return deaf_here("run", "--model", "mine.onnx", *more, *words, cwd=folder)
+    return deaf_here("run", "--model", "mine.onnx", *more, *words, cwd=folder, taken_to_work=["torch-eager"])
 
 
 @pytest.fixture
@@ -27,11 +23,7 @@ def study(tmp_path: Path) -> str:
     return "one.toml"
 
 
-def test_it_is_measured_and_who_cannot_read_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    torch = ("torch-eager", Device.CPU)  # works, as other tests show; to look takes seconds
-    monkeypatch.setattr(
-        plan, "available", lambda pairs, _: {torch: Availability(version="2"), **available({*pairs} - {torch})}
-    )
+def test_it_is_measured_and_who_cannot_read_it_says_why(tmp_path: Path):
     linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
     (tmp_path / "all.toml").write_text(
         'model = "mine.onnx"\ntargets = ["torch-eager", "numpy", "onnxruntime"]\nmax_generations = 1\n'

@@ -10,20 +10,26 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shootout import cli
+from shootout import backends, cli
+from shootout.contract import Availability
+from shootout.study import plan
+from shootout.worker.availability import Pair, available
+from shootout.worker.interpreters import Interpreter
 from support.deaf import deafen
 
 TESTS = Path(__file__).resolve().parents[1]
 SHOOTOUT = [sys.executable, "-c", "from shootout.cli import main; main()"]
 TIMEOUT_S = 120
 PR_CAPBSET_DROP = 24
+NEAR = ("spin", "numpy")
+"""Backends whose probe loads nothing that tests haven't."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +80,33 @@ def shootout(*words: object, cwd: Path, **how: Any) -> Ended:
     return call([*SHOOTOUT, *map(str, words)], cwd, **how)
 
 
-def deaf_here(*words: object, cwd: Path, modules: Path | None = None, **constants: float) -> Ended:
+def deaf_here(
+    *words: object,
+    cwd: Path,
+    modules: Path | None = None,
+    probed_here: Collection[str] = NEAR,
+    taken_to_work: Collection[str] = (),
+    **constants: float,
+) -> Ended:
     """A deaf run in this process, without its imports: its workers are processes as ever.
 
     Args:
         words: of the command line.
         cwd: its working folder.
         modules: a folder that it and its workers import from too.
+        probed_here: backends that are asked in this process whether they work, which saves one each.
+        taken_to_work: backends that aren't asked.
         constants: as in `deaf`.
     """
+
+    def found(pairs: Collection[Pair], others: Mapping[str, Interpreter]) -> dict[Pair, Availability]:
+        answers = {(name, device): backends.get(name).probe(device) for name, device in pairs if name in probed_here}
+        answers |= {pair: Availability(version="1") for pair in pairs if pair[0] in taken_to_work}
+        return {**answers, **available({*pairs} - {*answers}, others)}
+
     with pytest.MonkeyPatch.context() as patch:
         deafen(_changes(constants), patch.setattr)
+        patch.setattr(plan, "available", found)
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, [TESTS, *([modules] if modules else [])])))
         if modules:
             patch.syspath_prepend(modules)

@@ -10,10 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -246,11 +245,19 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
 """Backend name → its adapter, and what the row's reason must say."""
 
 
+ALL: Mapping[str, type[Well]] = {
+    **{name: adapter for name, (adapter, _) in FAULTS.items()},
+    "well": Well,
+    "starts": Starts,
+    "builds-only": BuildsOnly,
+    "litters": Litters,
+    "counts": Counts,
+    "fills-the-gpu": FillsTheGpu,
+}
+
+
 def installed(folder: Path) -> Path:
     """A folder for PYTHONPATH that makes all of them known, `well` and `starts` too."""
-    classes: dict[str, Callable[..., Any]] = {name: adapter for name, (adapter, _) in FAULTS.items()}
-    classes |= {"well": Well, "starts": Starts, "builds-only": BuildsOnly, "litters": Litters, "counts": Counts}
-    classes |= {"fills-the-gpu": FillsTheGpu}
     return install(
-        folder, "shootout-misbehaving", {name: f"support.misbehaving:{c.__name__}" for name, c in classes.items()}
+        folder, "shootout-misbehaving", {name: f"support.misbehaving:{c.__name__}" for name, c in ALL.items()}
     )

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from support.console import Ended, deaf_here
-from support.misbehaving import FAULTS, installed
+from support.misbehaving import ALL, FAULTS, installed
 
-QUICK = {"race__live__LOAD_TIMEOUT_S": 3}
+QUICK = {"race__live__LOAD_TIMEOUT_S": 3.0}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *words: str) -> Ended:
-    return deaf_here("run", *words, "--json", cwd=folder, modules=folder / "third", **QUICK)
+    return deaf_here("run", *words, "--json", cwd=folder, modules=folder / "third", probed_here=ALL, **QUICK)
 
 
 @pytest.fixture(scope="module")
