@@ -115,6 +115,7 @@ def is_slow(target: Target) -> bool:
 
 
 TORCH, JAX = "shootout.testing.checks,torch", "shootout.testing.checks,jax"
+TORCHAX = f"{JAX},torchax"
 INDUCTOR = "shootout.testing.checks,shootout.testing.inductor"
 TORCHAO = f"{INDUCTOR},torchao.quantization,torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
 WARM = {
@@ -123,7 +124,7 @@ WARM = {
     "torch-compile": (INDUCTOR, TORCHAO),
     "openvino": ("", TORCH),  # its own import starts a thread; that of its quantizer imports torch
     "jax-jit": (JAX, JAX),
-    "jax-jit+torchax": (f"{JAX},torchax", f"{JAX},torchax"),
+    "jax-jit+torchax": (TORCHAX, TORCHAX),
 }
 """What the checks of a backend, or of one of its modes, may find imported for its floats and for its integers."""
 

@@ -17,7 +17,7 @@ from shootout.backends._jax import session as jax_program
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
 from shootout.backends.adapter import Built
 from shootout.contract import Device, Executed, Precision, Target
-from shootout.testing.cases import Case, case_of
+from shootout.testing.cases import Case, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 
@@ -50,8 +50,8 @@ def observe(case: Case, folder: Path, built: Built | None = None) -> Seen:
 
 def test_load_neither_compiles_nor_imports_torch(tmp_path: Path):
     case = case_of(PLAIN)
-    first = run_fresh(observe, case, tmp_path)
-    again = run_fresh(observe, case, tmp_path, first.built)
+    first = run_fresh(observe, case, tmp_path, warm=warm_of(PLAIN))
+    again = run_fresh(observe, case, tmp_path, first.built, warm=warm_of(PLAIN))
     assert first.compilations >= 2, "the listener hears nothing"
     assert (first.torch, again.compilations, again.torch) == (False, 0, False)
     check_account(again.executed, case)
@@ -74,7 +74,7 @@ def case_with(precision: Precision = Precision.FP32, threads: int = 1, **options
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_are_limited_and_counted(threads: int, tmp_path: Path):
-    assert run_fresh(observe, case_with(threads=threads), tmp_path).executed.threads == threads
+    assert run_fresh(observe, case_with(threads=threads), tmp_path, warm=warm_of(PLAIN)).executed.threads == threads
 
 
 HLO = """
@@ -181,7 +181,7 @@ def staged_copies(case: Case, folder: Path) -> list[bool]:
 
 
 def test_a_staged_input_is_a_copy_at_every_alignment(tmp_path: Path):
-    assert run_fresh(staged_copies, case_of(PLAIN), tmp_path) == [True] * 4
+    assert run_fresh(staged_copies, case_of(PLAIN), tmp_path, warm=warm_of(PLAIN)) == [True] * 4
 
 
 def refusals(cases: list[Case], folder: Path) -> list[str]:
@@ -204,7 +204,9 @@ def test_options_are_xla_s_own_and_wrong_ones_are_named(tmp_path: Path):
         {jax_program.ASYNC_DISPATCH: "1"},
     ]
     right = {"xla_cpu_enable_fast_math": "true", jax_program.ASYNC_DISPATCH: "false"}
-    *said, nothing = run_fresh(refusals, [case_with(**options) for options in [*wrong, right]], tmp_path)
+    *said, nothing = run_fresh(
+        refusals, [case_with(**options) for options in [*wrong, right]], tmp_path, warm=warm_of(PLAIN)
+    )
     assert nothing == ""
     for options, words in zip(wrong, said, strict=True):
         assert next(iter(options)) in words
@@ -254,8 +256,8 @@ def load_and_call(case: Case, built: Built) -> tuple[Any, Seen]:
 
 def test_any_module_goes_through_torchax_or_fails_in_jax_s_own_words(tmp_path: Path):
     case = case_of(TORCHAX)
-    built, wanted, words = run_fresh(torchax_road, case, tmp_path)
-    got, seen = run_fresh(load_and_call, case, built)
+    built, wanted, words = run_fresh(torchax_road, case, tmp_path, warm=warm_of(TORCHAX))
+    got, seen = run_fresh(load_and_call, case, built, warm=warm_of(PLAIN))
     np.testing.assert_allclose(got, wanted, rtol=1e-5, err_msg="the buffer outside the state dict is missing")
     assert (seen.compilations, seen.torch) == (0, False)
     assert seen.executed.compute_nodes_by_precision == {"fp32": 1}
@@ -273,4 +275,4 @@ def platforms(folder: Path) -> tuple[str, str]:
 
 
 def test_a_cpu_arm_opens_no_other_device(tmp_path: Path):
-    assert run_fresh(platforms, tmp_path) == ("cpu", "false")
+    assert run_fresh(platforms, tmp_path, warm=warm_of(PLAIN)) == ("cpu", "false")

@@ -18,6 +18,7 @@ from shootout.backends._jax.backend import JaxSession
 from shootout.backends._jax.session import PRODUCTS, DeviceMemory, gpu_side
 from shootout.backends._jax.training import JaxTrainingSession
 from shootout.contract import Arm, Device, Precision, Target, TensorSpec
+from shootout.testing.cases import JAX
 from shootout.testing.fresh import run_fresh
 
 GEMM = """
@@ -156,7 +157,7 @@ def lowered(precision: Precision) -> str:
 
 @pytest.mark.parametrize(("precision", "word"), [(Precision.FP32, "HIGHEST"), (Precision.TF32, "HIGH")])
 def test_one_policy_holds_for_products_and_convolutions(precision: Precision, word: str):
-    text: str = run_fresh(lowered, precision)
+    text: str = run_fresh(lowered, precision, warm=JAX)
     lines = [line for line in text.splitlines() if "dot_general" in line or "convolution(" in line]
     assert [re.findall(r"\b(HIGHEST|HIGH|DEFAULT)\b", line) for line in lines] == [[word, word]] * 2
 
@@ -229,4 +230,4 @@ def written(l2_bytes: int | None) -> tuple[int, bool]:
 
 @pytest.mark.parametrize(("l2_bytes", "size"), [(300, 600), (None, 1_000)])
 def test_evicting_writes_twice_the_cache_or_twice_the_largest_known(l2_bytes: int | None, size: int):
-    assert run_fresh(written, l2_bytes) == (size, True)
+    assert run_fresh(written, l2_bytes, warm=JAX) == (size, True)

@@ -18,7 +18,7 @@ from shootout.contract import Array, Arrays, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.models.base import Model
-from shootout.testing.cases import Case, bundles, case_of
+from shootout.testing.cases import TORCHAX, Case, bundles, case_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
@@ -73,7 +73,7 @@ INT8 = ("int8", "int8-dynamic", "torchax:int8", "torchax:int8-dynamic")
 
 def test_both_roads_multiply_int8_and_store_it(tmp_path: Path):
     cases = [case_at(target) for target in INT8]
-    for case, ran in zip(cases, run_fresh(run_all, cases, tmp_path), strict=True):
+    for case, ran in zip(cases, run_fresh(run_all, cases, tmp_path, warm=TORCHAX), strict=True):
         assert ran.executed.compute_nodes_by_precision == {"int8": LAYERS}
         assert ran.executed.flops_by_precision == {"int8": LAYERS * 2 * 2 * WIDTH * WIDTH}
         assert executed_fault(ran.executed, case.arm) is None
@@ -82,7 +82,7 @@ def test_both_roads_multiply_int8_and_store_it(tmp_path: Path):
 
 def test_a_single_row_is_not_widened_either(tmp_path: Path):
     cases = [case_at(target, batch=1) for target in ("int8", "int8-dynamic", "bf16")]
-    for case, ran in zip(cases, run_fresh(run_all, cases, tmp_path), strict=True):
+    for case, ran in zip(cases, run_fresh(run_all, cases, tmp_path, warm=TORCHAX), strict=True):
         assert ran.executed.compute_nodes_by_precision == {case.precision.partition("-")[0]: LAYERS}
 
 
@@ -92,7 +92,7 @@ def test_the_words_of_a_scheme_are_obeyed(tmp_path: Path):
     other = ["int8/per-tensor", "int8/samples-1", "int8-dynamic/per-tensor", "int8/samples-9999"]
     assert all(set(one.partition("/")[2].split("+")) <= offered[Precision.INT8] for one in same[1:])
     cases = [case_at(target) for target in [*same, *other]]
-    plain, spelled, coarse, few, dynamic, many = run_fresh(run_all, cases, tmp_path)
+    plain, spelled, coarse, few, dynamic, many = run_fresh(run_all, cases, tmp_path, warm=TORCHAX)
     assert plain.error == spelled.error
     assert len({plain.error, coarse.error, few.error, dynamic.error}) == 4, "a word changed nothing"
     for ran in (coarse, dynamic):
@@ -102,7 +102,7 @@ def test_the_words_of_a_scheme_are_obeyed(tmp_path: Path):
 
 def test_bfloat16_runs_where_xla_keeps_it_and_float16_says_what_became_of_it(tmp_path: Path):
     cases = [case_at(target) for target in ("bf16", "torchax:bf16", "fp16")]
-    *kept, half = run_fresh(run_all, cases, tmp_path)
+    *kept, half = run_fresh(run_all, cases, tmp_path, warm=TORCHAX)
     for ran in kept:
         assert ran.refused == "", "this CPU, or this XLA, has no bfloat16 product: let the test say so"
         assert ran.executed.compute_nodes_by_precision == {"bf16": LAYERS}
@@ -126,9 +126,9 @@ def unpacked() -> str:
 
 
 def test_int4_is_refused_for_what_xla_does_with_it(tmp_path: Path):
-    (ran,) = run_fresh(run_all, [case_at("int4")], tmp_path)
+    (ran,) = run_fresh(run_all, [case_at("int4")], tmp_path, warm=TORCHAX)
     assert ran.refused == f"SkippedArm: {jax_jit.NO_INT4}"
-    hlo = run_fresh(unpacked)
+    hlo = run_fresh(unpacked, warm=TORCHAX)
     assert "s4[" in hlo, "the weights were never 4 bits wide"
     assert count_nodes(hlo, Device.CPU)[0] == {"fp32": 1}, "XLA multiplies int4 now: offer it"
 
@@ -136,7 +136,7 @@ def test_int4_is_refused_for_what_xla_does_with_it(tmp_path: Path):
 def test_a_model_without_linear_layers_has_nothing_to_quantize(tmp_path: Path):
     case = case_at("int8-dynamic")
     bundle, *_ = bundles(Request(model="identity", parameters={}, batch=2))
-    (ran,) = run_fresh(run_all, [replace(case, bundle=bundle)], tmp_path)
+    (ran,) = run_fresh(run_all, [replace(case, bundle=bundle)], tmp_path, warm=TORCHAX)
     assert ran.refused.startswith("ValueError: nothing to quantize: identity has no linear layer"), ran
 
 
@@ -170,7 +170,7 @@ def hidden_products(case: Case, folder: Path) -> tuple[Executed, tuple[str, ...]
 
 
 def test_products_inside_calls_are_found_and_the_rest_stays_float(tmp_path: Path):
-    executed, names, error = run_fresh(hidden_products, case_at("int8-dynamic"), tmp_path)
+    executed, names, error = run_fresh(hidden_products, case_at("int8-dynamic"), tmp_path, warm=TORCHAX)
     counts = executed.compute_nodes_by_precision
     assert counts["int8"] == 4, counts  # first, second, third, fourth; the batched one stays float
     assert counts["fp32"] >= 1, counts

@@ -72,25 +72,25 @@ def test_a_second_session_in_a_process_takes_nothing_from_the_first(loaded: Load
     assert loaded.compiled_later == {}
 
 
-def recorded(dtype_name: str) -> tuple[dict[str, Any], dict[str, int]]:
+def recorded(dtype_name: str, folder: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """What Inductor makes of two products on one narrow row: loops, not library calls."""
     import torch
-    import torch._inductor.config as inductor
 
     from shootout.backends._torch.account import kernel_recorder
+    from shootout.backends._torch.inductor import inductor_with
 
     dtype = getattr(torch, dtype_name)
     layers = OrderedDict(wide=torch.nn.Linear(16, 16), act=torch.nn.ReLU(), dot=torch.nn.Linear(16, 1))
     net = torch.nn.Sequential(layers).eval().requires_grad_(False).to(dtype)
     recorder, tally, kernels = kernel_recorder(Device.CPU)
-    with inductor.patch({"_post_fusion_custom_pass": recorder, "force_disable_caches": True}), torch.no_grad():
+    with inductor_with(folder, {"_post_fusion_custom_pass": recorder, "force_disable_caches": True}), torch.no_grad():
         torch.compile(net, fullgraph=True, dynamic=False)(torch.ones(1, 16, dtype=dtype))
     return tally.facts(), dict(kernels)
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", "fp32"), ("bfloat16", "bf16")])
-def test_products_that_became_loops_are_counted_too(dtype: str, precision: str):
-    told, kernels = run_fresh(recorded, dtype, warm=warm_of(PLAIN))
+def test_products_that_became_loops_are_counted_too(dtype: str, precision: str, tmp_path: Path):
+    told, kernels = run_fresh(recorded, dtype, tmp_path, warm=warm_of(PLAIN))
     assert told["compute_nodes_by_precision"] == {precision: 2}
     assert told["flops_by_precision"] == {precision: 2 * 16 * 16 + 2 * 16}
     assert "library" not in kernels

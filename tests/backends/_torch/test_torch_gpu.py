@@ -327,10 +327,9 @@ def test_one_policy_rounds_products_convolutions_and_recurrent_layers(precision:
     assert matmul == older
 
 
-def kernels_seen(twice: bool, older: bool) -> dict[str, int]:
+def kernels_seen(twice: bool, older: bool, folder: Path) -> dict[str, int]:
     """Products that the recorder counts when a graph is scheduled once or twice, in this torch or an older one."""
     import torch
-    import torch._inductor.config as config_of
     from torch._inductor import custom_graph_pass
 
     newer = getattr(custom_graph_pass, "CustomSchedulerPass", None)
@@ -341,11 +340,14 @@ def kernels_seen(twice: bool, older: bool) -> dict[str, int]:
         custom_graph_pass.CustomSchedulerPass = newer  # type: ignore[misc]
     run = (lambda nodes: recorder(recorder(nodes))) if twice else recorder
     net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).eval()
-    with config_of.patch({"_post_fusion_custom_pass": run, "force_disable_caches": True}), torch.no_grad():
+    with (
+        inductor.inductor_with(folder, {"_post_fusion_custom_pass": run, "force_disable_caches": True}),
+        torch.no_grad(),
+    ):
         torch.compile(net, fullgraph=True, dynamic=False)(torch.ones(1, 16))
     return dict(tally.products)
 
 
 @pytest.mark.parametrize(("twice", "older"), [(True, False), (False, True)])
-def test_kernels_are_counted_once_and_in_torch_before_2_13_too(twice: bool, older: bool):
-    assert run_fresh(kernels_seen, twice, older, warm=INDUCTOR) == {"fp32": 2}
+def test_kernels_are_counted_once_and_in_torch_before_2_13_too(twice: bool, older: bool, tmp_path: Path):
+    assert run_fresh(kernels_seen, twice, older, tmp_path, warm=INDUCTOR) == {"fp32": 2}
