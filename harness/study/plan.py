@@ -29,8 +29,8 @@ from shootout.study.points import Point, describe, group_name, names_of, points,
 from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets, provider
 from shootout.worker import interpreters
-from shootout.worker.availability import available
 from shootout.worker.interpreters import Interpreter
+from shootout.worker.remembered import known_available
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def make_plan(study: Study, named: Sequence[str] = ()) -> Plan:
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     others = interpreters.examine(study.pythons)
-    found = available({provider(target) for target in targets}, others)
+    found = known_available({provider(target) for target in targets}, others)
     here = replace(here, available=found)
     groups = plan_groups(study, here)
     files = [digest for _, hashes in checked.values() for digest in hashes]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ Pair = tuple[str, Device]
 
 
 def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None) -> dict[Pair, Availability]:
-    """Whether each (backend, device) works here, each asked in a fresh process.
+    """Whether each (backend, device) works here, each asked in a fresh process, side by side.
 
     Args:
         pairs: a backend may be `backend@python`: it is asked under that interpreter.
@@ -41,15 +42,29 @@ def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None 
 
     A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
     """
-    waiting = sorted(set(pairs))
-    found: dict[Pair, Availability] = {}
-    count = at_once()
-    while waiting:
-        batch, waiting = waiting[:count], waiting[count:]
-        with ExitStack() as running:
-            probes = {pair: running.enter_context(start_probe(pair, others or {})) for pair in batch}
-            found |= {pair: _answer(probe, pair, others or {}) for pair, probe in probes.items()}
-    return found
+    started: list[Child] = []
+
+    def ask(pair: Pair) -> Availability:
+        with start_probe(pair, others or {}) as probe:
+            started.append(probe)
+            return _answer(probe, pair, others or {})
+
+    waiting = sorted(set(pairs), key=lambda pair: (-_ready_s(pair[0].partition("@")[0]), pair))  # the longest first
+    with ThreadPoolExecutor(at_once()) as pool:
+        try:
+            return dict(zip(waiting, pool.map(ask, waiting), strict=True))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for probe in started:
+                probe.signal(signal.SIGKILL)
+            raise
+
+
+def _ready_s(backend: str) -> float:
+    try:
+        return backends.entry(backend).ready_s
+    except UsageError:
+        return 0.0
 
 
 def at_once() -> int:

@@ -162,7 +162,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
     ],
 )
 def test_bad_words_get_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, says: str):
-    monkeypatch.setattr(plan, "available", lambda *_: pytest.fail("backends were tried first"))
+    monkeypatch.setattr(plan, "known_available", lambda *_: pytest.fail("backends were tried first"))
     done = here(*words.split(), "--dry-run", "--json", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("shootout: ")

@@ -126,6 +126,23 @@ def test_a_hanging_probe_is_ended_with_all_it_started(fakes: Path, monkeypatch: 
 
 
 @pytest.mark.timeout(60)
+def test_an_interrupt_leaves_nothing_of_several_behind(fakes: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupted(*_: object) -> Availability:
+        while not (fakes.exists() and fakes.read_text().endswith("\n")):
+            os.sched_yield()
+        raise KeyboardInterrupt
+
+    answer = availability._answer
+    choose = {"fine": interrupted}
+    monkeypatch.setattr(
+        availability, "_answer", lambda probe, pair, others: choose.get(pair[0], answer)(probe, pair, others)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        availability.available([("hang", Device.CPU), ("fine", Device.CPU)])
+    assert_gone(int(fakes.read_text()))
+
+
+@pytest.mark.timeout(60)
 def test_an_interrupt_leaves_no_probe_behind(fakes: Path):
     def interrupted() -> None:
         with availability.start_probe(("hang", Device.CPU), {}):

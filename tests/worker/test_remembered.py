@@ -1,0 +1,58 @@
+"""A backend that worked is not tried again while nothing changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shootout.contract import Availability, Device, NotRun, NotRunKind
+from shootout.worker import remembered
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, Device]]:
+    """What was tried; numpy works at first, openvino and everything on a GPU never."""
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
+    found: list[tuple[str, Device]] = []
+
+    def available(pairs, others):
+        found.extend(sorted(pairs))
+        broken = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "broken", "mend it"))
+        works = {pair: pair[0] in ("numpy", "tiny") and pair[1] is Device.CPU for pair in pairs}
+        return {pair: Availability(version="1.0") if ok else broken for pair, ok in works.items()}
+
+    monkeypatch.setattr(remembered, "available", available)
+    return found
+
+
+def again(tried: list[tuple[str, Device]], *pairs: tuple[str, Device]) -> list[tuple[str, Device]]:
+    """What a second run tries; its answers are those of the first."""
+    first = remembered.known_available(pairs)
+    tried.clear()
+    assert remembered.known_available(pairs) == first
+    return tried
+
+
+def test_only_what_worked_on_the_cpu_is_not_tried_again(tried):
+    works, broken, on_gpu = ("numpy", Device.CPU), ("openvino", Device.CPU), ("numpy", Device.CUDA)
+    assert again(tried, works, broken, on_gpu) == [on_gpu, broken]
+
+
+def test_a_third_party_s_and_another_interpreter_s_are_tried_each_time(tried):
+    pairs = [("tiny", Device.CPU), ("numpy@new", Device.CPU)]
+    assert again(tried, *pairs) == sorted(pairs)
+
+
+@pytest.mark.parametrize("what", ["library", "path", "variable"])
+def test_it_is_tried_again_when_anything_changed(tried, monkeypatch: pytest.MonkeyPatch, what: str):
+    numpy = ("numpy", Device.CPU)
+    assert again(tried, numpy) == []
+    if what == "library":
+        monkeypatch.setattr(remembered.environment, "libraries", lambda: {"numpy": "9"})
+    elif what == "path":
+        monkeypatch.syspath_prepend("/elsewhere")
+    else:
+        monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    remembered.known_available([numpy])
+    assert tried == [numpy]
