@@ -20,8 +20,6 @@ ROUNDS_BUDGET_NS = 40_000_000_000
 """Rounds of one generation last about this long at most; long calls get fewer rounds instead: it is generations that
 are replicates, so the time is better spent on more of those.
 """
-MIN_GENERATIONS_ONE_COMPARISON = 4
-MIN_GENERATIONS = 5
 MAX_GENERATIONS = 20
 MAX_CALL_S = 5.0
 """Cells whose call would take longer are left out, unless a study says otherwise."""

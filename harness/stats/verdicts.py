@@ -18,8 +18,9 @@ import numpy as np
 
 from shootout.constants import SAME_WITHIN
 from shootout.contract import Array
-from shootout.stats.evidence import bonferroni, checked, interval
+from shootout.stats.evidence import GUARD_SD, LEAST_GENERATIONS, bonferroni, checked, e_value, interval, prior_holds
 from shootout.stats.goals import Goal
+from shootout.stats.quantiles import median
 
 MAX_ESTIMATE = 1_000
 """Beyond so many generations "can't tell" says no number: nobody would wait for them."""
@@ -80,7 +81,13 @@ def judge(low: float, high: float, *, bias_floor: float, same_within: float = SA
 
 
 def compare(
-    log_ratios: Array, *, alpha: float, bias_floor: float, same_within: float = SAME_WITHIN, estimate: bool = True
+    log_ratios: Array,
+    *,
+    alpha: float,
+    bias_floor: float,
+    same_within: float = SAME_WITHIN,
+    prior: bool = True,
+    estimate: bool = True,
 ) -> Comparison:
     """What the generations so far say about an arm; may be asked after every generation.
 
@@ -92,7 +99,8 @@ def compare(
         alpha: this comparison's share of the error probability, see `bonferroni`.
         bias_floor: see `judge`.
         same_within: see `judge`.
-        estimate: whether to find out `generations_needed`, which takes most of the time.
+        prior: see `evidence.prior_holds`.
+        estimate: whether to find out `generations_needed`.
 
     Raises:
         ValueError: no generation, or a value that isn't finite.
@@ -100,15 +108,15 @@ def compare(
     x = checked(log_ratios)
     if x.size == 0:
         raise ValueError("a comparison needs at least one generation, received none")
-    low, high = interval(x, alpha)
-    decide = partial(judge, bias_floor=bias_floor, same_within=same_within)
-    verdict, median = decide(low, high), float(np.median(x))
+    low, high = interval(x, alpha, prior=prior)
+    verdict, middle = judge(low, high, bias_floor=bias_floor, same_within=same_within), median(x)
     sd = float(np.std(x, ddof=1)) if x.size > 1 else None
     needed = None
     if estimate and verdict is Verdict.CANT_TELL and sd is not None:
-        needed = _generations_needed(x.size, lambda n: decide(*interval(median + sd * _normal_scores(n), alpha)))
+        foresee = partial(foreseen, middle, sd, alpha=alpha, bias_floor=bias_floor, same_within=same_within)
+        needed = _generations_needed(x.size, partial(foresee, prior=prior))
     return Comparison(
-        value=math.exp(median),
+        value=math.exp(middle),
         low=math.exp(low) if math.isfinite(low) else None,
         high=math.exp(high) if math.isfinite(high) else None,
         verdict=verdict,
@@ -116,6 +124,35 @@ def compare(
         generations=x.size,
         generations_needed=needed,
     )
+
+
+def foreseen(
+    middle: float,
+    sd: float,
+    generations: int,
+    *,
+    alpha: float,
+    bias_floor: float,
+    same_within: float = SAME_WITHIN,
+    prior: bool = True,
+) -> Verdict:
+    """The verdict on so many generations that look as Gaussian as they can, with this middle and SD.
+
+    E then rises from the middle to both sides, so it is asked at the limits of `judge` alone: no interval is sought.
+    """
+    if generations < LEAST_GENERATIONS:
+        return Verdict.CANT_TELL
+    values, squares = middle + sd * _normal_scores(generations), (generations - 1) * sd**2
+
+    def left(shift: float) -> bool:
+        above = int(np.sum(values > shift))
+        return e_value(generations, above, abs(shift - middle), squares, prior=prior) < 1 / alpha
+
+    floor, same = math.log1p(bias_floor), math.log1p(same_within)
+    gone = [limit for limit in (-same, -floor, floor, same) if not left(limit)]
+    low = max((np.nextafter(limit, math.inf) for limit in gone if limit < middle), default=-math.inf)
+    high = min((np.nextafter(limit, -math.inf) for limit in gone if limit > middle), default=math.inf)
+    return judge(low, high, bias_floor=bias_floor, same_within=same_within)
 
 
 def smallest_visible(sd: float, generations: int, *, alpha: float, bias_floor: float) -> float | None:
@@ -129,10 +166,10 @@ def smallest_visible(sd: float, generations: int, *, alpha: float, bias_floor: f
     Returns:
         None where even a doubling gets no verdict.
     """
-    noise = sd * _normal_scores(generations)
 
     def seen(share: float) -> bool:
-        return judge(*interval(math.log1p(share) + noise, alpha), bias_floor=bias_floor) is Verdict.SLOWER
+        found = foreseen(math.log1p(share), sd, generations, alpha=alpha, bias_floor=bias_floor, prior=sd <= GUARD_SD)
+        return found is Verdict.SLOWER
 
     hidden, share = 0.0, 1.0
     if not seen(share):
@@ -208,8 +245,25 @@ class Rules:
 
 def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
     """x_g = median over rounds of log(arm / baseline), for each generation both played, shape (n,)."""
-    both = sorted(set(arm) & set(baseline))
-    return np.array([float(np.median(np.log(arm[g] / baseline[g]))) for g in both], dtype=np.float64)
+    return np.array(list(_log_ratios(arm, baseline).values()), dtype=np.float64)
+
+
+def _log_ratios(arm: Blocks, baseline: Blocks) -> dict[int, float]:
+    return {g: median(np.log(arm[g] / baseline[g])) for g in sorted(set(arm) & set(baseline))}
+
+
+def prior_counts(blocks: Mapping[str, Blocks], rules: Rules) -> bool:
+    """Whether the evidence in a group may rest on how far generations usually spread: see `evidence.prior_holds`.
+
+    The spread is that of all arms, the sentinel too, beside the baseline; beside the first by name where there is none.
+    """
+    played = {label: arm for label, arm in blocks.items() if arm}
+    if len(played) < 2:
+        return True
+    centre = played.pop(rules.baseline if rules.baseline and rules.baseline in played else min(played))
+    generations = sorted(centre)
+    found = [_log_ratios(arm, centre) for arm in played.values()]
+    return bool(prior_holds(np.array([[one.get(g, math.nan) for g in generations] for one in found]))[-1])
 
 
 def comparison(
@@ -219,9 +273,22 @@ def comparison(
     rules: Rules,
     *,
     same_within: float = SAME_WITHIN,
+    prior: bool | None = None,
     estimate: bool = True,
 ) -> Comparison:
-    """One arm against another, at the group's share of α; `same_within`, `estimate`: see `verdicts.compare`."""
+    """One arm against another, at the group's share of α.
+
+    Args:
+        blocks: of all arms of the group, since how far these spread decides on what the evidence may rest.
+        same_within, estimate: see `compare`.
+        prior: what `prior_counts` says of the blocks, where it is known already.
+    """
     x = log_ratios(blocks.get(label, {}), blocks.get(against, {}))
-    alpha = bonferroni(rules.comparisons)
-    return compare(x, alpha=alpha, bias_floor=rules.bias_floor, same_within=same_within, estimate=estimate)
+    return compare(
+        x,
+        alpha=bonferroni(rules.comparisons),
+        bias_floor=rules.bias_floor,
+        same_within=same_within,
+        prior=prior_counts(blocks, rules) if prior is None else prior,
+        estimate=estimate,
+    )

@@ -15,49 +15,79 @@ import numpy as np
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, ROUNDS
 from shootout.contract import Array
 from shootout.race.stopping import GroupState, next_players
-from shootout.stats.evidence import bonferroni, interval, min_generations
+from shootout.stats.evidence import LEAST_GENERATIONS, bonferroni, e_value, interval, min_generations, prior_holds
 from shootout.stats.verdicts import Rules, Verdict, comparison, judge
 
 SD = 0.003
 """The generation SD to which the power targets refer."""
 PINNED_SD = 0.006
 """The generation SD that pinned arms had on the machine where the method was tried (0.5 to 0.65 %)."""
-Noise = Callable[[np.random.Generator, int], Array]
+Noise = Callable[[Array, np.random.Generator], Array]
 
 
-def _bad_generations(rng: np.random.Generator, n: int) -> Array:
-    return rng.standard_normal(n) * np.where(rng.random(n) < 0.07, 10.0, 1.0)
+def _bad_generations(z: Array, rng: np.random.Generator) -> Array:
+    return z * np.where(rng.random(z.shape) < 0.07, 10.0, 1.0)
 
 
-def _bad_and_slower(rng: np.random.Generator, n: int) -> Array:
-    return rng.standard_normal(n) + np.where(rng.random(n) < 0.07, rng.uniform(3, 30, n), 0.0)
+def _bad_and_slower(z: Array, rng: np.random.Generator) -> Array:
+    return z + np.where(rng.random(z.shape) < 0.07, rng.uniform(3, 30, z.shape), 0.0)
 
 
-def _loaded_midway(rng: np.random.Generator, n: int) -> Array:
-    return rng.standard_normal(n) * np.where(np.arange(n) < rng.integers(n), 1.0, 10.0)
+def _loaded_midway(z: Array, rng: np.random.Generator) -> Array:
+    n = z.shape[-1]
+    return z * np.where(np.arange(n) < rng.integers(n, size=(*z.shape[:-1], 1)), 1.0, 10.0)
 
 
-def _gamma(shape: float, median: float) -> Noise:
-    return lambda rng, n: (rng.gamma(shape, size=n) - median) / math.sqrt(shape)
+def _skewed(z: Array, rng: np.random.Generator) -> Array:
+    return np.expm1(0.3142 * z) / 0.3142
 
 
 NOISES: dict[str, Noise] = {
-    "gaussian": lambda rng, n: rng.standard_normal(n),
+    "gaussian": lambda z, rng: z,
     "7 % bad generations": _bad_generations,
     "7 % bad, all slower": _bad_and_slower,
     "loaded midway": _loaded_midway,
-    "Student t, 3 df": lambda rng, n: rng.standard_t(3, n),
-    "skewness 0.5": _gamma(16, 15.6680),
-    "skewness 1": _gamma(4, 3.6721),
+    "skewness 1": _skewed,
+    "Student t, 3 df": lambda z, rng: z / np.sqrt(rng.chisquare(3, z.shape) / 3),
 }
-"""Noise of a generation, median 0, in units of the SD of the good generations; bad ones have ten times that."""
+"""Noise out of Gaussian noise: median 0, in units of the SD of good generations; bad ones are ten times as wide.
+"""
+
+
+def tapes(noise: str, shape: tuple[int, ...], rng: np.random.Generator, *, sd: float = SD, ar: float = 0.0) -> Array:
+    """Log ratios whose true value is 0, shape (*shape, 20).
+
+    Args:
+        ar: autocorrelation of one generation's Gaussian with the one before it.
+    """
+    z = rng.standard_normal((*shape, MAX_GENERATIONS))
+    for g in range(1, MAX_GENERATIONS) if ar else ():
+        z[..., g] = ar * z[..., g - 1] + math.sqrt(1 - ar * ar) * z[..., g]
+    return sd * NOISES[noise](z, rng)
 
 
 def draw(noise: str, *, runs: int, seed: int, sd: float = SD) -> Iterator[Array]:
     """`runs` tapes of 20 log ratios whose true value is 0."""
-    rng = np.random.default_rng(seed)
-    for _ in range(runs):
-        yield sd * NOISES[noise](rng, MAX_GENERATIONS)
+    yield from tapes(noise, (runs,), np.random.default_rng(seed), sd=sd)
+
+
+def told_apart(x: Array) -> Array:
+    """The generations after which each group has a first false verdict; 0 where it has none at any of its looks.
+
+    The hardest case: all evidence against a ratio of exactly 1 counts, as if there were no bias floor.
+
+    Args:
+        x: groups of arms that are as fast as the baseline, shape (groups, arms, generations). The last arm is the
+            sentinel, which is asked for no verdict.
+    """
+    limit, holds = 1 / bonferroni(x.shape[-2] - 1), prior_holds(x)
+    first = np.zeros(len(x), dtype=int)
+    for n in range(LEAST_GENERATIONS, x.shape[-1] + 1):
+        seen = x[:, :-1, :n]
+        of = n, np.sum(seen > 0, axis=-1), np.abs(seen.mean(axis=-1)), n * seen.var(axis=-1)
+        found = np.where(holds[:, n - 1, None], e_value(*of), e_value(*of, prior=False))
+        first[(first == 0) & np.any(found >= limit, axis=-1)] = n
+    return first
 
 
 def share(events: Iterable[bool]) -> float:
@@ -65,23 +95,17 @@ def share(events: Iterable[bool]) -> float:
     return float(np.mean(list(events)))
 
 
-def ever_misses(x: Array, alpha: float = ALPHA) -> bool:
-    """Whether at any look the interval misses the truth, 0: the worst moment to stop that there can be."""
-    intervals = (interval(x[:n], alpha) for n in range(min_generations(1), x.size + 1))
-    return any(not low <= 0 <= high for low, high in intervals)
-
-
 def t_test_ever_rejects(x: Array) -> bool:
     """The drill: a t-test for a fixed sample, looked at after each generation until p < α."""
     from scipy.stats import ttest_1samp
 
-    return any(ttest_1samp(x[:n], 0.0).pvalue < ALPHA for n in range(min_generations(1), x.size + 1))
+    return any(ttest_1samp(x[:n], 0.0).pvalue < ALPHA for n in range(4, x.size + 1))
 
 
 def rounds_as_generations(generations: Array, rng: np.random.Generator) -> Array:
-    """The other drill: each generation's rounds handed over as if each were a generation."""
-    rounds = generations[:, None] + SD * rng.standard_normal((generations.size, ROUNDS))
-    return rounds.reshape(-1)
+    """The other drill: each generation's rounds as if each were a generation, shape (…, generations × rounds)."""
+    rounds = generations[..., None] + SD * rng.standard_normal((*generations.shape, ROUNDS))
+    return rounds.reshape(*generations.shape[:-1], -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
