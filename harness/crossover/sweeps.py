@@ -15,7 +15,7 @@ from shootout.stats.evidence import min_generations
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import GroupRecord, Pair, fixed_of, size_of
 
-CHANCES = 3
+CHANCES = 5
 """So many generations beyond the fewest, before the estimate of what a verdict takes is believed."""
 HOPELESS = 2
 """A verdict that needs so many times the limit is given up: another size is the better place for the time."""

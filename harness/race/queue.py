@@ -1,7 +1,7 @@
 """Which group plays the next generation: a budget is spent where it changes an answer soonest.
 
 First each group plays once, so that every cell has a figure. Then each plays the fewest generations that can give a
-verdict, one group after the other: three generations of everything are a verdict on nothing. From there on the next
+verdict, one group after the other: one generation of everything is a verdict on nothing. From there on the next
 generation goes to the group whose nearest missing verdict takes the fewest, crossovers first. A group whose verdicts
 are all in, or don't matter, gets no more.
 """

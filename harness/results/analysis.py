@@ -125,7 +125,9 @@ def _cell(
         complete=complete,
         rows=rows,
         crossovers=crossovers,
-        compare=lambda one, other, estimate: compare_pair(blocks, group.rules, one, other, estimate=estimate),
+        compare=lambda one, other, estimate: compare_pair(
+            blocks, group.rules, one, other, prior=group.prior(Scope.END_TO_END), estimate=estimate
+        ),
         withheld=lambda label: withheld(group, label, None),
     )
 

@@ -72,7 +72,7 @@ def test_a_run_killed_while_it_confirms_goes_on_in_the_same_group(
     assert [one.name for one in history.groups[1:]] == [f"{history.groups[0].name}, confirmed"]
     again = [line.generation for line in history.lines if isinstance(line, Rounds) and line.group == confirmed.name]
     assert again == list(range(len(again)))
-    assert len(again) >= 4
+    assert len(again) >= 2
     recalled, planned = extra_groups.recalled(asked, confirmed), plan_groups(asked, here())[0]
     assert [recalled.request_of(arm) for arm in confirmed.arms] == [planned.request_of(arm) for arm in confirmed.arms]
 
