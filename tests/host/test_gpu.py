@@ -1,20 +1,18 @@
-"""The GPU in use, on recorded machines: which one it is, what it tells, and what errors about it mean."""
+"""The GPU in use, on recorded machines: which one it is and what it tells."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
-from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 from support.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
-from shootout.backends.common import require_device, trial
+from shootout.backends.common import require_device
 from shootout.contract import Device
 from shootout.errors import SkippedArm, Unavailable
-from shootout.host import cuda_driver, environment, gpu, gpu_errors, nvml
+from shootout.host import cuda_driver, environment, gpu, nvml
 from shootout.host.gpu import Gpu
 from shootout.host.gpu_errors import explain_error
 from shootout.messages import GpuState
@@ -266,116 +264,6 @@ class TestWhatItTells:
 )
 def test_only_harmful_reasons_count(mask: int, names: tuple[str, ...]):
     assert gpu.harmful(mask) == names
-
-
-class OutOfMemoryError(RuntimeError):
-    """As torch's, whose message says it too."""
-
-
-TORCH_FULL = (
-    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.72 GiB of which 5.12 GiB is"
-    " free. Process 8 has 134.59 GiB memory in use. Of the allocated memory 120.00 GiB is allocated by PyTorch"
-)
-ORT_FULL = (
-    "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : bfc_arena.cc:376 void* onnxruntime::BFCArena::AllocateRawInternal("
-    "size_t, bool) Failed to allocate memory for requested buffer of size 1073741824"
-)
-ORT_LIMIT = "BFCArena::AllocateRawInternal Available memory of 536870912 is smaller than requested bytes of 1073741824"
-TRT_FULL = "no execution context: Requested amount of GPU memory (28579323904 bytes) could not be allocated"
-
-
-@pytest.mark.parametrize(
-    ("said", "meaning"),
-    [
-        (TORCH_FULL, "needs 20.0 GiB of device memory, has 5.1 GiB free"),
-        ("CUDA out of memory. Tried to allocate 20.00 MiB. GPU", "needs 20.0 MiB of device memory, has 140.0 GiB free"),
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", "needs 16.0 GiB of device"),
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 16.00GiB.", "needs 16.0 GiB of device memory, "),
-        ("RESOURCE_EXHAUSTED: Out of memory allocating 536870912 bytes.", "needs 512.0 MiB of device memory, has 140"),
-        (ORT_FULL, "needs 1.0 GiB of device memory, has 140.0 GiB free"),
-        (ORT_LIMIT, "needs 1.0 GiB of device memory, has 512.0 MiB free"),
-        (TRT_FULL, "needs 26.6 GiB of device memory, has 140.0 GiB free"),
-        ("cudaMalloc failed: out of memory", "needs more device memory than there is, has 140.0 GiB free"),
-        ("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "needs more device memory than there is"),
-    ],
-)
-def test_a_full_device_says_what_was_needed_and_what_there_is(monkeypatch: pytest.MonkeyPatch, said: str, meaning: str):
-    install(monkeypatch, FakeDriver(), FakeNvml())
-    assert (explain_error(RuntimeError(said)) or "").startswith(meaning)
-
-
-def test_a_full_device_without_nvml_still_says_what_was_needed(monkeypatch: pytest.MonkeyPatch):
-    install(monkeypatch, FakeDriver(), None)
-    assert explain_error(RuntimeError(ORT_FULL)) == "needs 1.0 GiB of device memory"
-    assert explain_error(OutOfMemoryError("")) == "needs more device memory than there is"
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 80000000000 bytes. out of memory",
-        "cudaHostAlloc failed: out of memory",
-        "Unable to allocate 7.45 GiB for an array with shape (1000000000,)",
-        "an illegal memory access was encountered",
-        "mat1 and mat2 shapes cannot be multiplied",
-    ],
-)
-def test_other_errors_keep_their_own_words(monkeypatch: pytest.MonkeyPatch, said: str):
-    install(monkeypatch, FakeDriver(), FakeNvml())
-    assert explain_error(RuntimeError(said)) is None
-
-
-OLD = [
-    "The NVIDIA driver on your system is too old (found version 12040). Please update your GPU driver",
-    "cudaGetDeviceCount failed: CUDA driver version is insufficient for CUDA runtime version",
-    "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version ; GPU=0",
-    "createInferRuntime: Error Code 6: API Usage Error (CUDA initialization failure with error: 35.)",
-]
-
-
-@pytest.mark.parametrize("said", OLD)
-def test_a_driver_older_than_the_library_names_both_versions_and_the_fix(monkeypatch: pytest.MonkeyPatch, said: str):
-    install(monkeypatch, FakeDriver(version=12_040), None)
-    monkeypatch.setattr(gpu_errors, "built_for", lambda: "13.0")
-    assert explain_error(RuntimeError(said)) == (
-        "the NVIDIA driver knows CUDA 12.4 at most, the library needs CUDA 13.0: update the NVIDIA driver"
-        " (nvidia.com/drivers), or install the library's build for CUDA 12"
-    )
-
-
-def test_a_probe_that_meets_an_old_driver_gives_its_fix_and_no_reinstallation(monkeypatch: pytest.MonkeyPatch):
-    install(monkeypatch, FakeDriver(version=12_040), None)
-    monkeypatch.setattr(gpu_errors, "built_for", lambda: None)
-
-    def session() -> str:
-        raise RuntimeError(OLD[0])
-
-    found = trial("torch", session)
-    assert found.reason == "the NVIDIA driver knows CUDA 12.4 at most, the library needs a newer one"
-    assert "build for CUDA 12" in found.fix
-    assert "reinstall" not in found.fix
-
-
-def test_what_a_library_was_built_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    versions = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cuda-runtime-cu12": "12.8.90"}
-
-    def installed(name: str) -> str:
-        if name not in versions:
-            raise gpu_errors.metadata.PackageNotFoundError(name)
-        return versions[name]
-
-    monkeypatch.setattr(gpu_errors.metadata, "version", installed)
-    assert gpu_errors.built_for() == "13.0"
-    del versions["nvidia-cuda-runtime"]
-    assert gpu_errors.built_for() == "12.8"
-    versions.clear()
-    assert gpu_errors.built_for() is None
-    torch = SimpleNamespace(version=SimpleNamespace(cuda="12.6"))
-    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
-    assert gpu_errors.built_for() == "12.6"
-    torch.version.cuda = None  # torch without CUDA says nothing about the others
-    assert gpu_errors.built_for() is None
 
 
 def test_no_record_names_a_gpu():

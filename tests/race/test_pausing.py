@@ -1,35 +1,28 @@
-"""How arms on the GPU are held: what a trial decides, that it is made once in a run, and never with work pending."""
+"""How arms on the GPU are held: what a trial decides, and that it is made once in a run."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
-from support import fakes, planted, queued
+from support import fakes, planted
 from support.fakes import QUIET, FakePlayer, FakeWatch, World
 from support.planted import ByBatch, on_stage
 
-from shootout import clock
-from shootout.backends.adapter import Built
-from shootout.bundle.fidelity import NOTHING
-from shootout.constants import ENERGY_S, HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS
+from shootout.constants import HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS
 from shootout.contract import Arm, Device
 from shootout.errors import ArmFailed
-from shootout.host.placement import Bounds, place
 from shootout.journal import journal
 from shootout.journal.records import Holding
-from shootout.messages import GpuState, Loaded, OnGpu, Tuned, Turn, Verified, Warming
-from shootout.race import generation
+from shootout.messages import Tuned, Turn, Warming
 from shootout.race.generation import Generation
-from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.pausing import Hold, decide, pairs_in_time
 from shootout.race.protocols import Context, Notes
 from shootout.results.analysis import analyse
-from shootout.worker.blocks import Blocks
 
 PIPE = Holding(mode="pipe", ratio=1.1, pairs=20)
 STOP = Holding(mode="stop", ratio=1.0, pairs=20)
@@ -263,191 +256,3 @@ def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
     assert planted.run(tmp_path / "cuda", cuda_study(1))
     assert planted.run(tmp_path / "cpu", planted.study(1, crossover=None))
     assert ["GPU clock" in meter.sources() for meter in meters] == [True, False]
-
-
-# Never with work pending
-
-
-class LeavesWork(queued.Session):
-    """Begins something of its own after each call, and waits for it in the next one only."""
-
-    def fetch(self, raw: Any) -> Any:
-        found = super().fetch(raw)
-        self.device.queue.append(("something", 1))
-        return found
-
-
-class InProcess:
-    """A worker and its parent's end in one: real blocks on a queued session; `hangs` names a command without an end.
-
-    `events` has each command, its answer, and each signal.
-    """
-
-    def __init__(self, session: queued.Session, hangs: str = "") -> None:
-        self.session, self.hangs, self.events = session, hangs, []
-        self.asked: dict[str, dict[str, Any]] = {}
-
-    def ask(self, command: str, timeout_s: float, **arguments: Any) -> Any:
-        self.events.append(command)
-        self.asked[command] = arguments
-        answer = getattr(self, f"_{command}")(**arguments)
-        if command == self.hangs:
-            self.session.execute(None)
-            raise ArmFailed(f"hung: no answer to {command!r}")
-        self.events.append("answer")
-        return answer
-
-    def cpu_ns(self) -> int | None:
-        return None
-
-    def hold(self) -> None:
-        assert not self.session.device.queue, "stopped with work pending on the device"
-        last = next(event for event in reversed(self.events) if event not in ("stop", "continue"))
-        assert last == "answer", "stopped while it was working"
-        self.events.append("stop")
-
-    def release(self) -> None:
-        self.events.append("continue")
-
-    def end(self) -> None:
-        """It hears nothing before it is killed."""
-
-    def kill(self) -> None:
-        self.session.device.queue.clear()  # a context's work ends with it
-        self.events.append("kill")
-
-    def _load(self, built: Built) -> Loaded:
-        self._blocks = Blocks(self.session, queued.inputs(2))
-        self.session.synchronize()  # a worker settles before it answers
-        return Loaded(load_s=0.1, first_call_s=1e-6, rss_before_bytes=1, rss_after_bytes=2)
-
-    def _verify(self, with_accuracy: bool) -> Verified:
-        return Verified(executed=fakes.EXECUTED, fidelity=NOTHING, fault=None)
-
-    def _warm(self, calls: int, ns: int) -> Warming:
-        return Warming(latency_ns=self._blocks.warm(calls, ns))
-
-    def _tune(self) -> Any:
-        return self._blocks.tune()
-
-    def _turn(self, scopes: Any) -> Turn:
-        return Turn(latency_ns=self._blocks.play(scopes), gpu=GpuState())
-
-    def _on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
-        return OnGpu(stage_ns=1.0, compute_ns=2.0, fetch_ns=3.0)
-
-    def _memory(self) -> int:
-        return 3
-
-    def _bounds(self) -> Bounds:
-        return Bounds(cpus=frozenset(), os_threads=1, variables={})
-
-
-class InProcessStage:
-    """Live players over workers in this process."""
-
-    def __init__(self, live: LiveStage, workers: dict[str, InProcess]) -> None:
-        self.live, self.workers = live, workers
-
-    lanes = 1
-
-    def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        return self.live.place(arm, lane)
-
-    def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
-        return player_of(self.workers[arm.label], arm, self.live, first=generation == 0)
-
-
-def player_of(worker: InProcess, arm: Arm, live: LiveStage, *, first: bool) -> LivePlayer:
-    return LivePlayer(cast("Any", worker), cast("Any", SimpleNamespace(arm=arm)), live, first=first)
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> queued.Device:
-    """One GPU for all, its clock the harness's, and generations that are short."""
-    found = queued.Device()
-    queued.plugged_in(monkeypatch, found, None)
-    monkeypatch.setattr(generation, "steady_from", lambda _: 0)
-    monkeypatch.setattr(generation, "ROUNDS", 2)
-    monkeypatch.setattr(generation, "MIN_ROUNDS", 2)
-    monkeypatch.setattr(clock, "quiet_collector", lambda: None)
-    return found
-
-
-def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[Any]:
-    """A generation of live players over these workers ("c" on the CPU, the others on the GPU); who failed."""
-    arms = {name: fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in workers}
-    live = LiveStage(built={}, placement=place(1), logs=tmp_path, **asked)
-    stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
-    heard: list[Any] = []
-    notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
-    context = Context(stage=stage, watch=FakeWatch(), notes=notes, hold=live.hold)
-    Generation(index=0, arms=list(arms.values()), context=context, rng=random.Random(0)).run()
-    return heard
-
-
-def test_no_arm_is_stopped_with_work_pending_on_its_device(tmp_path: Path, device: queued.Device) -> None:
-    workers = {name: InProcess(queued.Session(device)) for name in "ab"}
-    hold = Hold()
-    assert alive(tmp_path, workers, hold=hold) == []
-    assert hold.found == Holding(mode="stop", ratio=1.0, pairs=HOLD_PAIRS)
-    for worker in workers.values():
-        assert worker.events.count("stop") > HOLD_PAIRS
-        assert worker.events[-1] == "kill"
-
-
-def test_drill_work_that_is_left_behind_is_noticed(tmp_path: Path, device: queued.Device) -> None:
-    with pytest.raises(AssertionError, match="stopped with work pending"):
-        alive(tmp_path, {name: InProcess(LeavesWork(device)) for name in "ab"})
-
-
-@pytest.mark.parametrize("command", ["load", "warm", "turn", "on_gpu"])
-def test_an_arm_that_hangs_is_killed_and_never_stopped_first(
-    tmp_path: Path, device: queued.Device, command: str
-) -> None:
-    hung, other = InProcess(queued.Session(device), hangs=command), InProcess(queued.Session(device))
-    heard = alive(tmp_path, {"a": hung, "b": other})
-    assert [why.reason for _, why in heard] == [f"hung: no answer to {command!r}"]
-    assert set(hung.events[hung.events.index(command) + 1 :]) == {"kill"}
-    assert "memory" in other.events, "the other one goes on"
-
-
-def test_arms_that_wait_on_their_pipes_get_no_signal_and_those_on_the_cpu_do(
-    tmp_path: Path, device: queued.Device
-) -> None:
-    workers = {name: InProcess(queued.Session(device)) for name in "abc"}
-    assert alive(tmp_path, workers, hold=Hold(found=PIPE)) == []
-    assert not {"stop", "continue"} & {*workers["a"].events, *workers["b"].events}
-    assert {"stop", "continue"} <= set(workers["c"].events)
-
-
-def test_the_change_to_pipes_lets_all_arms_on_the_gpu_go(
-    tmp_path: Path, device: queued.Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shootout.race.pausing.decide", lambda _: PIPE)
-    workers = {name: InProcess(queued.Session(device)) for name in "ab"}
-    assert alive(tmp_path, workers) == []
-    for worker in workers.values():
-        before, after = _split(worker.events, "turn")
-        assert [event for event in before if event in ("stop", "continue")][-2:] == ["stop", "continue"]
-        assert not {"stop", "continue"} & set(after)
-
-
-def _split(events: list[str], name: str) -> tuple[list[str], list[str]]:
-    at = events.index(name)
-    return events[:at], events[at:]
-
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_figures_on_the_gpu_are_asked_as_the_study_says(tmp_path: Path, device: queued.Device, asked: bool) -> None:
-    workers = {name: InProcess(queued.Session(device)) for name in "ac"}
-    assert alive(tmp_path, workers, energy=asked, unsynchronised=asked) == []
-    assert workers["a"].asked["on_gpu"] == {"unsynchronised": asked, "energy_s": ENERGY_S if asked else 0.0}
-    assert "on_gpu" not in workers["c"].asked, "an arm on the CPU"
-
-
-def test_energy_is_counted_in_the_first_generation_only(tmp_path: Path, device: queued.Device) -> None:
-    live = LiveStage(built={}, placement=place(1), logs=tmp_path, energy=True)
-    worker = InProcess(queued.Session(device))
-    player_of(worker, cuda("a"), live, first=False).on_gpu()
-    assert worker.asked["on_gpu"]["energy_s"] == 0.0
