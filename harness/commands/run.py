@@ -99,7 +99,8 @@ def _ended(campaign: Campaign, *, complete: bool) -> Ended:
     budget_s = None if complete else campaign.racing_s
     if budget_s is not None:
         why = f"{budget_s:.0f} s of racing"
-    return Ended(complete=complete, why=why, wall_s=campaign.deadline.elapsed_s, budget_s=budget_s)
+    wall_s, planning_s = campaign.deadline.elapsed_s, campaign.plan.planning_s
+    return Ended(complete=complete, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
 
 
 def _tell_time(campaign: Campaign, built_s: float) -> None:

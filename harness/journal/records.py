@@ -252,6 +252,8 @@ class Ended(Record):
     """A process stopped writing here: `complete` when nothing is left to measure.
 
     Attributes:
+        wall_s: seconds since it took over, its planning apart.
+        planning_s: seconds to find out what works here; 0 in older runs, and after an interrupt.
         budget_s: seconds of racing that nobody had asked for and after which it stopped; null where it was not that.
     """
 
@@ -259,6 +261,7 @@ class Ended(Record):
     complete: bool
     why: str
     wall_s: float
+    planning_s: float = 0.0
     budget_s: float | None = None
 
 

@@ -56,6 +56,15 @@ def fold_reasons(reasons: Iterable[Reason]) -> Iterator[tuple[str, str]]:
         yield outcome, f"{outcome}: {', '.join(arms)}: {reason}" + (f". Fix: {fix}" if fix else "")
 
 
+_STEPS = {"preparing": "exports and builds", "load": "loading", "warm_up": "warm-up", "leave": "leaving"}
+
+
+def tell_time(spent_s: Mapping[str, float]) -> list[str]:
+    """Where the seconds of the run went, in a line."""
+    parts = (f"{_STEPS.get(name, name)} {spent:.1f} s" for name, spent in spent_s.items())
+    return [f"Where the time went: {', '.join(parts)}."] if spent_s else []
+
+
 NOISY_SHARE = 0.05
 """From so many flagged rounds on, a reader is told what to do about it."""
 NOISY_SD = 0.10

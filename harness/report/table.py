@@ -59,6 +59,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     parts += [Text(line, style="dim") for line in interpreters.described(document.environment)]
     parts += [Text(line, style="dim") for line in notes.tell_holding(document.holding)]
     parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
+    parts += [Text(line, style="dim") for line in notes.tell_time(document.spent_s) if full]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     if document.budget_s is not None:
         told = f"It stopped after {span(document.budget_s)} of racing. To know more, give it --max-time 5m: it goes on."

@@ -36,6 +36,7 @@ from shootout.results.document import (
     Timing,
 )
 from shootout.results.quantization import joined
+from shootout.results.time_spent import find_time_spent
 from shootout.stats import quantiles
 from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Verdict
@@ -76,6 +77,7 @@ def analyse(folder: Path) -> Document:
         sentinel=worst,
         void_share=max(summary.void_share for summary in summaries),
         wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
+        spent_s=find_time_spent(history.lines),
         warnings=history.damaged,
         crossovers=crossed,
         pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in _right(group).items()}),

@@ -306,6 +306,7 @@ class Document(Part):
     sentinel: Sentinel
     void_share: float
     wall_s: float
+    spent_s: dict[str, float]
     warnings: tuple[str, ...]
     crossovers: tuple[Crossover, ...] = ()
     pareto: tuple[FrontRow, ...] = ()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from shootout import backends, schemes
 from shootout.backends.common import check_options
+from shootout.clock import Stopwatch
 from shootout.constants import RACING_S
 from shootout.contract import INTEGERS, Arm, Availability, Device, NotRun, Option, Precision, Target
 from shootout.errors import UsageError, unknown
@@ -72,6 +73,7 @@ class Plan:
         identity: what a run folder must hold for this plan to go on in it.
         interpreters: other Pythons that arms run under, by the name that targets give them.
         here: all that this machine offers, for groups that are planned on the way.
+        planning_s: seconds that it took to find that out.
     """
 
     study: Study
@@ -82,6 +84,7 @@ class Plan:
     identity: str
     named: tuple[str, ...] = ()
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    planning_s: float = 0.0
 
     @property
     def racing_s(self) -> float | None:
@@ -120,8 +123,9 @@ def make_plan(study: Study, named: Sequence[str] = ()) -> Plan:
         file_bytes={model: size for model, (size, _) in checked.items()},
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
-    others = interpreters.examine(study.pythons)
-    found = known_available({provider(target) for target in targets}, others)
+    with Stopwatch() as watch:
+        others = interpreters.examine(study.pythons)
+        found = known_available({provider(target) for target in targets}, others)
     here = replace(here, available=found)
     groups = plan_groups(study, here)
     files = [digest for _, hashes in checked.values() for digest in hashes]
@@ -134,6 +138,7 @@ def make_plan(study: Study, named: Sequence[str] = ()) -> Plan:
         identity=identity(study, groups, [*files, *(other.digest for other in others.values())]),
         named=tuple(named),
         interpreters=others,
+        planning_s=watch.seconds,
     )
 
 

@@ -1,0 +1,29 @@
+"""Where the seconds of a run went, from its journal."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from shootout.journal.records import Ended, Line, Rounds
+
+
+def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
+    """Seconds by step, in the order in which they come; steps that took none are left out.
+
+    `planning` is finding out what works here; `preparing` all before the first generation: ceilings, exports, builds;
+    `load`, `warm_up`, `rounds` and `leave` are steps of generations, and `racing` what no step accounts for, in older
+    runs whole generations.
+    """
+    steps = defaultdict[str, float](float)
+    for line in lines:
+        if isinstance(line, Ended):
+            steps["planning"] += line.planning_s
+            steps["preparing"] += line.wall_s
+        elif isinstance(line, Rounds):
+            steps["preparing"] -= line.wall_s
+            for name, seconds in line.spent_s.items():
+                steps[name] += seconds
+            steps["racing"] += line.wall_s - sum(line.spent_s.values())
+    names = ("planning", "preparing", "load", "warm_up", "rounds", "leave", "racing")
+    return {name: steps[name] for name in names if steps[name] > 0}

@@ -1,0 +1,40 @@
+"""Where the seconds of a run went, of runs that tell each step and of older ones."""
+
+from __future__ import annotations
+
+import pytest
+from support.made import GROUP
+
+from shootout.journal.records import Ended, Rounds
+from shootout.report.notes import tell_time
+from shootout.results.time_spent import find_time_spent
+
+
+def rounds(wall_s: float, **spent_s: float) -> Rounds:
+    return Rounds(group=GROUP, generation=0, tried=1, voided=(), wall_s=wall_s, spent_s=spent_s)
+
+
+def ended(wall_s: float, planning_s: float = 0.0) -> Ended:
+    return Ended(complete=True, why="a test", wall_s=wall_s, planning_s=planning_s)
+
+
+def test_steps_are_added_up_over_generations_and_processes():
+    lines = [rounds(10.0, load=6.0, rounds=3.0), ended(30.0, 2.0), rounds(8.0, load=5.0, rounds=2.5), ended(9.0, 1.0)]
+    found = find_time_spent(lines)
+    assert list(found) == ["planning", "preparing", "load", "rounds", "racing"]
+    assert found == pytest.approx({"planning": 3.0, "preparing": 21.0, "load": 11.0, "rounds": 5.5, "racing": 1.5})
+    assert tell_time(found) == [
+        "Where the time went: planning 3.0 s, exports and builds 21.0 s, loading 11.0 s, rounds 5.5 s, racing 1.5 s."
+    ]
+
+
+def test_an_older_run_tells_what_it_knows():
+    assert find_time_spent([rounds(10.0), rounds(8.0), ended(30.0)]) == pytest.approx(
+        {"preparing": 12.0, "racing": 18.0}
+    )
+
+
+def test_a_run_that_was_killed_owes_nothing():
+    assert find_time_spent([rounds(10.0, load=6.0)]) == pytest.approx({"load": 6.0, "racing": 4.0})
+    assert find_time_spent([]) == {}
+    assert tell_time({}) == []
