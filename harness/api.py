@@ -17,6 +17,7 @@ from shootout.host import gpu
 from shootout.journal.run_folder import choose_folder
 from shootout.report import dry_run
 from shootout.results.analysis import analyse
+from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Document, Row
 from shootout.study import schema
@@ -38,6 +39,11 @@ class Run:
     def rows(self) -> tuple[Row, ...]:
         """One for each arm, measured or not."""
         return self.document.rows
+
+    @property
+    def answer(self) -> tuple[Answer, ...]:
+        """What to ship, and how sure that is: one for each group whose figures count."""
+        return self.document.answer
 
     @property
     def verdicts(self) -> dict[tuple[str, str], Ratio]:

@@ -158,7 +158,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
     held = {True: ", sentinel held", False: ", sentinel DIFFERS", None: ""}[sure.sentinel_holds]
     told = f"{counted(sure.generations, 'generation')}{held}."
     if answer.ship is None:
-        return f"{told} {_way_out(measured=measured, complete=complete)}."
+        return f"{told} {_way_out(measured=measured, complete=complete or sure.sentinel_holds is False)}."
     if sure.nearest and sure.generations_needed:
         takes = f"About {sure.generations_needed} generations would settle it with {short(sure.nearest)}"
         if not (command := sure.command):
@@ -174,11 +174,11 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
 
 
 def _way_out(*, measured: bool, complete: bool) -> str:
-    """What to do where there is no answer."""
+    """What to do where there is no answer; no time makes up for a sentinel that differs."""
+    if not complete:
+        return "The run is unfinished: the same command, with more time, goes on"
     if measured:
         return "Measure again, with --fresh; `shootout doctor` says what is noisy or missing here"
-    if not complete:
-        return "The run is unfinished: the same command again goes on"
     return "What was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
@@ -240,7 +240,7 @@ def _why(one: NotRaced) -> str:
     if one.cause is NotRunKind.NOT_INSTALLED and one.fix:
         return f"not installed: {one.fix}"
     failed = "failed: " if one.cause is NotRunKind.FAILED else ""
-    return failed + (one.reason if len(one.reason) <= LONGEST_REASON else "the reason is below")
+    return failed + (one.reason if len(one.reason) <= LONGEST_REASON else "why is below")
 
 
 def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:

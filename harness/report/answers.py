@@ -20,8 +20,8 @@ WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 SHOWN_CELLS = 24
-SHIP = ("ship", "time", "ratio", "size", "accuracy", "error", "tied")
-NAMES = {"ratio": "ratio ", "accuracy": "accuracy ", "error": "error ", "tied": "tied with "}
+SHIP = ("ship", "time", "ratio", "size", "accuracy", "error", "not told apart")
+NAMES = {"ratio": "ratio ", "accuracy": "accuracy ", "error": "error ", "not told apart": "not told apart from "}
 """How these begin where there are no columns."""
 Place = Mapping[str, Value]
 """Where a cell lies: axis → value."""
@@ -86,7 +86,7 @@ def _cell(answer: Answer) -> dict[str, Cell]:
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
         told_change(ship.accuracy_change).strip(" ()") if ship.admitted == "accuracy" else "",
         error(ship.relative_l2) if ship.admitted != "fp32" and ship.relative_l2 else "",
-        ", ".join(fold((short(one.arm) for one in answer.tied), NAMED)),
+        ", ".join(fold((short(one.arm) for one in (*answer.tied, *answer.unsettled)), NAMED)),
     )
     return dict(zip(SHIP, figures, strict=True))
 
@@ -130,8 +130,8 @@ def _changes(axis: str, answers: Sequence[Answer], places: Mapping[str, Place]) 
 
 
 def _may_be(answer: Answer) -> set[str]:
-    """The arms that may be shipped."""
-    return {one.arm for one in answer.tied} | ({answer.ship.arm} if answer.ship else set())
+    """The arms that aren't known to be slower than the best."""
+    return {one.arm for one in (*answer.tied, *answer.unsettled)} | ({answer.ship.arm} if answer.ship else set())
 
 
 def _sure(document: Document) -> str:

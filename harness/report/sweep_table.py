@@ -158,6 +158,4 @@ def _trust(line: Line, groups: Sequence[GroupSummary]) -> str:
     size_of = {name: size for size, name in line.groups.items()}
     broken = [str(size_of[one.name]) for one in groups if not one.sentinel.holds]
     sentinels = f"DIFFER at {', '.join(broken)}: no verdict there" if broken else "hold"
-    return (
-        f"{min(counts)} to {max(counts)} generations, at most {void:.0%} of the rounds flagged. Sentinels {sentinels}."
-    )
+    return f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} generations, at most {void:.0%} of the rounds flagged. Sentinels {sentinels}."

@@ -137,7 +137,7 @@ def test_who_was_not_raced_is_always_told():
         row("z", None, **broken, reason="word " * 40),
     )
     told = found["Not raced"]
-    assert told.startswith("y (failed: it broke) · z (failed: the reason is below) · ")
+    assert told.startswith("y (failed: it broke) · z (failed: why is below) · ")
     assert "5 arms on cuda (no GPU)" in told
     assert "x (not installed: pip install 'shootout[x]')" in told
     assert "numpy, torch-eager, torch-compile, 5 more (not asked for)" in told
@@ -156,17 +156,21 @@ def test_a_crossover_would_change_it():
     [
         ({"withheld": lambda _: "the sentinel differs", "sentinel_holds": False}, "sentinel DIFFERS. Measure again"),
         ({"within": math.inf}, "sentinel held. Measure again"),
+        ({"within": math.inf, "complete": False}, "sentinel held. The run is unfinished: the same command, with more"),
+        ({"withheld": lambda _: "no", "sentinel_holds": False, "complete": False}, "sentinel DIFFERS. Measure again"),
     ],
 )
 def test_where_no_verdict_stands_the_first_line_says_so_and_then_what_to_do(changes: dict[str, Any], says: str):
-    found = document(cell(SLOW, FAST, **changes))
+    found = document(cell(SLOW, FAST, **changes), complete=changes.get("complete", True))
     assert "no answer: " in shown(found)[0]
     told = paragraphs(found)
     assert "the lowest median, which proves nothing, is fast's: 500 us" in told["Ship"]
     assert says in told["Sure?"]
 
 
-@pytest.mark.parametrize(("complete", "says"), [(True, "and the fix, is below"), (False, "the same command again")])
+@pytest.mark.parametrize(
+    ("complete", "says"), [(True, "and the fix, is below"), (False, "the same command, with more time")]
+)
 def test_where_nothing_was_measured_the_first_line_says_so(complete: bool, says: str):
     found = document(cell(row("a:cuda:fp32", None), generations=0, sentinel_holds=None), complete=complete)
     assert shown(found)[0].startswith("Ship  no answer: no arm has a time")
@@ -241,8 +245,10 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
     assert "Sure? 5 generations, the sentinel DIFFERS in 1 cell." in lines
 
 
-def test_a_grid_in_which_an_arm_stays_tied_does_not_change():
-    found = document(at(1, SLOW, FAST), at(16, SLOW, FAST, row("near", 4.95e5, artifact_bytes=9)))
+@pytest.mark.parametrize(("ns", "within"), [(4.95e5, 0.02), (4.5e5, 0.2)])
+def test_a_grid_in_which_an_arm_is_not_known_to_lose_does_not_change(ns: float, within: float):
+    found = document(at(1, SLOW, FAST), at(16, SLOW, FAST, row("near", ns, artifact_bytes=9), within=within))
+    assert [answer.ship and answer.ship.arm for answer in found.answer] == [FAST.arm, "near:cpu:fp32"]
     assert not any(line.startswith("Changes") for line in shown(found))
 
 
@@ -251,7 +257,7 @@ def test_a_grid_that_does_not_fit_is_a_paragraph_a_cell():
     lines = shown(found, 45)
     assert max(map(len, lines)) <= 45
     assert lines[1].startswith("toy, batch 1:  near · 510 us")
-    assert any("tied with fast" in line for line in lines)
+    assert any("not told apart from fast" in line for line in lines)
 
 
 def test_a_large_grid_is_folded_and_counts_its_rest():

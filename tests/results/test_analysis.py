@@ -331,6 +331,7 @@ def test_the_same_from_python(tmp_path: Path):
     run = shootout.load(folder)
     assert [row.arm for row in run.rows] == [A.label, B.label]
     assert {arm: found.verdict for (_, arm), found in run.verdicts.items()} == {B.label: Verdict.FASTER}
+    assert [one.ship and one.ship.arm for one in run.answer] == [B.label]
     frame = run.to_pandas()
     assert list(frame["arm"]) == [A.label, B.label]
     assert frame["end_to_end.median_ns"][1] == pytest.approx(800, rel=0.01)
