@@ -142,10 +142,11 @@ def _sure(document: Document) -> str:
 
 
 def _looser(answers: Sequence[Answer]) -> Iterator[str]:
-    """Arms of a larger error that are faster, and in how many cells."""
+    """The fastest arms of a larger error, where that is faster, and in how many cells."""
     cells: dict[str, int] = {}
-    for change in (one for answer in answers for one in answer.would_change if one.when == "looser"):
-        cells[change.arm] = cells.get(change.arm, 0) + 1
+    for answer in answers:
+        if arm := next((one.arm for one in answer.would_change if one.when == "looser"), None):
+            cells[arm] = cells.get(arm, 0) + 1
     if cells:
         arms = (f"{short(arm)} in {counted(count, 'cell')}" for arm, count in cells.items())
         yield f"a looser error limit ({', '.join(fold(arms, NAMED))})"

@@ -153,9 +153,10 @@ def _setbacks(line: Line, rows: Sequence[Row]) -> list[Text]:
 
 def _trust(line: Line, groups: Sequence[GroupSummary]) -> str:
     """Generations, flagged rounds and the sentinels, over all sizes."""
-    counts = [one.generations for one in groups]
+    counts = sorted({one.generations for one in groups})
+    span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     void = max(one.void_share for one in groups)
     size_of = {name: size for size, name in line.groups.items()}
     broken = [str(size_of[one.name]) for one in groups if not one.sentinel.holds]
     sentinels = f"DIFFER at {', '.join(broken)}: no verdict there" if broken else "hold"
-    return f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} generations, at most {void:.0%} of the rounds flagged. Sentinels {sentinels}."
+    return f"{span} generations, at most {void:.0%} of the rounds flagged. Sentinels {sentinels}."
