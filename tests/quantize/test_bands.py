@@ -33,7 +33,7 @@ ORDER = ("fp32", "tf32", "fp16", "bf16", "int8")
 
 @pytest.fixture(scope="module")
 def toy() -> ModelBundle:
-    return obtain("residual_mlp", {}, 1)
+    return obtain("residual_mlp", {"n_layers": 32}, 1)
 
 
 @pytest.fixture(scope="module")
