@@ -22,12 +22,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         add_option(parser)
 
 
+TESTS = Path(__file__).resolve().parent
 MADE: list[str] = []
 """The cache folder that the processes of `-n` share, in the process that made it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With `-n`, all processes share one cache."""
+    """With `-n`, all processes share one cache.
+
+    Raises:
+        pytest.UsageError: LONGEST names what is not there.
+    """
+    if stale := [name for name in LONGEST if not (TESTS / name).is_file()]:
+        raise pytest.UsageError(f"LONGEST in tests/conftest.py names {', '.join(stale)}, which is not there")
     if getattr(config.option, "numprocesses", None) and "SHOOTOUT_TEST_CACHE" not in os.environ:
         MADE.append(tempfile.mkdtemp(prefix="shootout-test-cache-"))
         os.environ["SHOOTOUT_TEST_CACHE"] = MADE[0]
@@ -40,17 +47,19 @@ def pytest_unconfigure() -> None:
 
 
 LONGEST = (
-    *("test_conformance.py", "test_torch_family.py", "test_torch_quantized.py", "test_resume.py", "test_imports.py"),
-    *("test_torch_gpu.py", "test_tensorrt_models.py", "test_openvino_quantized.py", "test_cli.py", "test_cli_runs.py"),
-    *("test_bands.py", "test_training.py", "test_openvino.py", "test_misbehaving.py", "test_cli_onnx.py"),
+    *("backends/test_conformance.py", "backends/_torch/test_torch_family.py", "race/test_resume.py"),
+    *("commands/test_cli_runs.py", "worker/test_misbehaving.py", "backends/_torch/test_torch_gpu.py"),
+    *("backends/test_imports.py", "stats/test_evidence.py", "backends/_openvino/test_openvino_quantized.py"),
+    *("backends/_tensorrt/test_tensorrt_models.py", "export/test_factory.py", "commands/test_cli_onnx.py"),
+    *("backends/_jax/test_jax_quantized.py", "backends/test_training.py", "backends/_openvino/test_openvino.py"),
 )
 """The files that take longest, which `-n` hands out first, so that no process is left with one at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort them so; the order within a file stays."""
-    rank = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(LONGEST)))
+    rank = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(LONGEST)))
 
 
 @pytest.fixture(scope="session", autouse=True)

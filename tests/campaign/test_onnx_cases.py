@@ -21,7 +21,7 @@ AGREED = {
     "test_ELU",
     "test_Embedding",
     "test_LogSoftmax",
-    "test_MaxPool2d_stride_padding_dilation",
+    "test_MaxPool1d_stride_padding_dilation",
     "test_PixelShuffle",
     "test_ReflectionPad2d",
     "test_Softplus",

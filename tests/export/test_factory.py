@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.console import call, deaf
+from support.console import deaf_here
 
 from shootout import models
 from shootout.backends.common_torch import architecture, float32_module
@@ -25,7 +25,7 @@ from shootout.export import client
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job, to_json
 from shootout.export.request import checked
-from shootout.host import environment
+from shootout.host import child, environment
 from shootout.models.user import factory, source
 from shootout.quantize import variants
 from shootout.study import feasibility
@@ -348,7 +348,7 @@ def make(batch=1):
 """
 
 
-def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path):
+def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Its `models`, `harness` and `backends` are its own, in the export and in the workers, with several outputs."""
     write(tmp_path / "models/__init__.py", "WIDTH = 6\n")
     write(tmp_path / "harness.py", "CLASSES = 5\n")
@@ -357,7 +357,8 @@ def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path):
     write(
         tmp_path / "one.toml", 'model = "net.py:make"\ntargets = ["torch-eager", "onnxruntime"]\nmax_generations = 1\n'
     )
-    done = call(deaf("run", "one.toml", "--batch", "2", "--out", "out", "--json"), tmp_path)
+    monkeypatch.setattr(client, "run", child.run)  # not in the process that tests fork theirs from
+    done = deaf_here("run", "one.toml", "--batch", "2", "--out", "out", "--json", cwd=tmp_path)
     assert done.code == 0, done.err
     rows = {row["backend"]: row for row in done.data["rows"]}
     assert {name: row["outcome"] for name, row in rows.items()} == {
@@ -523,7 +524,7 @@ def test_a_worker_runs_the_same_code_or_none(made):
 )
 def test_on_the_command_line_a_mistake_is_one_line_and_exit_2(tmp_path: Path, words: tuple[str, ...], says: str):
     write(tmp_path / "m.py", "def make():\n    raise ValueError('no')\n")
-    done = call(deaf("run", *words, "--out", "out", "--json"), tmp_path)
+    done = deaf_here("run", *words, "--out", "out", "--json", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     (line,) = [line for line in done.err.splitlines() if line.startswith("shootout: ")]
     assert says in line

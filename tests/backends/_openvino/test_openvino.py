@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
-from shootout.testing.cases import bundles, lacks
+from shootout.testing.cases import bundles, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
@@ -26,12 +29,10 @@ from shootout.worker.precision_checks import executed_fault, probe_fault
 
 PROBE = probe_request("permutation_probe", "")
 DIGITS = Request(model="digits", batch=1)
-needs_bf16 = pytest.mark.skipif(
-    lacks(Target(backend="openvino", precision=Precision.BF16)), reason="OpenVINO's default is f32 on this CPU"
-)
-lacks_fp16 = pytest.mark.skipif(
-    not lacks(Target(backend="openvino", precision=Precision.FP16)), reason="this CPU has FP16 arithmetic"
-)
+INT8 = Target(backend="openvino", precision=Precision.INT8)
+LACKS_BF16, LACKS_FP16 = (lacks(Target(backend="openvino", precision=one)) for one in (Precision.BF16, Precision.FP16))
+needs_bf16 = pytest.mark.skipif(LACKS_BF16, reason="OpenVINO's default is f32 on this CPU")
+lacks_fp16 = pytest.mark.skipif(not LACKS_FP16, reason="this CPU has FP16 arithmetic")
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,40 @@ def build_and_run(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
     return load_and_run(build(bundle, arm, folder))
 
 
-def ran(request: Request, folder: Path, precision: Precision = Precision.FP32, **options: str) -> Ran:
-    (bundle,) = bundles(request)
-    found: Ran = run_fresh(build_and_run, bundle, arm_of(bundle, precision, **options), folder)
+def run_all(work: list[tuple[ModelBundle, Arm]]) -> list[Ran]:
+    found = []
+    for bundle, arm in work:
+        with TemporaryDirectory() as folder:
+            found.append(build_and_run(bundle, arm, Path(folder)))
     return found
+
+
+HONOURED = {"CPU_DENORMALS_OPTIMIZATION": "YES", "ENABLE_CPU_PINNING": "NO", "PERFORMANCE_HINT": "THROUGHPUT"}
+ARMS: dict[str, tuple[Request, Precision, dict[str, str]]] = {
+    "as fp32 in bf16": (PROBE, Precision.FP32, {"INFERENCE_PRECISION_HINT": "bf16"}),
+    "as fp32 in f16": (PROBE, Precision.FP32, {"INFERENCE_PRECISION_HINT": "f16"}),
+    "with options": (DIGITS, Precision.FP32, HONOURED),
+    "fp32": (DIGITS, Precision.FP32, {}),
+    "bf16": (DIGITS, Precision.BF16, {}),
+    "int8": (DIGITS, Precision.INT8, {}),
+}
+
+
+@cache
+def everything() -> dict[str, Ran]:
+    """What these arms do, one after the other in a fresh process; those that this CPU can't do left out."""
+    able = {
+        name: asked
+        for name, asked in ARMS.items()
+        if not ("bf16" in name and LACKS_BF16) and not (name.endswith(" f16") and (LACKS_BF16 or not LACKS_FP16))
+    }
+    exported = bundles(*(request for request, *_ in able.values()))
+    work = [
+        (bundle, arm_of(bundle, precision, **options))
+        for bundle, (_, precision, options) in zip(exported, able.values(), strict=True)
+    ]
+    found: list[Ran] = run_fresh(run_all, work, warm=warm_of(INT8))
+    return dict(zip(able, found, strict=True))
 
 
 def error_of(found: Ran, request: Request) -> float:
@@ -80,8 +111,8 @@ def error_of(found: Ran, request: Request) -> float:
 
 @needs_bf16
 @pytest.mark.parametrize("hint", ["bf16", pytest.param("f16", marks=lacks_fp16)])
-def test_bf16_under_an_fp32_label_is_caught_twice(hint: str, tmp_path: Path):
-    found = ran(PROBE, tmp_path, INFERENCE_PRECISION_HINT=hint)
+def test_bf16_under_an_fp32_label_is_caught_twice(hint: str):
+    found = everything()[f"as fp32 in {hint}"]
     assert set(found.executed.compute_nodes_by_precision) == {"bf16"}
     assert "elsewhere: 1 in bf16" in str(executed_fault(found.executed, found.arm))
     answer = precision_checks.read_permutation(found.outputs[0])
@@ -109,14 +140,6 @@ def refused(folder: Path, *arms: tuple[Precision, dict[str, str]], request: Requ
     return run_fresh(refusals, bundle, [arm_of(bundle, precision, **options) for precision, options in arms], folder)
 
 
-@lacks_fp16
-def test_fp16_that_would_become_another_precision_is_skipped(tmp_path: Path):
-    ((kind, reason, fix),) = refused(tmp_path, (Precision.FP16, {}))
-    assert kind == "SkippedArm"
-    assert "no fp16 arithmetic for this CPU; it would silently run" in reason
-    assert "openvino:cpu:fp32" in fix
-
-
 REFUSED_OPTIONS = [
     (Precision.FP32, {"NUM_STREAM": "2"}, "ValueError", "unknown option 'NUM_STREAM'"),
     (
@@ -133,16 +156,30 @@ REFUSED_OPTIONS = [
 ]
 
 
-def test_options_are_honoured_or_refused(tmp_path: Path):
-    told = refused(tmp_path, *[(precision, options) for precision, options, _, _ in REFUSED_OPTIONS])
-    for (_, options, kind, words), (got, said, _) in zip(REFUSED_OPTIONS, told, strict=True):
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str]]:
+    """What an FP16 arm is told, then all of these."""
+    arms = [(Precision.FP16, dict[str, str]()), *((precision, options) for precision, options, _, _ in REFUSED_OPTIONS)]
+    found: list[tuple[str, str, str]] = refused(tmp_path_factory.mktemp("refused"), *arms)
+    return found
+
+
+@lacks_fp16
+def test_fp16_that_would_become_another_precision_is_skipped(told: list[tuple[str, str, str]]):
+    kind, reason, fix = told[0]
+    assert kind == "SkippedArm"
+    assert "no fp16 arithmetic for this CPU; it would silently run" in reason
+    assert "openvino:cpu:fp32" in fix
+
+
+def test_options_are_honoured_or_refused(told: list[tuple[str, str, str]]):
+    for (_, options, kind, words), (got, said, _) in zip(REFUSED_OPTIONS, told[1:], strict=True):
         assert got == kind, f"{options}: {said}"
         assert words in said, options
 
 
-def test_honoured_options_run(tmp_path: Path):
-    options = {"CPU_DENORMALS_OPTIMIZATION": "YES", "ENABLE_CPU_PINNING": "NO", "PERFORMANCE_HINT": "THROUGHPUT"}
-    assert error_of(ran(DIGITS, tmp_path, **options), DIGITS) < 1e-6
+def test_honoured_options_run():
+    assert error_of(everything()["with options"], DIGITS) < 1e-6
 
 
 def test_without_products_there_is_nothing_to_quantize(tmp_path: Path):
@@ -155,9 +192,9 @@ def test_without_products_there_is_nothing_to_quantize(tmp_path: Path):
 
 
 @pytest.mark.parametrize("precision", [Precision.FP32, pytest.param(Precision.BF16, marks=needs_bf16), Precision.INT8])
-def test_products_inside_fused_nodes_are_counted(precision: Precision, tmp_path: Path):
+def test_products_inside_fused_nodes_are_counted(precision: Precision):
     """Of this model OpenVINO makes one or two nodes, which it reports as f32 whatever they compute in."""
-    found = ran(DIGITS, tmp_path, precision)
+    found = everything()[precision]
     (bundle,) = bundles(DIGITS)
     assert found.executed.compute_nodes_by_precision == {precision: 3}
     assert executed_fault(found.executed, found.arm) is None
@@ -181,7 +218,9 @@ def test_ranges_come_from_the_calibration_split(tmp_path: Path):
     own = bundle.calibration()
     wider = [{"x": 3 * one["x"]} for one in own]
     broken = [own[0], {"x": np.full_like(own[0]["x"], np.nan)}]
-    plain, same, other, told, empty = run_fresh(built_on, bundle, [None, own, wider, broken, []], tmp_path)
+    plain, same, other, told, empty = run_fresh(
+        built_on, bundle, [None, own, wider, broken, []], tmp_path, warm=warm_of(INT8)
+    )
     assert plain == same
     assert plain != other
     assert told == "calibration set 1: input 'x' has NaN or infinity"
@@ -201,17 +240,20 @@ def test_only_int8_needs_nncf(tmp_path: Path):
     assert plain == ("", "", "")
 
 
-def test_nothing_is_reported_to_anyone_and_a_session_needs_openvino_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def build_at_home(home: Path, bundle: ModelBundle, arm: Arm, folder: Path) -> Any:
+    """`build` with that home folder, before NNCF is imported."""
+    os.environ["HOME"] = str(home)
+    os.environ.pop("CI", None)
+    return build(bundle, arm, folder)
+
+
+def test_nothing_is_reported_to_anyone_and_a_session_needs_openvino_only(tmp_path: Path):
     """Telemetry leaves a client id in the home folder; nothing may."""
     home, built = tmp_path / "home", tmp_path / "built"
     for folder in (home, built):
         folder.mkdir()
     (bundle,) = bundles(DIGITS)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.delenv("CI", raising=False)
-    done = run_fresh(build, bundle, arm_of(bundle, Precision.INT8), built)
+    done = run_fresh(build_at_home, home, bundle, arm_of(bundle, Precision.INT8), built, warm=warm_of(INT8))
     assert run_fresh(load_and_run, done).imported == set()
     assert [path.relative_to(home) for path in home.rglob("*") if "intel" in path.parts] == []
 
@@ -253,8 +295,8 @@ def write_file(path: Path) -> Path:
 def test_a_users_file_keeps_its_names_order_and_types(tmp_path: Path):
     request = Request(model=str(write_file(tmp_path / "users_own.onnx")), batch=3)
     (tmp_path / "built").mkdir()
-    found = ran(request, tmp_path / "built")
     (bundle,) = bundles(request)
+    found: Ran = run_fresh(build_and_run, bundle, arm_of(bundle), tmp_path / "built")
     named = {name: array.dtype.name for name, array in found.outputs[0].items()}
     assert list(named) == [spec.name for spec in bundle.outputs]
     assert named == {"half": "float32", "best": "int64", "same": "float32", "score": "float32"}

@@ -20,14 +20,15 @@ from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.schemes import parse, unoffered
-from shootout.testing.cases import bundles
+from shootout.testing.cases import bundles, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
 
-DIGITS = Request(model="digits", parameters={"hidden": 512, "n_layers": 3}, batch=1)
+WIDTH = 384
+DIGITS = Request(model="digits", parameters={"hidden": WIDTH, "n_layers": 3}, batch=1)
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
-PRODUCTS = (64 * 512, 512 * 512, 512 * 512, 512 * 10)
+PRODUCTS = (64 * WIDTH, WIDTH * WIDTH, WIDTH * WIDTH, WIDTH * 10)
 LABELS = (
     "fp32", "int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/symmetric+minmax",
     "int8/asymmetric+minmax", "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
@@ -86,7 +87,9 @@ def everything() -> dict[str, Ran]:
     asked = [
         replace(request, variant="shared" if label.endswith("shared") else "") for request, label, _ in work.values()
     ]
-    found: list[Ran] = run_fresh(run_all, list(zip(bundles(*asked), arms, strict=True)))
+    found: list[Ran] = run_fresh(
+        run_all, list(zip(bundles(*asked), arms, strict=True)), warm=warm_of(target_of("int8"))
+    )
     return dict(zip(work, found, strict=True))
 
 
