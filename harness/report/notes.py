@@ -69,16 +69,14 @@ NOISY_SHARE = 0.05
 """From so many flagged rounds on, a reader is told what to do about it."""
 NOISY_SD = 0.10
 """Likewise from so wide a spread between generations on."""
-_WIDER = "times are wider for it;"
-_ADVICE = {
-    DisturbanceKind.FOREIGN_CPU: f"met other programs on the arms' CPUs: {_WIDER} close them, or give more time",
-    DisturbanceKind.STEAL: f"lost CPU time to other guests of the host: {_WIDER} use a host alone, or give more time",
-    DisturbanceKind.THROTTLED: f"were throttled by the container: {_WIDER} raise its CPU quota",
-    DisturbanceKind.SM_CLOCK: f"met a lower GPU clock: {_WIDER} lock the clock (sudo nvidia-smi -lgc MHZ)",
-    DisturbanceKind.GPU_THROTTLED: f"met a GPU that was held down: {_WIDER} see to its cooling (nvidia-smi -q)",
-    DisturbanceKind.FOREIGN_GPU: f"met other programs on the GPU: {_WIDER} close them, or give more time",
+_WHAT_HELPS = {
+    DisturbanceKind.FOREIGN_CPU: ("met other programs on the arms' CPUs", "close them"),
+    DisturbanceKind.STEAL: ("lost CPU time to other guests of the host", "use a host alone"),
+    DisturbanceKind.THROTTLED: ("were throttled by the container", "raise its CPU quota"),
+    DisturbanceKind.SM_CLOCK: ("met a lower GPU clock", "lock the clock (sudo nvidia-smi -lgc MHZ)"),
+    DisturbanceKind.GPU_THROTTLED: ("met a GPU that was held down", "see to its cooling (nvidia-smi -q)"),
+    DisturbanceKind.FOREIGN_GPU: ("met other programs on the GPU", "close them"),
 }
-_OLDER = "were thrown away by the older version that made this run"
 
 
 def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
@@ -90,11 +88,20 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
     if share >= NOISY_SHARE and reasons:
         some = "up to " if len(summaries) > 1 else ""
         most, _ = reasons.most_common(1)[0]
-        return [f"Noise: {some}{share:.0%} of the rounds {_ADVICE.get(most, _OLDER)}."]
+        return [f"Noise: {some}{share:.0%} of the rounds {_helped(most, share)}."]
     sd = max((one.sd for one in summaries if one.sd is not None), default=0.0)
     return (
         [f"Noise: generations differ by {sd:.0%} (SD): give more time, or a quieter machine."] if sd >= NOISY_SD else []
     )
+
+
+def _helped(kind: DisturbanceKind, share: float) -> str:
+    if kind not in _WHAT_HELPS:
+        return "were thrown away by the older version that made this run"
+    what, helps = _WHAT_HELPS[kind]
+    if share > 0.5:  # then these are what counts, and more of them tell no more of a quiet machine
+        return f"{what}: times and ratios are those of a busy machine; {helps}"
+    return f"{what}: times are wider for it; {helps}, or give more time"
 
 
 def tell_crossovers(document: Document) -> list[Text]:

@@ -41,7 +41,12 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: i
         (
             [group(void_share=0.12, steal=2), group(void_share=0.3, cgroup_throttled=9)],
             "Noise: up to 30% of the rounds were throttled by the container: times are wider for it; raise its CPU "
-            "quota.",
+            "quota, or give more time.",
+        ),
+        (
+            [group(void_share=1.0, foreign_CPU_time=60)],
+            "Noise: 100% of the rounds met other programs on the arms' CPUs: times and ratios are those of a busy "
+            "machine; close them.",
         ),
         (
             [group(void_share=0.65, canary=9)],
@@ -50,7 +55,7 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: i
         ([group(sd=0.12)], "Noise: generations differ by 12% (SD): give more time, or a quieter machine."),
         ([group(sd=None)], None),
     ],
-    ids=["little", "others", "groups", "older", "unseen", "one generation"],
+    ids=["little", "others", "groups", "most", "older", "unseen", "one generation"],
 )
 def test_noise_that_matters_is_told_in_one_line_with_what_helps(groups: list[GroupSummary], line: str | None):
     assert tell_noise(groups) == ([line] if line else [])
