@@ -14,7 +14,7 @@ from shootout.journal.journal import History
 from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
 from shootout.stats.open_pairs import find_open, generations_left
-from shootout.stats.verdicts import Comparison, Rules, Verdict, comparison, log_ratios, prior_counts
+from shootout.stats.verdicts import Comparison, Ground, Rules, Verdict, comparison, ground_of, log_ratios
 from shootout.study.group import GroupRecord, exact_of
 
 
@@ -42,7 +42,7 @@ class Group:
     rounds: list[Rounds]
     prepared: dict[str, Prepared]
     setbacks: dict[str, NotRun]
-    _priors: dict[tuple[Scope, int], bool] = field(default_factory=dict)
+    _grounds: dict[tuple[Scope, int], Ground] = field(default_factory=dict)
 
     def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
         """Block medians in ns that count, by label and generation; generations without any are left out."""
@@ -54,12 +54,12 @@ class Group:
         found = {line.generation: counted(line.block_median_ns[scope], line.flagged) for line in lines}
         return {generation: medians for generation, medians in found.items() if medians.size}
 
-    def prior(self, scope: Scope) -> bool:
-        """Whether the evidence may rest on how far generations usually spread: what the race went by, of this scope."""
+    def ground(self, scope: Scope) -> Ground:
+        """What all verdicts of this scope stand on; the race went by that of end to end."""
         key = scope, sum(len(lines) for lines in self.played.values())
-        if key not in self._priors:
-            self._priors[key] = prior_counts(self.blocks(scope), self.rules)
-        return self._priors[key]
+        if key not in self._grounds:
+            self._grounds[key] = ground_of(self.blocks(scope), self.rules)
+        return self._grounds[key]
 
     def add(self, played: Sequence[Played], rounds: Rounds) -> None:
         """Take in one more generation."""
@@ -185,7 +185,7 @@ def against(
     blocks = {name: group.blocks_of(scope, name) for name in (label, other)}
     if not set(blocks[label]) & set(blocks[other]):
         return None
-    return comparison(blocks, label, other, group.rules, prior=group.prior(scope), estimate=estimate)
+    return comparison(blocks, label, other, group.rules, ground=group.ground(scope), estimate=estimate)
 
 
 def withheld(group: Group, label: str, other: str | None) -> str | None:

@@ -128,7 +128,7 @@ def _cell(
         rows=rows,
         crossovers=crossovers,
         compare=lambda one, other, estimate: compare_pair(
-            blocks, group.rules, one, other, prior=group.prior(Scope.END_TO_END), estimate=estimate
+            blocks, group.rules, one, other, ground=group.ground(Scope.END_TO_END), estimate=estimate
         ),
         withheld=lambda label: withheld(group, label, None),
     )

@@ -17,7 +17,7 @@ from itertools import combinations
 import numpy as np
 
 from shootout.constants import INDIFFERENT
-from shootout.stats.verdicts import Blocks, Comparison, Rules, Verdict, comparison, prior_counts
+from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, comparison, ground_of
 
 Compare = Callable[[str, str], Comparison | None]
 """How the first arm compares with the second; None where they share no generation. Swapped, it says the inverse."""
@@ -72,7 +72,7 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
 def leaders_of(blocks: Mapping[str, Blocks], labels: Iterable[str], rules: Rules) -> Leaders | None:
     """Who leads among these arms of a group (without the sentinel); None where none of them has played."""
     times = {label: time_ns(blocks[label]) for label in labels if blocks.get(label)}
-    compare = partial(compare_pair, blocks, rules, prior=prior_counts(blocks, rules), estimate=False)
+    compare = partial(compare_pair, blocks, rules, ground=ground_of(blocks, rules), estimate=False)
     return find_leaders(times, compare) if times else None
 
 
@@ -82,16 +82,16 @@ def compare_pair(
     one: str,
     other: str,
     *,
-    prior: bool | None = None,
+    ground: Ground | None = None,
     estimate: bool = True,
 ) -> Comparison | None:
     """Two arms of which either may be shipped where they lie within `INDIFFERENT`; None without a shared generation.
 
-    `generations_needed` then is for knowing that, or which one is faster; `prior`: see `verdicts.comparison`.
+    `generations_needed` then is for knowing that, or which one is faster; `ground`: see `verdicts.comparison`.
     """
     if not set(blocks.get(one, ())) & set(blocks.get(other, ())):
         return None
-    return comparison(blocks, one, other, rules, same_within=INDIFFERENT, prior=prior, estimate=estimate)
+    return comparison(blocks, one, other, rules, same_within=INDIFFERENT, ground=ground, estimate=estimate)
 
 
 def is_indifferent(found: Comparison | None) -> bool:

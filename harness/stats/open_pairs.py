@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Leaders, compare_pair, find_leaders, time_ns
-from shootout.stats.verdicts import Blocks, Comparison, Rules, comparison, prior_counts
+from shootout.stats.verdicts import Blocks, Comparison, Rules, comparison, ground_of
 
 Pair = tuple[str, str]
 
@@ -58,7 +58,7 @@ def _left(found: Comparison | None) -> float:
 def leader_sets(blocks: Mapping[str, Blocks], labels: Sequence[str], rules: Rules) -> list[Leaders]:
     """Who leads among the arms that have played, and among those in full precision where these are only some."""
     times = {label: time_ns(blocks[label]) for label in labels if blocks.get(label)}
-    compare = cache(partial(compare_pair, blocks, rules, prior=prior_counts(blocks, rules), estimate=False))
+    compare = cache(partial(compare_pair, blocks, rules, ground=ground_of(blocks, rules), estimate=False))
     exact = {label: ns for label, ns in times.items() if label in rules.exact}
     asked = [times, exact] if 0 < len(exact) < len(times) else [times]
     return [find_leaders(some, compare) for some in asked if some]

@@ -66,6 +66,8 @@ class Comparison:
 def judge(low: float, high: float, *, bias_floor: float, same_within: float = SAME_WITHIN) -> Verdict:
     """The verdict on an interval of log ratios, tested in this order: outside the bias floor, inside `same_within`.
 
+    No arms are the `same` where the floor isn't below `same_within`: the bias could hide a difference as large.
+
     Args:
         low: the interval's lower end, a log ratio; may be −inf.
         high: its upper end; may be inf.
@@ -77,7 +79,7 @@ def judge(low: float, high: float, *, bias_floor: float, same_within: float = SA
         return Verdict.SLOWER
     if high < -floor:
         return Verdict.FASTER
-    return Verdict.SAME if -same <= low and high <= same else Verdict.CANT_TELL
+    return Verdict.SAME if floor < same and -same <= low and high <= same else Verdict.CANT_TELL
 
 
 def compare(
@@ -252,15 +254,32 @@ def _log_ratios(arm: Blocks, baseline: Blocks) -> dict[int, float]:
     return {g: median(np.log(arm[g] / baseline[g])) for g in sorted(set(arm) & set(baseline))}
 
 
-def prior_counts(blocks: Mapping[str, Blocks], rules: Rules) -> bool:
-    """Whether the evidence in a group may rest on how far generations usually spread: see `evidence.prior_holds`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What all verdicts of a group stand on: what its generations so far say of the machine and of the harness.
 
-    The spread is that of all arms, the sentinel too, beside the baseline; beside the first by name where there is none.
+    Attributes:
+        prior: whether evidence may rest on how far generations usually spread: see `evidence.prior_holds`. It is the
+            spread of all arms, the sentinel too, beside the baseline; beside the first by name where there is none.
+        bias_floor: the stored one, or how far the sentinel's median is from its baseline's, whichever is more.
     """
+
+    prior: bool
+    bias_floor: float
+
+
+def ground_of(blocks: Mapping[str, Blocks], rules: Rules) -> Ground:
+    """The ground of a group, from the blocks of all its arms."""
     played = {label: arm for label, arm in blocks.items() if arm}
+    copy = log_ratios(played.get(rules.sentinel or "", {}), played.get(rules.baseline or "", {}))
+    seen = math.expm1(abs(median(copy))) if copy.size else 0.0
+    return Ground(prior=_prior(played, rules.baseline), bias_floor=max(rules.bias_floor, seen))
+
+
+def _prior(played: dict[str, Blocks], baseline: str | None) -> bool:
     if len(played) < 2:
         return True
-    centre = played.pop(rules.baseline if rules.baseline and rules.baseline in played else min(played))
+    centre = played.pop(baseline if baseline and baseline in played else min(played))
     generations = sorted(centre)
     found = [_log_ratios(arm, centre) for arm in played.values()]
     return bool(prior_holds(np.array([[one.get(g, math.nan) for g in generations] for one in found]))[-1])
@@ -273,22 +292,24 @@ def comparison(
     rules: Rules,
     *,
     same_within: float = SAME_WITHIN,
-    prior: bool | None = None,
+    ground: Ground | None = None,
     estimate: bool = True,
 ) -> Comparison:
     """One arm against another, at the group's share of α.
 
     Args:
-        blocks: of all arms of the group, since how far these spread decides on what the evidence may rest.
+        blocks: of all arms of the group, since its ground is theirs.
         same_within, estimate: see `compare`.
-        prior: what `prior_counts` says of the blocks, where it is known already.
+        ground: `ground_of` the blocks, where it is known already.
     """
+    ground = ground or ground_of(blocks, rules)
+    copy = {label, against} == {rules.sentinel, rules.baseline}
     x = log_ratios(blocks.get(label, {}), blocks.get(against, {}))
     return compare(
         x,
         alpha=bonferroni(rules.comparisons),
-        bias_floor=rules.bias_floor,
+        bias_floor=rules.bias_floor if copy else ground.bias_floor,
         same_within=same_within,
-        prior=prior_counts(blocks, rules) if prior is None else prior,
+        prior=ground.prior,
         estimate=estimate,
     )

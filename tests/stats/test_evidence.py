@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from shootout.stats.verdicts import (
     Verdict,
     compare,
     comparison,
+    ground_of,
     judge,
-    prior_counts,
     smallest_visible,
 )
 
@@ -179,6 +180,7 @@ def test_more_confidence_never_narrows_the_interval(x: Array):
         (-0.02, 0.02, 0.005, Verdict.CANT_TELL),
         (0.012, 0.018, 0.02, Verdict.CANT_TELL),  # a difference, but within this machine's bias
         (-math.inf, math.inf, 0.005, Verdict.CANT_TELL),
+        (-0.001, 0.001, 0.01, Verdict.CANT_TELL),  # the bias could hide as much
     ],
 )
 def test_verdicts_are_tested_in_order(low: float, high: float, floor: float, verdict: Verdict):
@@ -279,16 +281,28 @@ def test_the_guard_is_the_textbook_pooled_sd_at_every_look(seed: int):
 
     for n in range(2, 9):
         assert prior_holds(x)[n - 1] == all(pooled(look) <= 0.04 for look in range(2, n + 1))
-        assert prior_counts(played(x[:, :n]), rules()) == prior_holds(x)[n - 1]
+        assert ground_of(played(x[:, :n]), rules()).prior == prior_holds(x)[n - 1]
 
 
 def test_a_wild_third_arm_takes_the_prior_from_a_verdict_on_two_others():
     x = np.log(np.array([[2.0, 2.02], [0.5, 1.5]]))
     calm, wild = played(x[:1]), played(x)
-    assert (prior_counts(calm, rules()), prior_counts(wild, rules())) == (True, False)
-    assert prior_counts(wild, rules(baseline=None)) is False, "beside the first arm where there is no baseline"
-    found = [comparison(b, "arm 0", "base", rules(), prior=prior_counts(b, rules())) for b in (calm, wild)]
+    assert (ground_of(calm, rules()).prior, ground_of(wild, rules()).prior) == (True, False)
+    assert not ground_of(wild, rules(baseline=None)).prior, "beside the first arm where there is no baseline"
+    found = [comparison(b, "arm 0", "base", rules()) for b in (calm, wild)]
     assert [one.verdict for one in found] == [Verdict.SLOWER, Verdict.CANT_TELL]
+
+
+def test_the_floor_is_at_least_what_the_baselines_copy_shows():
+    """The copy, arm 0, is 3 % off: then 2 % more is no verdict, nothing is the same, and the copy itself is judged."""
+    x = np.log(np.array([[1.03, 1.031, 1.03, 1.029], [1.02, 1.021, 1.02, 1.019], [1.0, 1.001, 1.0, 0.999]]))
+    blocks, beside = played(x), replace(rules(), sentinel="arm 0")
+    assert ground_of(blocks, beside).bias_floor == pytest.approx(0.03)
+    assert ground_of(blocks, rules()).bias_floor == 0.005
+    found = [comparison(blocks, label, "base", beside).verdict for label in ("arm 0", "arm 1", "arm 2")]
+    assert found == [Verdict.SLOWER, Verdict.CANT_TELL, Verdict.CANT_TELL]
+    without = [comparison(blocks, label, "base", rules()).verdict for label in ("arm 1", "arm 2")]
+    assert without == [Verdict.SLOWER, Verdict.SAME]
 
 
 RUNS = 200

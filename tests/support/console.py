@@ -106,7 +106,7 @@ def deaf_here(
 
     with pytest.MonkeyPatch.context() as patch:
         deafen(_changes(constants), patch.setattr)
-        patch.setattr(plan, "available", found)
+        patch.setattr(plan, "known_available", found)
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, [TESTS, *([modules] if modules else [])])))
         if modules:
             patch.syspath_prepend(modules)
