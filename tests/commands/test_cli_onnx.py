@@ -12,7 +12,7 @@ from support.onnx_made import linear, value, write
 
 
 def run(folder: Path, *words: str) -> Ended:
-    more = ("--out", "out", "--json", "--max-time", "20s")
+    more = ("--out", "out", "--json", "--max-time", "10m")
     return deaf_here("run", "--model", "mine.onnx", *more, *words, cwd=folder, taken_to_work=["torch-eager"])
 
 

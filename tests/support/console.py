@@ -20,16 +20,15 @@ import pytest
 from shootout import backends, cli
 from shootout.contract import Availability
 from shootout.study import plan
-from shootout.worker.availability import Pair, available
+from shootout.worker.availability import Pair
 from shootout.worker.interpreters import Interpreter
+from shootout.worker.remembered import known_available
 from support.deaf import deafen
 
 TESTS = Path(__file__).resolve().parents[1]
 SHOOTOUT = [sys.executable, "-c", "from shootout.cli import main; main()"]
 TIMEOUT_S = 120
 PR_CAPBSET_DROP = 24
-NEAR = ("spin", "numpy")
-"""Backends whose probe loads nothing that tests haven't."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def deaf_here(
     *words: object,
     cwd: Path,
     modules: Path | None = None,
-    probed_here: Collection[str] = NEAR,
+    probed_here: Collection[str] = (),
     taken_to_work: Collection[str] = (),
     **constants: float,
 ) -> Ended:
@@ -94,7 +93,7 @@ def deaf_here(
         words: of the command line.
         cwd: its working folder.
         modules: a folder that it and its workers import from too.
-        probed_here: backends that are asked in this process whether they work, which saves one each.
+        probed_here: backends that are asked in this process whether they work, which saves each a process.
         taken_to_work: backends that aren't asked.
         constants: as in `deaf`.
     """
@@ -102,7 +101,7 @@ def deaf_here(
     def found(pairs: Collection[Pair], others: Mapping[str, Interpreter]) -> dict[Pair, Availability]:
         answers = {(name, device): backends.get(name).probe(device) for name, device in pairs if name in probed_here}
         answers |= {pair: Availability(version="1") for pair in pairs if pair[0] in taken_to_work}
-        return {**answers, **available({*pairs} - {*answers}, others)}
+        return {**answers, **known_available({*pairs} - {*answers}, others)}
 
     with pytest.MonkeyPatch.context() as patch:
         deafen(_changes(constants), patch.setattr)
