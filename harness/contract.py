@@ -415,5 +415,10 @@ class Progress(Protocol):
     def detail(self, text: str) -> None:
         """What happens right now."""
 
-    def generation(self, group: str, played: int, expected: int, left_s: float) -> None:
-        """A generation begins; `left_s` is what the whole run is sure to take yet, 0 where that isn't known."""
+    def generation(self, group: str, played: int, expected: int, left_s: float, standing: str) -> None:
+        """A generation begins.
+
+        Args:
+            left_s: what the whole run is sure to take yet, 0 where that isn't known.
+            standing: who leads so far, "" before anybody does.
+        """

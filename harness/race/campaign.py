@@ -161,7 +161,7 @@ class Campaign:
         )
         notes = Notes(say=self.progress.detail, setback=partial(self.recorder.note, name))
         context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold)
-        self.progress.generation(name, one.race.played, one.fewest, left_s)
+        self.progress.generation(name, one.race.played, one.fewest, left_s, one.standing)
         with Stopwatch() as stopwatch:
             generation = one.race.generation(one.players, context)
         one.last_s, one.last_arms = stopwatch.seconds, len(generation.performances)

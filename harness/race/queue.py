@@ -19,8 +19,10 @@ from shootout.messages import Scope
 from shootout.race.race import Race
 from shootout.race.serving import Terms
 from shootout.stats.evidence import min_generations
-from shootout.study.group import GroupRecord, Pair, size_of
+from shootout.stats.leaders import leaders_of
+from shootout.study.group import GroupRecord, Pair, short, size_of
 from shootout.study.plan import PlannedGroup
+from shootout.units import counted
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -70,6 +72,16 @@ class Entrant:
         if self._nearest is None:  # an estimate takes a while, and a single group never asks for it
             self._nearest = min([*self.race.open_pairs().values(), *self.pressing.values()], default=math.inf)
         return self._nearest
+
+    @property
+    def standing(self) -> str:
+        """Who leads so far, and how many still play; "" before anybody has."""
+        arms = [arm.label for arm in self.race.arms.values() if not arm.sentinel and arm.label not in self.race.out]
+        leaders = leaders_of(self.race.blocks, arms, self.race.rules)
+        if leaders is None:
+            return ""
+        waiting = counted(sum(not arm.sentinel for arm in self.players), "arm")
+        return f"{short(leaders.fastest)} leads, {waiting} open"
 
     @property
     def order(self) -> tuple[float, ...]:

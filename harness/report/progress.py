@@ -1,24 +1,41 @@
-"""What people watch while a run goes on, on stderr: a live line on a terminal, plain lines elsewhere.
+"""What people watch while a run goes on, on stderr: a bar and a line on a terminal, elsewhere a line now and then.
 
 Nothing refreshes by itself: a thread that wakes up to draw would do so on the arms' CPUs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
+
+from shootout import clock
+from shootout.units import span
+
+EVERY_S = 15.0
+"""Off a terminal, what goes on is told no more often than this."""
+BAR_WIDTH = 20
 
 
 class Progress:
-    """Says what is going on. `with Progress(console) as progress:` clears the live line at the end."""
+    """Says what is going on. `with Progress(console) as progress:` clears the live line at the end.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    Args:
+        now_ns: the clock, nanoseconds.
+    """
+
+    def __init__(self, console: Console, now_ns: Callable[[], int] = clock.now_ns) -> None:
+        self._console, self._now_ns = console, now_ns
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._headline = ""
+        self._began_ns = now_ns()
+        self._told_ns: int | None = None
+        self._total_ns = 0.0
 
     def __enter__(self) -> Progress:
         if self._live:
@@ -35,19 +52,45 @@ class Progress:
         """A line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def generation(self, group: str, played: int, expected: int, left_s: float) -> None:
-        """A generation begins; `left_s` is what the whole run is sure to take yet, 0 where that isn't known."""
-        left = f", about {left_s:.0f} s left" if left_s else ""
-        self.stage(f"{group}: generation {played + 1} of {max(expected, played + 1)} or more{left}")
+    def generation(self, group: str, played: int, expected: int, left_s: float, standing: str = "") -> None:
+        """A generation begins.
+
+        Args:
+            left_s: what the whole run is sure to take yet, 0 where that isn't known.
+            standing: who leads so far, "" before anybody does.
+        """
+        self._total_ns = self._now_ns() - self._began_ns + 1e9 * left_s if left_s else 0.0
+        left = f"about {span(left_s)} left" if left_s else ""
+        begins = f"{group}: generation {played + 1} of {max(expected, played + 1)} or more"
+        self._headline = ", ".join(filter(None, (begins, left, standing)))
+        self.detail("")
 
     def stage(self, headline: str) -> None:
-        """Something that takes a while begins."""
-        self._headline = headline
+        """Something else that takes a while begins."""
+        self._headline, self._total_ns = headline, 0.0
         if self._live is None:
-            self.say(headline)
+            self._tell(headline)
         self.detail("")
 
     def detail(self, text: str) -> None:
-        """What happens right now, on a terminal only."""
+        """What happens right now; off a terminal only where nothing was told for a while."""
+        line = ": ".join(filter(None, (self._headline, text)))
         if self._live:
-            self._live.update(Text(": ".join(filter(None, (self._headline, text)))), refresh=True)
+            self._live.update(self._drawn(line), refresh=True)
+        elif self._told_ns is None or self._now_ns() - self._told_ns >= 1e9 * EVERY_S:
+            self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        self._told_ns = self._now_ns()
+        if line:
+            self.say(line)
+
+    def _drawn(self, line: str) -> RenderableType:
+        """The line, behind a bar where it is known how long the run takes."""
+        text = Text(line, no_wrap=True, overflow="ellipsis")
+        if not self._total_ns:
+            return text
+        share = min(1.0, (self._now_ns() - self._began_ns) / self._total_ns)
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(ProgressBar(total=1.0, completed=share, width=BAR_WIDTH), text)
+        return grid

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from support import fakes
+from support.fakes import World
 from support.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
 from shootout.clock import Deadline
@@ -154,6 +156,18 @@ def test_every_group_plays_once_before_any_plays_twice():
 
 def test_the_fewest_generations_come_group_by_group_before_any_further_one():
     assert chosen(entrant(0, played=2, nearest=1.0), entrant(1, played=1), entrant(2, played=1)) == 2
+
+
+def test_the_standing_is_who_leads_and_how_many_still_play():
+    unused: Any = None
+    raced = fakes.race(World({"a": 2e5, "b": 1e5}), ["a", "b"])
+    players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", sentinel=True)]
+    one = Entrant(index=0, place=0.0, group=unused, race=raced, known=unused, players=players)
+    assert one.standing == "b leads, 2 arms open"
+    raced.out.add("b:cpu:fp32")
+    assert one.standing == "a leads, 2 arms open"
+    raced.blocks.clear()
+    assert one.standing == ""
 
 
 def test_then_the_nearest_verdict_comes_first_and_crossovers_before_all():

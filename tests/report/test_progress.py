@@ -4,17 +4,88 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
+from shootout.report import progress
 from shootout.report.progress import Progress
 
 
-def test_the_time_left_is_shown_as_it_was_told():
+class Clock:
+    """Says what it is set to, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.s = 100.0
+
+    def __call__(self) -> int:
+        return int(1e9 * self.s)
+
+
+@pytest.fixture(name="clock")
+def _clock() -> Clock:
+    return Clock()
+
+
+def test_a_generation_is_told_with_the_time_left_and_the_standing(clock: Clock):
     text = io.StringIO()
-    progress = Progress(Console(file=text, width=200))
-    progress.generation("g", 0, 5, 0.0)
-    progress.generation("g", 1, 5, 40.0)
+    told = Progress(Console(file=text, width=200), clock)
+    told.generation("g", 0, 5, 0.0)
+    clock.s += progress.EVERY_S
+    told.generation("g", 1, 5, 400.0, "onnxruntime leads, 3 arms open")
     assert text.getvalue().splitlines() == [
         "g: generation 1 of 5 or more",
-        "g: generation 2 of 5 or more, about 40 s left",
+        "g: generation 2 of 5 or more, about 7 min left, onnxruntime leads, 3 arms open",
     ]
+
+
+def test_off_a_terminal_there_is_a_line_every_15_seconds_at_most(clock: Clock):
+    text = io.StringIO()
+    told = Progress(Console(file=text, width=200), clock)
+    told.stage("building")
+    for second in range(1, 61):
+        clock.s += 1.0
+        told.detail(f"arm {second}")
+    told.say("failed: an arm")
+    assert text.getvalue().splitlines() == [
+        "building",
+        *(f"building: arm {second}" for second in (15, 30, 45, 60)),
+        "failed: an arm",
+    ]
+
+
+def test_a_stage_is_told_at_once_and_counts_as_a_line(clock: Clock):
+    text = io.StringIO()
+    told = Progress(Console(file=text, width=200), clock)
+    told.stage("one")
+    told.detail("of one")
+    clock.s += 1.0
+    told.stage("two")
+    clock.s += progress.EVERY_S - 0.5
+    told.detail("of two")
+    assert text.getvalue().splitlines() == ["one", "two"]
+
+
+def test_on_a_terminal_there_is_a_bar_once_the_time_left_is_known(clock: Clock):
+    text = io.StringIO()
+    console = Console(file=text, width=120, force_terminal=True, legacy_windows=False, color_system=None)
+    with Progress(console, clock) as told:
+        told.stage("building")
+        told.detail("numpy")
+        assert "\u2501" not in text.getvalue()
+        clock.s += 30.0
+        told.generation("g", 0, 5, 30.0, "numpy leads, 2 arms open")
+        assert _bar(text) == progress.BAR_WIDTH // 2
+        for second in range(1, 16):
+            clock.s += 1.0
+            told.detail(f"round {second}/15")
+        assert _bar(text) == 3 * progress.BAR_WIDTH // 4
+        assert "about 30 s left, numpy leads, 2 arms open: round 15/15" in text.getvalue()
+        clock.s += 300.0
+        told.detail("late")
+        assert _bar(text) == progress.BAR_WIDTH
+
+
+def _bar(text: io.StringIO) -> int:
+    """How many cells of the last bar are filled."""
+    last = text.getvalue().rstrip().splitlines()[-1]
+    return last.count("\u2501")

@@ -25,7 +25,7 @@ from shootout.stats.verdicts import Verdict
 
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
 """Between generations, the same for all arms but shifted by one, so that ratios have some spread."""
-TOP = {"schema", "run", "study", "baseline", "environment", "rows", "sentinel", "void_share", "wall_s"}
+TOP = {"schema", "run", "study", "baseline", "environment", "rows", "sentinel", "void_share", "wall_s", "spent_s"}
 ROW = {
     *("arm", "backend", "device", "precision", "scheme", "settings", "quantizer", "model", "parameters", "batch"),
     *("threads", "options", "outcome", "reason", "fix", "compute", "end_to_end", "fidelity", "executed"),
