@@ -192,7 +192,7 @@ class NoiseMeter:
     def sources(self) -> tuple[str, ...]:
         """The kinds of evidence there are on this machine, for the record."""
         mark = self.mark()
-        foreign = None if cpu_ns(0) is None else mark.idle_jiffies
+        foreign = None if cpu_ns(0) is None or not mark.total_jiffies else mark.idle_jiffies
         named = {"steal": mark.steal_jiffies, "foreign CPU time": foreign, "cgroup throttling": mark.throttled}
         of_cpus = (name for name, counter in named.items() if counter is not None)
         return (*of_cpus, *(self._gpu.evidence() if self._gpu else ()))
@@ -224,6 +224,8 @@ def foreign_ns(before: Mark, after: Mark, own_ns: int | None) -> int | None:
     idle = _grown(before.idle_jiffies, after.idle_jiffies)
     if idle is None or own_ns is None or before.harness_ns is None or after.harness_ns is None:
         return None
+    if 2 * (_grown(before.total_jiffies, after.total_jiffies) or 0) * _JIFFY_NS < _cpu_time_ns(before, after):
+        return None  # a sandbox that shows the file but doesn't keep it
     stolen = _grown(before.steal_jiffies, after.steal_jiffies) or 0
     ours_ns = own_ns + after.harness_ns - before.harness_ns
     return max(0, _cpu_time_ns(before, after) - (idle + stolen) * _JIFFY_NS - ours_ns)

@@ -82,6 +82,7 @@ def test_steal_of_one_percent_is_allowed_and_more_is_not():
 
 def busy(ms: int, *, idle_ms: int = 0, cpus: int = 1, own_ms: int = 0, **changes: int | None) -> tuple[str, ...]:
     """Why a round of so many ms is flagged, in which the watched CPUs were idle and ours for so many."""
+    changes = {"total_jiffies": 1_000 + cpus * ms // 10, **changes}
     began, ended = (
         replace(mark, cpus=cpus) for mark in (QUIET, after(ms, idle_jiffies=500 + idle_ms // 10, **changes))
     )
@@ -115,10 +116,15 @@ def test_what_the_hypervisor_or_the_harness_took_is_not_foreign():
 
 @pytest.mark.parametrize(
     ("own", "changes"),
-    [(Own(), {}), (Own(cpu_ns=0), {"idle_jiffies": None}), (Own(cpu_ns=0), {"harness_ns": None})],
-    ids=["ours isn't known", "no /proc/stat", "nor the harness's"],
+    [
+        (Own(), {}),
+        (Own(cpu_ns=0), {"idle_jiffies": None}),
+        (Own(cpu_ns=0), {"harness_ns": None}),
+        (Own(cpu_ns=0), {"total_jiffies": 1_000}),
+    ],
+    ids=["ours isn't known", "no /proc/stat", "nor the harness's", "a file that stands still"],
 )
-def test_foreign_time_that_can_not_be_told_flags_nothing(own: Own, changes: dict[str, None]):
+def test_foreign_time_that_can_not_be_told_flags_nothing(own: Own, changes: dict[str, int | None]):
     assert told(QUIET, after(**{"idle_jiffies": 500, **changes}), own=own) == ()
 
 

@@ -312,8 +312,8 @@ def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> N
 
 
 def test_a_live_watch_hands_all_evidence_on() -> None:
-    told = Mark(now_ns=0, idle_jiffies=0, harness_ns=0)
-    marks = iter([told, replace(told, now_ns=10**9, gpu_processes=3)])
+    told = Mark(now_ns=0, idle_jiffies=0, total_jiffies=0, harness_ns=0)
+    marks = iter([told, replace(told, now_ns=10**9, total_jiffies=100, gpu_processes=3)])
     watch = LiveWatch(cast("NoiseMeter", SimpleNamespace(mark=lambda: next(marks))))
     watch.begin()
     found = watch.reasons({"a": (2_000, GpuState(sm_clock_mhz=1_000))}, Own(gpu_processes=2, cpu_ns=10**8))
