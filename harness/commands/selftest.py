@@ -7,6 +7,7 @@ the same ratios are planted; there are no times to know there, and its bias floo
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from shootout.export.client import Request
 from shootout.host import gpu
 from shootout.host.store import write_bias_floor
 from shootout.report.progress import Progress
+from shootout.results.comparisons import Ratio
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict, smallest_visible
 from shootout.study.group import GroupRecord, with_sentinel
@@ -77,8 +79,9 @@ class Report:
     """What the harness can tell on this machine.
 
     Attributes:
-        bias_floor: the largest ratio that an arm showed against itself, as a share, and at least the default: one lucky
-            run must not lower the guard. `stored` says where it is kept.
+        bias_floor: the largest bias that the intervals of an arm against itself don't exclude, as a share, and at least
+            the default: one lucky run must not lower the guard. None where an interval has no end. `stored` says where
+            it is kept.
         sd: of the log ratio between generations, the largest one of an arm against itself; None if nothing was valid.
         device: where the arms ran.
         visible: generations → the difference that gets a verdict in about half of all runs with so many, at that SD.
@@ -86,7 +89,7 @@ class Report:
 
     known: tuple[Known, ...]
     planted: tuple[Planted, ...]
-    bias_floor: float
+    bias_floor: float | None
     sd: float | None
     visible: Mapping[int, float | None]
     generations: int
@@ -181,13 +184,13 @@ def _report(known: Document | None, raced: Document, device: Device, *, store: b
     against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
     if raced.sentinel.ratio:
         against_itself.append(raced.sentinel.ratio)
-    bias = max([BIAS_FLOOR, *(abs(ratio.value - 1) for ratio in against_itself)])
+    bias = max([BIAS_FLOOR, *map(_not_excluded, against_itself)])
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
-    trustworthy = raced.sentinel.holds
+    trustworthy = raced.sentinel.holds and math.isfinite(bias)
     return Report(
         known=tuple(map(_known, DURATIONS_US, known.rows)) if known else (),
         planted=tuple(verdicts),
-        bias_floor=bias,
+        bias_floor=bias if math.isfinite(bias) else None,
         sd=sd,
         visible={} if sd is None else {n: smallest_visible(sd, n, alpha=ALPHA, bias_floor=bias) for n in (5, 10, 20)},
         generations=raced.groups[0].generations,
@@ -196,6 +199,11 @@ def _report(known: Document | None, raced: Document, device: Device, *, store: b
         stored=str(write_bias_floor(bias)) if store and trustworthy else None,
         device=device,
     )
+
+
+def _not_excluded(ratio: Ratio) -> float:
+    """The largest bias, as a share, that an arm's interval against itself leaves possible."""
+    return max(ratio.high, 1 / ratio.low) - 1 if ratio.low and ratio.high else math.inf
 
 
 def _known(duration_us: int, row: Row) -> Known:
@@ -238,8 +246,8 @@ def render(report: Report) -> RenderableType:
     lines += [f"  {duration(one.planted_ns)}: {duration(one.measured_ns)}, {one.error:+.3%}" for one in report.known]
     lines.append("An arm against itself, and planted differences:")
     lines += [_planted_line(one) for one in report.planted]
-    sd = "unknown" if report.sd is None else f"{report.sd:.2%}"
-    lines.append(f"SD between generations {sd}, bias floor {report.bias_floor:.2%}.")
+    sd, floor = ("unknown" if share is None else f"{share:.2%}" for share in (report.sd, report.bias_floor))
+    lines.append(f"SD between generations {sd}, bias floor {floor}.")
     for count, share in report.visible.items():
         lines.append(
             f"  {count} generations see {f'{share:.1%}' if share else 'nothing below 100 %'} every second time."
@@ -257,6 +265,8 @@ def _planted_line(one: Planted) -> str:
 
 
 def _conclusion(report: Report) -> str:
+    if report.bias_floor is None:
+        return "So few generations bound no bias: nothing is stored. Run it again, without --quick."
     if not report.trustworthy:
         return "An arm came out different from its own copy: nothing is stored. Stop other work and run it again."
     if report.device is not Device.CPU:

@@ -197,10 +197,12 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     """What a generation's turns come to, as times, since it is times that are compared.
 
     Returns:
-        After a search, nanoseconds per request at the highest rate that held (nothing where none did); at a given rate,
-        each turn's p99.
+        After a search, nanoseconds per request at the highest rate that held; where none did, at the lowest that was
+        tried, since a generation that is left out because it went badly would flatter the arm. At a given rate, each
+        turn's p99.
     """
     if given(turns):
         return tuple(bound for turn in turns if (bound := bound_ns(turn)) is not None)
-    rates = [turn.offer.rate_per_s for turn in turns if turn.offer and held(turn)]
-    return (1e9 / max(rates),) if rates else ()
+    tried = [(turn.offer.rate_per_s, held(turn)) for turn in turns if turn.offer]
+    best = max((rate for rate, ok in tried if ok), default=min((rate for rate, _ in tried), default=None))
+    return (1e9 / best,) if best else ()

@@ -164,7 +164,7 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
         return _not_run(facts, why)
     lines = group.played.get(arm.label, [])
     timings: dict[str, Any] = {scope.value: _timing(group, arm.label, scope, samples) for scope in Scope}
-    if timings["end_to_end"] is None:
+    if timings["end_to_end"] is None or rates.never_held(lines):
         return _not_run(facts, _missed(lines, complete=complete))
     timed = timings["end_to_end"]
     speeds = {"items_per_s": rates.items_per_s(arm, lines, timed), "serve": rates.serving(lines, timed)}
@@ -179,8 +179,7 @@ def _not_run(facts: dict[str, Any], why: NotRun) -> Row:
 
 def _missed(lines: Sequence[Played], *, complete: bool) -> NotRun:
     """Why an arm that nothing kept out has no figures."""
-    served = any(line.served and line.served.steps for line in lines)
-    kind = NotRunKind.NEVER_HELD if served else NotRunKind.NOT_REACHED
+    kind = NotRunKind.NEVER_HELD if rates.never_held(lines) else NotRunKind.NOT_REACHED
     return NotRun(kind, MISSED[kind], "" if complete else "run the same command again to resume")
 
 
@@ -216,7 +215,7 @@ def _account(lines: Sequence[Played], prepared: Prepared | None) -> dict[str, An
         "first_call_s": median("first_call_s"),
         "cpus": last.cpus,
         "os_threads": last.os_threads,
-        "peak_rss_bytes": int(median("peak_rss_bytes")),
+        "peak_rss_bytes": max(line.peak_rss_bytes for line in lines),
         "rss_loaded_bytes": int(median("rss_after_bytes") - median("rss_before_bytes")),
     }
 

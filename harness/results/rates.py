@@ -46,6 +46,12 @@ def serving(lines: Sequence[Played], timing: Timing | None) -> Serving | None:
     )
 
 
+def never_held(lines: Sequence[Played]) -> bool:
+    """Whether a rate was searched, and none that was tried held in any generation."""
+    done = [line.served for line in lines if line.served and line.served.steps]
+    return bool(done) and not _given(lines) and not any(_holds(one) for one in done)
+
+
 def _given(lines: Sequence[Played]) -> float | None:
     """The rate that requests were given; None where it was searched, or there were none."""
     return next((line.served.given_per_s for line in lines if line.served), None)

@@ -25,19 +25,21 @@ class Races:
 
     asked: list[tuple[str, list[dict[str, str]]]] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
+    copy: Any = field(default_factory=lambda: ratio(1.0))
 
     def race(self, out: Path, target: Target, options: Sequence[Mapping[str, str]], *_: Any) -> Any:
         self.folders.append(out)
         self.asked.append((str(target), [dict(one) for one in options]))
         amounts = [float(next(iter(one.values()))) for one in options]
         rows = [row(amount, amount / amounts[0]) for amount in amounts]
-        sentinel = SimpleNamespace(ratio=ratio(1.0), holds=True)
+        sentinel = SimpleNamespace(ratio=self.copy, holds=True)
         return SimpleNamespace(rows=rows, sentinel=sentinel, void_share=0.0, groups=[SimpleNamespace(generations=20)])
 
 
-def ratio(value: float) -> Any:
+def ratio(value: float, *, reach: float | None = 1e-4) -> Any:
     verdict = "same" if value == 1 else "slower" if value > 1 else "faster"
-    return SimpleNamespace(value=value, low=value - 1e-4, high=value + 1e-4, verdict=verdict, sd=0.002)
+    low, high = (None, None) if reach is None else (value - reach, value + reach)
+    return SimpleNamespace(value=value, low=low, high=high, verdict=verdict, sd=0.002)
 
 
 def row(amount: float, value: float) -> Any:
@@ -72,6 +74,18 @@ def test_on_a_cpu_times_are_known_and_the_floor_is_stored(races: Races):
     assert report.stored is not None
     assert "Known times" in words(report)
     assert report_on(Device.CPU, quick=True).stored is None
+
+
+@pytest.mark.parametrize(("reach", "floor"), [(1e-4, 0.005), (0.02, 1 / 0.98 - 1), (None, None)])
+def test_the_floor_is_the_bias_that_an_arm_beside_itself_does_not_exclude(
+    races: Races, monkeypatch: pytest.MonkeyPatch, reach: float | None, floor: float | None
+):
+    """Its median was 1 exactly, which says little where the interval is wide."""
+    monkeypatch.setattr(races, "copy", ratio(1.0, reach=reach))
+    report = report_on(Device.CPU)
+    assert report.bias_floor == pytest.approx(floor)
+    assert (report.stored is None) == (floor is None)
+    assert ("bound no bias" in words(report)) == (floor is None)
 
 
 def test_on_a_gpu_the_same_ratios_are_planted_and_nothing_is_stored(races: Races):

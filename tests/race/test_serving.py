@@ -321,6 +321,19 @@ def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
     assert "9" in heard[0][1].reason
 
 
+def test_a_generation_in_which_no_rate_holds_counts_as_badly_as_it_went():
+    turns = [step(400.0, ok=False), step(200.0, ok=False), step(50.0, ok=False)]
+    assert serving.outcome_ns(turns) == (1e9 / 50,)
+    assert serving.outcome_ns([]) == ()
+
+
+@pytest.mark.parametrize(("steps", "never"), [((False, False), True), ((False, True), False), ((), False)])
+def test_an_arm_has_a_rate_only_if_one_held_in_some_generation(steps: tuple[bool, ...], never: bool):
+    tried = [Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held) for held in steps]
+    done = [Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)) for one in tried]
+    assert rates.never_held([played(serves("a"), g, 2e6, served=one) for g, one in enumerate(done)]) is never
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_limit_that_is_wide_beside_a_step_finds_the_capacity() -> None:
     race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms(limit_ns=1e9))

@@ -261,6 +261,11 @@ def test_a_row_tells_what_was_built_and_what_it_took(tmp_path: Path):
     assert found.fidelity.probe == "fp32"
 
 
+def test_the_most_memory_is_that_of_the_hungriest_generation(tmp_path: Path):
+    hungry = played(B, 6, 800.0, peak_rss_bytes=90_000)
+    assert row(document(tmp_path, *race(), hungry, rounds(6), ended())).peak_rss_bytes == 90_000
+
+
 def test_lines_that_could_not_be_read_are_warned_of(tmp_path: Path):
     folder = write(tmp_path / "run", header(), *race(), ended())
     path = folder / "journal.jsonl"
