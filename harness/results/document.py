@@ -17,7 +17,7 @@ from shootout.stats.verdicts import Verdict
 
 
 class Timing(Part):
-    """One scope's figures in nanoseconds.
+    """One scope's figures in nanoseconds; α is shared among the verdicts of `end_to_end`, those of `compute` are extra.
 
     Attributes:
         median_ns: the median of the generations' medians.
