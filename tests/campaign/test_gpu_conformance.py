@@ -21,6 +21,12 @@ def test_conformance_is_asked_of_what_works_on_cuda(tmp_path: Path):
     assert words[words.index("-k") + 1] == "cuda"
 
 
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Suites that these tests start import no plugins but what they name."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 CHECKS = """
 import pytest
 @pytest.mark.parametrize("name", ["a:cuda:fp32", "b:cuda:fp32"])
@@ -31,6 +37,7 @@ def test_skipped():
 """
 
 
+@pytest.mark.usefixtures("bare")
 def test_reports_of_all_backends_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     suite = tmp_path / "test_it.py"
     suite.write_text(CHECKS)
@@ -59,6 +66,7 @@ def test_second_cuda():
 """
 
 
+@pytest.mark.usefixtures("bare")
 def test_a_suite_that_was_cut_does_not_read_as_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     suite = tmp_path / "test_it.py"
     suite.write_text(CUT_CHECKS)
