@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from support.imported import frameworks_after
 
 from shootout import backends
 from shootout.backends.adapter import Built
@@ -24,23 +23,10 @@ FRAMEWORKS = LIBRARIES.union(OTHERS) - {"numpy"}
 MODULES = ("shootout", "shootout.backends", *(row.path.partition(":")[0] for row in backends.SHIPPED.values()))
 
 
-def frameworks_after(modules: Sequence[str], adapters: Sequence[str]) -> dict[str, set[str]]:
-    """The frameworks that each step brings into this process: to import a module, then to make a backend's adapter."""
-    found, there = {"the start": FRAMEWORKS & set(sys.modules)}, set(FRAMEWORKS & set(sys.modules))
-    for name in (*modules, *adapters):
-        if name in modules:
-            importlib.import_module(name)
-        else:
-            importlib.import_module("shootout.backends").get(name)
-        found[name] = (FRAMEWORKS & set(sys.modules)) - there
-        there |= found[name]
-    return found
-
-
 @cache
 def imported() -> dict[str, set[str]]:
     """All steps in one process, which starts with nothing."""
-    found: dict[str, set[str]] = run_fresh(frameworks_after, MODULES, tuple(backends.SHIPPED))
+    found: dict[str, set[str]] = run_fresh(frameworks_after, sorted(FRAMEWORKS), MODULES, list(backends.SHIPPED))
     return found
 
 
