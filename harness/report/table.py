@@ -10,6 +10,7 @@ from rich.text import Text
 
 from shootout.report import answers, notes, sweep_table
 from shootout.report.figures import BY_HEADER, Cell, fits, interval, make_table
+from shootout.report.lines import counted
 from shootout.report.notes import STYLES, Reason, fold_reasons
 from shootout.results.document import Document, GroupSummary, Row, Timing
 from shootout.study.group import short
@@ -159,7 +160,7 @@ def _trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> list[st
         return []
     spread = "" if summary.sd is None else f", SD between generations {summary.sd:.1%}"
     lines = [
-        f"{summary.generations} generations, {summary.void_share:.0%} of the rounds flagged{_why(summary)}{spread}."
+        f"{counted(summary.generations, 'generation')}, {summary.void_share:.0%} of the rounds flagged{_why(summary)}{spread}."
     ]
     ratio = summary.sentinel.ratio
     if ratio is not None:

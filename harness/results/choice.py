@@ -89,7 +89,8 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
     shipped, chosen_by, lost_to = _leader(cell, kept)
     rivals = {row.arm: cell.ratio(row.arm, shipped.arm) for row in sound if row is not shipped}
     if rivals and not any(ratio and (ratio.low or ratio.high) for ratio in rivals.values()):
-        why = f"{max(map(_generations, rivals.values()))} generations tell nothing apart yet"
+        count = max(map(_generations, rivals.values()))
+        why = f"nothing is told apart after {count} generation{'s' * (count != 1)}"
         return Answer(**told, ship=None, reason=why, sure=sure, passed=tuple(unsound))
     may_be = [row for row in kept if row is not shipped and row.arm not in lost_to and not _slower(rivals[row.arm])]
     tied = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if is_near(rivals[row.arm])]
