@@ -158,10 +158,9 @@ def _trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> list[st
     """What the reader must know to trust the table, or not to."""
     if not rows:
         return []
+    played = counted(summary.generations, "generation")
     spread = "" if summary.sd is None else f", SD between generations {summary.sd:.1%}"
-    lines = [
-        f"{counted(summary.generations, 'generation')}, {summary.void_share:.0%} of the rounds flagged{_why(summary)}{spread}."
-    ]
+    lines = [f"{played}, {summary.void_share:.0%} of the rounds flagged{_why(summary)}{spread}."]
     ratio = summary.sentinel.ratio
     if ratio is not None:
         state = "holds" if summary.sentinel.holds else "DIFFERS: all verdicts are withheld"

@@ -67,6 +67,7 @@ def chosen_and_confirmed() -> Document:
         sentinel=HOLDS,
         void_share=0.0,
         wall_s=1.0,
+        spent_s={},
         warnings=(),
     )
 

@@ -137,6 +137,6 @@ def document(*cells: Cell, **changes: Any) -> Document:
     facts: dict[str, Any] = {
         "schema_version": 1, "run": "made", "study": "made", "baseline": groups[0].baseline, "complete": True,
         "answer": tuple(map(choose, cells)), "environment": {}, "rows": tuple(row for one in cells for row in one.rows),
-        "groups": tuple(groups), "sentinel": HELD, "void_share": 0.0, "wall_s": 1.0, "warnings": (),
+        "groups": tuple(groups), "sentinel": HELD, "void_share": 0.0, "wall_s": 1.0, "spent_s": {}, "warnings": (),
     }  # fmt: skip
     return Document(**{**facts, **changes})
