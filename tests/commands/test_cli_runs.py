@@ -24,7 +24,7 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     first = deaf_here("run", study, "--out", "out", "--json", cwd=tmp_path)
     assert first.code == 0
     assert [row["outcome"] for row in first.data["rows"]] == ["measured", "measured"]
-    assert "generation 1 of" in first.err
+    assert "exporting and building, 2 arms" in first.err
     assert "\x1b" not in first.err
     assert first.data == here("show", "out", "--json", cwd=tmp_path).data
     again = deaf_here("run", study, "--out", "out", cwd=tmp_path)
@@ -34,7 +34,7 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
 
 
 def test_the_default_folder_is_below_results(tmp_path: Path):
-    done = deaf_here("run", spin_study(tmp_path), "--max-time", "0s", "--json", cwd=tmp_path)
+    done = deaf_here("run", spin_study(tmp_path), "--max-time", "1s", "--json", cwd=tmp_path)
     (journal,) = tmp_path.glob("results/tiny/*/journal.jsonl")
     assert done.data["run"] == str(journal.parent.relative_to(tmp_path))
     assert f"run folder: {done.data['run']}" in done.err
