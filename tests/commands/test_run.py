@@ -1,0 +1,65 @@
+"""What `run` gives a race: its time, and what is written down of how it ended."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.planted import here, study
+
+from shootout.clock import Deadline
+from shootout.commands import run
+from shootout.constants import RACING_S
+from shootout.host.placement import place
+from shootout.report.progress import Progress
+from shootout.study.plan import Plan, plan_groups
+
+
+class Seen(Exception):
+    """Ends a run where its campaign would begin."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_time_s", "racing_s"),
+    [({}, None, RACING_S), ({}, 300.0, None), ({"goal": "baseline"}, None, None)],
+)
+def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
+    fields: dict[str, Any],
+    max_time_s: float | None,
+    racing_s: float | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    given: dict[str, Any] = {}
+
+    def campaign(**parts: Any) -> Any:
+        given.update(parts)
+        raise Seen
+
+    asked = study(1, crossover=None, **fields)
+    groups = plan_groups(asked, here())
+    plan = Plan(study=asked, groups=groups, available={}, placement=place(1), here=here(), identity="0")
+    monkeypatch.setattr(run, "Campaign", campaign)
+    monkeypatch.setattr(run, "machine_lock", lambda *_: nullcontext())
+    with pytest.raises(Seen), Progress(Console(quiet=True)) as progress:
+        run.measure(plan, tmp_path / "out", fresh=False, max_time_s=max_time_s, progress=progress)
+    assert (given["racing_s"], given["deadline"].seconds) == (racing_s, max_time_s)
+
+
+@pytest.mark.parametrize(
+    ("racing_s", "complete", "why", "budget_s"),
+    [
+        (90.0, True, "nothing is left to measure", None),
+        (90.0, False, "90 s of racing", 90.0),
+        (None, False, "--max-time", None),
+    ],
+)
+def test_how_a_run_ended_is_written_down(racing_s: float | None, complete: bool, why: str, budget_s: float | None):
+    plan = SimpleNamespace(planning_s=0.0)
+    campaign: Any = SimpleNamespace(racing_s=racing_s, deadline=Deadline(None), plan=plan)
+    found = run._ended(campaign, complete=complete)
+    assert (found.complete, found.why, found.budget_s) == (complete, why, budget_s)
