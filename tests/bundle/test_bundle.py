@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +17,11 @@ from shootout import models
 from shootout.bundle.bundle import ModelBundle, open_bundle
 from shootout.bundle.fidelity import compare, gate, with_accuracy
 from shootout.contract import Artifact, Precision
-from shootout.errors import ModelError, UsageError
+from shootout.errors import ModelError
 from shootout.export import __main__ as exporter
-from shootout.export import cache, client
 from shootout.export import inputs as calibration
-from shootout.export.client import Request, check, obtain_all
-from shootout.export.job import Job, from_json, to_json
-from shootout.export.request import checked
-from shootout.host import store
-from shootout.host.child import Ending, run
+from shootout.export.client import Request, obtain_all
+from shootout.export.job import Job
 from shootout.quantize import torch_bands
 
 REQUESTS = {
@@ -44,20 +38,6 @@ def bundles() -> Bundles:
     made = obtain_all(list(REQUESTS.values()))
     assert all(isinstance(bundle, ModelBundle) for bundle in made), made
     return dict(zip(REQUESTS, made, strict=True))  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> str:
-        raise AssertionError("an export process was started")
-
-    monkeypatch.setattr(client, "run", refuse)
 
 
 def outputs_of(bundle: ModelBundle, artifact: Artifact) -> list[dict[str, Any]]:
@@ -196,104 +176,6 @@ def test_the_identity_bundle_is_made_with_numpy_alone(tmp_path: Path):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.usefixtures("no_process")
-def test_a_known_bundle_comes_from_the_cache(bundles: Bundles):
-    assert obtain("residual_mlp", {"d_model": 16, "n_layers": 3}, 2) == bundles["residual_mlp"]
-    assert obtain("residual_mlp", {"d_model": 16, "n_layers": 3, "seed": 0}, 2) == bundles["residual_mlp"]
-    assert obtain_all(list(REQUESTS.values())) == list(bundles.values())
-
-
-def flip(path: Path) -> None:
-    path.chmod(0o600)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-DAMAGE = {
-    "changed": lambda folder: flip(folder / "inputs.npz"),
-    "missing": lambda folder: (folder / "oracle.npz").unlink(),
-    "foreign": lambda folder: (folder / "model.onnx.data").write_text("x"),
-    "torn manifest": lambda folder: (folder / "manifest.json").write_text("{"),
-    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
-    "empty manifest": lambda folder: (folder / "manifest.json").write_text("null"),
-    "other version": lambda folder: (folder / "manifest.json").write_text('{"schema": 99}'),
-}
-
-
-@pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize("damage", list(DAMAGE))
-def test_a_damaged_bundle_is_refused_and_made_again(damage: str):
-    bundle = obtain("identity", {}, 3)
-    DAMAGE[damage](bundle.folder)
-    with pytest.raises(ModelError):
-        open_bundle(bundle.folder)
-    again = obtain("identity", {}, 3)
-    assert again.key == bundle.key
-    assert open_bundle(again.folder) == again
-    assert [entry.name for entry in bundle.folder.parent.iterdir()] == [bundle.key]
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_a_bundle_under_another_key_is_not_believed():
-    bundle = obtain("identity", {}, 3)
-    other = bundle.folder.with_name("0" * 64)
-    bundle.folder.rename(other)
-    assert cache.lookup(other.name) is None
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_another_process_that_was_faster_wins():
-    bundle = obtain("identity", {}, 3)
-    with cache.workshop() as folder:
-        (folder / "late").mkdir()
-        (folder / "late" / "file").touch()
-        assert cache.install(folder / "late", bundle.key) == bundle
-    assert open_bundle(bundle.folder) == bundle
-
-
-def test_a_job_crosses_into_the_export_process_whole(tmp_path: Path):
-    np.savez(tmp_path / "data.npz", x=GOOD)
-    job = checked(Request(model="digits", variant="shared", calibration_npz=tmp_path / "data.npz"))
-    assert isinstance(job, Job), job
-    assert job.base
-    assert job.base.calibration == job.calibration
-    assert from_json(json.loads(json.dumps(to_json(job)))) == job
-
-
-def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
-    def key(**changes: Any) -> str:
-        job = {"model": "residual_mlp", "parameters": {"seed": 0}, "batch": 1, "file": None}
-        return cache.key({**job, **changes})
-
-    same = key()
-    assert key() == same
-    others = [key(parameters={"seed": 1}), key(batch=2), key(model="digits")]
-    monkeypatch.setattr(cache, "version_of", lambda _: "9.9")
-    others.append(key())
-    monkeypatch.setattr(cache, "_sources", lambda: "other code")
-    others.append(key())
-    assert len({same, *others}) == 6
-
-
-def test_the_key_covers_every_module_that_makes_a_bundle():
-    code = """if True:
-        import sys
-        from importlib import import_module
-        from pathlib import Path
-        import shootout
-        from shootout.export import cache
-        package, hashed = Path(shootout.__file__).parent, set(cache.source_files())
-        for file in (package / "export").glob("*.py"):
-            import_module(f"shootout.export.{file.stem}")
-        loaded = {Path(module.__file__) for name, module in sys.modules.items() if name.startswith("shootout.")}
-        names = {str(file.relative_to(package)) for file in loaded - hashed}
-        print(sorted(name for name in names if not name.startswith("host/") and not name.endswith("__init__.py")))
-        """
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert found.strip() == str(["clock.py", "errors.py", "messages.py", "trace_events.py"])
-
-
 GOOD = np.random.default_rng(3).random((3, 2, 64)).astype(np.float32)
 SPOILT = GOOD.copy()
 SPOILT[1, 0, :2] = np.nan, np.inf
@@ -342,171 +224,6 @@ def test_good_calibration_data_replace_the_models_own(bundles: Bundles, tmp_path
     assert mine.bands["int8-dynamic"] != plain.bands["int8-dynamic"]
 
 
-def test_the_key_follows_the_calibration_data_and_the_variant(tmp_path: Path):
-    def key(**more: Any) -> str:
-        job = checked(Request(model="digits", **more))
-        assert isinstance(job, Job), job
-        return job.key
-
-    path = tmp_path / "mine.npz"
-    keys = [key(), key(calibration_npz=path)]
-    for sets in (GOOD, GOOD * 2):
-        np.savez(path, x=sets)
-        keys.append(key(calibration_npz=path))
-    keys += [key(variant=one) for one in ("shared", "mixed-sqnr-30", "mixed-size-30", "pruned-50", "pruned-2of4")]
-    keys.append(key(variant="shared", calibration_npz=path))
-    assert len(set(keys)) == len(keys) == 10
-    assert key() == keys[0]
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_a_variant_is_made_from_the_plain_bundle(monkeypatch: pytest.MonkeyPatch):
-    variant = Request(model="permutation_probe", batch=6, variant="shared")
-    (made,) = obtain_all([variant])
-    assert isinstance(made, ModelBundle)
-    plain = cache.lookup(checked(replace(variant, variant="")).key)  # type: ignore[union-attr]
-    assert plain
-    assert (made.folder / "oracle.npz").read_bytes() == (plain.folder / "oracle.npz").read_bytes()
-    shutil.rmtree(made.folder)
-    jobs: list[str] = []
-
-    def noted(module: str, files: list[Path], *rest: Any) -> Ending:
-        jobs.extend(job["key"] for file in files for job in json.loads(file.read_text()))
-        return run(module, files, *rest)
-
-    monkeypatch.setattr(client, "run", noted)
-    (again,) = obtain_all([variant])
-    assert isinstance(again, ModelBundle)
-    assert jobs == [made.key] == [again.key], "the plain bundle comes from the cache"
-
-
-@pytest.mark.parametrize(
-    ("request_", "says"),
-    [
-        (Request(model="residual_mlpp"), "unknown model 'residual_mlpp': did you mean 'residual_mlp'"),
-        (Request(model="digits", parameters={"hiden": 3}), "unknown parameter 'hiden': did you mean 'hidden'"),
-        (Request(model="digits", batch=0), "batch must be a whole number from 1 to 1048576, got 0"),
-        (Request(model="digits", batch=-4), "got -4"),
-        (Request(model="digits", batch=10**9), "got 1000000000"),
-        (Request(model="digits", batch=True), "got True"),
-        (Request(model="permutation_probe"), "batch 6"),
-        (Request(model="digits", sets={"N": 3}), "digits draws its own inputs"),
-        (Request(model="digits", inputs_npz=Path("x.npz")), "digits draws its own inputs"),
-    ],
-)
-@pytest.mark.usefixtures("no_process")
-def test_a_wrong_request_is_refused_before_any_process(request_: Request, says: str):
-    (error,) = obtain_all([request_])
-    assert isinstance(error, UsageError)
-    assert says in str(error)
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_a_wrong_request_does_not_stop_the_others():
-    good = Request(model="identity", batch=1)
-    first, wrong, second = obtain_all([good, Request(model="identity", batch=0), good])
-    assert isinstance(first, ModelBundle)
-    assert first == second
-    assert isinstance(wrong, UsageError)
-    with pytest.raises(UsageError, match="batch must be"):
-        obtain("identity", {}, 0)
-
-
-@pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize(
-    ("script", "says"),
-    [
-        ("kill -9 $$", "failed: killed by SIGKILL (the kernel does this when memory runs out)"),
-        ("echo one >&2; echo two >&2; exit 3", "failed: exited with code 3; its last words: one | two"),
-    ],
-)
-def test_an_export_process_that_dies_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str):
-    fake = tmp_path / "python"
-    fake.write_text(f"#!/bin/sh\n{script}\n")
-    fake.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(fake))
-    monkeypatch.setattr(client, "run", run)
-    with pytest.raises(ModelError) as error:
-        obtain("identity", {}, 1)
-    assert str(error.value).startswith("the export of identity")
-    assert says in str(error.value)
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_an_export_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    fake = tmp_path / "python"
-    fake.write_text("#!/bin/sh\nexec sleep 60\n")
-    fake.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(fake))
-    monkeypatch.setattr(client, "run", run)
-    monkeypatch.setattr(client, "BUILD_TIMEOUT_S", 0.2)
-    with pytest.raises(ModelError, match="took longer than 0 s and was killed"):
-        obtain("identity", {}, 1)
-
-
-@pytest.mark.parametrize(
-    ("raised", "kind", "says"),
-    [
-        (ModuleNotFoundError("No module named 'torch'", name="torch"), UsageError, "pip install 'shootout[torch]'"),
-        (ModuleNotFoundError("no", name="sklearn"), UsageError, "pip install 'shootout[models]'"),
-        (MemoryError("Unable to allocate 9 TiB"), ModelError, "doesn't fit into memory"),
-        (
-            OSError(28, "No space left on device"),
-            UsageError,
-            "No space left on device; free space or set SHOOTOUT_CACHE",
-        ),
-        (RuntimeError("unsupported operator"), ModelError, "exporting m failed: RuntimeError: unsupported operator"),
-        (ModelError("as it is"), ModelError, "as it is"),
-    ],
-)
-def test_whatever_an_export_raises_is_explained(
-    monkeypatch: pytest.MonkeyPatch, raised: Exception, kind: type[Exception], says: str
-):
-    def fail(_: Any) -> None:
-        raise raised
-
-    monkeypatch.setattr(exporter, "make", fail)
-    error = exporter._explained(Job(model="m"))
-    assert type(error) is kind
-    assert says in str(error)
-
-
-def test_a_full_disk_is_an_error_and_leaves_nothing(own_cache: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: Any, **__: Any) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(cache.tempfile, "mkdtemp", full)
-    with pytest.raises(UsageError, match="No space left on device; set SHOOTOUT_CACHE"):
-        obtain("identity", {}, 1)
-    assert list((own_cache / "bundles").iterdir()) == []
-
-
-def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(UsageError, match=r"can't make the cache folder .*file/bundles.*set SHOOTOUT_CACHE"):
-        obtain("identity", {}, 1)
-
-
-def test_a_cache_that_others_can_write_is_refused(own_cache: Path):
-    folder = own_cache / "bundles"
-    folder.mkdir(parents=True)
-    folder.chmod(0o777)
-    with pytest.raises(UsageError, match="others can write the cache folder"):
-        obtain("identity", {}, 1)
-
-
-def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("SHOOTOUT_CACHE")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert store.cache_folder() == tmp_path / "home" / ".cache" / "shootout" / "bundles"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert store.cache_folder() == tmp_path / "xdg" / "shootout" / "bundles"
-    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "own"))
-    assert store.cache_folder() == tmp_path / "own" / "bundles"
-
-
 def test_asking_for_bundles_imports_no_framework(bundles: Bundles):
     code = """if True:
         import sys
@@ -550,12 +267,3 @@ def test_torch_s_table_of_operators_is_made_once(tmp_path: Path):
         module, example = torch.nn.Linear(2, 2).eval(), {"x": np.ones((1, 2), np.float32)}
         torch_files.write_module(module, example, tmp_path / name)
     assert ONNXRegistry.from_torchlib.cache_info().misses == 1
-
-
-def test_a_run_is_another_one_with_other_calibration_data(tmp_path: Path):
-    path, hashes = tmp_path / "data.npz", []
-    for value in (0.25, 0.5):
-        np.savez(path, x=np.full((2, 1, 64), value, np.float32))
-        hashes.append(check(Request(model="digits", calibration_npz=path))[1])
-    assert hashes[0] != hashes[1]
-    assert all(hashes)

@@ -1,0 +1,158 @@
+"""Bundles by what they are made from: damaged ones, keys, and the folder they lie in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.exports import obtain
+
+from shootout.bundle.bundle import open_bundle
+from shootout.errors import ModelError, UsageError
+from shootout.export import cache
+from shootout.export.client import Request
+from shootout.export.job import Job
+from shootout.export.request import checked
+from shootout.host import store
+
+
+def flip(path: Path) -> None:
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "changed": lambda folder: flip(folder / "inputs.npz"),
+    "missing": lambda folder: (folder / "oracle.npz").unlink(),
+    "foreign": lambda folder: (folder / "model.onnx.data").write_text("x"),
+    "torn manifest": lambda folder: (folder / "manifest.json").write_text("{"),
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "empty manifest": lambda folder: (folder / "manifest.json").write_text("null"),
+    "other version": lambda folder: (folder / "manifest.json").write_text('{"schema": 99}'),
+}
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("damage", list(DAMAGE))
+def test_a_damaged_bundle_is_refused_and_made_again(damage: str):
+    bundle = obtain("identity", {}, 3)
+    DAMAGE[damage](bundle.folder)
+    with pytest.raises(ModelError):
+        open_bundle(bundle.folder)
+    again = obtain("identity", {}, 3)
+    assert again.key == bundle.key
+    assert open_bundle(again.folder) == again
+    assert [entry.name for entry in bundle.folder.parent.iterdir()] == [bundle.key]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_bundle_under_another_key_is_not_believed():
+    bundle = obtain("identity", {}, 3)
+    other = bundle.folder.with_name("0" * 64)
+    bundle.folder.rename(other)
+    assert cache.lookup(other.name) is None
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_another_process_that_was_faster_wins():
+    bundle = obtain("identity", {}, 3)
+    with cache.workshop() as folder:
+        (folder / "late").mkdir()
+        (folder / "late" / "file").touch()
+        assert cache.install(folder / "late", bundle.key) == bundle
+    assert open_bundle(bundle.folder) == bundle
+
+
+def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
+    def key(**changes: Any) -> str:
+        job = {"model": "residual_mlp", "parameters": {"seed": 0}, "batch": 1, "file": None}
+        return cache.key({**job, **changes})
+
+    same = key()
+    assert key() == same
+    others = [key(parameters={"seed": 1}), key(batch=2), key(model="digits")]
+    monkeypatch.setattr(cache, "version_of", lambda _: "9.9")
+    others.append(key())
+    monkeypatch.setattr(cache, "_sources", lambda: "other code")
+    others.append(key())
+    assert len({same, *others}) == 6
+
+
+def test_the_key_covers_every_module_that_makes_a_bundle():
+    code = """if True:
+        import sys
+        from importlib import import_module
+        from pathlib import Path
+        import shootout
+        from shootout.export import cache
+        package, hashed = Path(shootout.__file__).parent, set(cache.source_files())
+        for file in (package / "export").glob("*.py"):
+            import_module(f"shootout.export.{file.stem}")
+        loaded = {Path(module.__file__) for name, module in sys.modules.items() if name.startswith("shootout.")}
+        names = {str(file.relative_to(package)) for file in loaded - hashed}
+        print(sorted(name for name in names if not name.startswith("host/") and not name.endswith("__init__.py")))
+        """
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert found.strip() == str(["clock.py", "errors.py", "messages.py", "trace_events.py"])
+
+
+GOOD = np.random.default_rng(3).random((3, 2, 64)).astype(np.float32)
+
+
+def test_the_key_follows_the_calibration_data_and_the_variant(tmp_path: Path):
+    def key(**more: Any) -> str:
+        job = checked(Request(model="digits", **more))
+        assert isinstance(job, Job), job
+        return job.key
+
+    path = tmp_path / "mine.npz"
+    keys = [key(), key(calibration_npz=path)]
+    for sets in (GOOD, GOOD * 2):
+        np.savez(path, x=sets)
+        keys.append(key(calibration_npz=path))
+    keys += [key(variant=one) for one in ("shared", "mixed-sqnr-30", "mixed-size-30", "pruned-50", "pruned-2of4")]
+    keys.append(key(variant="shared", calibration_npz=path))
+    assert len(set(keys)) == len(keys) == 10
+    assert key() == keys[0]
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(own_cache: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: Any, **__: Any) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache.tempfile, "mkdtemp", full)
+    with pytest.raises(UsageError, match="No space left on device; set SHOOTOUT_CACHE"):
+        obtain("identity", {}, 1)
+    assert list((own_cache / "bundles").iterdir()) == []
+
+
+def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match=r"can't make the cache folder .*file/bundles.*set SHOOTOUT_CACHE"):
+        obtain("identity", {}, 1)
+
+
+def test_a_cache_that_others_can_write_is_refused(own_cache: Path):
+    folder = own_cache / "bundles"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with pytest.raises(UsageError, match="others can write the cache folder"):
+        obtain("identity", {}, 1)
+
+
+def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("SHOOTOUT_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert store.cache_folder() == tmp_path / "home" / ".cache" / "shootout" / "bundles"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert store.cache_folder() == tmp_path / "xdg" / "shootout" / "bundles"
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "own"))
+    assert store.cache_folder() == tmp_path / "own" / "bundles"

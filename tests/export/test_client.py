@@ -1,0 +1,173 @@
+"""Asking for bundles: wrong requests, processes that die, what an export raises."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.exports import obtain
+
+from shootout.bundle.bundle import ModelBundle
+from shootout.errors import ModelError, UsageError
+from shootout.export import __main__ as exporter
+from shootout.export import cache, client
+from shootout.export.client import Request, check, obtain_all
+from shootout.export.job import Job, from_json, to_json
+from shootout.export.request import checked
+from shootout.host.child import Ending, run
+
+
+@pytest.fixture
+def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> str:
+        raise AssertionError("an export process was started")
+
+    monkeypatch.setattr(client, "run", refuse)
+
+
+def test_a_known_bundle_comes_from_the_cache(request: pytest.FixtureRequest):
+    known = [
+        Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 3}, batch=2),
+        Request(model="identity", batch=2),
+    ]
+    made = obtain_all(known)
+    request.getfixturevalue("no_process")
+    assert obtain("residual_mlp", {"d_model": 16, "n_layers": 3}, 2) == made[0]
+    assert obtain("residual_mlp", {"d_model": 16, "n_layers": 3, "seed": 0}, 2) == made[0]
+    assert obtain_all(known) == made
+
+
+def test_a_job_crosses_into_the_export_process_whole(tmp_path: Path):
+    np.savez(tmp_path / "data.npz", x=np.ones((3, 2, 64), np.float32))
+    job = checked(Request(model="digits", variant="shared", calibration_npz=tmp_path / "data.npz"))
+    assert isinstance(job, Job), job
+    assert job.base
+    assert job.base.calibration == job.calibration
+    assert from_json(json.loads(json.dumps(to_json(job)))) == job
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_variant_is_made_from_the_plain_bundle(monkeypatch: pytest.MonkeyPatch):
+    variant = Request(model="permutation_probe", batch=6, variant="shared")
+    (made,) = obtain_all([variant])
+    assert isinstance(made, ModelBundle)
+    plain = cache.lookup(checked(replace(variant, variant="")).key)  # type: ignore[union-attr]
+    assert plain
+    assert (made.folder / "oracle.npz").read_bytes() == (plain.folder / "oracle.npz").read_bytes()
+    shutil.rmtree(made.folder)
+    jobs: list[str] = []
+
+    def noted(module: str, files: list[Path], *rest: Any) -> Ending:
+        jobs.extend(job["key"] for file in files for job in json.loads(file.read_text()))
+        return run(module, files, *rest)
+
+    monkeypatch.setattr(client, "run", noted)
+    (again,) = obtain_all([variant])
+    assert isinstance(again, ModelBundle)
+    assert jobs == [made.key] == [again.key], "the plain bundle comes from the cache"
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (Request(model="residual_mlpp"), "unknown model 'residual_mlpp': did you mean 'residual_mlp'"),
+        (Request(model="digits", parameters={"hiden": 3}), "unknown parameter 'hiden': did you mean 'hidden'"),
+        (Request(model="digits", batch=0), "batch must be a whole number from 1 to 1048576, got 0"),
+        (Request(model="digits", batch=-4), "got -4"),
+        (Request(model="digits", batch=10**9), "got 1000000000"),
+        (Request(model="digits", batch=True), "got True"),
+        (Request(model="permutation_probe"), "batch 6"),
+        (Request(model="digits", sets={"N": 3}), "digits draws its own inputs"),
+        (Request(model="digits", inputs_npz=Path("x.npz")), "digits draws its own inputs"),
+    ],
+)
+@pytest.mark.usefixtures("no_process")
+def test_a_wrong_request_is_refused_before_any_process(request_: Request, says: str):
+    (error,) = obtain_all([request_])
+    assert isinstance(error, UsageError)
+    assert says in str(error)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_wrong_request_does_not_stop_the_others():
+    good = Request(model="identity", batch=1)
+    first, wrong, second = obtain_all([good, Request(model="identity", batch=0), good])
+    assert isinstance(first, ModelBundle)
+    assert first == second
+    assert isinstance(wrong, UsageError)
+    with pytest.raises(UsageError, match="batch must be"):
+        obtain("identity", {}, 0)
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("kill -9 $$", "failed: killed by SIGKILL (the kernel does this when memory runs out)"),
+        ("echo one >&2; echo two >&2; exit 3", "failed: exited with code 3; its last words: one | two"),
+    ],
+)
+def test_an_export_process_that_dies_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str):
+    fake = tmp_path / "python"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    monkeypatch.setattr(client, "run", run)
+    with pytest.raises(ModelError) as error:
+        obtain("identity", {}, 1)
+    assert str(error.value).startswith("the export of identity")
+    assert says in str(error.value)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_an_export_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\nexec sleep 60\n")
+    fake.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    monkeypatch.setattr(client, "run", run)
+    monkeypatch.setattr(client, "BUILD_TIMEOUT_S", 0.2)
+    with pytest.raises(ModelError, match="took longer than 0 s and was killed"):
+        obtain("identity", {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "says"),
+    [
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), UsageError, "pip install 'shootout[torch]'"),
+        (ModuleNotFoundError("no", name="sklearn"), UsageError, "pip install 'shootout[models]'"),
+        (MemoryError("Unable to allocate 9 TiB"), ModelError, "doesn't fit into memory"),
+        (
+            OSError(28, "No space left on device"),
+            UsageError,
+            "No space left on device; free space or set SHOOTOUT_CACHE",
+        ),
+        (RuntimeError("unsupported operator"), ModelError, "exporting m failed: RuntimeError: unsupported operator"),
+        (ModelError("as it is"), ModelError, "as it is"),
+    ],
+)
+def test_whatever_an_export_raises_is_explained(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, kind: type[Exception], says: str
+):
+    def fail(_: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(exporter, "make", fail)
+    error = exporter._explained(Job(model="m"))
+    assert type(error) is kind
+    assert says in str(error)
+
+
+def test_a_run_is_another_one_with_other_calibration_data(tmp_path: Path):
+    path, hashes = tmp_path / "data.npz", []
+    for value in (0.25, 0.5):
+        np.savez(path, x=np.full((2, 1, 64), value, np.float32))
+        hashes.append(check(Request(model="digits", calibration_npz=path))[1])
+    assert hashes[0] != hashes[1]
+    assert all(hashes)
