@@ -6,7 +6,7 @@ A run that was packed (see `shootout.journal.pack`) has one file instead; whatev
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,9 @@ from shootout.messages import Scope, Turn
 FOLDER, PACKED = "samples", "samples.parquet"
 """Where a run has its files, and the one file of a packed run."""
 PLACE = ["group", "arm", "scope"]
-"""The columns of that file which say whose reading a row holds; it is sorted by them."""
+"""The columns of that file which say whose reading a row holds; it is sorted by them, then by generation."""
+GENERATION = "generation"
+"""The column which files packed by older versions don't have."""
 
 
 def write(folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]]) -> None:
@@ -76,18 +78,24 @@ class Samples:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def of(self, group: str, arm: str, scope: Scope, names: Iterable[str]) -> Array:
-        """All readings (ns) of one arm in one scope, shape (n,); files that are gone or damaged count as empty.
+    def of(self, group: str, arm: str, scope: Scope, names: Mapping[int, str]) -> dict[int | None, Array]:
+        """All readings (ns) of one arm in one scope by generation; files that are gone or damaged count as empty.
 
         Args:
             names: the files of its generations, as the journal names them.
+
+        Returns:
+            Under None what an older version has packed: nothing tells its generations apart.
         """
-        packed = self._packed.get((group, arm, scope.value), np.array([]))
-        return np.concatenate([packed, *(read(self._folder / name, arm, scope) for name in names)])
+        found = dict(self._packed.get((group, arm, scope.value), {}))
+        for generation, name in names.items():
+            if (own := read(self._folder / name, arm, scope)).size:
+                found[generation] = own
+        return found
 
     @cached_property
-    def _packed(self) -> dict[tuple[str, str, str], Array]:
-        """What the one file of a packed run holds, by group, arm and scope."""
+    def _packed(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
+        """What the one file of a packed run holds, by group, arm and scope, and by generation."""
         import pyarrow.parquet
 
         try:
@@ -95,13 +103,17 @@ class Samples:
         except (OSError, pyarrow.ArrowException):
             return {}
         columns = [table[name].combine_chunks() for name in PLACE]
-        codes = np.array([column.indices for column in columns])
+        told = GENERATION in table.column_names
+        generations = table[GENERATION].to_numpy() if told else np.zeros(table.num_rows, dtype=np.int32)
+        codes = np.array([*(column.indices for column in columns), generations])
         ends = [*(np.flatnonzero(np.any(np.diff(codes), axis=0)) + 1), table.num_rows] if table.num_rows else []
         latency = table["reading_ns"].to_numpy() / table["calls"].to_numpy()
-        return {
-            tuple(column[begin].as_py() for column in columns): latency[begin:end]
-            for begin, end in pairwise([0, *map(int, ends)])
-        }
+        found: dict[tuple[str, str, str], dict[int | None, Array]] = {}
+        for begin, end in pairwise([0, *map(int, ends)]):
+            group, arm, scope = (column[begin].as_py() for column in columns)
+            generation = int(generations[begin]) if told else None
+            found.setdefault((group, arm, scope), {})[generation] = latency[begin:end]
+        return found
 
 
 def read(path: Path, arm: str, scope: Scope) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shootout.contract import Arm, NotRun, NotRunKind
+from shootout.contract import Arm, Array, NotRun, NotRunKind
 from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import OCTAVE, At, Kind, Outcome
 from shootout.crossover.sweeps import Sweep
@@ -239,8 +239,8 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
         return None
     medians = np.array([float(np.median(values)) for values in blocks.values()])
     middle = quantiles.median_interval(medians)
-    files = [line.samples for line in group.played[label]]
-    pooled = samples.of(group.record.name, label, scope, files)
+    lines = group.played[label]
+    calls = samples.of(group.record.name, label, scope, {line.generation: line.samples for line in lines})
     shared = any(line.per_reading[scope] > 1 for line in group.played[label])  # means of several calls have no tail
     found, own = compare(group, scope, label), compare_own(group, scope, label)
     return Timing(
@@ -248,14 +248,21 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
         low_ns=middle.low,
         high_ns=middle.high,
         confidence=middle.confidence,
-        p90_ns=None if shared else quantiles.tail_bound(pooled, 0.90),
-        p95_ns=None if shared else quantiles.tail_bound(pooled, 0.95),
-        p99_ns=None if shared else quantiles.tail_bound(pooled, 0.99),
-        samples=pooled.size,
+        **_tails([] if shared else [values for generation, values in calls.items() if generation is not None]),
+        samples=sum(values.size for values in calls.values()),
         generations=medians.size,
         ratio=ratio_of(found, withheld(group, label, group.rules.baseline)) if found else None,
         own_fp32_ratio=ratio_of(own, withheld(group, label, group.record.references[label])) if own else None,
     )
+
+
+def _tails(generations: Sequence[Array]) -> dict[str, float | None]:
+    """Upper and lower bound of each percentile, from the calls of each generation."""
+    found: dict[str, float | None] = {}
+    for percent in (90, 95, 99):
+        bounds = quantiles.percentile_bounds(generations, percent / 100)
+        found[f"p{percent}_low_ns"], found[f"p{percent}_ns"] = bounds or (None, None)
+    return found
 
 
 NOTHING_LEFT = "no size in between can be raced here"

@@ -22,7 +22,7 @@ class Timing(Part):
     Attributes:
         median_ns: the median of the generations' medians.
         low_ns: lower end of its order-statistic interval over generations; `confidence` is what that really covers.
-        p90_ns: the 99 % upper bound of the percentile over all samples; null when the sample is too small.
+        p90_ns: upper bound of a generation's percentile, p90_low_ns its lower one; null when the sample is too small.
         own_fp32_ratio: against the plain FP32 arm of the same backend; null where there is none.
     """
 
@@ -33,6 +33,9 @@ class Timing(Part):
     p90_ns: float | None
     p95_ns: float | None
     p99_ns: float | None
+    p90_low_ns: float | None = None
+    p95_low_ns: float | None = None
+    p99_low_ns: float | None = None
     samples: int
     generations: int
     ratio: Ratio | None

@@ -18,6 +18,7 @@ from shootout.messages import Scope, Turn
 from shootout.results.analysis import analyse
 
 CALLS = {"end_to_end": 1, "compute": 3}
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 GENERATOR = np.random.default_rng(0)
 
 
@@ -37,10 +38,10 @@ def computed_ns(count: int) -> dict[Scope, Array]:
 
 def run(folder: Path, *, complete: bool = True, latencies=whole_ns) -> Path:
     generations = [
-        (played(A, g, 1.0, per_reading=CALLS), played(B, g, 2.0, per_reading=CALLS), rounds(g)) for g in (0, 1)
+        (played(A, g, 1.0, per_reading=CALLS), played(B, g, 2.0, per_reading=CALLS), rounds(g)) for g in range(4)
     ]
     write(folder, *(line for lines in generations for line in lines), ended(complete=complete))
-    for generation in (0, 1):
+    for generation in range(4):
         add_samples(folder, generation, latencies(200))
     return folder
 
@@ -52,7 +53,7 @@ def test_a_packed_run_shows_the_same_in_two_small_files(tmp_path: Path, latencie
     assert sorted(path.name for path in small.iterdir()) == [journal.PACKED, samples.PACKED]
     assert after == sum(path.stat().st_size for path in small.iterdir()) < before
     one, other = analyse(whole), analyse(small)
-    assert one.rows[1].end_to_end.samples == 800
+    assert one.rows[1].end_to_end.samples == 1_600
     assert one.rows[1].end_to_end.p99_ns is not None
     assert one.model_copy(update={"run": ""}) == other.model_copy(update={"run": ""})
 
@@ -62,22 +63,32 @@ def test_every_reading_is_there_to_the_last_bit(tmp_path: Path, latencies):
     whole, small = run(tmp_path / "whole", latencies=latencies), tmp_path / "small"
     pack(whole, small)
     for scope in Scope:
-        files = ["samples/g0-000.parquet", "samples/g0-001.parquet"]
+        files = {generation: f"samples/g0-{generation:03}.parquet" for generation in range(4)}
         right = Samples(whole).of("identity, batch 1", B.label, scope, files)
-        assert np.array_equal(Samples(small).of("identity, batch 1", B.label, scope, files), np.sort(right))
+        found = Samples(small).of("identity, batch 1", B.label, scope, files)
+        assert list(found) == list(right) == [0, 1, 2, 3]
+        assert all(np.array_equal(found[generation], np.sort(right[generation])) for generation in right)
+
+
+def test_what_an_older_version_packed_has_all_readings_but_no_percentiles():
+    """It kept no generations apart."""
+    timing = analyse(REFERENCE / "digits").rows[1].end_to_end
+    assert timing.samples > 1_000
+    assert (timing.p90_low_ns, timing.p90_ns) == (None, None)
 
 
 def test_an_unfinished_run_goes_on_from_its_packed_form(tmp_path: Path):
     whole, small = run(tmp_path / "whole", complete=False), tmp_path / "small"
     pack(whole, small)
     file = Journal(small, journal.read(small).sound_bytes)
-    file.append(played(A, 2, 1.0, per_reading=CALLS), played(B, 2, 2.0, per_reading=CALLS), rounds(2))
+    file.append(played(A, 4, 1.0, per_reading=CALLS), played(B, 4, 2.0, per_reading=CALLS), rounds(4))
     file.close()
-    add_samples(small, 2, whole_ns(200))
+    add_samples(small, 4, whole_ns(200))
     assert not (small / journal.PACKED).exists()
     timing = analyse(small).rows[1].end_to_end
-    assert timing.generations == 3
-    assert timing.samples == 1_200
+    assert timing.generations == 5
+    assert timing.samples == 2_000
+    assert timing.p99_low_ns is not None
     with pytest.raises(UsageError, match="can't be packed again"):
         pack(small, tmp_path / "smaller")
 
