@@ -6,6 +6,8 @@ slow. With the protection the planted effect does no harm; without it the verdic
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support import fakes
@@ -31,12 +33,17 @@ def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
 
 
-def false_verdicts(**planted) -> float:
-    """Share of A/A races (an arm against itself, in every generation the same true time) that end in a difference."""
+def false_verdicts(*, vouched: bool = False, **planted) -> float:
+    """Share of A/A races (an arm against itself, in every generation the same true time) that end in a difference.
+
+    Args:
+        vouched: whether what the sentinel shows widens the floor, which hides that another protection is gone.
+    """
     wrong = 0
     for seed in range(RUNS):
         found = fakes.race(World({"a": 1e5}, seed=seed, **planted), ["a", "a"], generations=10)
-        wrong += comparison(found.blocks, "a:cpu:fp32#2", "a:cpu:fp32", found.rules).verdict in WRONG
+        rules = found.rules if vouched else replace(found.rules, sentinel=None)
+        wrong += comparison(found.blocks, "a:cpu:fp32#2", "a:cpu:fp32", rules).verdict in WRONG
     return wrong / RUNS
 
 
@@ -51,6 +58,7 @@ def test_a_shuffled_spawn_order_defuses_a_spawn_bias() -> None:
 def test_drill_fixed_spawn_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race.random, "Random", fakes.InOrder)
     assert false_verdicts(spawn_bias=0.02) > 0.5, "a fixed spawn order went unnoticed: the A/A check proves nothing"
+    assert false_verdicts(spawn_bias=0.02, vouched=True) <= 0.05, "the sentinel shows a bias too, and widens the floor"
 
 
 def verdict_beside_a_spinning_neighbour(*, holds: bool) -> Verdict:
