@@ -17,14 +17,12 @@ def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     """`Label  one · another`, in as many lines as it takes; nothing where there is no item."""
     text = " · ".join(glued(one) if len(one) <= min(UNBROKEN, width - INDENT - 2) else one for one in items)
     start = f"{label} " if len(label) < INDENT else f"{label}  "
-    lines = textwrap.wrap(
-        _with_whole_intervals(text), width, initial_indent=start, subsequent_indent=" " * INDENT, break_on_hyphens=False
-    )
+    lines = textwrap.wrap(start + _unbroken_parts(text), width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
     for index, line in enumerate(lines if text else ()):
         yield bold(line.replace(_GLUE, " "), 0 if index else len(label))
 
 
-def _with_whole_intervals(text: str) -> str:
+def _unbroken_parts(text: str) -> str:
     """With intervals and percentages that don't break."""
     first, *others = text.replace(" %", f"{_GLUE}%").split("[")
     return "[".join([first, *(one.replace(", ", f",{_GLUE}", 1) for one in others)])

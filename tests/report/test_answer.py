@@ -212,6 +212,16 @@ def test_no_width_cuts_a_value(width: int):
         assert len(lines) <= 14, "the last one is empty"
 
 
+@pytest.mark.parametrize("width", range(45, 105, 5))
+def test_no_width_breaks_a_word(width: int):
+    rows = [*CROWDED, row("a-rather-long-name-of-a-backend", 5.05e5)]
+    one, several = document(cell(*rows, within=0.1)), document(*(at(n, *rows, within=0.1) for n in (1, 2)))
+    for found, whole in ((one, ("generations", "raced", "backend-8")), (several, ("told", "apart"))):
+        lines = shown(found, width)
+        for words in ("a-rather-long-name-of-a-backend", "torch-compile", *whole):
+            assert any(words in line for line in lines), words
+
+
 def test_a_hostile_name_is_shown_as_it_is():
     evil = "[bold red]evil[/bold red]"
     found = document(cell(SLOW, row(evil, 5e5), row(f"{evil}2", 5.1e5), row("[/]:cuda:fp32", None, reason="[blink]no")))
