@@ -1,7 +1,8 @@
 """A C++ compiler that remembers: a `g++` for Inductor, which compiles the same kernels in one test after the other.
 
 What it was called with decides, never when: the arguments with the contents of the files they name, and standard input.
-Only calls that write one file (`-o`) are remembered; all others, and failures, go to the real compiler each time.
+Only calls that write one file (`-o`) are remembered, and its version; all others, and failures, go to the real compiler
+each time.
 A kernel is a few lines behind a header of Inductor's, two thirds of its compilation: that one is compiled beforehand.
 """
 
@@ -25,12 +26,19 @@ def install(folder: Path) -> Path | None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     command = folder / "g++"  # Inductor knows compilers by their names
-    words = f'#!/bin/sh\nexec {sys.executable} -IS {Path(__file__).resolve()} {REAL} {folder} "$@"\n'
-    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+    version = folder / "version"  # asked several times for each kernel
+    _place(version, subprocess.run([REAL, "--version"], capture_output=True, text=True, check=True).stdout)
+    told = f'[ "$*" = --version ] && exec cat {version}'
+    _place(command, f'#!/bin/sh\n{told}\nexec {sys.executable} -IS {Path(__file__).resolve()} {REAL} {folder} "$@"\n')
+    return command
+
+
+def _place(path: Path, words: str) -> None:
+    """Write an executable file at once: the process beside this one may be reading it."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(words)
     Path(file.name).chmod(0o755)
-    Path(file.name).replace(command)
-    return command
+    Path(file.name).replace(path)
 
 
 def main(real: str, folder: Path, arguments: list[str]) -> int:
