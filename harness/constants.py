@@ -21,6 +21,8 @@ ROUNDS_BUDGET_NS = 40_000_000_000
 are replicates, so the time is better spent on more of those.
 """
 MAX_GENERATIONS = 20
+MAX_GENERATIONS_IN_TIME = 60
+"""Where a race's own time ends it, or a closeness that was asked for."""
 MAX_CALL_S = 5.0
 """Cells whose call would take longer are left out, unless a study says otherwise."""
 FIRST_CALL_FACTOR = 4.0

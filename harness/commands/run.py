@@ -87,8 +87,7 @@ def measure(
                 built_s = campaign.deadline.elapsed_s
                 complete = campaign.race()
                 file.append(_ended(campaign, complete=complete))
-                if not complete:
-                    _tell_time(campaign, built_s)
+                _tell_time(campaign, built_s)
                 if trace:
                     trace_arms(campaign.built, plan.placement, out, plan.interpreters, progress)
     return analyse(out)

@@ -90,7 +90,7 @@ def header(plan: Plan, facts: Mapping[str, Any]) -> Header:
         study=plan.study.name,
         identity=plan.identity,
         seed=plan.study.seed,
-        max_generations=plan.study.max_generations,
+        max_generations=plan.study.most_generations,
         bias_floor=bias_floor(),
         named=plan.named,
         groups=tuple(group.record for group in plan.groups),

@@ -35,7 +35,7 @@ def seconds(planned: Plan) -> float:
 
 def most_seconds(planned: Plan) -> float:
     """Seconds from as many generations as the study allows, or its time: where nothing can be told apart."""
-    limit_s = sum(planned.study.max_generations * _generation_s(group) for group in planned.groups)
+    limit_s = sum(planned.study.most_generations * _generation_s(group) for group in planned.groups)
     return max(seconds(planned), min(limit_s, planned.racing_s or limit_s))
 
 
@@ -48,7 +48,7 @@ def preparing_s(planned: Plan) -> float:
 
 
 def _fewest(planned: Plan, group: PlannedGroup) -> int:
-    return min(min_generations(group.record.comparisons), planned.study.max_generations)
+    return min(min_generations(group.record.comparisons), planned.study.most_generations)
 
 
 def _generation_s(group: PlannedGroup) -> float:
@@ -67,7 +67,7 @@ def _generations(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
     fewest = min(_fewest(planned, group) for group in groups)
     serves = {group.record.arms[0].scenario is Scenario.SERVE for group in groups}
     rounds = " or ".join(str(count) for count in sorted(SERVE_ROUNDS if one else ROUNDS for one in serves))
-    return f"  {fewest} to {planned.study.max_generations} generations of {rounds} rounds"
+    return f"  {fewest} to {planned.study.most_generations} generations of {rounds} rounds"
 
 
 def _needs_model(arm: Arm) -> bool:
@@ -102,7 +102,7 @@ def _group_data(planned: Plan, group: PlannedGroup) -> dict[str, Any]:
     return {
         "name": group.record.name,
         "baseline": group.record.baseline,
-        "generations": [_fewest(planned, group), planned.study.max_generations],
+        "generations": [_fewest(planned, group), planned.study.most_generations],
         "arms": [arm.label for arm in group.playing],
         "skipped": {label: {"reason": why.reason, "fix": why.fix} for label, why in group.skips.items()},
         "memory_bytes": group.needs_bytes,

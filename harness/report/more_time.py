@@ -12,15 +12,19 @@ from shootout.units import counted, span
 
 def tell_missing(groups: Sequence[Group]) -> str:
     """The nearest pair that is still open, and what it takes; "" where none is."""
-    found = [(group.record.name, one) for group in groups for one in missing(group)]
+    found = [(group, one) for group in groups for one in missing(group)]
     if not found:
         return ""
-    name, one = min(found, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0))
+    group, one = min(found, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0))
     takes = "nobody knows how many more generations"
     if one.generations is not None and one.seconds is not None:
         takes = f"about {counted(one.generations, 'more generation')}, {span(one.seconds)}"
     others = f"; {counted(len(found) - 1, 'other pair')} open" if len(found) > 1 else ""
-    return f"{name}: {' and '.join(one.pair)} are not told apart yet; that would take {takes}{others}"
+    most = group.rules.max_generations
+    limit = f" (max_generations in a study file: it ended at {most})" if group.next_generation >= most else ""
+    return (
+        f"{group.record.name}: {' and '.join(one.pair)} are not told apart yet; that would take {takes}{limit}{others}"
+    )
 
 
 def tell_too_short(plan: Plan, limit_s: float, built_s: float) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from shootout.constants import MAX_CALL_S, MAX_GENERATIONS
+from shootout.constants import MAX_CALL_S, MAX_GENERATIONS, MAX_GENERATIONS_IN_TIME
 from shootout.contract import Device, Precision, Scenario, Value
 from shootout.errors import UsageError, unknown
 from shootout.stats.goals import Aim, read_goal
@@ -85,6 +85,7 @@ class Study(BaseModel):
         calibration: an .npz file with the user's own calibration sets.
         goal: what must be known before a race ends: `baseline`, `best` or `resolve 3%`. None: `best`, or `baseline`
             where a crossover is looked for.
+        max_generations: where nothing can be told; 60 for `best` and `resolve` unless it is given.
         against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
         ceilings: measure this machine's ceilings first, where they aren't remembered.
         energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
@@ -132,6 +133,12 @@ class Study(BaseModel):
     def aims_at(self) -> str:
         """The goal of its races, told or not."""
         return self.goal or (Aim.BASELINE if self.crossover else Aim.BEST)
+
+    @property
+    def most_generations(self) -> int:
+        """The most that a race has: the study's own word, else more for races that something else ends."""
+        own = "max_generations" in self.model_fields_set or Scenario.THROUGHPUT in self.scenario
+        return self.max_generations if own or self.aims_at == Aim.BASELINE else MAX_GENERATIONS_IN_TIME
 
     def changed(
         self,

@@ -118,6 +118,11 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     assert more_time.tell_missing(groups_in(out)) == ""
 
 
+def test_a_race_that_ended_at_its_most_generations_says_so(stage: list[ByBatch], tmp_path: Path):
+    assert run(tmp_path / "out", study(750, crossover=None, max_generations=2))
+    assert "(max_generations in a study file: it ended at 2)" in more_time.tell_missing(groups_in(tmp_path / "out"))
+
+
 def groups_in(folder: Path) -> list[Group]:
     history = journal.read(folder)
     return [group_of(history, record) for record in history.groups]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.words import chosen
@@ -160,6 +161,23 @@ def test_an_option_of_another_form_is_refused(text: str):
 
 def test_an_option_may_hold_anything():
     assert axes.read_options("--option", ["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({}, 60),
+        ({"goal": "resolve 3%"}, 60),
+        ({"goal": "baseline"}, 20),
+        ({"crossover": {"axis": "batch"}}, 20),
+        ({"scenario": "throughput"}, 20),
+        ({"max_generations": 7}, 7),
+    ],
+)
+def test_races_that_something_else_ends_may_have_more_generations(fields: dict[str, Any], most: int):
+    assert (
+        schema.checked({"name": "s", "model": "digits", "targets": ["numpy"], **fields}, "t").most_generations == most
+    )
 
 
 def test_no_time_at_all_is_refused():

@@ -68,7 +68,7 @@ def header(asked: Study) -> Header:
         study="s",
         identity="0",
         seed=0,
-        max_generations=asked.max_generations,
+        max_generations=asked.most_generations,
         bias_floor=0.005,
         named=(),
         groups=tuple(group.record for group in plan_groups(asked, here())),
