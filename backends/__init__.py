@@ -60,7 +60,7 @@ class Entry:
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
-        build_s: seconds that `build` takes there, quantization apart.
+        build_s: seconds that `build` takes there, quantization apart; `mode_build_s` of modes that take otherwise.
     """
 
     path: str
@@ -77,6 +77,7 @@ class Entry:
     movable: bool = False
     ready_s: float = 2.0
     build_s: float = 3.0
+    mode_build_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def fix(self) -> str:
@@ -114,7 +115,8 @@ SHIPPED = {
         loads={"": ("torch", "safetensors")},
         get_ready="shootout.backends._torch.inductor:get_ready",
         ready_s=4.5,
-        build_s=20.0,
+        build_s=15.0,
+        mode_build_s={"aoti": 25.0},
     ),
     "torchscript": Entry(
         path="shootout.backends._torch.script:TorchScriptAdapter",

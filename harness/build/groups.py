@@ -211,7 +211,8 @@ def longest_first(jobs: Sequence[Job]) -> list[Job]:
 def expected_s(arm: Arm) -> float:
     """Seconds that a build takes, by rule of thumb."""
     quantize_s = QUANTIZE_S if arm.target.precision in INTEGERS else 0.0
-    return backends.entry(arm.target.backend).build_s + quantize_s
+    row = backends.entry(arm.target.backend)
+    return row.mode_build_s.get(arm.target.mode, row.build_s) + quantize_s
 
 
 def _soon(model: Future[ModelBundle]) -> bool:
