@@ -41,26 +41,43 @@ def _grid(document: Document, rows: Mapping[str, Sequence[Row]], width: int, nar
     """A line a cell: what to ship, and what isn't told apart from it; then what is to be said of all."""
     places = {answer.group: _place(rows[answer.group][0]) for answer in document.answer}
     axes = varied(list(places.values()))
-    yield Text(f"What to ship, in {len(places)} cells", style="bold")
-    yield from _cells(document.answer[:SHOWN_CELLS], places, axes, width)
-    if more := len(document.answer) - SHOWN_CELLS:
-        yield from [Text(f"and {counted(more, 'cell')} more, which --json has")] * (more > 0)
-    yield from labelled("No answer", _without(document.answer), narrow)
+    where = _where(places, axes)
+    yield Text(f"What to ship, in {len(places)} cells{_baseline(document)}", style="bold")
+    yield from _cells(document.answer[:SHOWN_CELLS], where, width)
+    if len(document.answer) > SHOWN_CELLS:
+        yield Text(f"and {counted(len(document.answer) - SHOWN_CELLS, 'cell')} more, which --json has")
+    yield from labelled("No answer", _without(document.answer, where), narrow)
     for axis in axes:
         yield from labelled(f"Changes by {axis}", _changes(axis, document.answer, places), narrow)
     for answer in document.answer:
-        yield from labelled(f"Smaller, {answer.group}:", map(tell_step, answer.smaller), narrow)
+        yield from labelled(f"Smaller, {_told(where[answer.group])}:", map(tell_step, answer.smaller), narrow)
     yield from labelled("Sure?", [_sure(document)], narrow)
     yield from labelled("Not raced", tell_not_raced(document.answer, document.rows), narrow)
     yield from labelled("Would change it", _looser(document.answer), narrow)
 
 
-def _cells(
-    answers: Sequence[Answer], places: Mapping[str, Place], axes: Sequence[str], width: int
-) -> Iterator[RenderableType]:
+def _baseline(document: Document) -> str:
+    """What the ratios are to, where that is the same in all cells."""
+    cells = {answer.group for answer in document.answer}
+    found = {one.baseline for one in document.groups if one.name in cells}
+    baseline = found.pop() if len(found) == 1 else None
+    return f"; ratios are to {short(baseline)}" if baseline else ""
+
+
+def _where(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What tells each cell from the others: its place on the axes, or its name where that doesn't."""
+    found = {group: {axis: str(place.get(axis, "")) for axis in axes} for group, place in places.items()}
+    unique = len({tuple(one.values()) for one in found.values()}) == len(found)
+    return found if unique else {group: {"cell": group} for group in places}
+
+
+def _told(where: Mapping[str, str]) -> str:
+    return where.get("cell") or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
+
+
+def _cells(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]], width: int) -> Iterator[RenderableType]:
     """A table where it fits, else a paragraph each."""
-    unique = len({tuple(place.get(axis) for axis in axes) for place in places.values()}) == len(places)
-    lines = [_where(one, places[one.group], axes if unique else ()) | _cell(one) for one in answers]
+    lines: list[dict[str, Cell]] = [{**where[one.group], **_cell(one)} for one in answers]
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
     table = make_table(headers, lines, left=set(headers) - {"time", "size"})
     if fits(table, width):
@@ -68,11 +85,8 @@ def _cells(
         return
     for answer, line in zip(answers, lines, strict=True):
         told = [(name, str(line[name])) for name in SHIP if str(line[name])]
-        yield from labelled(f"{answer.group}:", (f"{NAMES.get(name, '')}{text}" for name, text in told), width)
-
-
-def _where(answer: Answer, place: Place, axes: Sequence[str]) -> dict[str, Cell]:
-    return {axis: str(place.get(axis, "")) for axis in axes} if axes else {"cell": answer.group}
+        items = (f"{NAMES.get(name, '')}{text}" for name, text in told)
+        yield from labelled(f"{_told(where[answer.group])}:", items, width)
 
 
 def _cell(answer: Answer) -> dict[str, Cell]:
@@ -91,12 +105,12 @@ def _cell(answer: Answer) -> dict[str, Cell]:
     return dict(zip(SHIP, figures, strict=True))
 
 
-def _without(answers: Sequence[Answer]) -> Iterator[str]:
+def _without(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """Why there is no answer, and where."""
     cells: dict[str, list[str]] = {}
     for answer in answers:
         if answer.ship is None:
-            cells.setdefault(answer.reason or "", []).append(answer.group)
+            cells.setdefault(answer.reason or "", []).append(_told(where[answer.group]))
     for reason, groups in cells.items():
         yield f"{'; '.join(fold(groups, NAMED))}: {reason}"
 

@@ -245,12 +245,12 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
         at(256, SLOW, FAST, withheld=lambda _: "the sentinel differs", sentinel_holds=False),
     )
     lines = shown(found)
-    assert lines[0] == "What to ship, in 4 cells"
+    assert lines[0] == "What to ship, in 4 cells; ratios are to slow"
     assert lines[3].split() == ["1", "fast", "500", "us", "0.25", "[0.245,", "0.255]"]
     assert lines[4].split() == ["16", "fast", "500", "us", "0.25", "[0.245,", "0.255]", "near"]
     assert lines[5].split() == ["64", "slow", "300", "us", "1"]
     assert lines[6].split() == ["256", "no", "answer"]
-    assert "No answer  toy, batch 256: the sentinel differs" in lines
+    assert "No answer  batch=256: the sentinel differs" in lines
     assert "Changes by batch  fast from 1 on, slow from 64 on" in lines
     assert "Sure? 5 generations, the sentinel DIFFERS in 1 cell." in lines
 
@@ -266,7 +266,7 @@ def test_a_grid_that_does_not_fit_is_a_paragraph_a_cell():
     found = document(*(at(batch, *CROWDED, within=0.1) for batch in (1, 2)))
     lines = shown(found, 45)
     assert max(map(len, lines)) <= 45
-    assert lines[1].startswith("toy, batch 1:  near · 510 us")
+    assert lines[1].startswith("batch=1:  near · 510 us")
     assert any("not told apart from fast" in line for line in lines)
 
 
@@ -291,7 +291,7 @@ def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_c
     assert one["Smaller"] == "q:cpu:int4 150 kB, time 2 [1.96, 2.04], error 6.0e-02"
     several = "\n".join(shown(document(at(1, *rows), at(2, *rows)), 150))
     assert "q:cpu:int8  200 us  0.1 [0.098, 0.102]  300 kB  +0.0 [-0.4, +0.4] points  1.0e-02" in several
-    assert "Smaller, toy, batch 2:  q:cpu:int4 150 kB" in several
+    assert "Smaller, batch=2:  q:cpu:int4 150 kB" in several
 
 
 def test_a_run_without_a_cell_has_no_screen():
