@@ -100,13 +100,10 @@ def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Pa
     while any(map(state, workers)):
         time.sleep(0.01)  # the test's time-out is the limit: none may stay, stopped or not
     before = (out / journal.NAME).read_bytes()[: journal.read(out).sound_bytes]
-    done_before = len(lines(out, "rounds"))
-    assert done_before < GENERATIONS
-    done = again(study)
-    assert done.code == 0
+    assert len(lines(out, "rounds")) < GENERATIONS
+    assert again(study).code == 0
     assert (out / journal.NAME).read_bytes().startswith(before)
     measured_once(out)
-    assert done.err.count(": generation ") == GENERATIONS - done_before
 
 
 def test_a_torn_journal_loses_only_the_generation_being_written(finished: tuple[Path, Ended]):
