@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -77,16 +78,33 @@ def run_file(bundle: ModelBundle, name: str, folder: Path) -> Ran:
     return Ran(outputs=outputs, compute=dict(session.executed.compute_nodes_by_precision))
 
 
-@pytest.mark.parametrize(
-    ("float_type", "precision"), [(TensorProto.FLOAT, "fp32"), (TensorProto.DOUBLE, "fp64")], ids=["float32", "float64"]
-)
+def run_files(files: list[ModelBundle], name: str) -> list[Ran]:
+    ran = []
+    for bundle in files:
+        with TemporaryDirectory() as folder:
+            ran.append(run_file(bundle, name, Path(folder)))
+    return ran
+
+
+FLOATS = {TensorProto.FLOAT: "fp32", TensorProto.DOUBLE: "fp64"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[ModelBundle]:
+    """The file in each of these types."""
+    folder = tmp_path_factory.mktemp("files")
+    paths = [write(folder / f"{precision}.onnx", kind) for kind, precision in FLOATS.items()]
+    return bundles(*(Request(model=str(path), batch=3) for path in paths))
+
+
 @pytest.mark.parametrize("name", TAKERS)
-def test_a_users_file_runs_and_its_precision_is_told(name: str, float_type: int, precision: str, tmp_path: Path):
-    path = write(tmp_path / "users_own.onnx", float_type)
-    (bundle,) = bundles(Request(model=str(path), batch=3))
-    built = tmp_path / "built"
-    built.mkdir()
-    ran: Ran = run_fresh(run_file, bundle, name, built)
+def test_a_users_file_runs_and_its_precision_is_told(name: str, files: list[ModelBundle]):
+    found: list[Ran] = run_fresh(run_files, files, name)
+    for bundle, ran, (float_type, precision) in zip(files, found, FLOATS.items(), strict=True):
+        check(name, bundle, ran, float_type, precision)
+
+
+def check(name: str, bundle: ModelBundle, ran: Ran, float_type: int, precision: str) -> None:
     found = fidelity.compare(ran.outputs, bundle.oracle_outputs())
     assert [fidelity.check_outputs(bundle.outputs, one) for one in ran.outputs] == [None] * len(ran.outputs)
     assert found.mismatches == 0
