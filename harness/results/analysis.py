@@ -94,6 +94,7 @@ def _summary(group: Group, confirms: str | None) -> GroupSummary:
         void_share=group.void_share,
         void_reasons=dict(reasons),
         sd=pooled_sd(group),
+        bias_floor=group.ground(Scope.END_TO_END).bias_floor,
         generations=len(group.rounds),
         selects=group.record.selects_for is not None,
         confirms=confirms,

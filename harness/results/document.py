@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, field_serializer
 
 from shootout.bundle.workload import Work
+from shootout.constants import BIAS_FLOOR
 from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.crossover.brackets import Kind
 from shootout.journal.records import Holding
@@ -263,6 +264,7 @@ class GroupSummary(Part):
     Attributes:
         void_share: flagged rounds ÷ all rounds; `void_reasons`: how many by what flagged them.
         sd: of the log ratio between generations, pooled over the arms.
+        bias_floor: the share by which two arms must differ at least, the stored one or what the sentinel showed.
         selects: it chose among settings, and its figures don't count; for this program alone: not in the JSON.
         confirms: the group whose choice it measures anew; likewise.
     """
@@ -273,6 +275,7 @@ class GroupSummary(Part):
     void_share: float
     void_reasons: dict[str, int]
     sd: float | None = None
+    bias_floor: float = BIAS_FLOOR
     generations: int
     selects: bool = Field(default=False, exclude=True)
     confirms: str | None = Field(default=None, exclude=True)

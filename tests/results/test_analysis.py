@@ -86,6 +86,17 @@ def ratio(found: Document) -> Any:
     return timing.ratio
 
 
+@pytest.mark.parametrize(("copy_ns", "verdict", "floor"), [(1_010, "faster", 0.005), (2_000, "can't tell", 0.41)])
+def test_a_verdict_stands_on_the_whole_group(tmp_path: Path, copy_ns: float, verdict: str, floor: float):
+    """B itself is as calm as ever: what its group's copy does takes the prior from it, and raises the floor."""
+    first = played(A, 0, 1_000), played(COPY, 0, 1_000), played(B, 0, 500), rounds(0)
+    second = played(A, 1, 1_000), played(COPY, 1, copy_ns), played(B, 1, 501), rounds(1)
+    found = document(tmp_path, *first, *second, ended())
+    assert ratio(found).verdict == verdict
+    assert (ratio(found).low is None) == (verdict == "can't tell")
+    assert found.groups[0].bias_floor == pytest.approx(floor, rel=0.02)
+
+
 def test_a_clear_difference_is_a_verdict(tmp_path: Path):
     found = document(tmp_path, prepared(A), prepared(B), *race(), ended())
     assert (ratio(found).verdict, ratio(found).reason) == (Verdict.FASTER, None)
