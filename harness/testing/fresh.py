@@ -118,7 +118,7 @@ def fork_calls(modules: str) -> None:
     answers = os.dup(1)
     os.dup2(2, 1)
     for module in modules.split(","):
-        with suppress(ImportError):  # the call will tell
+        with suppress(Exception):  # the call will tell, or do without
             importlib.import_module(module)
     gc.freeze()  # pages of what lives already stay shared
     for line in sys.stdin:
