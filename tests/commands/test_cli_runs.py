@@ -27,8 +27,10 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     assert "exporting and building, 2 arms" in first.err
     assert "\x1b" not in first.err
     assert first.data == here("show", "out", "--json", cwd=tmp_path).data
-    again = deaf_here("run", study, "--out", "out", cwd=tmp_path)
+    again = deaf_here("run", study, "--out", "out", "--full", cwd=tmp_path)
     assert again.code == 0
+    assert again.out.startswith("Ship  no answer: nothing is told apart after 1 generation")
+    assert "--full shows more" not in again.out
     assert "out already holds this run, finished; --fresh measures again" in again.err
     assert "spin:cpu:fp32#2" in again.out
 
