@@ -39,10 +39,7 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
 
-selftest test-full: export PYTHONDONTWRITEBYTECODE =
-# The suite starts hundreds of processes, and each would compile what it imports.
-
-test: $(STAMP)
+selftest: $(STAMP)
 	$(BIN)/shootout selftest
 
 gpu:
