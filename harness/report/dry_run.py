@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout import backends
+from shootout.build.cpu_pool import lanes, lanes_near
 from shootout.build.groups import expected_s
 from shootout.constants import BLOCK_NS, LEAD_IN_NS, ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S, WINDOW_NS
 from shootout.contract import Arm, Artifact, Scenario
@@ -30,12 +31,12 @@ SHOWN_GROUPS = 12
 
 def seconds(planned: Plan) -> float:
     """Seconds from the fewest generations, for calls shorter than a block."""
-    return sum(_fewest(planned, group) * _generation_s(group) for group in planned.groups)
+    return sum(_fewest(planned, group) * _generation_s(planned, group) for group in planned.groups)
 
 
 def most_seconds(planned: Plan) -> float:
     """Seconds from as many generations as the study allows, or its time: where nothing can be told apart."""
-    limit_s = sum(planned.study.most_generations * _generation_s(group) for group in planned.groups)
+    limit_s = sum(planned.study.most_generations * _generation_s(planned, group) for group in planned.groups)
     return max(seconds(planned), min(limit_s, planned.racing_s or limit_s))
 
 
@@ -44,15 +45,18 @@ def preparing_s(planned: Plan) -> float:
     building = [group for group in planned.groups if group.building]
     arms = [arm for group in building for arm in group.building if not arm.sentinel]
     exports = EXPORTER_S + EXPORT_S * len(building) if any(map(_needs_model, arms)) else EXPORT_S * len(building)
-    return exports + sum(map(expected_s, arms))
+    builds_s = [expected_s(arm) for arm in arms]  # side by side
+    return exports + max(sum(builds_s) / len(lanes(planned.placement)), *builds_s, 0.0)
 
 
 def _fewest(planned: Plan, group: PlannedGroup) -> int:
     return min(min_generations(group.record.comparisons), planned.study.most_generations)
 
 
-def _generation_s(group: PlannedGroup) -> float:
-    return sum(backends.entry(arm.target.backend).ready_s + _rounds_s(arm) for arm in group.playing)
+def _generation_s(planned: Plan, group: PlannedGroup) -> float:
+    """Arms load side by side and play one by one."""
+    ready_s = sum(backends.entry(arm.target.backend).ready_s for arm in group.playing)
+    return ready_s / len(lanes_near(planned.placement)) + sum(map(_rounds_s, group.playing))
 
 
 def _rounds_s(arm: Arm) -> float:

@@ -34,6 +34,13 @@ def planned(memory: int = 64 * GIB, **fields: Any) -> Plan:
     )
 
 
+@pytest.fixture(autouse=True)
+def _one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine has."""
+    for name in ("lanes", "lanes_near"):
+        monkeypatch.setattr(dry_run, name, lambda placement: [placement.arms])
+
+
 def text(found: Plan) -> list[str]:
     console = Console(width=300)
     with console.capture() as captured:
@@ -76,6 +83,17 @@ def test_time_is_generations_times_arms_times_a_round_and_a_start():
     lean, heavy = planned(targets=("numpy",)), planned(targets=("torch-eager",))
     assert dry_run.seconds(lean) < dry_run.seconds(heavy)
     assert dry_run.preparing_s(lean) < dry_run.preparing_s(heavy) < dry_run.preparing_s(one)
+
+
+def test_loads_and_builds_go_side_by_side_and_rounds_don_t(monkeypatch: pytest.MonkeyPatch):
+    found = planned(targets=("numpy", "torch-eager"), max_generations=1)
+    playing = [backends.entry(arm.target.backend) for arm in found.groups[0].playing]
+    alone_s, builds_s = dry_run.seconds(found), dry_run.preparing_s(found)
+    monkeypatch.setattr(dry_run, "lanes_near", lambda placement: [placement.arms] * 2)
+    assert alone_s - dry_run.seconds(found) == pytest.approx(sum(row.ready_s for row in playing) / 2)
+    monkeypatch.setattr(dry_run, "lanes", lambda placement: [placement.arms] * 2)
+    saved_s = backends.entry("numpy").build_s  # beside the longer one, which takes its time all the same
+    assert builds_s - dry_run.preparing_s(found) == pytest.approx(saved_s)
 
 
 @pytest.mark.parametrize(
