@@ -76,7 +76,7 @@ def test_requirements_that_hold_everywhere_are_read(line: str, found: Need | Non
 def test_the_project_says_what_it_needs():
     project = Project.read(ROOT / "pyproject.toml")
     core = {one.name for one in project.core}
-    assert core >= {"numpy", "scipy", "pydantic", "typer", "rich", "psutil", "pyarrow", "archspec"}
+    assert core >= {"numpy", "pydantic", "typer", "rich", "psutil", "pyarrow", "archspec"}
     assert "nvidia-ml-py" in core
     assert {one.name for one in project.extras["openvino"]} >= {"openvino", "nncf"}
     assert not {"dev", "cpu", "gpu"} & set(project.extras)
