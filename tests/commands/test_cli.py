@@ -131,7 +131,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
     assert "numpy:cpu:fp32#2" in text.out
     assert "nothing was measured" in text.out
     data = here("run", "--dry-run", "--backends", "numpy,numpy", "--json", cwd=tmp_path)
-    assert data.data["groups"][0]["generations"] == [2, 20]
+    assert data.data["groups"][0]["generations"] == [2, 60]
     assert data.data["groups"][0]["arms"] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#sentinel"]
     assert list(tmp_path.iterdir()) == []
 

@@ -238,7 +238,7 @@ def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
         ({"batch": "1,"}, "--batch takes whole numbers, got ''"),
         ({"l2": "tepid"}, "the request: l2 is 'tepid': .*'warm' or 'cold'"),
         ({"l2": "cold", "scenario": "throughput"}, "the request: l2 cold times one call at a time, and scenario"),
-        ({"goal": "resolve 0.1%"}, "the request: goal 'resolve 0.1%' can't be"),
+        ({"goal": "resolve 0.1%"}, "goal 'resolve 0.1%' can't be"),
         ({"threads": "many"}, "--threads takes whole numbers, got 'many'"),
     ],
 )
