@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
 from shootout import backends
 from shootout.backends._numpy.account import nodes_of
-from shootout.backends._onnxruntime import account as onnxruntime_graph
+from shootout.backends._onnxruntime import account as onnxruntime_account
 from shootout.backends._onnxruntime import profile
 from shootout.backends.common_numpy import blas_threads, counts, products_of
 from shootout.bundle.bundle import ModelBundle
@@ -92,7 +92,7 @@ def test_blas_threads_are_the_library_s_own():
 
 def test_onnxruntime_counts_what_each_kernel_was_given(tmp_path: Path):
     save(slipping_model(), tmp_path / "source.onnx")
-    path = onnxruntime_graph.optimise(tmp_path / "source.onnx", ORT, tmp_path)
+    path = onnxruntime_account.optimise(tmp_path / "source.onnx", ORT, tmp_path)
     assert profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"fp32": 1, "fp64": 1}
 
 
@@ -102,20 +102,20 @@ def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
         helper.make_node("MatMulInteger", ["quantized", "w", "zero"], ["y"]),
     ]
     save(onnx_model(nodes, TensorProto.INT32, w=np.eye(4, dtype=np.int8)), tmp_path / "source.onnx")
-    path = onnxruntime_graph.optimise(tmp_path / "source.onnx", ORT, tmp_path)
+    path = onnxruntime_account.optimise(tmp_path / "source.onnx", ORT, tmp_path)
     assert profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"int8": 1}
 
 
 def test_onnxruntime_lists_the_nodes_that_another_provider_runs():
-    session = onnxruntime_graph.open_session(slipping_model().SerializeToString(), ORT)
-    assert onnxruntime_graph.fallbacks(session, "CPUExecutionProvider") == ()
-    elsewhere = onnxruntime_graph.fallbacks(session, "CUDAExecutionProvider")
+    session = onnxruntime_account.open_session(slipping_model().SerializeToString(), ORT)
+    assert onnxruntime_account.fallbacks(session, "CPUExecutionProvider") == ()
+    elsewhere = onnxruntime_account.fallbacks(session, "CUDAExecutionProvider")
     assert len(elsewhere) == 4
     assert all("CPUExecutionProvider" in line for line in elsewhere)
 
 
 def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(onnxruntime_graph, "SINGLE_FILE_BYTES", 0)
+    monkeypatch.setattr(onnxruntime_account, "SINGLE_FILE_BYTES", 0)
     bundle = case_of(ORT.target).probe_bundle
     assert bundle is not None
     adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=bundle.model, batch=bundle.batch)

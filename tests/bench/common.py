@@ -1,6 +1,6 @@
 """What the sections share: where they run, built arms, generations that are watched and timed, tables as plain rows.
 
-A section goes through the harness's own stage, players and conductor wherever it can, so that its figures are theirs.
+A section goes through the harness's own stage, players and generations wherever it can, so that its figures are theirs.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def generation(
     rng: random.Random,
     setback: Callable[[Arm, NotRun], None] | None = None,
 ) -> Generation:
-    """One generation by the conductor.
+    """One generation of the package's own.
 
     Args:
         setback: hears of an arm that fails, and the others go on; without it, such an arm ends the section.

@@ -38,7 +38,7 @@ class Side(Protocol):
 
 
 class Ours:
-    """A harness worker, entered as the conductor does it."""
+    """A harness worker, entered as a generation does it."""
 
     def __init__(self, bench: Bench, built: Built, padding: int) -> None:
         self._player = bench.stage([built]).spawn(built.arm, 1, padding)

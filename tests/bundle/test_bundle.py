@@ -19,7 +19,7 @@ from shootout.bundle.fidelity import compare, gate, with_accuracy
 from shootout.contract import Artifact, Precision
 from shootout.errors import ModelError
 from shootout.export import __main__ as exporter
-from shootout.export import inputs as calibration
+from shootout.export import inputs
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job
 from shootout.quantize import torch_bands
@@ -117,7 +117,7 @@ def test_calibration_sets_have_the_models_shape_and_no_report_rows(bundles: Bund
 
 def test_calibration_stays_small_for_big_inputs():
     spec = models.get("residual_mlp").inputs({"d_model": 65_536}, 64)
-    assert len(calibration.drawn(spec, 64)) == 4, "16 MiB each"
+    assert len(inputs.drawn(spec, 64)) == 4, "16 MiB each"
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits"])

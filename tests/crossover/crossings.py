@@ -1,6 +1,6 @@
 """Searches for crossovers whose truth is known: two planted lines a + b·n, and a tape of generations for each size.
 
-The package's own referee, sweeps and crossover are driven as a campaign drives them; only the stage is left out, so
+The package's stopping rule, sweeps and crossover are driven as a campaign drives them; only the stage is left out, so
 that hundreds of searches take seconds.
 """
 

@@ -13,9 +13,9 @@ from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import At, Kind
 from shootout.crossover.search import Search
-from shootout.journal import group as standing
+from shootout.journal.group import withheld
 from shootout.messages import Scope
-from shootout.results import analysis as told
+from shootout.results import analysis
 from shootout.stats.verdicts import Verdict
 
 LETTERS = {"a": Verdict.FASTER, "b": Verdict.SLOWER, "s": Verdict.SAME, "?": Verdict.CANT_TELL, "x": Verdict.CANT_TELL}
@@ -203,7 +203,7 @@ def test_arms_that_serve_have_no_compute_blocks_to_wait_for():
     for one in groups:
         search.learn(one)
     assert search.pressing() == {}, "a verdict on what is never measured"
-    assert [one.scope for one in told.crossings(groups, "batch", complete=True)] == [Scope.END_TO_END]
+    assert [one.scope for one in analysis.crossings(groups, "batch", complete=True)] == [Scope.END_TO_END]
 
 
 def test_without_a_baseline_no_copy_vouches_for_the_other_arms():
@@ -211,10 +211,10 @@ def test_without_a_baseline_no_copy_vouches_for_the_other_arms():
     one.played.pop(COPY.label)
     other = one.played.pop(A.label)
     one.played["c:cpu:fp32"] = other
-    assert standing.withheld(one, "c:cpu:fp32", B.label) is None
+    assert withheld(one, "c:cpu:fp32", B.label) is None
     one.setbacks[A.label] = NotRun(NotRunKind.FAILED, "it broke")
     reason = "the baseline failed, so no copy of it vouches for this group"
-    assert standing.withheld(one, "c:cpu:fp32", B.label) == reason
+    assert withheld(one, "c:cpu:fp32", B.label) == reason
     assert sweeps.at(one, 4, ("c:cpu:fp32", B.label), Scope.END_TO_END).verdict is Verdict.CANT_TELL
 
 

@@ -19,8 +19,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare, gate, widened
 from shootout.constants import BAND_CEILING
 from shootout.contract import Artifact, Precision
-from shootout.export import inputs as calibration
-from shootout.export import user_onnx
+from shootout.export import inputs, user_onnx
 from shootout.quantize import onnx_bands
 from shootout.quantize.torch_bands import Rounded, fp32_floor, run, to_dtype, to_tf32
 from shootout.testing.fresh import run_fresh
@@ -179,7 +178,7 @@ def oracle_of(path: Path) -> tuple[onnx_bands.Oracle, float]:
         path=folder / "model.onnx",
         buffers=taken.buffers,
         outputs=taken.oracle,
-        calibration=calibration.drawn(taken.inputs, taken.batch),
+        calibration=inputs.drawn(taken.inputs, taken.batch),
         workshop=path.parent,
     )
     return oracle, taken.band

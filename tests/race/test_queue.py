@@ -129,7 +129,7 @@ def groups_in(folder: Path) -> list[Group]:
 
 
 class Standing:
-    """A race of which only the agenda's questions matter."""
+    """A race of which only the queue's questions matter."""
 
     def __init__(self, played: int, nearest: float) -> None:
         self.played, self._nearest = played, nearest

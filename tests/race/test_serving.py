@@ -12,7 +12,7 @@ from support import fakes
 from support.fakes import QUIET, FakePlayer, FakeWatch, World
 from support.made import played
 
-from shootout import clock as measure
+from shootout import clock as harness_clock
 from shootout.constants import SERVE_ROUNDS
 from shootout.contract import Arm, Array, Scenario
 from shootout.errors import UsageError
@@ -55,8 +55,8 @@ class Clock:
 @pytest.fixture(name="clock")
 def _clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(measure, "now_ns", clock.now)
-    monkeypatch.setattr(measure, "sleep", clock.sleep)
+    monkeypatch.setattr(harness_clock, "now_ns", clock.now)
+    monkeypatch.setattr(harness_clock, "sleep", clock.sleep)
     return clock
 
 

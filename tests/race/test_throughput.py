@@ -19,15 +19,14 @@ from shootout.commands import run
 from shootout.contract import Arm, Availability, Device, Scenario, Target
 from shootout.errors import UsageError
 from shootout.messages import Offer, Scope
-from shootout.race import generation, halving, serving, stopping
-from shootout.race import live as player
+from shootout.race import generation, halving, live, serving, stopping
 from shootout.race.protocols import Context
 from shootout.race.race import Race
 from shootout.report.progress import Progress
 from shootout.results import rates
 from shootout.results.document import Timing
 from shootout.stats.verdicts import Rules
-from shootout.study import settings as throughput
+from shootout.study import settings as search_space
 from shootout.study.feasibility import Here
 from shootout.study.group import family
 from shootout.study.plan import PlannedGroup, make_plan, plan_groups
@@ -65,7 +64,7 @@ def test_batches_and_instances_compete_in_one_group() -> None:
 
 def test_without_words_a_few_batches_and_all_powers_of_two_are_tried() -> None:
     arms = planned(3).playing
-    assert {arm.batch for arm in arms} == set(throughput.BATCHES)
+    assert {arm.batch for arm in arms} == set(search_space.BATCHES)
     assert {arm.instances for arm in arms} == {1, 2, 3}
 
 
@@ -78,10 +77,10 @@ def test_a_factory_that_is_not_told_the_batch_is_tried_with_its_own(tmp_path: Pa
     path = tmp_path / "mine.py"
     path.write_text("def fixed():\n    pass\ndef free(batch):\n    pass\n")
     found = {
-        name: throughput.batches(study(model=f"{path}:{name}"), Arm(target=TORCH, model=f"{path}:{name}"))
+        name: search_space.batches(study(model=f"{path}:{name}"), Arm(target=TORCH, model=f"{path}:{name}"))
         for name in ("fixed", "free")
     }
-    assert found == {"fixed": (1,), "free": throughput.BATCHES}
+    assert found == {"fixed": (1,), "free": search_space.BATCHES}
 
 
 def test_a_crossover_of_throughput_is_refused() -> None:
@@ -330,7 +329,7 @@ def test_time_per_item_is_a_rate() -> None:
 
 
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(player.LiveWatch, "reasons", lambda *_: ())
+    monkeypatch.setattr(live.LiveWatch, "reasons", lambda *_: ())
     monkeypatch.setattr(run, "machine_lock", lambda *_: nullcontext())  # no time is looked at: others may measure
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
     monkeypatch.setattr(generation, "steady_from", lambda _: 0)

@@ -74,11 +74,6 @@ def call(command: list[str], cwd: Path, env: Mapping[str, str] | None = None, **
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-def shootout(*words: object, cwd: Path, **how: Any) -> Ended:
-    """The real command, for what doesn't measure."""
-    return call([*SHOOTOUT, *map(str, words)], cwd, **how)
-
-
 def deaf_here(
     *words: object,
     cwd: Path,

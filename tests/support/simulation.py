@@ -176,7 +176,7 @@ class Race:
 
 
 def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PINNED_SD) -> Race:
-    """Run a group by the referee's rule; with `leaving=False` nobody leaves early, which is plain round-robin.
+    """Run a group by the package's stopping rule; with `leaving=False` nobody leaves early, which is plain round-robin.
 
     Both play the same seeded tape until all verdicts are in, so that both ask for the same confidence.
     """

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shootout import backends, models
-from shootout.backends._jax import session as jax_program
+from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
 from shootout.backends.adapter import Built
 from shootout.contract import Device, Executed, Precision, Target
@@ -201,9 +201,9 @@ def test_options_are_xla_s_own_and_wrong_ones_are_named(tmp_path: Path):
         {"xla_no_such_thing": "1"},
         {"xla_cpu_enable_fast_math": "perhaps"},
         {"NUM_STREAMS": "1"},
-        {jax_program.ASYNC_DISPATCH: "1"},
+        {jax_session.ASYNC_DISPATCH: "1"},
     ]
-    right = {"xla_cpu_enable_fast_math": "true", jax_program.ASYNC_DISPATCH: "false"}
+    right = {"xla_cpu_enable_fast_math": "true", jax_session.ASYNC_DISPATCH: "false"}
     *said, nothing = run_fresh(
         refusals, [case_with(**options) for options in [*wrong, right]], tmp_path, warm=warm_of(PLAIN)
     )
@@ -266,7 +266,7 @@ def test_any_module_goes_through_torchax_or_fails_in_jax_s_own_words(tmp_path: P
 
 def platforms(folder: Path) -> tuple[str, str]:
     """What a CPU arm opens, and the variable that keeps a CUDA arm from taking all of the GPU's memory."""
-    device = jax_program.open_device(Device.CPU, 1, {})
+    device = jax_session.open_device(Device.CPU, 1, {})
     import jax
 
     return ",".join(sorted({one.platform for one in jax.devices()} | {device.platform})), os.environ[

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shootout import backends, models
-from shootout.backends._jax import backend as jax_jit
+from shootout.backends._jax import backend as jax_backend
 from shootout.backends._jax.account import count_nodes
 from shootout.bundle import fidelity
 from shootout.contract import Array, Arrays, Device, Executed, Precision, Target
@@ -127,7 +127,7 @@ def unpacked() -> str:
 
 def test_int4_is_refused_for_what_xla_does_with_it(tmp_path: Path):
     (ran,) = run_fresh(run_all, [case_at("int4")], tmp_path, warm=TORCHAX)
-    assert ran.refused == f"SkippedArm: {jax_jit.NO_INT4}"
+    assert ran.refused == f"SkippedArm: {jax_backend.NO_INT4}"
     hlo = run_fresh(unpacked, warm=TORCHAX)
     assert "s4[" in hlo, "the weights were never 4 bits wide"
     assert count_nodes(hlo, Device.CPU)[0] == {"fp32": 1}, "XLA multiplies int4 now: offer it"
