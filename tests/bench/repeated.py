@@ -26,17 +26,17 @@ RUN = "from shootout.cli import main; main()"
 
 def figures(bench: Bench) -> Tables:
     """A row a run, and what they say together."""
-    runs: list[tuple[str, float, dict[str, Any]]] = []
+    rows: Table = []
+    documents: list[dict[str, Any]] = []
     for number in range(bench.size(10, 2)):
         beside = "a busy loop" if number % 2 else "nothing"
         say(f"  default run {number + 1}, beside {beside}")
         with _loop() if number % 2 else _nothing(), Stopwatch() as wall:
             found = _run(bench.folder / f"default-{number}")
-        runs.append((beside, wall.seconds, found))
-    return {
-        "the default run, builds cached": [_row(*one) for one in runs],
-        "what the runs say together": _together([found for *_, found in runs]),
-    }
+        rows.append(_row(beside, wall.seconds, found))
+        documents.append(found)
+        say(f"  {rows[-1]}")  # a bench that is stopped has told what it saw
+    return {"the default run, builds cached": rows, "what the runs say together": _together(documents)}
 
 
 @contextmanager
@@ -84,7 +84,8 @@ def _row(beside: str, wall_s: float, document: dict[str, Any]) -> dict[str, Any]
         "generations": document["groups"][0]["generations"],
         "flagged_percent": round(100 * document["void_share"], 1),
         "fastest_us": round(min(timing["median_ns"] for timing in measured.values()) / 1e3),
-        "ship": (document.get("answer") or [{}])[0].get("ship", {}).get("arm") if document.get("answer") else None,
+        "ship": ", ".join(ship["arm"] for answer in document["answer"] if (ship := answer["ship"])) or "no answer",
+        "tied": ", ".join(tied["arm"] for answer in document["answer"] for tied in answer["tied"]),
     }
 
 
