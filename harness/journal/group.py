@@ -13,8 +13,9 @@ from shootout.contract import Array, NotRun
 from shootout.journal.journal import History
 from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
 from shootout.messages import Scope
-from shootout.stats.open_pairs import find_open, generations_left
+from shootout.stats.open_pairs import generations_left
 from shootout.stats.verdicts import Comparison, Ground, Rules, Verdict, comparison, ground_of, log_ratios
+from shootout.stats.warmup import is_unsteady
 from shootout.study.group import GroupRecord, exact_of
 
 
@@ -60,6 +61,11 @@ class Group:
         if key not in self._grounds:
             self._grounds[key] = ground_of(self.blocks(scope), self.rules)
         return self._grounds[key]
+
+    @property
+    def steady_from(self) -> dict[str, list[int | None]]:
+        """By label, the first steady call of each generation that it played; None where there was none."""
+        return {label: [line.steady_from for line in lines] for label, lines in self.played.items()}
 
     def add(self, played: Sequence[Played], rounds: Rounds) -> None:
         """Take in one more generation."""
@@ -115,7 +121,8 @@ def missing(group: Group) -> tuple[Missing, ...]:
     """The pairs that the group's goal still waits for, the nearest first."""
     labels = [label for label in group.played if label not in group.setbacks]
     blocks = group.blocks(Scope.END_TO_END)
-    left = {pair: generations_left(blocks, pair, group.rules) for pair in find_open(blocks, labels, group.rules)}
+    unsound = [label for label, starts in group.steady_from.items() if is_unsteady(starts)]
+    left = generations_left(blocks, labels, group.rules, unsound)
     each_s = group.rounds[-1].wall_s if group.rounds else 0.0
     return tuple(
         Missing(pair=pair, generations=int(count), seconds=count * each_s)
@@ -199,8 +206,7 @@ def withheld(group: Group, label: str, other: str | None) -> str | None:
     if not copy_holds(group, copy):
         return "the sentinel (a copy of the baseline) came out different from the baseline"
     for name in (label, other):
-        lines = group.played.get(name or "", [])
-        unsteady = sum(line.steady_from is None for line in lines)
-        if unsteady > len(lines) / 2:
-            return f"{name} found no steady state in {unsteady} of {len(lines)} generations"
+        starts = group.steady_from.get(name or "", [])
+        if is_unsteady(starts):
+            return f"{name} found no steady state in {starts.count(None)} of {len(starts)} generations"
     return None

@@ -76,7 +76,8 @@ class Entrant:
     @property
     def standing(self) -> str:
         """Who leads so far, and how many still play; "" before anybody has."""
-        arms = [arm.label for arm in self.race.arms.values() if not arm.sentinel and arm.label not in self.race.out]
+        no_leaders = self.race.out | self.race.unsound
+        arms = [arm.label for arm in self.race.arms.values() if not arm.sentinel and arm.label not in no_leaders]
         leaders = leaders_of(self.race.blocks, arms, self.race.rules)
         if leaders is None:
             return ""
@@ -101,6 +102,7 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None
         seed=seed,
         blocks=known.blocks(Scope.END_TO_END),
         played=known.next_generation,
+        steady_from=known.steady_from,
         terms=terms,
     )
 

@@ -17,6 +17,7 @@ from shootout.race.protocols import Context, Performance
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.open_pairs import Pair, generations_left
 from shootout.stats.verdicts import Rules
+from shootout.stats.warmup import is_unsteady
 
 
 @dataclass(kw_only=True)
@@ -27,6 +28,7 @@ class Race:
         arms: by label, the sentinel among them.
         blocks: end-to-end block medians (ns) by label and generation.
         played: generations so far, those that brought no figure among them.
+        steady_from: by label, the first steady call of each generation that it played; None where there was none.
         out: labels that failed or turned out impossible.
         terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
     """
@@ -36,6 +38,7 @@ class Race:
     seed: str
     blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
     played: int = 0
+    steady_from: dict[str, list[int | None]] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
     terms: serving.Terms | None = None
 
@@ -46,7 +49,7 @@ class Race:
     def open_pairs(self) -> dict[Pair, float]:
         """The pairs that the group still has to tell apart, with the generations that each may take (inf: unknown)."""
         state = self.state()
-        return {pair: generations_left(state.blocks, pair, state.rules) for pair in state.owed}
+        return generations_left(state.blocks, state.labels, state.rules, state.unsound)
 
     def state(self, pressing: Collection[Pair] = ()) -> GroupState:
         """What the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
@@ -56,12 +59,18 @@ class Race:
             blocks=self.blocks,
             played=self.played,
             pressing=pressing,
+            unsound=self.unsound,
         )
 
     @property
     def sound(self) -> dict[str, dict[int, Array]]:
         """The blocks of the arms that have not failed."""
         return {label: self.blocks[label] for label in self._alive if label in self.blocks}
+
+    @property
+    def unsound(self) -> set[str]:
+        """The arms that can't be the answer, as they stand."""
+        return {label for label, starts in self.steady_from.items() if is_unsteady(starts)}
 
     @property
     def _alive(self) -> list[str]:
@@ -90,6 +99,7 @@ class Race:
             if medians:
                 kept = counted(medians, flagged_blocks(performance, found.flagged))
                 self.blocks.setdefault(performance.arm.label, {})[self.played] = kept
+            self.steady_from.setdefault(performance.arm.label, []).append(performance.warm_up.steady_from)
         self.played += 1
         return found
 

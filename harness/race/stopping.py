@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from shootout.race import halving
 from shootout.stats.evidence import min_generations
 from shootout.stats.goals import Aim
-from shootout.stats.open_pairs import Pair, find_open, find_untold, verdict_left
+from shootout.stats.open_pairs import Pair, find_open, find_untold, is_unopposed, verdict_left
 from shootout.stats.verdicts import Blocks, Rules
 
 SOON = 2
@@ -28,6 +28,7 @@ class GroupState:
         blocks: what each has played so far.
         played: how many generations there were, those that brought no figure among them.
         pressing: those of the rules' pairs whose crossover waits for a verdict here.
+        unsound: those of the labels that can't be the answer.
     """
 
     rules: Rules
@@ -35,11 +36,12 @@ class GroupState:
     blocks: Mapping[str, Blocks]
     played: int
     pressing: Collection[Pair] = ()
+    unsound: Collection[str] = ()
 
     @property
     def unopposed(self) -> bool:
-        """Whether there is nothing to compare the arms with."""
-        return self.rules.baseline is None or self.rules.baseline not in self.labels
+        """Whether there is nothing to compare the arms with, or nothing that vouches for it."""
+        return is_unopposed(self.labels, self.rules)
 
     @property
     def rivals(self) -> list[str]:
@@ -49,7 +51,7 @@ class GroupState:
     @property
     def owed(self) -> list[Pair]:
         """The pairs that the group still has to tell apart for its goal, whatever crossovers wait for."""
-        return find_open(self.blocks, self.labels, self.rules)
+        return find_open(self.blocks, self.labels, self.rules, self.unsound)
 
     @property
     def waiting(self) -> set[str]:
@@ -98,6 +100,6 @@ def nearly_told(now: GroupState, waiting: Collection[str]) -> list[str]:
     """
     if now.rules.goal.aim is not Aim.BEST or now.rules.baseline is None:
         return []
-    beaten = [(label, now.rules.baseline) for label in now.rivals if label not in waiting]
+    beaten = [(label, now.rules.baseline) for label in now.rivals if label not in {*waiting, *now.unsound}]
     untold = find_untold(now.blocks, beaten, now.rules)
     return [label for label, other in untold if verdict_left(now.blocks, (label, other), now.rules) <= SOON]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 
 from shootout.stats.goals import Aim
@@ -13,18 +13,46 @@ from shootout.stats.verdicts import Blocks, Comparison, Rules, comparison, groun
 Pair = tuple[str, str]
 
 
-def find_open(blocks: Mapping[str, Blocks], labels: Iterable[str], rules: Rules) -> list[Pair]:
+def find_open(
+    blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules, unsound: Collection[str] = ()
+) -> list[Pair]:
     """The pairs that a race still has to tell apart: for its goal, and arms from their own FP32; crossovers aside.
 
     Args:
-        labels: the arms that have not failed; the sentinel may be among them. Without the baseline nothing is open.
+        labels: the arms that have not failed, the sentinel among them. Where they are unopposed nothing is open.
+        unsound: those of them that can't be the answer, so that who leads is asked without them.
     """
-    arms = [label for label in labels if label != rules.sentinel]
-    if rules.baseline not in arms:
+    return _each_once([*_asked(blocks, labels, rules, unsound), *_own(blocks, labels, rules)])
+
+
+def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
+    """Whether no verdict can be had: without the baseline, or without the copy that should vouch for it."""
+    return rules.baseline not in labels or (rules.sentinel is not None and rules.sentinel not in labels)
+
+
+def _asked(blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules, unsound: Collection[str]) -> list[Pair]:
+    """Those that are open for the goal."""
+    if rules.narrows or is_unopposed(labels, rules):
         return []
-    own = [pair for pair in rules.references.items() if set(pair) <= set(arms)]
-    asked = [] if rules.narrows else _OPEN[rules.goal.aim](blocks, arms, rules)
-    return [pair for pair in dict.fromkeys([*asked, *find_untold(blocks, own, rules)]) if not rules.crosses(*pair)]
+    nobody = {rules.sentinel, *(unsound if rules.goal.aim is Aim.BEST else ())}
+    found = _OPEN[rules.goal.aim](blocks, [label for label in labels if label not in nobody], rules)
+    return [pair for pair in found if not rules.crosses(*pair)]
+
+
+def _own(blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules) -> list[Pair]:
+    """Those of an arm and its own FP32 that have no verdict yet."""
+    if is_unopposed(labels, rules):
+        return []
+    own = [pair for pair in rules.references.items() if set(pair) <= set(labels) and not rules.crosses(*pair)]
+    return find_untold(blocks, own, rules)
+
+
+def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
+    """The pairs, each in the first order that it comes in."""
+    first: dict[frozenset[str], Pair] = {}
+    for pair in pairs:
+        first.setdefault(frozenset(pair), pair)
+    return list(first.values())
 
 
 def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rules) -> list[Pair]:
@@ -32,11 +60,28 @@ def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rule
     return [pair for pair in pairs if not ((found := _found(blocks, pair, rules)) and found.decided)]
 
 
-def generations_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
-    """The generations that an open pair may still take, if the rest are like those so far; inf: nobody knows."""
+def generations_left(
+    blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules, unsound: Collection[str] = ()
+) -> dict[Pair, float]:
+    """The generations that each open pair may still take, if the rest are like those so far; inf: nobody knows.
+
+    A pair is asked what keeps it open: the goal, its own FP32, or both, and then the later one counts.
+    """
+    asked, own = _asked(blocks, labels, rules, unsound), _own(blocks, labels, rules)
+
+    def left(pair: Pair, why: Sequence[Pair], until: Callable[[Mapping[str, Blocks], Pair, Rules], float]) -> float:
+        return until(blocks, pair, rules) if pair in why or pair[::-1] in why else 0.0
+
+    return {
+        pair: max(left(pair, asked, _goal_left), left(pair, own, verdict_left)) for pair in _each_once([*asked, *own])
+    }
+
+
+def _goal_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
+    """Likewise until the goal asks for a pair no more."""
     if rules.goal.aim is Aim.BEST:
         return _left(compare_pair(blocks, rules, *pair))
-    if rules.goal.within is None or rules.baseline not in pair:
+    if rules.goal.within is None:
         return verdict_left(blocks, pair, rules)
     found = _found(blocks, pair, rules)
     if found is None or math.isinf(width := precision(found)):

@@ -9,6 +9,7 @@ outliers (each would become a segment of its own) and length (the search is quad
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -46,6 +47,11 @@ def steady_from(latency_ns: Array) -> int | None:
     start = _last_change(log_readings)
     steady = start <= readings.size / 2 and not _drifts(log_readings[start:])
     return start * per_point if steady else None
+
+
+def is_unsteady(starts: Sequence[int | None]) -> bool:
+    """Whether an arm is no answer, and gets no verdict: most of its generations found no steady state (None)."""
+    return 2 * starts.count(None) > len(starts)
 
 
 def _drifts(log_readings: Array) -> bool:

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support import fakes
 from support.goal_races import CLOSE, DEFAULT, race_for
 
 from shootout.race.race import Race
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.goals import Aim, Goal
+from shootout.stats.open_pairs import verdict_left
 from shootout.stats.verdicts import Rules
 
 LABELS = ["base", "fp32", "int8", "copy"]
@@ -106,6 +108,52 @@ def test_for_the_best_a_beaten_arm_stays_while_its_verdict_is_about_to_come_but_
     assert left(race(BEST, {**tied, **near}, spread=20.0)) == ["base", "a", "b", "near", "copy"]
     assert left(race(BEST, {**tied, **far}, spread=20.0)) == ["base", "a", "b", "copy"]
     assert left(race(BEST, {"a": 500.0, **near}, spread=20.0)) == []
+
+
+@pytest.mark.parametrize(("steady_from", "over"), [([0, None], False), ([None, None, 0], True)])
+def test_an_arm_that_finds_no_steady_state_in_most_generations_beats_nobody(steady_from: list, over: bool):
+    """It is the fastest by far, and the answer ships none of its kind: those behind it are told apart all the same."""
+    found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0)
+    assert left(found) == [], "odd beats all"
+    found.steady_from["odd"] = [None, None, 0]
+    assert left(found) == ["base", "a", "b", "copy"]
+    tied = race(BEST, {"odd": 500.0, "a": 505.0}, spread=20.0)
+    tied.steady_from["odd"] = steady_from
+    assert (left(tied) == []) is over, "nobody waits for it once it can't lead"
+
+
+def test_a_race_takes_note_of_the_steady_states_that_it_finds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("shootout.race.generation.steady_from", lambda latency: None)
+    found = fakes.race(fakes.World({"a": 1e8, "b": 2e8}, seed=1), ["a", "b"], generations=2)
+    assert found.unsound == set(found.arms)
+
+
+def test_without_the_copy_that_vouches_for_the_baseline_the_race_is_over():
+    found = race(Goal(), {"told": 500.0, "open": 1007.0}, spread=8.0)
+    assert left(found)
+    found.out.add("copy")
+    assert left(found) == [], "every verdict would be withheld"
+    assert found.open_pairs() == {}
+
+
+@pytest.mark.parametrize("goal", [BEST, Goal(aim=Aim.RESOLVE, within=0.2)])
+def test_a_pair_is_asked_what_keeps_it_open(goal: Goal):
+    """int8 is within 5 % of its own FP32, so either leads, and both ratios are known closely: a verdict is missing."""
+    found = race(goal, {"fp32": 500.0, "int8": 506.0}, spread=8.0, references={"int8": "fp32"})
+    open_ = found.open_pairs()
+    assert set(open_) == {("int8", "fp32")}
+    assert open_["int8", "fp32"] == verdict_left(found.blocks, ("int8", "fp32"), found.rules) > 1
+
+
+def test_a_pair_open_for_two_reasons_is_one_and_waits_for_the_later():
+    found = race(BEST, {"int8": 500.0, "fp32": 506.0}, spread=20.0, references={"fp32": "int8"})
+    ((pair, waits),) = found.open_pairs().items()
+    assert pair == ("int8", "fp32")
+    assert (
+        waits
+        == verdict_left(found.blocks, pair, found.rules)
+        > race(BEST, {"int8": 500.0, "fp32": 506.0}, spread=20.0).open_pairs()[pair]
+    )
 
 
 def test_what_rounds_more_beats_nobody_in_full_precision():

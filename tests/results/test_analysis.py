@@ -15,12 +15,15 @@ from support.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, pre
 
 import shootout
 from shootout.contract import NotRunKind, Precision
-from shootout.journal import samples
+from shootout.journal import journal, samples
+from shootout.journal.group import group_of, missing
 from shootout.journal.records import Failure, Line, Skip
 from shootout.messages import Scope, Turn
+from shootout.race.queue import race_of
 from shootout.report import table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
+from shootout.stats.goals import Aim, Goal
 from shootout.stats.verdicts import Verdict
 
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
@@ -168,6 +171,19 @@ def test_a_generation_counts_by_its_unflagged_rounds_if_they_are_half(
 def test_no_steady_state_in_most_generations_withholds_the_verdict(tmp_path: Path):
     found = document(tmp_path, *race(steady_from=None), ended())
     assert withheld(found) == f"{B.label} found no steady state in 6 of 6 generations"
+
+
+def test_the_answer_waits_for_no_arm_without_a_steady_state(tmp_path: Path):
+    """As the race did: B might lead, and is no answer. What a resumed race goes on from is the same."""
+    plain = header()
+    asked = plain.model_copy(update={"groups": (plain.groups[0].model_copy(update={"goal": Goal(aim=Aim.BEST)}),)})
+    for steady_from, open_ in ((0, [(A.label, B.label)]), (None, [])):
+        lines = [*race(b=1.01, generations=2, steady_from=steady_from), ended()]
+        history = journal.read(write(tmp_path / f"{steady_from}", asked, *lines))
+        (group,) = (group_of(history, one) for one in history.groups)
+        assert [one.pair for one in missing(group)] == open_
+        resumed = race_of(group, list(group.record.arms), seed="0", terms=None)
+        assert list(resumed.open_pairs()) == open_
 
 
 def test_half_of_the_generations_steady_is_enough(tmp_path: Path):
