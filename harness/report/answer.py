@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,8 @@ NAMED, SHOWN = 3, 8
 SHOWN_REASONS = 4
 LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""
-CHOICES = {"smaller artifact": "smaller artifact", "shorter start": "faster start"}
+_IN_BRACKETS = re.compile(r" \([^()]*\)$")
+CHOICES = {"smaller artifact": "smaller artifact", "shorter start": "faster start", "lower time": "lower time"}
 
 
 def screen(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
@@ -103,6 +105,8 @@ def _speed(ratio: Ratio, other: str) -> str:
         return f"{1 / ratio.value:.3g}x faster than {other} {ends}"
     if ratio.verdict is Verdict.SLOWER:
         return f"slower than {other}, {known(ratio)} of its time"
+    if ratio.reason:
+        return f"{known(ratio)} of {other}'s time; no verdict: {ratio.reason}"
     told = "the same as" if ratio.verdict is Verdict.SAME else "not told apart from"
     return f"{told} {other}, {known(ratio)} of its time"
 
@@ -170,7 +174,9 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
         return f"{told} One generation tells nothing apart."
     if answer.tied:
         return f"{told} Either may be shipped."
-    return f"{told} Told apart from all others that may be shipped." if answer.passed else told
+    if any(one.because == "slower" for one in answer.passed):
+        return f"{told} Told apart from all others that may be shipped."
+    return f"{told} The only arm that may be shipped." if answer.passed else told
 
 
 def _way_out(*, measured: bool, complete: bool) -> str:
@@ -240,7 +246,8 @@ def _why(one: NotRaced) -> str:
     if one.cause is NotRunKind.NOT_INSTALLED and one.fix:
         return f"not installed: {one.fix}"
     failed = "failed: " if one.cause is NotRunKind.FAILED else ""
-    return failed + (one.reason if len(one.reason) <= LONGEST_REASON else "why is below")
+    reason = _IN_BRACKETS.sub("", one.reason)  # it stands in brackets itself, and whole below the table
+    return failed + (reason if len(reason) <= LONGEST_REASON else "why is below")
 
 
 def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from shootout.constants import MAX_GENERATIONS_IN_TIME
 from shootout.contract import Arm, Array, NotRun, NotRunKind
 from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import OCTAVE, At, Kind, Outcome
@@ -38,6 +39,8 @@ from shootout.results.document import (
 from shootout.results.quantization import joined
 from shootout.results.time_spent import find_time_spent
 from shootout.stats import quantiles
+from shootout.stats.evidence import LEAST_GENERATIONS
+from shootout.stats.goals import Aim
 from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import confirming_name, scopes_of
@@ -119,20 +122,37 @@ def _answers(
 def _cell(
     group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover], *, complete: bool
 ) -> Cell:
-    blocks = group.blocks(Scope.END_TO_END)
+    blocks, ground, rules = group.blocks(Scope.END_TO_END), group.ground(Scope.END_TO_END), group.rules
+    timed = rules.goal.aim is not Aim.BASELINE
+    goes_on = not complete and rules.goal.aim is Aim.BEST
+    ahead = rules if goes_on else replace(rules, comparisons=1)  # two arms alone have α to themselves
+
+    def needed(one: str, other: str) -> int | None:
+        found = compare_pair(blocks, ahead, one, other, ground=ground)
+        if found is None:
+            return None
+        return found.generations if found.decided else found.generations_needed
+
     return Cell(
         group=summary.name,
         baseline=summary.baseline,
         generations=summary.generations,
-        sentinel_holds=summary.sentinel.holds if summary.sentinel.ratio else None,
-        complete=complete,
+        sentinel_holds=_vouched(summary.sentinel),
+        goes_on=goes_on,
+        most_generations=rules.max_generations if timed else MAX_GENERATIONS_IN_TIME,
+        generation_s=group.rounds[-1].wall_s if group.rounds else 0.0,
         rows=rows,
         crossovers=crossovers,
-        compare=lambda one, other, estimate: compare_pair(
-            blocks, group.rules, one, other, ground=group.ground(Scope.END_TO_END), estimate=estimate
-        ),
+        compare=lambda one, other: compare_pair(blocks, rules, one, other, ground=ground, estimate=False),
+        generations_needed=needed,
         withheld=lambda label: withheld(group, label, None),
     )
+
+
+def _vouched(sentinel: Sentinel) -> bool | None:
+    """Whether the copy came out like the baseline; None: nothing shows it, as after one generation."""
+    known = sentinel.ratio is not None and sentinel.ratio.generations >= LEAST_GENERATIONS
+    return sentinel.holds if known else None
 
 
 def _sentinel(group: Group) -> Sentinel:

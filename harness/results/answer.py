@@ -6,8 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from shootout.constants import INDIFFERENT
 from shootout.contract import NotRunKind
 from shootout.results.comparisons import AccuracyChange, Part, Ratio
+
+Chosen = Literal["smaller artifact", "shorter start", "lower time"]
 
 
 class Shipped(Part):
@@ -102,9 +105,9 @@ class Sure(Part):
         generations: of the cell.
         sentinel_holds: whether the baseline's hidden copy came out like the baseline; null where there is none.
         nearest: of the arms that aren't told apart from the shipped one, the one that takes the fewest more.
-        generations_needed: in all, to know which of the two is faster, or that either may be shipped; null where that
-            can't be told.
-        command: what measures that; `…` stands for the words of this run.
+        generations_needed: about, in all, to know which of the two is faster, or that either may be shipped: in this
+            run where it goes on, else in a race of the two alone; null where that can't be told.
+        command: what measures that; `…` stands for the words of this run. Null where no race would last so long.
     """
 
     generations: int
@@ -123,14 +126,16 @@ class Answer(Part):
             shipped one is by `chosen_by`.
         unsettled: arms that measured slower, but aren't known to be.
         passed: all others with a time.
+        same_within: a ratio in it is `same` up to this difference; in a row of the document, up to 0.01.
         smaller: what less size costs; of cells that compare precisions with their own FP32 only.
     """
 
     group: str
+    same_within: float = INDIFFERENT
     ship: Shipped | None
     reason: str | None = None
     tied: tuple[Rival, ...] = ()
-    chosen_by: tuple[Literal["smaller artifact", "shorter start"], ...] = ()
+    chosen_by: tuple[Chosen, ...] = ()
     unsettled: tuple[Rival, ...] = ()
     sure: Sure
     passed: tuple[Passed, ...] = Field(default=(), serialization_alias="not")

@@ -7,6 +7,7 @@ is named instead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,20 +16,19 @@ from shootout.constants import INDIFFERENT
 from shootout.contract import NotRunKind, Precision
 from shootout.crossover.brackets import Kind
 from shootout.messages import Scope
-from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, Sure, WouldChange
+from shootout.results.answer import Answer, Chosen, NotRaced, Passed, Rival, Shipped, Step, Sure, WouldChange
 from shootout.results.comparisons import Ratio, ratio_of
 from shootout.results.document import Crossover, Row, Timing
 from shootout.results.pareto import MARGIN
-from shootout.stats.goals import MOST_PERCENT
 from shootout.stats.leaders import find_leaders
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import family, short
 
 Admitted = Literal["fp32", "accuracy"]
-Chosen = Literal["smaller artifact", "shorter start"]
-MORE_TIME = "5m"
 AS_SMALL = 1.05
 """Artifacts within 5 % of the smallest count as equally small."""
+AS_SOON, AS_SOON_S = 1.2, 0.05
+"""Arms that are ready within 20 %, or 50 ms, of the soonest count as ready equally soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,14 @@ class Cell:
     """What is known of a group of arms that raced each other.
 
     Attributes:
-        complete: nothing is left to measure; else the same command goes on.
+        goes_on: the same command, given more time, goes on until it is known who is fastest.
+        most_generations: that a race for the best arm may last.
+        generation_s: how long the last one took.
         rows: of the group, and those of the group that chose its settings.
         crossovers: of the whole run.
-        compare: (arm, other, whether to estimate what a verdict would take) → the first one's time ÷ the other's.
+        compare: (arm, other) → the first one's time ÷ the other's.
+        generations_needed: (arm, other) → in all, for a verdict on the two: in this race if it goes on, else in one of
+            the two alone. None: nobody knows.
         withheld: why no verdict on an arm may be given; asked for "": on any.
     """
 
@@ -47,10 +51,13 @@ class Cell:
     baseline: str | None
     generations: int
     sentinel_holds: bool | None
-    complete: bool
+    goes_on: bool
+    most_generations: int
+    generation_s: float
     rows: Sequence[Row]
     crossovers: Sequence[Crossover]
-    compare: Callable[[str, str, bool], Comparison | None]
+    compare: Callable[[str, str], Comparison | None]
+    generations_needed: Callable[[str, str], int | None]
     withheld: Callable[[str], str | None]
 
     def admits(self, row: Row) -> Admitted | None:
@@ -61,9 +68,9 @@ class Cell:
         plain = {one.arm for one in self.rows if is_plain(one)}
         return "accuracy" if change and change.against in plain and change.low > -MARGIN else None
 
-    def ratio(self, arm: str, other: str, *, estimate: bool = False) -> Ratio | None:
+    def ratio(self, arm: str, other: str) -> Ratio | None:
         """The first one's time ÷ the other's, as the document shows it."""
-        found = self.compare(arm, other, estimate)
+        found = self.compare(arm, other)
         return ratio_of(found) if found else None
 
 
@@ -128,21 +135,27 @@ def _broken_limit(row: Row) -> str | None:
 
 def _leader(cell: Cell, rows: Sequence[Row]) -> tuple[Row, tuple[Chosen, ...], Mapping[str, str]]:
     """The row to ship, what chose it among the leaders, and who of the others lost to which leader."""
-    leaders = find_leaders(_times(rows), lambda one, other: cell.compare(one, other, False))
+    leaders = find_leaders(_times(rows, cell.baseline), cell.compare)
     by_arm = {row.arm: row for row in rows}
     near = [arm for arm in leaders.tied if arm == leaders.fastest or is_near(cell.ratio(arm, leaders.fastest))]
     least = min(by_arm[arm].artifact_bytes or 0 for arm in near)
     small = [arm for arm in near if (by_arm[arm].artifact_bytes or 0) <= AS_SMALL * least]
-    shipped = min(small, key=lambda arm: _ready_s(by_arm[arm]) or 0.0)
-    chosen: list[Chosen] = ["smaller artifact"] if len(small) < len(near) else []
-    return by_arm[shipped], (*chosen, *(("shorter start",) if len(small) > 1 else ())), leaders.beaten
+    soonest = min(_ready_s(by_arm[arm]) or 0.0 for arm in small)
+    soon = [arm for arm in small if (_ready_s(by_arm[arm]) or 0.0) <= max(AS_SOON * soonest, soonest + AS_SOON_S)]
+    decided: dict[Chosen, bool] = {
+        "smaller artifact": len(small) < len(near),
+        "shorter start": len(soon) < len(small),
+        "lower time": len(soon) > 1,
+    }
+    # the leaders come in the order of their times
+    return by_arm[soon[0]], tuple(how for how, did in decided.items() if did), leaders.beaten
 
 
-def _times(rows: Sequence[Row]) -> dict[str, float]:
+def _times(rows: Sequence[Row], baseline: str | None) -> dict[str, float]:
     """What orders the rows: ratios to the baseline, which come from shared generations, or else medians."""
     timed = {row.arm: _timing(row) for row in rows}
     ratios = {arm: timing.ratio.value for arm, timing in timed.items() if timing.ratio}
-    if len(ratios) >= len(timed) - 1:  # only the baseline has none
+    if set(timed) - set(ratios) <= {baseline}:
         return {arm: ratios.get(arm, 1.0) for arm in timed}
     return {arm: timing.median_ns for arm, timing in timed.items()}
 
@@ -173,30 +186,28 @@ def _passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lost_to: st
 def _sure(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
     """With the arm that takes the fewest generations more to be told from the shipped one."""
     unsure = [one.arm for one in open_ if one.ratio is None or one.ratio.verdict is Verdict.CANT_TELL]
-    asked = {arm: cell.ratio(arm, shipped, estimate=True) for arm in unsure}
-    found = {arm: ratio for arm, ratio in asked.items() if ratio}
+    found = {arm: ratio for arm in unsure if (ratio := cell.ratio(arm, shipped))}
     if not found:
         return sure
-    arm = min(found, key=lambda arm: (found[arm].generations_needed or float("inf"), abs(found[arm].value - 1)))
+    needed = {arm: cell.generations_needed(arm, shipped) for arm in found}
+    arm = min(found, key=lambda arm: (needed[arm] or float("inf"), abs(found[arm].value - 1)))
     row = next(row for row in cell.rows if row.arm == arm)
-    facts = {
-        "nearest": arm,
-        "generations_needed": found[arm].generations_needed,
-        "command": _command(cell, shipped, row, found[arm].value),
-    }
-    return sure.model_copy(update=facts)
+    command = _command(cell, shipped, row, found[arm].generations, needed[arm])
+    return sure.model_copy(update={"nearest": arm, "generations_needed": needed[arm], "command": command})
 
 
-def _command(cell: Cell, shipped: str, rival: Row, ratio: float) -> str | None:
-    """What goes on with the race, or else a race of the two alone until they are told apart or known to be the same."""
-    if not cell.complete:
-        return f"shootout run … --max-time {MORE_TIME}"
+def _command(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:
+    """What goes on with the race, or else a race of the two alone for the better one; None where neither would tell."""
+    if needed is None or needed > cell.most_generations:
+        return None
+    left = max(needed - played, 1) if cell.goes_on else needed
+    time = f"--max-time {max(math.ceil(left * cell.generation_s / 60), 1)}m"
+    if cell.goes_on:
+        return f"shootout run … {time}"
     if rival.setting:
         return None  # the other race chooses settings of its own
     targets = ",".join(short(family(label).partition("#")[0]) for label in (shipped, rival.arm))
-    gap = abs(ratio - 1)
-    percent = min(max(int(100 * max(gap, INDIFFERENT - gap)), 1), MOST_PERCENT)
-    return f"shootout run … --backends {targets} --goal 'resolve {percent}%'"
+    return f"shootout run … --backends {targets} --goal best {time}"
 
 
 def _sizes(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:

@@ -93,9 +93,21 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
     assert screen(SLOW, FAST, row("near", 5.05e5))["Sure?"] == "5 generations, sentinel held. Either may be shipped."
     assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure?"] == (
         "5 generations, sentinel held. About 32 generations would settle it with near: "
-        "shootout run … --backends fast,near --goal 'resolve 3%'"
+        "shootout run … --backends fast,near --goal best --max-time 5m"
     )
     assert screen(FAST, sentinel_holds=None)["Sure?"] == "5 generations."
+    int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
+    assert screen(FAST, int8, within=0.1)["Sure?"] == "5 generations, sentinel held. The only arm that may be shipped."
+
+
+def test_a_verdict_that_is_withheld_is_not_called_a_tie():
+    base, fast = cell(SLOW, FAST).rows
+    assert fast.end_to_end
+    withheld = ratio_of(comparison(0.25, 0.02), "slow found no steady state")
+    fast = fast.model_copy(update={"end_to_end": timing(5e5, withheld)})
+    found = screen(SLOW, FAST, rows=(base, fast))["Ship"]
+    assert "0.25 [0.245, 0.255] of slow's time; no verdict: slow found no steady state" in found
+    assert "told apart" not in found
 
 
 def test_who_is_not_to_be_shipped_and_why():
@@ -125,7 +137,7 @@ def test_speed_alone_is_said_to_have_chosen():
 
 
 def test_who_was_not_raced_is_always_told():
-    gpus = [row(f"g{number}:cuda:fp32", None) for number in range(5)]
+    gpus = [row(f"g{number}:cuda:fp32", None, reason="no GPU (libcuda.so.1 is not found)") for number in range(5)]
     absent = {"reason": "No module named 'x'", "fix": "pip install 'shootout[x]'", "cause": NotRunKind.NOT_INSTALLED}
     broken = {"outcome": "failed", "fix": None, "cause": NotRunKind.FAILED}
     found = screen(
@@ -161,7 +173,8 @@ def test_a_crossover_would_change_it():
     ],
 )
 def test_where_no_verdict_stands_the_first_line_says_so_and_then_what_to_do(changes: dict[str, Any], says: str):
-    found = document(cell(SLOW, FAST, **changes), complete=changes.get("complete", True))
+    complete = changes.pop("complete", True)
+    found = document(cell(SLOW, FAST, **changes), complete=complete)
     assert "no answer: " in shown(found)[0]
     told = paragraphs(found)
     assert "the lowest median, which proves nothing, is fast's: 500 us" in told["Ship"]

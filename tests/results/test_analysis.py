@@ -145,6 +145,28 @@ def test_flagged_rounds_withhold_nothing_and_are_counted(tmp_path: Path, voided:
     assert f"{voided / 3:.0%} of the rounds flagged (steal {6 * voided})" in printed(found)
 
 
+@pytest.mark.parametrize(("generations", "holds"), [(1, None), (2, True)])
+def test_one_generation_says_nothing_of_the_sentinel(tmp_path: Path, generations: int, holds: bool | None):
+    found = document(tmp_path, *race(generations=generations), ended())
+    assert found.answer[0].sure.sentinel_holds is holds
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_what_is_proposed_is_the_race_of_the_two_alone_unless_the_race_itself_goes_on(
+    tmp_path: Path, *, complete: bool
+):
+    """Alone they have α to themselves, so that it takes less."""
+    record = header().groups[0].model_copy(update={"goal": Goal(aim=Aim.BEST), "comparisons": 40})
+    lines: list[Line] = []
+    for g in range(5):
+        lines += [played(A, g, 1_000), played(COPY, g, 1_001), played(B, g, 900 + 60 * (g % 2)), rounds(g)]
+    folder = write(tmp_path / "run", header(groups=(record,)), *lines, ended(complete=complete))
+    sure = analyse(folder).answer[0].sure
+    where = "--backends b,a --goal best " if complete else ""
+    assert (sure.nearest, sure.generations_needed) == (A.label, 6 if complete else 9)
+    assert sure.command == f"shootout run … {where}--max-time 1m"
+
+
 def test_the_sd_between_generations_is_pooled_over_the_arms(tmp_path: Path):
     """B and the copy, each 3 generations against A: the mean of two variances; one generation alone has none."""
     lines: list[Line] = []

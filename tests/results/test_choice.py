@@ -51,10 +51,11 @@ def test_the_baseline_may_be_the_answer():
     [
         (900_000, 9.0, "near", ("smaller artifact",)),
         (1_010_000, 0.1, "near", ("shorter start",)),  # as small as the other
+        (1_010_000, 0.8, "fast", ("lower time",)),  # and ready within 20 %
         (1_100_000, 0.1, "fast", ("smaller artifact",)),
     ],
 )
-def test_ties_go_to_the_smaller_artifact_then_to_the_shorter_start(
+def test_ties_go_to_the_smaller_artifact_then_to_the_shorter_start_then_to_the_lower_time(
     size: int, load_s: float, chosen: str, by: tuple[str, ...]
 ):
     near = row("near", 510, artifact_bytes=size, load_s=load_s)
@@ -89,12 +90,29 @@ def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
     sure = choose(cell(SLOW, FAST, near, far, within=0.2)).sure
     assert (sure.generations, sure.sentinel_holds, sure.generations_needed) == (5, True, 32)
     assert sure.nearest == near.arm, "of two that take as many the one that is nearer"
-    assert sure.command == "shootout run … --backends fast,near --goal 'resolve 3%'"
+    assert sure.command == "shootout run … --backends fast,near --goal best --max-time 5m", "32 of 9 s"
 
 
 def test_an_unfinished_race_goes_on_for_that():
-    sure = choose(cell(SLOW, FAST, row("near", 515), within=0.2, complete=False)).sure
-    assert sure.command == "shootout run … --max-time 5m"
+    sure = choose(cell(SLOW, FAST, row("near", 515), within=0.2, goes_on=True, generation_s=3.0)).sure
+    assert sure.command == "shootout run … --max-time 2m", "27 more, of 3 s"
+
+
+def test_no_command_is_given_that_ends_before_it_could_tell():
+    sure = choose(cell(SLOW, FAST, row("near", 515), within=0.2, generations_needed=lambda *_: 61)).sure
+    assert (sure.generations_needed, sure.command) == (61, None)
+
+
+def test_milliseconds_of_a_start_choose_nothing():
+    other = row("other", 510, load_s=0.045, first_call_s=0.0)
+    found = choose(cell(SLOW, row("fast", 500, load_s=0.080, first_call_s=0.0), other, within=0.1))
+    assert (names([shipped(found)]), found.chosen_by) == (["fast"], ("lower time",))
+
+
+def test_an_arm_that_never_met_the_baseline_does_not_count_as_fast_as_it():
+    rows = cell(SLOW, FAST).rows[1], row("alone", 400)  # the baseline itself has no time
+    found = choose(cell(*rows, rows=rows, baseline=SLOW.arm, within=0.3))
+    assert names([shipped(found)]) == ["alone"]
 
 
 def test_nothing_is_left_to_settle_between_arms_that_are_as_fast():
