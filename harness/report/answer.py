@@ -93,7 +93,7 @@ def _figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Itera
 
 
 def _time(row: Row, ship: Shipped) -> str:
-    if row.serve:
+    if row.serve and row.serve.p99_ns is not None:
         return f"{rate(row.serve.rate_per_s)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
     return f"{rate(row.items_per_s)} items/s" if row.items_per_s else duration(ship.median_ns)
 

@@ -130,6 +130,8 @@ def is_near(ratio: Ratio | None) -> bool:
 def _broken_limit(row: Row) -> str | None:
     if row.serve is None or row.serve.holds:
         return None
+    if row.serve.searched:
+        return "in half of the generations or more, no rate that was tried held the limit on p99"
     return "its p99 breaks the limit"
 
 

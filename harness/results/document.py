@@ -55,10 +55,12 @@ class Serving(Part):
     """An arm under requests that arrive by themselves (open loop, Poisson); latencies count from the arrival.
 
     Attributes:
-        rate_per_s: requests a second: the highest that held the limit, or the given one.
-        searched: whether it is the highest that held.
-        holds: whether p99 stayed within the limit.
-        p99_ns: the median over generations of p99's 99 % upper bound, at that rate.
+        rate_per_s: requests a second: the highest that held the limit (of a generation in which none did, the lowest
+            that was tried), or the given one.
+        searched: whether it was searched.
+        holds: whether p99 stayed within the limit: after a search, in more than half of the generations.
+        p99_ns: the median over generations of p99's 99 % upper bound, at that rate; null where so many requests were
+            late that most generations gave up.
         unloaded_ns: the median call without load.
         start_late_ns: how much later than it arrived the harness began a request that found a free instance.
     """
@@ -66,7 +68,7 @@ class Serving(Part):
     rate_per_s: Rate
     searched: bool
     holds: bool
-    p99_ns: float
+    p99_ns: float | None
     limit_ns: float
     unloaded_ns: float
     start_late_ns: float

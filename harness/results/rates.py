@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from shootout.contract import Arm, Scenario
-from shootout.journal.records import Played, Served
+from shootout.journal.records import Played, Served, Step
 from shootout.results.document import Rate, Serving, Timing
 
 
@@ -34,12 +35,12 @@ def serving(lines: Sequence[Played], timing: Timing | None) -> Serving | None:
     if not done or timing is None:
         return None
     given, limit_ns = _given(lines), done[-1].limit_ns
-    p99_ns = timing.median_ns if given else float(np.median([_best_p99_ns(one) for one in done if _holds(one)]))
+    p99_ns = timing.median_ns if given else float(np.median([_found_p99_ns(one) for one in done]))
     return Serving(
         rate_per_s=Rate(value=given, low=given, high=given) if given else _inverse(timing),
         searched=not given,
-        holds=p99_ns <= limit_ns and (not given or _mostly_held(done)),
-        p99_ns=p99_ns,
+        holds=p99_ns <= limit_ns and (_mostly_held(done) if given else 2 * sum(map(_holds, done)) > len(done)),
+        p99_ns=p99_ns if math.isfinite(p99_ns) else None,
         limit_ns=limit_ns,
         unloaded_ns=float(np.median([one.unloaded_ns for one in done])),
         start_late_ns=float(np.median([one.start_late_ns for one in done])),
@@ -72,7 +73,9 @@ def _holds(one: Served) -> bool:
     return any(step.held for step in one.steps)
 
 
-def _best_p99_ns(one: Served) -> float:
-    """p99 at the highest rate that held."""
-    best = max((step for step in one.steps if step.held), key=lambda step: step.rate_per_s)
-    return best.bound_ns or 0.0
+def _found_p99_ns(one: Served) -> float:
+    """p99 at the rate a search found: the highest that held, else the lowest tried; inf where that was given up."""
+    held = [step for step in one.steps if step.held]
+    rate: Callable[[Step], float] = lambda step: step.rate_per_s  # noqa: E731
+    found = max(held, key=rate) if held else min(one.steps, key=rate, default=None)
+    return math.inf if found is None or found.bound_ns is None else found.bound_ns

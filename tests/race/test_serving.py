@@ -353,6 +353,31 @@ def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
     assert found.holds is held
 
 
+@pytest.mark.parametrize(
+    ("held", "late_ns", "holds", "p99_ns"),
+    [
+        ((True, True, False), None, True, 2e6),
+        ((True, False, False), 9e6, False, 9e6),
+        ((True, False, False), None, False, None),
+        ((True, False), 9e6, False, 5.5e6),
+    ],
+)
+def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_generations(
+    *, held: tuple[bool, ...], late_ns: float | None, holds: bool, p99_ns: float | None
+) -> None:
+    lines = []
+    for g, ok in enumerate(held):
+        step = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else late_ns, held=ok)
+        worse = Step(rate_per_s=900.0, requests=1_000, bound_ns=8e6, held=False)
+        done = Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(worse, step))
+        lines.append(played(serves("a"), g, 2e6, served=done))
+    figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
+    timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, generations=1, **figures)
+    found = rates.serving(lines, timing)
+    assert found is not None
+    assert (found.holds, found.p99_ns) == (holds, p99_ns)
+
+
 @pytest.mark.usefixtures("quick")
 def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
     race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms(rate_per_s=500.0, limit_ns=5e6))
