@@ -41,7 +41,8 @@ def run_fresh(
         threads: of OpenMP and the BLAS libraries.
         timeout_s: seconds until the call is stopped.
         warm: modules that the new process may hold already, with a comma between two; never for calls that tell of
-            one of these whether they import it, and only modules whose import starts no thread and no GPU.
+            one of these whether they import it, never for loads that register something by importing, and only modules
+            whose import starts no thread and no GPU.
 
     Raises:
         AssertionError: the process died or the function raised; with its last words.
