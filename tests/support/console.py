@@ -110,7 +110,7 @@ def deaf_here(
 def here(*words: object, cwd: Path) -> Ended:
     """The command in this process: for words and exit codes, not for what a process does.
 
-    Anything but a clean exit is a traceback, which fails.
+    Anything but a clean exit is a traceback, which fails, as does one on stderr (a thread's, or a handler's).
     """
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     before = signal.getsignal(signal.SIGTERM)
@@ -126,7 +126,9 @@ def here(*words: object, cwd: Path) -> Ended:
     signal.signal(signal.SIGTERM, before)
     out.seek(0)
     err.seek(0)
-    return Ended(int(ended.value.code or 0), out.read(), err.read())
+    found = Ended(int(ended.value.code or 0), out.read(), err.read())
+    assert "Traceback" not in found.err, found.err
+    return found
 
 
 def without_privileges() -> None:
