@@ -73,6 +73,24 @@ def test_a_variant_is_made_from_the_plain_bundle(monkeypatch: pytest.MonkeyPatch
     assert jobs == [made.key] == [again.key], "the plain bundle comes from the cache"
 
 
+@pytest.mark.usefixtures("own_cache")
+def test_a_process_of_its_own_exports_as_users_have_it(monkeypatch: pytest.MonkeyPatch):
+    """All other tests fork theirs from one that has imported everything (see `support.exporting`)."""
+    endings: list[Ending] = []
+
+    def noted(*words: Any) -> Ending:
+        endings.append(run(*words))
+        return endings[-1]
+
+    monkeypatch.setattr(client, "run", noted)
+    digits = Request(model="digits", parameters={"hidden": 16, "n_layers": 1}, batch=2)
+    plain, shared = obtain_all([digits, replace(digits, variant="shared")])
+    assert isinstance(plain, ModelBundle), plain
+    assert isinstance(shared, ModelBundle), shared
+    assert plain.key != shared.key
+    assert [ending.code for ending in endings] == [0]
+
+
 @pytest.mark.parametrize(
     ("request_", "says"),
     [

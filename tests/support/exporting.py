@@ -32,7 +32,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "call").write_bytes(pickle.dumps(call))
         try:
-            code, words = _process().run(folder, timeout_s)
+            code, words = _process(frozenset((variables or {}).items())).run(folder, timeout_s)
         except subprocess.TimeoutExpired:
             return Ending(code=None, said="", how=f"took longer than {timeout_s:.0f} s and was killed")
     how, said = child.ending(code), " | ".join(words.decode(errors="replace").splitlines()[-3:])
@@ -40,7 +40,11 @@ def run(
 
 
 @functools.cache
-def _process() -> Zygote:
-    """One for all: an export gets its own environment and folder as it begins."""
-    own = {**child.ONE_THREAD, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+def _process(variables: frozenset[tuple[str, str]]) -> Zygote:
+    """One for all that set the same: an export gets its own environment and folder as it begins.
+
+    Libraries read how many threads they may have as they are loaded, which is before the fork.
+    """
+    own = {**dict(variables), "PYTHONPATH": os.pathsep.join(sys.path)}
+    own["OPENBLAS_NUM_THREADS"] = "1"  # not the caller's: its threads would not be there after the fork
     return Zygote(WARM, ({**os.environ, **own}, Path.cwd()))
