@@ -47,11 +47,14 @@ def test_it_is_found(installed: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def run_suite(folder: Path) -> subprocess.CompletedProcess[str]:
-    """The page's own command, with `folder` standing for the installed package."""
+    """The page's own command, in the third party's folder, which stands for the installed package as well.
+
+    There it gets nothing from the conftest.py of these tests, as a third party's doesn't.
+    """
     (command,) = re.findall(r"^pytest (.*)$", PAGE.read_text(), re.MULTILINE)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *command.split()],
-        cwd=TESTS.parent,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
