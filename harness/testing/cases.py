@@ -53,8 +53,10 @@ SLOW = frozenset(
     {("", Precision.FP16), ("aoti", Precision.FP16), ("aoti", Precision.BF16), ("aoti", Precision.INT4)}
     | {("aoti", Precision.INT8), ("aoti", Precision.INT8_DYNAMIC)}
 )
-"""Modes and precisions of torch-compile that only `make test-full` checks: each compiles for a minute, with code that
-the others' compilations have been through.
+"""Modes and precisions of torch-compile that only `make test-full` checks: each compiles for a minute.
+
+The others' compilations go through the code of the floats. A package of integers is compiled nowhere else: of these
+`make test` only looks at the program that AOTInductor is given (test_a_package_is_made_of_the_quantized_program).
 """
 
 CPU_NEEDS = {
