@@ -21,16 +21,17 @@ OTHERS = ("onnx", "nncf", "sklearn", "scipy", "pydantic", "pyarrow", "pandas", "
 LIBRARIES = {name for row in backends.SHIPPED.values() for loaded in row.loads.values() for name in loaded}
 FRAMEWORKS = LIBRARIES.union(OTHERS) - {"numpy"}
 MODULES = ("shootout", "shootout.backends", *(row.path.partition(":")[0] for row in backends.SHIPPED.values()))
+STEPS = ("", *MODULES, *backends.SHIPPED)
 
 
 @cache
 def imported() -> dict[str, set[str]]:
-    """All steps in one process, which starts with nothing."""
-    found: dict[str, set[str]] = run_fresh(frameworks_after, sorted(FRAMEWORKS), MODULES, list(backends.SHIPPED))
+    """All steps."""
+    found: dict[str, set[str]] = run_fresh(frameworks_after, sorted(FRAMEWORKS), STEPS)
     return found
 
 
-@pytest.mark.parametrize("step", ["the start", *MODULES, *backends.SHIPPED])
+@pytest.mark.parametrize("step", STEPS)
 def test_importing_a_module_and_making_an_adapter_bring_in_no_framework(step: str) -> None:
     assert imported()[step] == set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -49,6 +50,14 @@ def test_every_row_says_how_to_install_it_and_what_it_loads():
         assert row.loads.get(""), f"{name}: its process could hold any framework"
         assert row.extra in {"", *extras}
         assert row.default[0] is not Device.CPU or row.extra in {"", *on_a_cpu}
+
+
+def test_every_row_s_preparation_is_there():
+    named = [row.get_ready for row in backends.SHIPPED.values() if row.get_ready]
+    assert named
+    for path in named:
+        module, _, function = path.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_an_unknown_name_gets_the_nearest_one():

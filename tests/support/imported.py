@@ -5,17 +5,29 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import partial
+from multiprocessing import get_context
 
 
-def frameworks_after(frameworks: Sequence[str], modules: Sequence[str], adapters: Sequence[str]) -> dict[str, set[str]]:
-    """Which frameworks each step brings in: to import a module, then to make a backend's adapter."""
-    there = set(frameworks) & set(sys.modules)
-    found = {"the start": set(there)}
-    for name in (*modules, *adapters):
-        if name in modules:
-            importlib.import_module(name)
-        else:
-            importlib.import_module("shootout.backends").get(name)
-        found[name] = (set(frameworks) & set(sys.modules)) - there
-        there |= found[name]
-    return found
+def frameworks_after(frameworks: Sequence[str], steps: Sequence[str]) -> dict[str, set[str]]:
+    """Which frameworks each step brings into a process that is forked for it, or the error that it dies of.
+
+    No step finds what another imported: a circular import may only fail for who comes first.
+
+    Args:
+        steps: modules of ours to import, and names of backends whose adapter to make.
+    """
+    importlib.import_module("numpy")  # what nearly all of them import, once
+    with get_context("fork").Pool(1, maxtasksperchild=1) as forked:
+        return dict(zip(steps, forked.map(partial(_brought_in, frameworks), steps, chunksize=1), strict=True))
+
+
+def _brought_in(frameworks: Sequence[str], step: str) -> set[str]:
+    try:
+        if step.partition(".")[0] == "shootout":
+            importlib.import_module(step)
+        elif step:
+            importlib.import_module("shootout.backends").get(step)
+    except ImportError as error:
+        return {str(error)}
+    return set(frameworks) & set(sys.modules)
