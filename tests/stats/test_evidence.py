@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -214,6 +215,33 @@ def test_bounds_are_none_while_infinite():
     assert (found.low, found.high, found.sd, found.generations_needed) == (None, None, None, None)
     assert found.verdict is Verdict.CANT_TELL
     assert not found.decided
+
+
+def first_verdict(x: Array) -> int:
+    """`simulation.told_apart` of one group, by the package's own verdicts on its blocks; without a bias floor."""
+    labels = [f"arm {i}" for i in range(len(x))]
+    comparisons = len(labels) - 1
+    rules = Rules(
+        baseline="base", sentinel=labels[-1], comparisons=comparisons, max_generations=x.shape[-1], bias_floor=0.0
+    )
+    for n in range(1, x.shape[-1] + 1):
+        blocks = {label: {g: np.exp(arm[g : g + 1]) for g in range(n)} for label, arm in zip(labels, x, strict=True)}
+        prior = ground_of({**blocks, "base": {g: np.ones(1) for g in range(n)}}, rules).prior
+        rule = partial(compare, alpha=bonferroni(comparisons), bias_floor=0.0, prior=prior, estimate=False)
+        if any(rule(arm[:n]).verdict in {Verdict.FASTER, Verdict.SLOWER} for arm in x[:-1]):
+            return n
+    return 0
+
+
+@pytest.mark.parametrize(("noise", "sd"), [("gaussian", 0.006), ("7 % bad generations", 0.006), ("loaded midway", 0.1)])
+def test_what_is_simulated_is_what_the_verdicts_say(noise: str, sd: float):
+    """The simulation repeats the rule for many groups at once; some of these are truly 0.5 SD apart, some not."""
+    x = simulation.tapes(noise, (10, 3), np.random.default_rng(6), sd=sd)
+    x += sd / 2 * (np.arange(10) % 2)[:, None, None]
+    found = simulation.told_apart(x)
+    assert found.tolist() == [first_verdict(group) for group in x]
+    assert len(set(found.tolist())) > 1
+    assert prior_holds(x).all() == (sd < 0.1)
 
 
 @pytest.mark.parametrize("bad", [[], [math.nan], [0.1, math.inf], [[0.1, 0.2]]])
