@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -10,6 +13,8 @@ import pytest
 
 from shootout.backends._torch.vector_units import PASSED, remembered_tests
 from shootout.host import store
+from shootout.testing.cases import INDUCTOR
+from shootout.testing.fresh import run_fresh
 
 
 @pytest.fixture
@@ -81,3 +86,41 @@ def test_torch_gets_its_own_test_back(machine):
     own = machine.unit.check_build
     ask(machine)
     assert machine.unit.check_build is own
+
+
+def units_found(cache: str) -> tuple[list[tuple[list[str], list[str]]], dict[str, bool]]:
+    """Twice: which units torch itself finds, as if anew, and which tests it made; then what is remembered.
+
+    Of one instruction set only: each takes seconds to compile.
+    """
+    import torch
+    from torch._inductor import cpu_vec_isa
+
+    os.environ["SHOOTOUT_CACHE"] = cache
+    torch._inductor.config.cpp.vec_isa_ok = None  # these tests have set it (tests/conftest.py)
+    made: list[str] = []
+    real = cpu_vec_isa.VecISA.check_build
+
+    def noted(unit: Any, code: str) -> bool:
+        made.append(unit.build_arch_flags())
+        return real(unit, code)
+
+    cpu_vec_isa.VecISA.check_build = noted  # type: ignore[method-assign]
+    cpu_vec_isa.supported_vec_isa_list[:] = [cpu_vec_isa.VecAVX2()]
+    found = []
+    for _ in range(2):
+        for answers in (cpu_vec_isa.VecISA._VecISA__bool__impl, cpu_vec_isa.valid_vec_isa_list):  # type: ignore[attr-defined]
+            answers.cache_clear()
+        made.clear()
+        with remembered_tests():
+            found.append(([str(unit) for unit in cpu_vec_isa.valid_vec_isa_list()], [*made]))
+    return found, json.loads(Path(store.cache_folder().parent, PASSED).read_text())
+
+
+@pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text().split(), reason="needs AVX2")
+def test_torch_makes_its_tests_by_what_is_replaced_here(tmp_path: Path):
+    (first, second), stored = run_fresh(units_found, str(tmp_path), warm=INDUCTOR)
+    assert first[0] == second[0] == ["avx2"]
+    assert first[1]
+    assert second[1] == []
+    assert list(stored.values()) == [True] * len(first[1])
