@@ -18,7 +18,16 @@ import numpy as np
 
 from shootout.constants import SAME_WITHIN
 from shootout.contract import Array
-from shootout.stats.evidence import GUARD_SD, LEAST_GENERATIONS, bonferroni, checked, e_value, interval, prior_holds
+from shootout.stats.evidence import (
+    GUARD_SD,
+    LEAST_GENERATIONS,
+    bonferroni,
+    checked,
+    e_value,
+    interval,
+    own_holds,
+    prior_holds,
+)
 from shootout.stats.goals import Goal
 from shootout.stats.quantiles import median
 
@@ -101,7 +110,7 @@ def compare(
         alpha: this comparison's share of the error probability, see `bonferroni`.
         bias_floor: see `judge`.
         same_within: see `judge`.
-        prior: see `evidence.prior_holds`.
+        prior: see `evidence.prior_holds`; these generations' own spread must allow it as well (`evidence.own_holds`).
         estimate: whether to find out `generations_needed`.
 
     Raises:
@@ -110,6 +119,7 @@ def compare(
     x = checked(log_ratios)
     if x.size == 0:
         raise ValueError("a comparison needs at least one generation, received none")
+    prior = prior and bool(own_holds(x)[-1])
     low, high = interval(x, alpha, prior=prior)
     verdict, middle = judge(low, high, bias_floor=bias_floor, same_within=same_within), median(x)
     sd = float(np.std(x, ddof=1)) if x.size > 1 else None

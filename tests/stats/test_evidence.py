@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import simulation
 
 from shootout.contract import Array
-from shootout.stats.evidence import bonferroni, ceiling, e_value, interval, min_generations, prior_holds
+from shootout.stats.evidence import bonferroni, ceiling, e_value, interval, min_generations, own_holds, prior_holds
 from shootout.stats.verdicts import (
     Rules,
     Verdict,
@@ -319,6 +319,23 @@ def test_a_wild_third_arm_takes_the_prior_from_a_verdict_on_two_others():
     assert not ground_of(wild, rules(baseline=None)).prior, "beside the first arm where there is no baseline"
     found = [comparison(b, "arm 0", "base", rules()) for b in (calm, wild)]
     assert [one.verdict for one in found] == [Verdict.SLOWER, Verdict.CANT_TELL]
+
+
+def test_a_wild_arm_among_quiet_ones_has_no_prior_of_its_own():
+    quiet, wild = np.full((8, 3), 0.01) * [1, -1, 1], 2 + 0.4 * np.array([-1.0, 0.0, 1.0])
+    blocks = played(np.vstack([quiet, wild]))
+    assert ground_of(blocks, rules()).prior, "pooled, it hides"
+    assert comparison(blocks, "arm 8", "base", rules()).verdict is Verdict.CANT_TELL
+    quarter = played(np.vstack([quiet, 2 + (wild - 2) / 4]))
+    assert comparison(quarter, "arm 8", "base", rules()).verdict is Verdict.SLOWER
+
+
+def test_a_pairs_own_spread_counts_from_three_generations_on_and_for_good():
+    x = np.array([[0.0, 0.5, 0.25, 0.25], [0.0, 0.1, 0.0, 0.1], [0.0, 0.9, *[0.4] * 2]])
+    assert own_holds(x).tolist() == [[True, True, False, False], [True] * 4, [True, True, False, False]]
+    calm_later = np.concatenate([[0.0, 0.9, 0.3], np.full(60, 0.3)])
+    assert np.std(calm_later, ddof=1) < 0.20
+    assert not own_holds(calm_later)[-1]
 
 
 def test_the_floor_is_at_least_what_the_baselines_copy_shows():

@@ -15,7 +15,15 @@ import numpy as np
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, ROUNDS
 from shootout.contract import Array
 from shootout.race.stopping import GroupState, next_players
-from shootout.stats.evidence import LEAST_GENERATIONS, bonferroni, e_value, interval, min_generations, prior_holds
+from shootout.stats.evidence import (
+    LEAST_GENERATIONS,
+    bonferroni,
+    e_value,
+    interval,
+    min_generations,
+    own_holds,
+    prior_holds,
+)
 from shootout.stats.verdicts import Rules, Verdict, comparison, judge
 
 SD = 0.003
@@ -80,12 +88,12 @@ def told_apart(x: Array) -> Array:
         x: groups of arms that are as fast as the baseline, shape (groups, arms, generations). The last arm is the
             sentinel, which is asked for no verdict.
     """
-    limit, holds = 1 / bonferroni(x.shape[-2] - 1), prior_holds(x)
+    limit, holds = 1 / bonferroni(x.shape[-2] - 1), prior_holds(x)[:, None] & own_holds(x[:, :-1])
     first = np.zeros(len(x), dtype=int)
     for n in range(LEAST_GENERATIONS, x.shape[-1] + 1):
         seen = x[:, :-1, :n]
         of = n, np.sum(seen > 0, axis=-1), np.abs(seen.mean(axis=-1)), n * seen.var(axis=-1)
-        found = np.where(holds[:, n - 1, None], e_value(*of), e_value(*of, prior=False))
+        found = np.where(holds[..., n - 1], e_value(*of), e_value(*of, prior=False))
         first[(first == 0) & np.any(found >= limit, axis=-1)] = n
     return first
 
