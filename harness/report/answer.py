@@ -174,7 +174,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
         return f"{told} One generation tells nothing apart."
     if answer.tied:
         return f"{told} Either may be shipped."
-    if any(one.because == "slower" for one in answer.passed):
+    if sure.told_apart:
         return f"{told} Told apart from all others that may be shipped."
     return f"{told} The only arm that may be shipped." if answer.passed else told
 

@@ -150,9 +150,15 @@ def _may_be(answer: Answer) -> set[str]:
 
 def _sure(document: Document) -> str:
     counts = sorted({answer.sure.generations for answer in document.answer})
-    broken = sum(answer.sure.sentinel_holds is False for answer in document.answer)
-    held = f"the sentinel DIFFERS in {counted(broken, 'cell')}" if broken else "sentinels held"
-    return f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} generations, {held}."
+    sentinels = [answer.sure.sentinel_holds for answer in document.answer]
+    broken, held = sentinels.count(False), sentinels.count(True)
+    told = f", the sentinel held in {counted(held, 'cell')}" if held else ""
+    if broken:
+        told = f", the sentinel DIFFERS in {counted(broken, 'cell')}"
+    elif held == len(sentinels):
+        told = ", sentinels held"
+    many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    return f"{many} generation{'' if counts == [1] else 's'}{told}."
 
 
 def _looser(answers: Sequence[Answer]) -> Iterator[str]:

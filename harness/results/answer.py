@@ -104,6 +104,7 @@ class Sure(Part):
     Attributes:
         generations: of the cell.
         sentinel_holds: whether the baseline's hidden copy came out like the baseline; null where there is none.
+        told_apart: how many other arms that may be shipped are known to be slower.
         nearest: of the arms that aren't told apart from the shipped one, the one that takes the fewest more.
         generations_needed: about, in all, to know which of the two is faster, or that either may be shipped: in this
             run where it goes on, else in a race of the two alone; null where that can't be told.
@@ -112,6 +113,7 @@ class Sure(Part):
 
     generations: int
     sentinel_holds: bool | None
+    told_apart: int = 0
     nearest: str | None = None
     generations_needed: int | None = None
     command: str | None = None

@@ -103,6 +103,7 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
     tied = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if is_near(rivals[row.arm])]
     unsettled = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if not is_near(rivals[row.arm])]
     others = [row for row in sound if row is not shipped and row not in may_be]
+    sure = sure.model_copy(update={"told_apart": len(kept) - 1 - len(may_be)})
     passed = [_passed(cell, row, shipped, rivals[row.arm], lost_to.get(row.arm)) for row in others]
     return Answer(
         **told,

@@ -97,6 +97,8 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
     )
     assert screen(FAST, sentinel_holds=None)["Sure?"] == "5 generations."
     int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
+    slow8 = row("fast:cpu:int8", 9e5, fidelity=fidelity(6.4e-2))
+    assert screen(FAST, slow8)["Sure?"].endswith(" The only arm that may be shipped."), "it is slower, but might not be"
     assert screen(FAST, int8, within=0.1)["Sure?"] == "5 generations, sentinel held. The only arm that may be shipped."
 
 
@@ -266,6 +268,19 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
     assert "No answer  batch=256: the sentinel differs" in lines
     assert "Changes by batch  fast from 1 on, slow from 64 on" in lines
     assert "Sure? 5 generations, the sentinel DIFFERS in 1 cell." in lines
+
+
+@pytest.mark.parametrize(
+    ("holds", "told"),
+    [
+        ((True, True), "5 generations, sentinels held."),
+        ((True, None), "5 generations, the sentinel held in 1 cell."),
+        ((None, None), "5 generations."),
+    ],
+)
+def test_a_grid_claims_no_sentinel_that_nothing_shows(holds: tuple[bool | None, ...], told: str):
+    found = document(*(at(batch, SLOW, FAST, sentinel_holds=one) for batch, one in enumerate(holds, 1)))
+    assert f"Sure? {told}" in shown(found)
 
 
 @pytest.mark.parametrize(("ns", "within"), [(4.95e5, 0.02), (4.5e5, 0.2)])
