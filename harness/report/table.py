@@ -63,7 +63,9 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     parts += [Text(line, style="dim") for line in notes.tell_time(document.spent_s) if full]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     if document.budget_s is not None:
-        told = f"It stopped after {span(document.budget_s)} of racing. To know more, give it --max-time 5m: it goes on."
+        told = (
+            f"It stopped after {span(document.budget_s)} of racing; with --max-time, which gives it more, it goes on."
+        )
         parts.append(Text(told, style="dim"))
     elif not document.complete:
         parts.append(Text("This run is unfinished; run the same command again to resume.", style="yellow"))

@@ -381,6 +381,11 @@ def test_the_table_says_when_verdicts_are_withheld_and_the_run_is_unfinished(tmp
     assert "This run is unfinished; run the same command again to resume." in text
 
 
+def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):
+    text = printed(document(tmp_path, *race(), ended(complete=False, budget_s=90.0)))
+    assert "It stopped after 90 s of racing; with --max-time, which gives it more, it goes on." in text
+
+
 def test_the_same_from_python(tmp_path: Path):
     folder = write(tmp_path / "run", header(), prepared(A), prepared(B), *race(), ended())
     run = shootout.load(folder)
