@@ -20,7 +20,7 @@ from rich.text import Text
 
 from shootout.commands.output import BROKEN, print_answer, show_progress
 from shootout.commands.run import measure
-from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, SAME_WITHIN
 from shootout.contract import Arm, Device, Target
 from shootout.errors import ShootoutError, Unavailable, unknown
 from shootout.export.client import Request
@@ -117,7 +117,9 @@ def selftest(
 
 
 def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> Report:
-    """Measure; store the CPU's bias floor unless `quick` or the machine was too noisy to know it.
+    """Measure; store the CPU's bias floor unless `quick`, or where it isn't known to lie below `SAME_WITHIN`.
+
+    As wide a floor would be noise stored as bias, and no two arms could be called the same ever after.
 
     Args:
         out: a folder that keeps the races; what is unfinished there goes on, what is finished isn't measured again.
@@ -196,7 +198,7 @@ def _report(known: Document | None, raced: Document, device: Device, *, store: b
         generations=raced.groups[0].generations,
         void_share=raced.void_share,
         trustworthy=trustworthy,
-        stored=str(write_bias_floor(bias)) if store and trustworthy else None,
+        stored=str(write_bias_floor(bias)) if store and trustworthy and bias < SAME_WITHIN else None,
         device=device,
     )
 
@@ -269,6 +271,11 @@ def _conclusion(report: Report) -> str:
         return "So few generations bound no bias: nothing is stored. Run it again, without --quick."
     if not report.trustworthy:
         return "An arm came out different from its own copy: nothing is stored. Stop other work and run it again."
+    if report.bias_floor >= SAME_WITHIN and report.device is Device.CPU:
+        return (
+            f"A bias of up to {report.bias_floor:.2%} isn't excluded; so wide that is noise: nothing is stored. "
+            "Run it again on a quieter machine, and without --quick: more generations bound it closer."
+        )
     if report.device is not Device.CPU:
         return f"Verdicts on {report.device} use the stored bias floor of the CPU: this one is only shown."
     if report.stored is None:

@@ -101,11 +101,16 @@ class Child:
             os.killpg(self.pid, number)
 
     def cpu_ns(self) -> int | None:
-        """CPU time that it, and whatever it had started when this was first asked, used so far; None: it isn't told."""
+        """CPU time that it, and whatever it had started when this was first asked, used so far; None: it isn't told.
+
+        Once one of these is gone, so is what it used: that isn't told the first time, and from then on it is left out.
+        """
         if self._family is None:
             self._family = tuple(_session(self.pid))
-        own_ns = clock.cpu_ns(self.pid)
-        return None if own_ns is None else own_ns + sum(clock.cpu_ns(pid) or 0 for pid in self._family)
+        found = {pid: clock.cpu_ns(pid) for pid in (self.pid, *self._family)}
+        self._family = tuple(pid for pid in self._family if found[pid] is not None)
+        told = [ns for ns in found.values() if ns is not None]
+        return sum(told) if len(told) == len(found) else None
 
     def move(self, cpus: frozenset[int]) -> None:
         """Let all its threads, and those of whatever it started, run on these CPUs only."""

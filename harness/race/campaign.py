@@ -95,8 +95,13 @@ class Campaign:
             asks = self.search.asks()
             if asks and not self._allows(0.0):
                 return False
-            if not self._add(asks) and not self._confirm():
+            if self._add(asks):
+                continue
+            if not (chosen := self._chosen()):
                 return True
+            if not self._allows(0.0):
+                return False
+            self._confirm(chosen)
 
     def _allows(self, seconds: float) -> bool:
         """Whether racing for so long still ends in time."""
@@ -201,20 +206,22 @@ class Campaign:
         self._enter(groups)
         return bool(groups)
 
-    def _confirm(self) -> bool:
-        """Let in the groups that measure anew what others selected; False when there is none left."""
+    def _chosen(self) -> list[PlannedGroup]:
+        """The groups that measure anew what others selected, and that haven't joined yet."""
         names = {group.record.name for group in self.groups}
-        found = [
+        return [
             replace(one.group, record=record, skips={})
             for one in self.entrants
             if (record := halving.confirmation(one.group.record, one.race.sound)) and record.name not in names
         ]
+
+    def _confirm(self, found: Sequence[PlannedGroup]) -> None:
+        """Let these groups in."""
         for group in found:
             self.file.append(Confirming(group=group.record))
             self.built |= self._prepared([group])
         self.groups = [*self.groups, *found]
         self._enter(found)
-        return bool(found)
 
     def _leave_out(self, one: Entrant) -> None:
         """Skip what would take too long, by what smaller cells took."""

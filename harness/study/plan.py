@@ -314,8 +314,9 @@ def _meant(study: Study, baseline: str, arms: Sequence[Arm]) -> str:
 
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """A hash of what is measured (`files`: hashes of the user's own); a run folder only goes on with the same one."""
+    told = study.model_dump(mode="json", exclude={"description", "ceilings", "energy", "unsynchronised"})
     content = {
-        "study": study.model_dump(mode="json", exclude={"description", "ceilings", "energy", "unsynchronised"}),
+        "study": told | {"goal": study.aims_at},  # the default is the same question, whether it was said or not
         "arms": [[arm.label for arm in group.playing] for group in groups],
         "files": files,
     }

@@ -10,12 +10,14 @@ from crossings import COPY, PAIR, A, B, group, play
 from rich.console import Console
 from support.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
+from shootout.clock import Deadline
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.journal import journal
 from shootout.journal.group import Group
 from shootout.journal.records import Confirming, Rounds
 from shootout.messages import Scope
+from shootout.race import halving
 from shootout.report import sweep_table, table
 from shootout.results.analysis import NOTHING_LEFT, analyse, crossings
 from shootout.study.plan import make_plan, plan_groups
@@ -75,6 +77,23 @@ def test_a_run_killed_while_it_confirms_goes_on_in_the_same_group(
     assert len(again) >= 2
     recalled, planned = extra_groups.recalled(asked, confirmed), plan_groups(asked, here())[0]
     assert [recalled.request_of(arm) for arm in confirmed.arms] == [planned.request_of(arm) for arm in confirmed.arms]
+
+
+def test_out_of_time_nothing_that_would_confirm_is_built(
+    monkeypatch: pytest.MonkeyPatch, stage: list[ByBatch], tmp_path: Path
+):
+    chosen: list[object] = []
+
+    class UntilChosen(Deadline):
+        def allows(self, seconds: float) -> bool:
+            return not chosen
+
+    confirmation = halving.confirmation
+    monkeypatch.setattr(halving, "confirmation", lambda *given: chosen.append(given) or confirmation(*given))
+    asked = study(1, 8, crossover=None, scenario=["throughput"])
+    assert not run(tmp_path, asked, allowed=UntilChosen(None))
+    assert not [line for line in journal.read(tmp_path).lines if isinstance(line, Confirming)]
+    assert run(tmp_path, asked), "it goes on there"
 
 
 def test_a_throughput_sweep_shows_what_was_confirmed_and_who_fell_out_before(stage: list[ByBatch], tmp_path: Path):

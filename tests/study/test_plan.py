@@ -359,6 +359,11 @@ def test_what_matters_changes_the_identity(changed: dict[str, Any]):
     assert named(study(**changed)) != named(study())
 
 
+def test_the_default_goal_is_the_same_run_whether_it_is_told_or_not():
+    assert named(study(goal="best")) == named(study())
+    assert named(study(goal="baseline")) != named(study())
+
+
 def test_so_do_the_users_files_and_what_can_run_but_not_words():
     assert named(study(), files=("a",)) != named(study(), files=("b",))
     assert named(study(), missing=("numpy",)) != named(study())
