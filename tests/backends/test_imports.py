@@ -31,7 +31,7 @@ def imported() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step or "nothing")
 def test_importing_a_module_and_making_an_adapter_bring_in_no_framework(step: str) -> None:
     assert imported()[step] == set()
 
