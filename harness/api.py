@@ -116,4 +116,5 @@ def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
 def _planned(name: str, options: RunOptions) -> Plan:
     check_keywords(RunOptions, options)
     gpu.choose_gpu(options.get("gpu"))
-    return make_plan(schema.choose(name, options), options.get("backends", ()))
+    fresh = options.get("fresh", False)
+    return make_plan(schema.choose(name, options), options.get("backends", ()), fresh=fresh)

@@ -34,7 +34,7 @@ def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, a
     gpu.choose_gpu(options.get("gpu"))
     chosen, fresh = schema.choose(study, options), options.get("fresh", False)
     with show_progress() as progress:
-        plan = make_plan(chosen, options.get("backends", ()))
+        plan = make_plan(chosen, options.get("backends", ()), fresh=fresh)
         if dry_run:
             return print_answer(preview.render(plan), preview.as_data(plan), as_json=as_json)
         out = Path(options.get("out") or choose_folder(plan, fresh=fresh))

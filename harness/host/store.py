@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,27 @@ def write_facts(name: str, facts: Mapping[str, Any]) -> Path:
     Raises:
         UsageError: the file can't be written.
     """
+    return _write(name, {**read_facts(name), **facts})
+
+
+def keep_facts(name: str, keep: Callable[[str], bool]) -> None:
+    """Leave in the file only the keys that `keep` says; a file that has no other isn't touched.
+
+    Raises:
+        UsageError: the file can't be written.
+    """
+    facts = read_facts(name)
+    kept = {key: fact for key, fact in facts.items() if keep(key)}
+    if len(kept) < len(facts):
+        _write(name, kept)
+
+
+def _write(name: str, facts: Mapping[str, Any]) -> Path:
     path = _path(name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps({**read_facts(name), **facts}))
+        temporary.write_text(json.dumps(facts))
         temporary.replace(path)
     except OSError as error:
         raise UsageError(f"can't write {str(path)!r}: {error.strerror}; set SHOOTOUT_CACHE") from None

@@ -20,6 +20,11 @@ from shootout.race.queue import Entrant
 from shootout.race.race import block_medians, flagged_blocks
 from shootout.race.serving import bound_ns, held
 from shootout.study.plan import PlannedGroup
+from shootout.study.target import provider
+from shootout.worker import remembered
+
+BACKEND_STEPS = ("build", "entering")
+"""Who fails at these may have a library that no longer works, though it worked before."""
 
 
 @dataclass(kw_only=True)
@@ -59,6 +64,8 @@ class Recorder:
             return
         if why.failed:
             self.progress.say(f"failed: {arm.label}: {why.reason}")
+            if why.during in BACKEND_STEPS:
+                remembered.forget([provider(arm.target)[0]])
         self._gone[group, arm.label] = why
         self.file.append(not_run(group, arm, why))
 

@@ -104,8 +104,8 @@ class Plan:
         return sorted({arm.threads for arm in playing}) if self.study.ceilings else []
 
 
-def make_plan(study: Study, named: Sequence[str] = ()) -> Plan:
-    """Find out what is available here and plan the cells.
+def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -> Plan:
+    """Find out what is available here and plan the cells; `fresh`: also of what worked here before.
 
     Raises:
         UsageError: the study asks for something unknown or impossible.
@@ -125,7 +125,7 @@ def make_plan(study: Study, named: Sequence[str] = ()) -> Plan:
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     with Stopwatch() as watch:
         others = interpreters.examine(study.pythons)
-        found = known_available({provider(target) for target in targets}, others)
+        found = known_available({provider(target) for target in targets}, others, fresh=fresh)
     here = replace(here, available=found)
     groups = plan_groups(study, here)
     files = [digest for _, hashes in checked.values() for digest in hashes]

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,14 +26,19 @@ SEARCHED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CXX")
 
 
 def known_available(
-    pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None
+    pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None, *, fresh: bool = False
 ) -> dict[Pair, Availability]:
     """As `available`, without trying again what worked here before: that takes up to 3 s for each backend.
 
     Only of backends that ship, under our own interpreter and on the CPU, whose state is what is installed: as long as
     that and the machine stay the same, the answer does. One that broke all the same fails in its build,
-    with the reason.
+    with the reason, and is then tried again: see `forget`.
+
+    Args:
+        fresh: try all of them again.
     """
+    if fresh:
+        forget(pair[0] for pair in pairs)
     state = _state()
     keys = {pair: f"{state} {pair[0]}" for pair in pairs if pair[0] in backends.SHIPPED and pair[1] is Device.CPU}
     worked = store.read_facts(WORKED)
@@ -42,6 +47,12 @@ def known_available(
     if new := {key: found[pair].version for pair, key in keys.items() if found[pair].ok and key not in worked}:
         store.write_facts(WORKED, new)
     return found
+
+
+def forget(names: Iterable[str]) -> None:
+    """Let these backends be tried again by the next run, in whatever state they worked."""
+    broken = set(names)
+    store.keep_facts(WORKED, lambda key: key.partition(" ")[2] not in broken)
 
 
 def _state() -> str:

@@ -165,7 +165,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
     ],
 )
 def test_bad_words_get_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, says: str):
-    monkeypatch.setattr(plan, "known_available", lambda *_: pytest.fail("backends were tried first"))
+    monkeypatch.setattr(plan, "known_available", lambda *_, **__: pytest.fail("backends were tried first"))
     done = here(*words.split(), "--dry-run", "--json", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("shootout: ")
@@ -190,7 +190,7 @@ def test_a_wrong_command_line_is_a_usage_error(tmp_path: Path, words: str):
 
 
 def test_ctrl_c_before_anything_is_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def plan(*_: object) -> NoReturn:
+    def plan(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("shootout.commands.run.make_plan", plan)

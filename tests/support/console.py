@@ -93,10 +93,10 @@ def deaf_here(
         constants: as in `deaf`.
     """
 
-    def found(pairs: Collection[Pair], others: Mapping[str, Interpreter]) -> dict[Pair, Availability]:
+    def found(pairs: Collection[Pair], others: Mapping[str, Interpreter], *, fresh: bool) -> dict[Pair, Availability]:
         answers = {(name, device): backends.get(name).probe(device) for name, device in pairs if name in probed_here}
         answers |= {pair: Availability(version="1") for pair in pairs if pair[0] in taken_to_work}
-        return {**answers, **known_available({*pairs} - {*answers}, others)}
+        return {**answers, **known_available({*pairs} - {*answers}, others, fresh=fresh)}
 
     with pytest.MonkeyPatch.context() as patch:
         deafen(_changes(constants), patch.setattr)

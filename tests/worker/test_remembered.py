@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
+from support.fakes import arm
 
 from shootout.contract import Availability, Device, NotRun, NotRunKind
+from shootout.race.recording import Recorder
+from shootout.report.progress import Progress
 from shootout.worker import remembered
 
 
@@ -56,3 +61,39 @@ def test_it_is_tried_again_when_anything_changed(tried, monkeypatch: pytest.Monk
         monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     remembered.known_available([numpy])
     assert tried == [numpy]
+
+
+def test_it_is_tried_again_after_it_failed_and_where_asked_to(tried):
+    numpy = ("numpy", Device.CPU)
+    assert again(tried, numpy) == []
+    remembered.forget(["openvino"])
+    remembered.known_available([numpy])
+    assert tried == [], "another one failed"
+    remembered.forget(["numpy"])
+    remembered.known_available([numpy])
+    assert tried == [numpy]
+    remembered.known_available([numpy], fresh=True)
+    assert tried == [numpy] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "during", "forgotten"),
+    [
+        (NotRunKind.FAILED, "build", True),
+        (NotRunKind.FAILED, "entering", True),
+        (NotRunKind.FAILED, "export", False),
+        (NotRunKind.UNSUPPORTED, "build", False),
+    ],
+)
+def test_only_a_failure_of_the_library_makes_a_run_forget_it(
+    tried, tmp_path: Path, kind: NotRunKind, during: str, forgotten: bool
+):
+    numpy = ("numpy", Device.CPU)
+    remembered.known_available([numpy])
+    tried.clear()
+    history = SimpleNamespace(lines=())
+    file = SimpleNamespace(append=lambda *_: None)
+    recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console(quiet=True)))
+    recorder.note("a group", arm("numpy"), NotRun(kind, "it broke", during=during))
+    remembered.known_available([numpy])
+    assert (tried == [numpy]) is forgotten
