@@ -107,6 +107,10 @@ class Campaign:
         """Whether racing for so long still ends in time."""
         return self.deadline.allows(seconds) and self.budget.allows(seconds)
 
+    def _mute(self, waiting: Sequence[Entrant]) -> Entrant | None:
+        """A group that can have no verdict yet: a budget that nobody asked for does not end its race untold."""
+        return queue.first([one for one in waiting if one.race.played < one.fewest], self.deadline.allows)
+
     def _enter(self, groups: Sequence[PlannedGroup]) -> None:
         """Let groups into the race, each with what the journal says of it."""
         places = queue.places([group.record for group in groups], self.search.axis)
@@ -134,7 +138,7 @@ class Campaign:
         place = self.plan.placement
         watch = LiveWatch(NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent))
         while waiting := [one for one in self.entrants if one.players]:
-            chosen = queue.first(waiting, self._allows)
+            chosen = queue.first(waiting, self._allows) or self._mute(waiting)
             if chosen is None:
                 return False
             if not chosen.race.played:

@@ -18,7 +18,6 @@ from shootout.journal.group import Group
 from shootout.messages import Scope
 from shootout.race.race import Race
 from shootout.race.serving import Terms
-from shootout.stats.evidence import min_generations
 from shootout.stats.leaders import leaders_of
 from shootout.study.group import GroupRecord, Pair, short, size_of
 from shootout.study.plan import PlannedGroup
@@ -53,7 +52,7 @@ class Entrant:
     @property
     def fewest(self) -> int:
         """The least generations that can give a verdict."""
-        return min_generations(self.race.rules.comparisons)
+        return self.race.fewest
 
     @property
     def next_s(self) -> float:

@@ -15,8 +15,9 @@ from shootout.race import serving
 from shootout.race.generation import Generation
 from shootout.race.protocols import Context, Performance
 from shootout.race.stopping import GroupState, next_players
+from shootout.stats.evidence import min_generations
 from shootout.stats.open_pairs import Pair, generations_left
-from shootout.stats.verdicts import Rules
+from shootout.stats.verdicts import Rules, ground_of
 from shootout.stats.warmup import is_unsteady
 
 
@@ -61,6 +62,12 @@ class Race:
             pressing=pressing,
             unsound=self.unsound,
         )
+
+    @property
+    def fewest(self) -> int:
+        """The least generations that can give a verdict, on the ground that the group stands on now."""
+        prior = ground_of(self.sound, self.rules).prior
+        return min_generations(self.rules.comparisons, prior=prior)
 
     @property
     def sound(self) -> dict[str, dict[int, Array]]:

@@ -15,11 +15,13 @@ from shootout.clock import Deadline
 from shootout.journal import journal
 from shootout.journal.group import Group, group_of
 from shootout.journal.records import Added, Rounds
-from shootout.race import campaign, queue
+from shootout.race import campaign, queue, race
 from shootout.race.queue import Entrant
 from shootout.report import more_time, table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
+from shootout.stats.evidence import min_generations
+from shootout.stats.verdicts import Ground
 from shootout.study.plan import plan_groups
 
 
@@ -118,6 +120,17 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     assert more_time.tell_missing(groups_in(out)) == ""
 
 
+def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is_possible(
+    stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = study(750, crossover=None, max_generations=40)  # where the lines cross: nobody wins
+    monkeypatch.setattr(campaign, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
+    monkeypatch.setattr(race, "ground_of", lambda *_: Ground(prior=False, bias_floor=0.0))
+    run(tmp_path / "out", asked, racing_s=90.0)
+    (group,) = analyse(tmp_path / "out").groups
+    assert group.generations == min_generations(1, prior=False) > min_generations(1)
+
+
 def test_a_race_that_ended_at_its_most_generations_says_so(stage: list[ByBatch], tmp_path: Path):
     assert run(tmp_path / "out", study(750, crossover=None, max_generations=2))
     assert "(max_generations in a study file: it ended at 2)" in more_time.tell_missing(groups_in(tmp_path / "out"))
@@ -133,7 +146,7 @@ class Standing:
 
     def __init__(self, played: int, nearest: float) -> None:
         self.played, self._nearest = played, nearest
-        self.rules = type("Rules", (), {"comparisons": 1})
+        self.fewest = min_generations(1)
 
     def players(self, pressing: Any) -> list[str]:
         return ["somebody"]
