@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from shootout.contract import Array, Scenario, Value
+from shootout.contract import Scenario, Value
 from shootout.crossover.brackets import At
 from shootout.journal.group import Group, against, withheld
 from shootout.messages import Scope
 from shootout.stats.evidence import min_generations
+from shootout.stats.leaders import time_ns
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import GroupRecord, Pair, fixed_of, size_of
 
@@ -66,7 +65,8 @@ def at(group: Group, size: int, pair: Pair, scope: Scope) -> At:
     for label in pair:
         if setback := group.setbacks.get(label):
             return At(size=size, verdict=Verdict.CANT_TELL, reason=f"{label}: {setback.reason}")
-    a_ns, b_ns = (_median_ns(group.blocks_of(scope, label)) for label in pair)
+    blocks = (group.blocks_of(scope, label) for label in pair)
+    a_ns, b_ns = (time_ns(one) if one else None for one in blocks)
     found = against(group, scope, *pair)
     if found is None:
         least = min_generations(group.rules.comparisons)
@@ -97,7 +97,3 @@ def _hopeless(found: Comparison, group: Group) -> bool:
     if found.generations < min_generations(group.rules.comparisons) + CHANCES:
         return False
     return found.generations_needed is None or found.generations_needed > HOPELESS * group.rules.max_generations
-
-
-def _median_ns(blocks: Mapping[int, Array]) -> float | None:
-    return float(np.median([float(np.median(values)) for values in blocks.values()])) if blocks else None

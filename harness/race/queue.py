@@ -18,7 +18,7 @@ from shootout.journal.group import Group
 from shootout.messages import Scope
 from shootout.race.race import Race
 from shootout.race.serving import Terms
-from shootout.stats.leaders import leaders_of
+from shootout.stats.open_pairs import leader_sets
 from shootout.study.group import GroupRecord, Pair, short, size_of
 from shootout.study.plan import PlannedGroup
 from shootout.units import counted
@@ -48,11 +48,14 @@ class Entrant:
     pressing: Mapping[Pair, float] = field(default_factory=dict)
     players: list[Arm] = field(default_factory=list)
     _nearest: float | None = None
+    _fewest: int | None = None
 
     @property
     def fewest(self) -> int:
         """The least generations that can give a verdict."""
-        return self.race.fewest
+        if self._fewest is None:  # every look at the queue asks it of every group
+            self._fewest = self.race.fewest
+        return self._fewest
 
     @property
     def next_s(self) -> float:
@@ -63,7 +66,7 @@ class Entrant:
         """Find out who plays next, after a generation or when a crossover needs other things than before."""
         self.pressing = pressing
         self.players = self.race.players(pressing)
-        self._nearest = None
+        self._nearest = self._fewest = None
 
     @property
     def nearest(self) -> float:
@@ -77,7 +80,7 @@ class Entrant:
         """Who leads so far, and how many still play; "" before anybody has."""
         no_leaders = self.race.out | self.race.unsound
         arms = [arm.label for arm in self.race.arms.values() if not arm.sentinel and arm.label not in no_leaders]
-        leaders = leaders_of(self.race.blocks, arms, self.race.rules)
+        leaders = next(iter(leader_sets(self.race.blocks, arms, self.race.rules)), None)
         if leaders is None:
             return ""
         waiting = counted(sum(not arm.sentinel for arm in self.players), "arm")

@@ -9,15 +9,14 @@ known: its interval errs with its own share of α.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 
 import numpy as np
 
 from shootout.constants import INDIFFERENT
-from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, comparison, ground_of
+from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, comparison
 
 Compare = Callable[[str, str], Comparison | None]
 """How the first arm compares with the second; None where they share no generation. Swapped, it says the inverse."""
@@ -67,13 +66,6 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
         beaten={label: faster[label][0] for label in order if label not in tied},
         undecided=tuple(pair for pair in combinations(tied, 2) if not is_indifferent(found[pair])),
     )
-
-
-def leaders_of(blocks: Mapping[str, Blocks], labels: Iterable[str], rules: Rules) -> Leaders | None:
-    """Who leads among these arms of a group (without the sentinel); None where none of them has played."""
-    times = {label: time_ns(blocks[label]) for label in labels if blocks.get(label)}
-    compare = partial(compare_pair, blocks, rules, ground=ground_of(blocks, rules), estimate=False)
-    return find_leaders(times, compare) if times else None
 
 
 def compare_pair(
