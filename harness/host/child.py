@@ -135,17 +135,26 @@ class Child:
 
     def told(self, how: str) -> str:
         """`how`, with its last words."""
-        words = last_words(self._words, self._words_start)
-        return f"{how}; its last words: {words}" if words else how
+        return with_last_words(how, last_words(self._words, self._words_start))
 
     def finish(self, timeout_s: float) -> Ending:
         """Wait for its end, and end it after `timeout_s` seconds."""
         how = self.wait(timeout_s)
         if how is None:
             self.signal(signal.SIGKILL)
-            return Ending(code=None, said="", how=self.told(f"took longer than {timeout_s:.0f} s and was killed"))
+            return Ending(code=None, said="", how=self.told(too_long(timeout_s)))
         said = _tail(self._said, 0).decode(errors="replace")
         return Ending(code=self._process.returncode, said=said, how=self.told(how))
+
+
+def too_long(timeout_s: float) -> str:
+    """How one ended that took longer than it may."""
+    return f"took longer than {timeout_s:.0f} s and was killed"
+
+
+def with_last_words(how: str, words: str) -> str:
+    """How one ended, with its last words where it had any."""
+    return f"{how}; its last words: {words}" if words else how
 
 
 def run(

@@ -34,9 +34,9 @@ def run(
         try:
             code, words = _process(frozenset((variables or {}).items())).run(folder, timeout_s)
         except subprocess.TimeoutExpired:
-            return Ending(code=None, said="", how=f"took longer than {timeout_s:.0f} s and was killed")
-    how, said = child.ending(code), " | ".join(words.decode(errors="replace").splitlines()[-3:])
-    return Ending(code=code, said="", how=f"{how}; its last words: {said}" if said else how)
+            return Ending(code=None, said="", how=child.too_long(timeout_s))
+    said = " | ".join(words.decode(errors="replace").splitlines()[-3:])
+    return Ending(code=code, said="", how=child.with_last_words(child.ending(code), said))
 
 
 @functools.cache
