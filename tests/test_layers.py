@@ -1,9 +1,10 @@
-"""The floor plan, held: imports point downward only, folders stay small, and setuptools knows every package."""
+"""The floor plan, held: imports point downward only, folders stay small, setuptools knows every package."""
 
 from __future__ import annotations
 
 import ast
 import tomllib
+from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -84,11 +85,14 @@ def test_every_folder_of_tests_is_collected(pytestconfig: pytest.Config):
 
 
 @pytest.mark.parametrize("folder", sorted({file.parent for file in modules().values()}), ids=str)
-def test_a_folder_stays_small_and_says_what_it_is_for(folder: Path):
-    files = [file for file in folder.glob("*.py") if file.name != "__init__.py"]
-    assert len(files) <= ROOM_ENOUGH.get(folder.name, MOST_FILES)
-    opening = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
-    assert opening
+def test_a_package_says_what_it_is_for(folder: Path):
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+
+
+@pytest.mark.parametrize("root", [*SOURCES, "tests"])
+def test_a_folder_stays_small(root: str):
+    files = Counter(file.parent for file in (ROOT / root).rglob("*.py") if file.name != "__init__.py")
+    assert not {folder: count for folder, count in files.items() if count > ROOM_ENOUGH.get(folder.name, MOST_FILES)}
 
 
 def test_setuptools_knows_every_package():

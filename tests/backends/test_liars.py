@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.third_party import install
+from support.adapters.third_party import install
 
 from shootout.contract import Precision, Target
 from shootout.testing.cases import TORCH, Case, case_of
@@ -73,9 +73,9 @@ def checked(case: Case, packages: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("lied_about", "path", "expected"),
     [
-        (Target(backend="lowering"), "support.liars:Lowering", LOWERING),
-        (Target(backend="echoing"), "support.liars:Echoing", ECHOING),
-        (Target(backend="boasting", precision=Precision.INT8), "support.liars:Boasting", BOASTING),
+        (Target(backend="lowering"), "support.adapters.liars:Lowering", LOWERING),
+        (Target(backend="echoing"), "support.adapters.liars:Echoing", ECHOING),
+        (Target(backend="boasting", precision=Precision.INT8), "support.adapters.liars:Boasting", BOASTING),
     ],
 )
 def test_each_broken_promise_is_noticed(

@@ -8,8 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.adapters.third_party import install
 from support.console import TESTS
-from support.third_party import install
 
 from shootout import backends
 from shootout.contract import Arm, Device, Precision, Target

@@ -32,16 +32,15 @@ from . import (
     handoff,
     known,
     live_drills,
-    onnx_cases,
     order,
-    parity,
     repeated,
     simulate,
-    tensorrt_builds,
     verdicts,
 )
 from .common import Bench, Table, Tables, say
-from .onnx_models import node_cases
+from .coverage import onnx_cases, tensorrt_builds
+from .coverage.onnx_models import node_cases
+from .parity import comparison
 
 SCHEMA = 1
 
@@ -65,7 +64,7 @@ SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
     "handoff": handoff.figures,
     "generations": generations.figures,
     "grid": grid.figures,
-    "parity": parity.figures,
+    "parity": comparison.figures,
     "order": order.figures,
     "verdicts": verdicts.figures,
     "drills": live_drills.figures,

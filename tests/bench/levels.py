@@ -21,7 +21,7 @@ from shootout.journal.group import group_of
 from shootout.messages import Scope
 from shootout.stats.evidence import bonferroni
 from shootout.stats.verdicts import Verdict, compare, log_ratios
-from tests.support.simulation import NOISES, tapes, told_apart
+from tests.support.races.simulation import NOISES, tapes, told_apart
 
 SDS = (0.003, 0.01, 0.03, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 COMPARISONS = (1, 9, 50)

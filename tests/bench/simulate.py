@@ -15,8 +15,8 @@ from dataclasses import asdict, astuple, dataclass
 from shootout.stats.goals import Aim, Goal
 from shootout.stats.warmup import steady_from
 from tests.bench.levels import COMPARISONS, levels
-from tests.support.goal_races import CLOSE, DEFAULT, race_for
-from tests.support.simulation import (
+from tests.support.races.goal_races import CLOSE, DEFAULT, race_for
+from tests.support.races.simulation import (
     CLOSE_RIVAL_MS,
     NOISES,
     PINNED_SD,

@@ -28,7 +28,7 @@ from shootout.stats.verdicts import Verdict
 from shootout.study import schema
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup, make_plan
-from tests.support.simulation import CLOSE_RIVAL_MS, race_share
+from tests.support.races.simulation import CLOSE_RIVAL_MS, race_share
 
 from .common import Bench, Table, Tables, generation, medians, say, watch
 

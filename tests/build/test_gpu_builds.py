@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.fake_nvidia import FakeDriver, install
+from support.gpus.fake_nvidia import FakeDriver, install
 
 from shootout.build.builder import Workshop
 from shootout.contract import Arm, Device, Target

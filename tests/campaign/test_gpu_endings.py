@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import __main__ as sections
-from bench import handoff
-from bench.common import Bench
 from doctored import doctor
-from gpu import archive, campaign, conformance, session
+from gpu import campaign, conformance, parts, session
 from gpu.campaign import Ending
 from gpu.ground import Ground
 from gpu.state import Status
 from gpu.steps import STEPS
-from support.made import ended, header, write
+from support.races.made import ended, header, write
 
 from shootout.errors import SkippedArm
 from shootout.host.placement import place
+from tests.bench import __main__ as sections
+from tests.bench import handoff
+from tests.bench.common import Bench
 
 STUDIES = [step for step in STEPS if step.study]
 
@@ -221,4 +221,4 @@ def test_an_interrupted_campaign_still_sums_up(tmp_path: Path, monkeypatch: pyte
     out = tmp_path / "out"
     assert session.hold(10.0, str(out), Ground(path=(), have={}), ["set up"]) == 130
     assert (out / "SUMMARY.md").exists()
-    assert (out / archive.NAME).exists()
+    assert (out / parts.ARCHIVE).exists()

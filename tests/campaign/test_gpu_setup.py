@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from gpu import ground, tree
+from gpu import ground
 from gpu.requirements import Need, Project
 from gpu.steps import STEPS
 from made_wheels import wheel
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_package_works_from_links_alone(tmp_path: Path):
-    tree.lend(ROOT, tmp_path / "site")
+    ground.lend(ROOT, tmp_path / "site")
     code = """
 import json, shootout
 from shootout.export import cache
@@ -48,7 +48,7 @@ print(json.dumps([shootout.__file__, shootout.__version__, cache.versions()["sho
 
 
 def test_the_links_name_the_same_requirements_as_an_installer(tmp_path: Path):
-    tree.lend(ROOT, tmp_path)
+    ground.lend(ROOT, tmp_path)
     (found,) = metadata.distributions(path=[str(tmp_path)])
     lines = found.requires or []
     assert any(line.startswith("torch") and 'extra == "torch"' in line for line in lines)
@@ -58,13 +58,13 @@ def test_the_links_name_the_same_requirements_as_an_installer(tmp_path: Path):
 
 def test_links_made_twice_follow_the_checkout_and_leave_what_is_right(tmp_path: Path):
     package = tmp_path / "site" / "shootout"
-    tree.lend(ROOT, tmp_path / "site")
+    ground.lend(ROOT, tmp_path / "site")
     kept = (package / "errors.py").lstat().st_ino
     (package / "gone.py").symlink_to(tmp_path / "nowhere")
     (tmp_path / "site" / "shootout-0.0.1.dist-info").mkdir()
     (package / "clock.py").unlink()
     (package / "clock.py").symlink_to(tmp_path / "elsewhere")
-    tree.lend(ROOT, tmp_path / "site")
+    ground.lend(ROOT, tmp_path / "site")
     assert not (package / "gone.py").is_symlink()
     assert len(list((tmp_path / "site").glob("*.dist-info"))) == 1
     assert (package / "clock.py").readlink() == ROOT / "harness" / "clock.py"

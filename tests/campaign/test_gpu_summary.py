@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from doctored import doctor
-from gpu import archive, page, parts, summary
+from gpu import page, parts, summary
 from gpu.state import State, Status
 from gpu.steps import STEPS
-from support.made import ended, header, played, prepared, rounds, write
+from support.races.made import ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.journal.records import Failure, Skip
@@ -203,9 +203,9 @@ def test_everything_is_packed_in_parts_that_cat_joins(tmp_path: Path, most: int,
     folder.mkdir()
     race(folder / "batch-sweep")
     for _ in range(2):  # the second time without the first archive in it
-        files = archive.pack(folder, most)
+        files = parts.pack(folder, most)
     assert (len(files) > 1) is several
     assert all(file.stat().st_size <= most for file in files)
     assert members(files) == {"it/batch-sweep/journal.jsonl"}
-    assert sorted(folder.glob(f"{archive.NAME}*")) == sorted(files)
+    assert sorted(folder.glob(f"{parts.ARCHIVE}*")) == sorted(files)
     assert [files] == list(parts.gathered(files).values()) or not several

@@ -7,10 +7,10 @@ turned down, each for its reason. `make bench` runs all of them.
 from __future__ import annotations
 
 import pytest
-from bench.onnx_cases import AGREES, BACKENDS, Result, run
-from bench.onnx_models import stored_cases
 
 from shootout.host.placement import place
+from tests.bench.coverage.onnx_cases import AGREES, BACKENDS, Result, run
+from tests.bench.coverage.onnx_models import stored_cases
 
 AGREED = {
     "test_Conv1d_dilated",

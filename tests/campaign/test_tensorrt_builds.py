@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bench import tensorrt_builds
-from bench.common import Bench
 
 from shootout.contract import Arm
 from shootout.errors import ArmFailed, ModelError, SkippedArm
 from shootout.host.placement import place
+from tests.bench.common import Bench
+from tests.bench.coverage import tensorrt_builds
 
 FACTS = {
     "library": "tensorrt_rtx",

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 from support.console import SHOOTOUT, call, environment, here
-from support.made import A, B, ended, header, played, prepared, rounds, write
+from support.races.made import A, B, ended, header, played, prepared, rounds, write
 
 from shootout.study import plan
 from shootout.testing.cases import has_gpu

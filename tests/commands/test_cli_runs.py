@@ -11,9 +11,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.adapters.third_party import install
 from support.console import call, deaf, deaf_here, environment, here, spin_study, without_privileges
 from support.deaf import own_lock
-from support.third_party import install
 
 from shootout.host.locks import machine_lock
 from shootout.testing.cases import has_gpu

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from support.fake_nvidia import FakeDriver, FakeNvml, install
+from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout import backends
 from shootout.commands import doctor

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.planted import here, study
+from support.races.planted import here, study
 
 from shootout.clock import Deadline
 from shootout.commands import run

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from support.made import EXACT, EXECUTED
+from support.races.made import EXACT, EXECUTED
 
 from shootout.contract import Arm, Array, Target
 from shootout.crossover import brackets, sweeps

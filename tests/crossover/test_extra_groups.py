@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from crossings import COPY, PAIR, A, B, group, play
 from rich.console import Console
-from support.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
+from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
 from shootout.clock import Deadline
 from shootout.crossover import extra_groups

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import tree, wheelhouse
+from . import wheelhouse
 from .requirements import Need, Project, asking, there
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "gpu"
 SHOWN = ("torch", "triton", "jax", "jaxlib", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "openvino", "nncf")
 MORE_SHOWN = ("torchao", "torchax", "tensorrt", "tensorrt-rtx-cu13-libs", "cuda-bindings", "nvidia-ml-py", "pydantic")
+SUBPACKAGES = ("backends", "models")
 CHECKING = (Need("pytest"), Need("pytest-timeout"))
 """What the conformance step alone needs."""
 
@@ -62,7 +64,7 @@ def prepare(folders: Sequence[Path], *, install: bool, build: Path = BUILD) -> G
         ValueError: a folder of wheels can't be used.
     """
     site, packages = build / "site", build / f"packages-{sys.version_info[0]}.{sys.version_info[1]}"
-    tree.lend(ROOT, site)
+    lend(ROOT, site)
     project = Project.read(ROOT / "pyproject.toml")
     path = (str(site), str(packages))
     extras = {**project.extras, "conformance": CHECKING}
@@ -124,3 +126,38 @@ def fix(lacking: Sequence[Need]) -> str:
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     fetch = f"python3 -m pip download --only-binary=:all: --python-version {python} -d wheels {names}"
     return f"where there is a network: {fetch}; carry the folder here, then: make gpu WHEELS=wheels"
+
+
+def lend(root: Path, site: Path) -> None:
+    """Fill `site` with links to the package in the checkout `root`, as an editable install would, and its metadata.
+
+    The metadata is there because the version and the requirements are read from it while the package runs. What is
+    right already isn't touched, since another process may be importing from it.
+    """
+    project = Project.read(root / "pyproject.toml")
+    package, facts = site / project.name, site / f"{project.name}-{project.version}.dist-info"
+    for folder in (package, facts):
+        folder.mkdir(parents=True, exist_ok=True)
+    links = {entry.name: entry for entry in (root / "harness").iterdir() if entry.name != "__pycache__"}
+    links |= {name: root / name for name in SUBPACKAGES}
+    for old in package.iterdir():
+        if old.is_symlink() and old.name not in links:
+            old.unlink()
+    for name, source in links.items():
+        _link(package / name, source)
+    for old in site.glob(f"{project.name}-*.dist-info"):
+        if old != facts:
+            shutil.rmtree(old)
+    _write(facts / "METADATA", project.metadata)
+    _write(facts / "top_level.txt", f"{project.name}\n")
+
+
+def _write(file: Path, text: str) -> None:
+    if not file.exists() or file.read_text() != text:
+        file.write_text(text)
+
+
+def _link(link: Path, source: Path) -> None:
+    if not link.is_symlink() or link.readlink() != source:
+        link.unlink(missing_ok=True)
+        link.symlink_to(source)

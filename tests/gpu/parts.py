@@ -1,12 +1,15 @@
-"""Large files in parts, for ways that carry small ones only: `NAME.part00`, `NAME.part01` …; `cat` joins them too."""
+"""A campaign's folder as one archive, and large files in parts (`NAME.part00` …; `cat` joins them), to carry home."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
+ARCHIVE = "campaign.tar.xz"
+MOST_BYTES = 15 << 20
 _PART = re.compile(r"(?P<name>.+)\.part(?P<number>\d{2,})")
 
 
@@ -53,3 +56,19 @@ def join(parts: Iterable[Path], whole: Path) -> Path:
             with part.open("rb") as source:
                 shutil.copyfileobj(source, target)
     return whole
+
+
+def pack(folder: Path, most_bytes: int = MOST_BYTES) -> list[Path]:
+    """Write the archive into the folder itself, instead of the one before.
+
+    Returns:
+        The archive, or its parts: `cat campaign.tar.xz.part* | tar xJ`.
+    """
+    for old in folder.glob(f"{ARCHIVE}*"):
+        old.unlink()
+    file = folder / ARCHIVE
+    with tarfile.open(file, "w:xz") as archive:
+        for entry in sorted(folder.iterdir()):
+            if entry != file:
+                archive.add(entry, f"{folder.name}/{entry.name}")
+    return cut(file, most_bytes)

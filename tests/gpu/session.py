@@ -14,7 +14,7 @@ from shootout.host import gpu
 from shootout.journal.run_folder import new_folder
 from shootout.study import schema
 
-from . import archive, campaign, page, state, summary, work
+from . import campaign, page, parts, state, summary, work
 from .ground import Ground
 from .state import State
 from .steps import Step, measuring_s, shared_s, shares
@@ -47,7 +47,7 @@ def hold(minutes: float, asked: str, ground: Ground, setup: Sequence[str]) -> in
     try:
         sys.stdout.write(sum_up(standing, setup))
     finally:  # whatever the summary met, the samples are carried home
-        for file in archive.pack(out):
+        for file in parts.pack(out):
             campaign.say(f"{file}: {file.stat().st_size / 2**20:.1f} MiB")
     return code
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
+from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
 from shootout.host import cgroup, environment, hardware
 

@@ -7,7 +7,7 @@ import re
 from uuid import UUID
 
 import pytest
-from support.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
+from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
 from shootout.backends.common import require_device
 from shootout.contract import Device

@@ -6,7 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from support.fake_nvidia import FakeDriver, FakeNvml, install
+from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout.backends.common import trial
 from shootout.host import gpu_errors

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_nvidia import FakeDriver, FakeNvml, install
+from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout.constants import SM_CLOCK_SHARE
 from shootout.host import noise

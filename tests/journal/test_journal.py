@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from support.made import ARMS, A, B, ended, header, played, prepared, rounds, write
+from support.races.made import ARMS, A, B, ended, header, played, prepared, rounds, write
 
 from shootout.errors import ShootoutError, UsageError
 from shootout.journal import journal

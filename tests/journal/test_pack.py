@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.made import A, B, ended, played, rounds, write
+from support.races.made import A, B, ended, played, rounds, write
 
 from shootout.contract import Array
 from shootout.errors import UsageError

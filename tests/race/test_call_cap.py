@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.console import deaf_here
-from support.made import played
+from support.races.made import played
 
 from shootout.contract import Arm, Scenario, Target
 from shootout.journal.records import Played

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import fakes
-from support.fakes import World
+from support.races import fakes
+from support.races.fakes import World
 
 from shootout.constants import ROUNDS
 from shootout.contract import Arm

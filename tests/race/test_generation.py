@@ -11,8 +11,8 @@ from typing import cast
 
 import numpy as np
 import pytest
-from support import fakes
-from support.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
+from support.races import fakes
+from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
 from shootout.contract import Device

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support import fakes, queued
-from support.fakes import FakeWatch
+from support.gpus import queued
+from support.races import fakes
+from support.races.fakes import FakeWatch
 
 from shootout import clock
 from shootout.backends.adapter import Built

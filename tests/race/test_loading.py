@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import fakes
 from support.exports import obtain
-from support.fakes import QUIET, FakePlayer, FakeWatch, World
+from support.races import fakes
+from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
 from shootout import backends
 from shootout.contract import Arm, Device, Target

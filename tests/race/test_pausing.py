@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import fakes, planted
-from support.fakes import QUIET, FakePlayer, FakeWatch, World
-from support.planted import ByBatch, on_stage
+from support.races import fakes, planted
+from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
+from support.races.planted import ByBatch, on_stage
 
 from shootout.constants import HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS
 from shootout.contract import Arm, Device

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support import fakes
-from support.fakes import World
-from support.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
+from support.races import fakes
+from support.races.fakes import World
+from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
 from shootout.clock import Deadline
 from shootout.journal import journal

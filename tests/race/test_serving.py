@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import fakes
-from support.fakes import QUIET, FakePlayer, FakeWatch, World
-from support.made import played
+from support.races import fakes
+from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
+from support.races.made import played
 
 from shootout import clock as harness_clock
 from shootout.constants import SERVE_ROUNDS

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import fakes
-from support.goal_races import CLOSE, DEFAULT, race_for
+from support.races import fakes
+from support.races.goal_races import CLOSE, DEFAULT, race_for
 
 from shootout.race.race import Race
 from shootout.race.stopping import GroupState, next_players

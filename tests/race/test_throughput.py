@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from support import fakes
-from support.fakes import QUIET, FakeWatch, World
+from support.races import fakes
+from support.races.fakes import QUIET, FakeWatch, World
 
 from shootout import clock
 from shootout.commands import run

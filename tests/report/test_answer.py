@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.cells import cell, comparison, document, fidelity, row, timing
+from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout.contract import NotRunKind
 from shootout.crossover.brackets import Kind

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from support.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
+from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 
 import shootout
 from shootout.contract import NotRunKind, Precision

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from support.cells import cell, comparison, fidelity, row, timing
+from support.races.cells import cell, comparison, fidelity, row, timing
 
 from shootout.contract import NotRunKind
 from shootout.crossover.brackets import Kind

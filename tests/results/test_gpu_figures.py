@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from rich.console import Console
-from support.made import EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
+from support.races.made import EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Device, Target
 from shootout.journal import journal

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support import made
+from support.races import made
 
 from shootout.journal import samples
 from shootout.results import analysis, pareto

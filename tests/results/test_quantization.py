@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.made import COPY, EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
+from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.journal.records import Line

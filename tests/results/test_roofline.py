@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.made import ARMS, COPY, EXECUTED, A, B, ended, header, played, prepared, rounds, write
+from support.races.made import ARMS, COPY, EXECUTED, A, B, ended, header, played, prepared, rounds, write
 
 from shootout.bundle.workload import Work
 from shootout.ceilings.model import Bandwidth, Ceilings, Peak

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.made import GROUP
+from support.races.made import GROUP
 
 from shootout.journal.records import Ended, Rounds
 from shootout.report.notes import tell_time

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import simulation
+from support.races import simulation
 
 from shootout.contract import Array
 from shootout.stats.evidence import bonferroni, ceiling, e_value, interval, min_generations, own_holds, prior_holds

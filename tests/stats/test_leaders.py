@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import simulation
+from support.races import simulation
 
 from shootout.constants import ALPHA
 from shootout.stats.leaders import Compare, Leaders, find_leaders, is_indifferent

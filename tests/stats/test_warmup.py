@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from support.simulation import STEADY, latencies, share
+from support.races.simulation import STEADY, latencies, share
 
 from shootout.constants import CHANGE_JUMP, CHANGE_PENALTY
 from shootout.contract import Array

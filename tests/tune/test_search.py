@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from support import made
 from support.console import deaf_here, here
+from support.races import made
 from support.words import chosen
 
 from shootout import backends, models

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.adapters.third_party import install
 from support.console import Ended, deaf_here
-from support.third_party import install
 
 STUDY = """
 model = "digits"
@@ -17,7 +17,7 @@ max_generations = 1
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     made = tmp_path_factory.mktemp("boasting")
     (made / "mine.toml").write_text(STUDY)
-    adapters = {"boasting": "support.liars:Boasting", "cunning": "support.liars:Cunning"}
+    adapters = {"boasting": "support.adapters.liars:Boasting", "cunning": "support.adapters.liars:Cunning"}
     install(made / "third", "boasters", adapters)
     return deaf_here("run", "mine.toml", "--json", "--out", "all", cwd=made, modules=made / "third")
 

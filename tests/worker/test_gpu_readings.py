@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.queued import (
+from support.gpus.queued import (
     CALL_MJ,
     COPY_NS,
     FETCH_NS,
@@ -168,8 +168,8 @@ def test_a_cold_block_empties_the_cache_before_each_reading_and_does_not_time_th
 
 
 def test_a_cold_reading_is_one_call_however_short(device: Device, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("support.queued.KERNELS_NS", 100)
-    monkeypatch.setattr("support.queued.QUEUE_NS", 100)
+    monkeypatch.setattr("support.gpus.queued.KERNELS_NS", 100)
+    monkeypatch.setattr("support.gpus.queued.QUEUE_NS", 100)
     assert Blocks(Session(device), inputs(3)).tune().per_reading[Scope.COMPUTE] == 100
     assert Blocks(Session(device), inputs(3), cold=True).tune().per_reading[Scope.COMPUTE] == 1
 

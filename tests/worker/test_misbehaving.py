@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.adapters.misbehaving import ALL, FAULTS, installed
 from support.console import Ended, deaf_here
-from support.misbehaving import ALL, FAULTS, installed
 
 QUICK = {"race__live__LOAD_TIMEOUT_S": 3.0}
 

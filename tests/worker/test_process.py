@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.adapters.misbehaving import FAULTS, installed
 from support.console import TESTS, children_of, environment, state
 from support.exports import obtain
-from support.misbehaving import FAULTS, installed
 
 from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
-from support.fakes import arm
+from support.races.fakes import arm
 
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.race.recording import Recorder

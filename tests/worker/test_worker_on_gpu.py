@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.queued import (
+from support.gpus.queued import (
     CONTEXT_BYTES,
     KERNELS_NS,
     MODEL_BYTES,

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 from fake_onnxruntime import Machine, Value
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
-from support.fake_gpu import FakeCuda
+from support.gpus.fake_gpu import FakeCuda
 
 from shootout import backends
 from shootout.backends import common_onnx

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_gpu import ACTIVATION_BYTES, FAILED, L2_BYTES, SIZE, WEIGHT_BYTES, FakeCuda, FakeTensorRt
+from support.gpus.fake_gpu import ACTIVATION_BYTES, FAILED, L2_BYTES, SIZE, WEIGHT_BYTES, FakeCuda, FakeTensorRt
 
 from shootout.backends import cuda_memory
 from shootout.backends._tensorrt import backend as tensorrt_backend

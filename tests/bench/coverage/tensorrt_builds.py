@@ -22,8 +22,7 @@ from shootout.export.client import Request, obtain_all
 from shootout.host.placement import child_environment
 from shootout.host.store import cache_folder
 from shootout.worker.process import worker
-
-from .common import Bench, Table, Tables, say
+from tests.bench.common import Bench, Table, Tables, say
 
 SHARED = "shared"
 LABELS = ("fp32", "tf32", "fp16", "bf16", f"int8/{SHARED}", "int4")

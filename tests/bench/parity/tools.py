@@ -16,9 +16,9 @@ from shootout.backends.adapter import Built
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.host.placement import child_environment, on_cpus
 from shootout.messages import Scope
+from tests.bench.common import Bench
 
 from . import plain
-from .common import Bench
 from .sides import Medians
 
 PYPERF_VALUES, PYPERF_WARM_UPS = 600, 100

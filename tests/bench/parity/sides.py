@@ -19,9 +19,9 @@ from shootout.backends.adapter import Built
 from shootout.host.placement import child_environment, on_cpus
 from shootout.messages import Scope
 from shootout.race.generation import warm_up
+from tests.bench.common import Bench
 
 from . import plain
-from .common import Bench
 
 Medians = Mapping[str, float]
 """A round's median in ns by scope."""

@@ -20,7 +20,7 @@ from shootout.report.progress import Progress
 from shootout.study.feasibility import Here
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study, checked
-from support.fakes import FakeWatch, World
+from support.races.fakes import FakeWatch, World
 
 LINES = {"numpy": (2e4, 100.0), "onnxruntime": (8e4, 20.0)}
 """ns of a call: a + b·batch; they cross at batch 750."""

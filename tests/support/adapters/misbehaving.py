@@ -32,7 +32,7 @@ from shootout.contract import (
     NotRunKind,
     Precision,
 )
-from support.third_party import install
+from support.adapters.third_party import install
 
 CALLS_BEFORE_THE_END = 200
 """Past the warm-up's 60 calls, so that it happens while the arm is timed."""
@@ -259,5 +259,5 @@ ALL: Mapping[str, type[Well]] = {
 def installed(folder: Path) -> Path:
     """A folder for PYTHONPATH that makes all of them known, `well` and `starts` too."""
     return install(
-        folder, "shootout-misbehaving", {name: f"support.misbehaving:{c.__name__}" for name, c in ALL.items()}
+        folder, "shootout-misbehaving", {name: f"support.adapters.misbehaving:{c.__name__}" for name, c in ALL.items()}
     )

@@ -23,8 +23,8 @@ from shootout.constants import ALPHA, ROUNDS
 from shootout.host.store import bias_floor
 from shootout.stats.verdicts import Comparison, compare
 from shootout.worker.process import log_name
+from tests.bench.common import TARGETS, Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
 
-from .common import TARGETS, Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
 from .sides import Medians, Ours, Plain, Side
 from .tools import TOOLS, Missing
 
