@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from shootout.contract import Array, NotRun
+from shootout.journal import limits
 from shootout.journal.journal import History
-from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Skip
+from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Served, Skip
 from shootout.messages import Scope
+from shootout.stats.leaders import time_ns
 from shootout.stats.open_pairs import generations_left
-from shootout.stats.verdicts import Comparison, Ground, Rules, Verdict, comparison, ground_of, log_ratios
+from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, comparison, ground_of, log_ratios
 from shootout.stats.warmup import is_unsteady
 from shootout.study.group import GroupRecord, exact_of
 
@@ -31,6 +33,23 @@ def counting(rounds: int, flagged: Collection[int]) -> list[int]:
 def counted(medians: Sequence[float], flagged: Collection[int]) -> Array:
     """The block medians (ns) that a generation counts by; see `counting`."""
     return np.array(medians, dtype=np.float64)[counting(len(medians), flagged)]
+
+
+def unfit(
+    steady_from: Mapping[str, Sequence[int | None]],
+    served: Mapping[str, Sequence[Served]],
+    blocks: Mapping[str, Blocks],
+) -> set[str]:
+    """The arms that can't be the answer, as they stand, so that nobody waits for who of them is faster.
+
+    They found no steady state in most of their generations, or break the limit on p99 that their users set.
+
+    Args:
+        steady_from, served: as `Group` has them.
+        blocks: block medians (ns) by label and generation.
+    """
+    unsteady = {label for label, starts in steady_from.items() if is_unsteady(starts)}
+    return unsteady | {label for label, done in served.items() if limits.breaks(done, time_ns(blocks.get(label, {})))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +85,12 @@ class Group:
     def steady_from(self) -> dict[str, list[int | None]]:
         """By label, the first steady call of each generation that it played; None where there was none."""
         return {label: [line.steady_from for line in lines] for label, lines in self.played.items()}
+
+    @property
+    def served(self) -> dict[str, list[Served]]:
+        """By label, what each generation under requests came to; of arms that serve alone."""
+        found = {label: [line.served for line in lines if line.served] for label, lines in self.played.items()}
+        return {label: done for label, done in found.items() if done}
 
     def add(self, played: Sequence[Played], rounds: Rounds) -> None:
         """Take in one more generation."""
@@ -121,7 +146,7 @@ def missing(group: Group) -> tuple[Missing, ...]:
     """The pairs that the group's goal still waits for, the nearest first."""
     labels = [label for label in group.played if label not in group.setbacks]
     blocks = group.blocks(Scope.END_TO_END)
-    unsound = [label for label, starts in group.steady_from.items() if is_unsteady(starts)]
+    unsound = unfit(group.steady_from, group.served, blocks)
     left = generations_left(blocks, labels, group.rules, unsound)
     each_s = group.rounds[-1].wall_s if group.rounds else 0.0
     return tuple(

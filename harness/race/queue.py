@@ -105,6 +105,7 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None
         blocks=known.blocks(Scope.END_TO_END),
         played=known.next_generation,
         steady_from=known.steady_from,
+        served=known.served,
         terms=terms,
     )
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shootout.contract import Arm, Array, NotRun, Scenario
-from shootout.journal.group import counted
+from shootout.journal.group import counted, unfit
+from shootout.journal.records import Served
 from shootout.messages import Scope
 from shootout.race import serving
 from shootout.race.generation import Generation
@@ -18,7 +19,6 @@ from shootout.race.stopping import GroupState, next_players
 from shootout.stats.evidence import min_generations
 from shootout.stats.open_pairs import Pair, generations_left
 from shootout.stats.verdicts import Rules, ground_of
-from shootout.stats.warmup import is_unsteady
 
 
 @dataclass(kw_only=True)
@@ -30,6 +30,7 @@ class Race:
         blocks: end-to-end block medians (ns) by label and generation.
         played: generations so far, those that brought no figure among them.
         steady_from: by label, the first steady call of each generation that it played; None where there was none.
+        served: by label, what each generation under requests came to; of arms that serve alone.
         out: labels that failed or turned out impossible.
         terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
     """
@@ -40,6 +41,7 @@ class Race:
     blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
     played: int = 0
     steady_from: dict[str, list[int | None]] = field(default_factory=dict)
+    served: dict[str, list[Served]] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
     terms: serving.Terms | None = None
 
@@ -77,7 +79,7 @@ class Race:
     @property
     def unsound(self) -> set[str]:
         """The arms that can't be the answer, as they stand."""
-        return {label for label, starts in self.steady_from.items() if is_unsteady(starts)}
+        return unfit(self.steady_from, self.served, self.blocks)
 
     @property
     def _alive(self) -> list[str]:
@@ -107,6 +109,8 @@ class Race:
                 kept = counted(medians, flagged_blocks(performance, found.flagged))
                 self.blocks.setdefault(performance.arm.label, {})[self.played] = kept
             self.steady_from.setdefault(performance.arm.label, []).append(performance.warm_up.steady_from)
+            if served := serving.served_in(found.desk, performance):
+                self.served.setdefault(performance.arm.label, []).append(served)
         self.played += 1
         return found
 

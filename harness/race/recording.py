@@ -6,19 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
 from shootout.build.builder import BuiltArm
 from shootout.contract import INTEGERS, Arm, Device, NotRun, Progress
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
-from shootout.journal.records import Failure, Played, PlayedOnGpu, Prepared, Rounds, Served, Skip, Step, not_run
-from shootout.messages import Scope
+from shootout.journal.records import Failure, Played, PlayedOnGpu, Prepared, Rounds, Skip, not_run
 from shootout.race.generation import Generation
 from shootout.race.protocols import Performance
 from shootout.race.queue import Entrant
 from shootout.race.race import block_medians, flagged_blocks
-from shootout.race.serving import bound_ns, held
+from shootout.race.serving import served_in
 from shootout.study.plan import PlannedGroup
 from shootout.study.target import provider
 from shootout.worker import remembered
@@ -140,34 +137,10 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
         samples=name,
         cpus=found.placed.cpus,
         os_threads=found.placed.os_threads,
-        served=_served(generation, found),
+        served=served_in(generation.desk, found),
         gpu=played_on_gpu(found),
         spent_s=dict(found.spent_s),
     )
-
-
-def _served(generation: Generation, found: Performance) -> Served | None:
-    """What an arm did in a generation, for the journal; None where it didn't serve."""
-    if generation.desk is None:
-        return None
-    steps = tuple(
-        Step(rate_per_s=turn.offer.rate_per_s, requests=turn.offer.requests, bound_ns=bound_ns(turn), held=held(turn))
-        for turn in found.turns
-        if turn.offer
-    )
-    return Served(
-        given_per_s=generation.desk.rate_per_s,
-        limit_ns=generation.desk.limit_ns,
-        unloaded_ns=found.tuned.call_ns[Scope.END_TO_END],
-        start_late_ns=_start_late_ns(found),
-        steps=steps,
-    )
-
-
-def _start_late_ns(found: Performance) -> float:
-    """The median over the steps that held: in an overloaded one, no instance was ever free."""
-    lates = [turn.start_late_ns for turn in found.turns if held(turn)]
-    return float(np.median(lates)) if lates else 0.0
 
 
 def played_on_gpu(found: Performance) -> PlayedOnGpu | None:

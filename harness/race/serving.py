@@ -18,7 +18,7 @@ from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS
 from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.errors import SkippedArm
 from shootout.journal.group import counting
-from shootout.journal.records import Played
+from shootout.journal.records import Played, Served, Step
 from shootout.messages import Offer, Scope, Turn
 from shootout.race.protocols import Performance
 from shootout.stats import quantiles
@@ -206,3 +206,27 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     tried = [(turn.offer.rate_per_s, held(turn)) for turn in turns if turn.offer]
     best = max((rate for rate, ok in tried if ok), default=min((rate for rate, _ in tried), default=None))
     return (1e9 / best,) if best else ()
+
+
+def served_in(desk: Desk | None, performance: Performance) -> Served | None:
+    """What an arm did in a generation, for the journal; None where it didn't serve."""
+    if desk is None:
+        return None
+    steps = tuple(
+        Step(rate_per_s=turn.offer.rate_per_s, requests=turn.offer.requests, bound_ns=bound_ns(turn), held=held(turn))
+        for turn in performance.turns
+        if turn.offer
+    )
+    return Served(
+        given_per_s=desk.rate_per_s,
+        limit_ns=desk.limit_ns,
+        unloaded_ns=performance.tuned.call_ns[Scope.END_TO_END],
+        start_late_ns=_start_late_ns(performance.turns),
+        steps=steps,
+    )
+
+
+def _start_late_ns(turns: Sequence[Turn]) -> float:
+    """The median over the steps that held: in an overloaded one, no instance was ever free."""
+    lates = [turn.start_late_ns for turn in turns if held(turn)]
+    return float(np.median(lates)) if lates else 0.0

@@ -11,12 +11,8 @@ from dataclasses import dataclass
 
 from shootout.race import halving
 from shootout.stats.evidence import min_generations
-from shootout.stats.goals import Aim
-from shootout.stats.open_pairs import Pair, find_open, find_untold, is_unopposed, verdict_left
+from shootout.stats.open_pairs import Pair, find_open, is_unopposed
 from shootout.stats.verdicts import Blocks, Rules
-
-SOON = 2
-"""A verdict so many generations away is waited for, as long as others play anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +38,6 @@ class GroupState:
     def unopposed(self) -> bool:
         """Whether there is nothing to compare the arms with, or nothing that vouches for it."""
         return is_unopposed(self.labels, self.rules)
-
-    @property
-    def rivals(self) -> list[str]:
-        """The arms beside the baseline and its copy."""
-        return [label for label in self.labels if label not in (self.rules.baseline, self.rules.sentinel)]
 
     @property
     def owed(self) -> list[Pair]:
@@ -82,24 +73,12 @@ def selection(now: GroupState) -> list[str]:
 def verdicts(now: GroupState) -> list[str]:
     """Whoever the goal or a crossover waits for, beside the baseline and its copy; all in the fewest generations.
 
-    An arm leaves as soon as nothing waits for it. Its pairs stay as they are then: each is evidence stopped early.
+    An arm leaves as soon as nothing waits for it, however near its verdict against the baseline is: what loads longest
+    is often what is beaten, and the leaders would wait for it. Its pairs stay as they are then: evidence stopped early.
     """
     if now.played < min_generations(now.rules.comparisons):
         return [label for label in now.labels if not (now.unopposed and label == now.rules.sentinel)]
     if now.unopposed or not (waiting := now.waiting):
         return []
-    playing = {now.rules.baseline, now.rules.sentinel, *waiting, *nearly_told(now, waiting)}
+    playing = {now.rules.baseline, now.rules.sentinel, *waiting}
     return [label for label in now.labels if label in playing]
-
-
-def nearly_told(now: GroupState, waiting: Collection[str]) -> list[str]:
-    """Arms that the race for the best no longer needs, but whose verdict against the baseline is about to come.
-
-    The race doesn't go on for them. Simulated (nine rivals, SD 2 to 5 %) they cost 4 % more arms' generations and bring
-    two of the three verdicts that would be missing.
-    """
-    if now.rules.goal.aim is not Aim.BEST or now.rules.baseline is None:
-        return []
-    beaten = [(label, now.rules.baseline) for label in now.rivals if label not in {*waiting, *now.unsound}]
-    untold = find_untold(now.blocks, beaten, now.rules)
-    return [label for label, other in untold if verdict_left(now.blocks, (label, other), now.rules) <= SOON]

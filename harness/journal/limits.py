@@ -1,0 +1,64 @@
+"""Whether arms under requests held their limit on p99, from what each of their generations wrote."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from shootout.journal.records import Served, Step
+
+
+def given_rate(done: Sequence[Served]) -> float | None:
+    """The rate that requests were given, per second; None where it was searched, or there were none."""
+    return next((one.given_per_s for one in done), None)
+
+
+def holds(done: Sequence[Served], time_ns: float) -> bool:
+    """Whether an arm's p99 holds its limit, as far as it has served: not "for sure", but as measured.
+
+    Args:
+        done: of each of its generations, at least one.
+        time_ns: its time; where the rate is given, that is its p99.
+    """
+    if p99_ns(done, time_ns) > done[-1].limit_ns:
+        return False
+    if given_rate(done):  # a step doesn't hold where its queue grew, whatever its p99 was by then
+        steps = [step.held for one in done for step in one.steps]
+        return 2 * sum(steps) >= len(steps)
+    return 2 * sum(map(_held, done)) > len(done)
+
+
+def breaks(done: Sequence[Served], time_ns: float) -> bool:
+    """Whether a race need wait for an arm no more, since it can't be the answer; see `holds`.
+
+    Of a search, most generations must have failed: an arm that held in half of them may yet come to hold.
+    """
+    return not holds(done, time_ns) if given_rate(done) else 2 * sum(map(_held, done)) < len(done)
+
+
+def p99_ns(done: Sequence[Served], time_ns: float) -> float:
+    """An arm's p99 at its rate, given or found; see `holds`."""
+    return time_ns if given_rate(done) else float(np.median([_found_p99_ns(one) for one in done]))
+
+
+def never_held(done: Sequence[Served]) -> bool:
+    """Whether a rate was searched, and none that was tried held in any generation."""
+    tried = [one for one in done if one.steps]
+    return bool(tried) and not given_rate(done) and not any(map(_held, tried))
+
+
+def _held(one: Served) -> bool:
+    return any(step.held for step in one.steps)
+
+
+def _found_p99_ns(one: Served) -> float:
+    """p99 at the rate a search found: the highest that held, else the lowest tried; inf where that was given up."""
+    held = [step for step in one.steps if step.held]
+    found = max(held, key=_rate) if held else min(one.steps, key=_rate, default=None)
+    return math.inf if found is None or found.bound_ns is None else found.bound_ns
+
+
+def _rate(step: Step) -> float:
+    return step.rate_per_s
