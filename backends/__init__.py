@@ -18,19 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from shootout.backends.adapter import Adapter, Built
-from shootout.contract import (
-    Arm,
-    Artifact,
-    Availability,
-    Capabilities,
-    Device,
-    Gemms,
-    NotRun,
-    NotRunKind,
-    Precision,
-    Session,
-)
+from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Gemms, NotRun, NotRunKind, Precision
 from shootout.errors import SkippedArm, UsageError, install, unknown
+from shootout.session import Session
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle

@@ -1,6 +1,6 @@
 """What a backend writes: an adapter that builds an arm's artifact once, and loads it in every fresh process.
 
-`Session`, which `load` returns, and all other words are in `shootout.contract`.
+`Session`, which `load` returns, is in `shootout.session`, all other words in `shootout.contract`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Availability, Capabilities, Device, Session
+from shootout.contract import Arm, Availability, Capabilities, Device
+from shootout.session import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,9 @@ import numpy as np
 from shootout.backends.common import DTYPES
 from shootout.backends.common_torch import float32_module
 from shootout.backends.cuda_memory import EVICTING, PAGEABLE
-from shootout.contract import Arm, Array, Arrays, Artifact, Device, GpuSide, Option, Precision
+from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision
 from shootout.host import cuda_driver
+from shootout.session import GpuSide
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle

@@ -20,7 +20,8 @@ from shootout.backends._onnxruntime.profile import trace
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import PAGEABLE, Cuda
-from shootout.contract import Array, Arrays, Device, Executed, GpuSide
+from shootout.contract import Array, Arrays, Device, Executed
+from shootout.session import GpuSide
 from shootout.trace_events import Event
 
 

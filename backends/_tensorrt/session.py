@@ -19,8 +19,9 @@ from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.network import Network
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
-from shootout.contract import Arrays, Executed, GpuSide, TensorSpec
+from shootout.contract import Arrays, Executed, TensorSpec
 from shootout.host.cuda_driver import DEVICE
+from shootout.session import GpuSide
 from shootout.trace_events import Event
 
 

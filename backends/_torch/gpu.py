@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends._torch.session import Account, Raw, TorchSession
 from shootout.backends.common import check_inputs
 from shootout.backends.cuda_memory import EVICTING, PAGEABLE, PINNED
-from shootout.contract import Arm, Array, Arrays, Device, GpuSide, Option
+from shootout.contract import Arm, Array, Arrays, Device, Option
+from shootout.session import GpuSide
 
 if TYPE_CHECKING:
     import torch

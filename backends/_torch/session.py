@@ -20,8 +20,9 @@ import numpy as np
 from shootout.backends._torch.account import float32_flags
 from shootout.backends.common import DTYPES, check_inputs, require_device
 from shootout.backends.common_torch import float32_module
-from shootout.contract import Arm, Array, Arrays, Device, Executed, GpuSide, Precision, Session
+from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision
 from shootout.errors import NotRunKind, SkippedArm
+from shootout.session import GpuSide, Session
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:

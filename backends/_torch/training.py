@@ -21,7 +21,8 @@ from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.common_torch import float32_module
 from shootout.bundle.training import MOMENTUM, RATE
-from shootout.contract import Arm, Array, Arrays, Device, Executed, GpuSide
+from shootout.contract import Arm, Array, Arrays, Device, Executed
+from shootout.session import GpuSide
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:

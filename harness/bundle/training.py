@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.contract import Array, Arrays, Fidelity, Precision, Target, TrainingSession
+from shootout.contract import Array, Arrays, Fidelity, Precision, Target
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
+    from shootout.session import TrainingSession
 
 TARGET, RATE, LOSS = "loss.target", "sgd.rate", "loss"
 """The step's own inputs and its output; no Python argument, so no input of a model, can be called so."""

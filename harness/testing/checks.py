@@ -22,8 +22,9 @@ from shootout import backends
 from shootout.backends.adapter import Adapter, Built
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import INTEGERS, Array, Availability, Session
+from shootout.contract import INTEGERS, Array, Availability
 from shootout.errors import SkippedArm
+from shootout.session import Session
 from shootout.testing.cases import Case
 from shootout.worker import precision_checks
 from shootout.worker.precision_checks import PROBED

@@ -18,12 +18,13 @@ from typing import Any
 from shootout import backends, clock
 from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Device, Scenario, Session
+from shootout.contract import Arm, Device, Scenario
 from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
 from shootout.host.gpu_errors import explain_error
 from shootout.host.placement import Bounds, current_bounds
 from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.session import Session
 from shootout.worker import precision_checks
 from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances

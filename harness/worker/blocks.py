@@ -14,8 +14,9 @@ import numpy as np
 
 from shootout import clock
 from shootout.constants import BLOCK_CALLS, BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, LONG_CALL_NS, SHORT_CALL_NS
-from shootout.contract import Array, Arrays, Session
+from shootout.contract import Array, Arrays
 from shootout.messages import Scope, Tuned
+from shootout.session import Session
 
 _READINGS = 200_000
 _GLANCE_CALLS = 3

@@ -24,8 +24,9 @@ import numpy as np
 from shootout import clock
 from shootout.clock import Call
 from shootout.constants import BLOCK_CALLS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS, WINDOW_NS
-from shootout.contract import Array, Arrays, Session
+from shootout.contract import Array, Arrays
 from shootout.messages import Offer, Scope, Tuned
+from shootout.session import Session
 from shootout.worker.blocks import Blocks
 
 T = TypeVar("T")

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 from shootout import clock
 from shootout.constants import LEAD_IN_CALLS, LEAD_IN_NS
-from shootout.contract import Arrays, GpuSide, Session
+from shootout.contract import Arrays
 from shootout.host.gpu import Gpu, make_context
 from shootout.messages import Energy, GpuCost, GpuState, OnGpu, Scope
+from shootout.session import GpuSide, Session
 from shootout.worker.blocks import bracketed, chilling
 
 T = TypeVar("T")

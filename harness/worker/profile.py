@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shootout import clock
-from shootout.contract import Arrays, Session
+from shootout.contract import Arrays
 from shootout.messages import Looked
+from shootout.session import Session
 from shootout.trace_events import Event
 
 PROFILED = 5

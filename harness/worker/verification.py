@@ -12,8 +12,9 @@ from typing import cast
 
 from shootout.bundle import fidelity, training
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Arrays, Executed, Fidelity, Session, TrainingSession
+from shootout.contract import Arm, Arrays, Executed, Fidelity
 from shootout.messages import Verified
+from shootout.session import Session, TrainingSession
 from shootout.worker.precision_checks import executed_fault
 
 

@@ -15,7 +15,6 @@ from support.races.made import played
 from shootout import clock as harness_clock
 from shootout.constants import SERVE_ROUNDS
 from shootout.contract import Arm, Array, Scenario
-from shootout.errors import UsageError
 from shootout.journal.records import Served, Step
 from shootout.messages import Offer, Scope, Turn
 from shootout.race import serving
@@ -27,7 +26,6 @@ from shootout.results import rates
 from shootout.results.document import Timing
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Rules, Verdict, comparison
-from shootout.study.options import read_milliseconds, read_positive, read_rate
 from shootout.worker.concurrent import Service, schedule_ns, serve_stream
 
 SERVICE_NS = 20_000_000
@@ -384,25 +382,3 @@ def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
     p99 = np.median([np.median(blocks) for blocks in race.blocks["a:cpu:fp32"].values()])
     assert p99_deterministic(0.5) / 20 < p99 < 2 * p99_deterministic(0.5) / 20, "a bound, of 1,000 requests"
     assert comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules).verdict is Verdict.SLOWER
-
-
-def test_rates_and_limits_as_people_write_them() -> None:
-    assert [read_rate("--rate", text) for text in ("200/s", "0.5 / s", "7")] == [200.0, 0.5, 7.0]
-    assert [read_milliseconds("--p99", text) for text in ("5ms", "800us", "1s")] == [5.0, 0.8, 1000.0]
-    assert read_positive("--instances", "1, 2") == (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("parse", "text", "fix"),
-    [
-        (read_rate, "200/min", "write 200/s"),
-        (read_rate, "0", "write 200/s"),
-        (read_milliseconds, "5", "write 5ms"),
-        (read_positive, "1,x", "of the form 1,2"),
-        (read_positive, "0", "whole numbers from 1 on"),
-    ],
-)
-def test_what_can_not_be_read_says_how(parse: Callable[[str, str], object], text: str, fix: str) -> None:
-    with pytest.raises(UsageError, match=fix) as error:
-        parse("--flag", text)
-    assert repr(text) in str(error.value)

@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from planning import ALL, group, groups, labels, study
 
-from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.errors import UsageError
-from shootout.study.feasibility import Here
-from shootout.study.plan import PlannedGroup, identity, plan_groups
-from shootout.study.schema import Study, checked
-
-ALL = ("torch-eager", "numpy", "onnxruntime")
-WORKS = Availability(version="1")
-BUILDS = Availability(version="1", why=NotRun(NotRunKind.BUILT_ONLY, "there is no GPU", "get one"))
-MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))
-
-
-def study(*targets: str, **fields: Any) -> Study:
-    return checked({"name": "s", "model": "residual_mlp", "targets": targets or ALL, **fields}, "a test")
-
-
-def groups(
-    asked: Study, missing: tuple[str, ...] = (), memory: int = 10**12, file_bytes: int = 0
-) -> list[PlannedGroup]:
-    known = (*ALL, "spin", "openvino")
-    available: Mapping[tuple[str, Device], Availability] = {
-        (name, device): MISSING if name in missing else WORKS for name in known for device in Device
-    }
-    available = {**available, ("tensorrt", Device.CUDA): BUILDS}
-    sizes = dict.fromkeys(asked.model, file_bytes)
-    return plan_groups(asked, Here(available=available, threads=3, cpus=4, memory_bytes=memory, file_bytes=sizes))
-
-
-def group(*targets: str, missing: tuple[str, ...] = (), memory: int = 10**12, **fields: Any) -> PlannedGroup:
-    (only,) = groups(study(*targets, **fields), missing, memory)
-    return only
-
-
-def labels(found: PlannedGroup) -> list[str]:
-    return [arm.label for arm in found.record.arms]
+from shootout.study.plan import identity
+from shootout.study.schema import Study
 
 
 def test_the_baseline_comes_first_and_its_hidden_copy_last():
@@ -114,15 +82,6 @@ def test_of_a_baselines_settings_one_is_taken_that_can_run():
     assert found.record.baseline == "numpy:cpu:fp32{instances=1}", "4 instances don't fit on 3 threads"
 
 
-def test_instances_need_a_cpu_for_each_of_their_threads():
-    found = group("numpy", scenario=("serve",), threads=(8,), instances=(4, 1))
-    says = "needs 8 CPUs, one for each thread; this process may use 4"
-    assert {label: why.reason for label, why in found.skips.items()} == {
-        "numpy:cpu:fp32{instances=4}": says,
-        "numpy:cpu:fp32{instances=1}": says,
-    }
-
-
 def test_only_verdicts_that_are_asked_for_are_counted():
     assert group(*ALL, goal="baseline").record.comparisons == 2
     assert group(*ALL, missing=("numpy",)).record.comparisons == 1
@@ -148,18 +107,6 @@ def test_the_best_arms_own_pairs_count_once_whichever_arm_it_is(targets: tuple, 
     assert (found.comparisons, found.goal.aim) == (count, "best")
     told = group(*targets, baseline=baseline, goal="resolve 3%").record
     assert (told.comparisons, told.goal.within) == (len(targets) - 1, 0.03)
-
-
-def test_what_is_missing_is_skipped_with_its_fix():
-    found = group(*ALL, missing=("numpy",))
-    assert {label: (why.reason, why.fix) for label, why in found.skips.items()} == {
-        "numpy:cpu:fp32": ("it is not installed", "pip install it")
-    }
-    assert [arm.label for arm in found.playing] == [
-        "torch-eager:cpu:fp32",
-        "onnxruntime:cpu:fp32",
-        "torch-eager:cpu:fp32#sentinel",
-    ]
 
 
 def test_every_combination_is_a_group_with_a_name_of_its_own():
@@ -189,14 +136,6 @@ def test_each_thread_count_is_a_group_whose_arms_have_so_many():
     assert {arm.threads for arm in only.record.arms} == {2}
 
 
-def test_more_threads_than_cpus_are_skipped_and_the_other_counts_race():
-    few, many = groups(study(threads=(2, 64), baseline="numpy"))
-    assert not few.skips
-    assert (many.playing, many.record.baseline) == ([], None)
-    assert set(many.skips) == {f"{name}:cpu:fp32" for name in ALL}
-    assert many.skips["numpy:cpu:fp32"].reason == "needs 64 CPUs, one for each thread; this process may use 4"
-
-
 def test_one_cell_that_is_too_big_does_not_cost_a_grid_its_named_baseline():
     small, big = groups(study(parameters={"d_model": (8, 65536)}, baseline="numpy"), memory=10**9)
     assert (small.record.baseline, big.record.baseline, big.playing) == ("numpy:cpu:fp32", None, [])
@@ -207,33 +146,6 @@ def test_one_cell_that_is_too_big_does_not_cost_a_grid_its_named_baseline():
 def test_the_same_group_twice_is_refused(fields: dict[str, Any]):
     with pytest.raises(UsageError, match="is asked for 2 times: name each value once"):
         groups(study(**fields))
-
-
-def test_a_model_that_does_not_fit_is_skipped_with_what_it_needs():
-    found = group(*ALL, memory=10**6)
-    assert set(found.skips) == {f"{name}:cpu:fp32" for name in ALL}
-    assert found.skips["numpy:cpu:fp32"].reason == "needs 0.1 GiB of memory, has 0.0 GiB"
-    assert (found.record.baseline, found.playing) == (None, [])
-
-
-def test_inputs_that_do_not_fit_are_seen_too():
-    weights_only = group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9)
-    assert not weights_only.skips
-    assert group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9, batch=(2**20,)).skips
-
-
-def test_a_file_is_for_those_who_read_files(tmp_path: Path):
-    path = str(tmp_path / "m.onnx")
-    found = group(*ALL, model=path)
-    assert labels(found)[-1] == "numpy:cpu:fp32#sentinel"
-    (skip,) = found.skips.values()
-    assert skip.reason == f"torch-eager takes a torch module; {path} is only there as an ONNX file"
-    assert "leave torch-eager out" in skip.fix
-
-
-def test_a_file_as_big_as_memory_is_skipped(tmp_path: Path):
-    (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx")), memory=10**9, file_bytes=10**9)
-    assert "GiB of memory" in found.skips["numpy:cpu:fp32"].reason
 
 
 def test_axes_of_a_file_are_whole_numbers(tmp_path: Path):
@@ -306,35 +218,6 @@ def test_what_is_asked_of_a_gpu_makes_another_run():
     assert identity(plain, groups(plain), []) != identity(other, groups(other), [])
 
 
-def test_what_can_only_be_built_is_built_but_does_not_play():
-    found = group("numpy", "tensorrt")
-    assert [arm.label for arm in found.building] == ["numpy:cpu:fp32", "tensorrt:cuda:fp16", "numpy:cpu:fp32#sentinel"]
-    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
-    assert found.record.comparisons == 0
-    assert found.skips["tensorrt:cuda:fp16"].reason == BUILDS.reason
-
-
-def test_what_does_not_fit_in_memory_is_not_built_either():
-    found = group("numpy", "tensorrt", memory=10)
-    assert found.building == []
-    assert "GiB of memory" in found.skips["tensorrt:cuda:fp16"].reason
-
-
-@pytest.mark.parametrize("model", ["matmul", "nested_sin"])
-def test_what_has_no_weights_is_not_trained_and_says_so(model: str):
-    small = {"n": (8,)} if model == "matmul" else {"elements": (8,)}
-    latency, step = groups(study("torch-eager", model=model, parameters=small, scenario=("latency", "train-step")))
-    assert not latency.skips
-    assert step.skips["torch-eager:cpu:fp32"].reason == f"{model} has no weights to train"
-
-
-def test_a_users_own_model_is_not_trained_and_says_so(tmp_path: Path):
-    (tmp_path / "mine.py").write_text("def make():\n    ...\n")
-    own = (f"{tmp_path / 'mine.py'}:make", str(tmp_path / "m.onnx"))
-    for found in groups(study("torch-eager", model=own, scenario="train-step")):
-        assert found.skips["torch-eager:cpu:fp32"].reason == "a model of your own has no training step"
-
-
 def named(asked: Study, files: tuple[str, ...] = (), missing: tuple[str, ...] = ()) -> str:
     return identity(asked, groups(asked, missing), list(files))
 
@@ -387,14 +270,6 @@ def test_each_arm_can_be_compared_with_its_own_fp32_too():
     }
     assert found.comparisons == 6 + 2, "one against the baseline each; torch's bf16 has the same one twice"
     assert group(*targets).record.references == {}
-
-
-def test_what_a_backend_does_not_offer_is_a_row_that_says_so():
-    found = group("numpy", "numpy:cpu:int8", "numpy:cpu:fp32/per-tensor")
-    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
-    assert found.skips["numpy:cpu:int8"].reason == "numpy has no int8 on cpu"
-    assert found.skips["numpy:cpu:int8"].fix == "it offers fp32"
-    assert found.skips["numpy:cpu:fp32/per-tensor"].reason == "numpy has no per-tensor quantization for fp32"
 
 
 def test_a_scheme_may_name_another_variant_of_the_model():

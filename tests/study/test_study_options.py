@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_type_hints
 
@@ -12,7 +13,16 @@ import shootout
 from shootout import cli
 from shootout.errors import UsageError
 from shootout.study import schema
-from shootout.study.options import RunOptions, StudyOptions, TuneOptions, flags_of, read_words
+from shootout.study.options import (
+    RunOptions,
+    StudyOptions,
+    TuneOptions,
+    flags_of,
+    read_milliseconds,
+    read_positive,
+    read_rate,
+    read_words,
+)
 from shootout.study.schema import Study
 
 
@@ -62,3 +72,25 @@ def test_python_may_give_one_value_or_several_and_paths_as_paths():
 def test_an_option_that_there_is_not_is_refused():
     with pytest.raises(UsageError, match="unknown option 'bacth': did you mean 'batch'"):
         shootout.plan(bacth=1)  # type: ignore[call-arg]
+
+
+def test_rates_and_limits_as_people_write_them() -> None:
+    assert [read_rate("--rate", text) for text in ("200/s", "0.5 / s", "7")] == [200.0, 0.5, 7.0]
+    assert [read_milliseconds("--p99", text) for text in ("5ms", "800us", "1s")] == [5.0, 0.8, 1000.0]
+    assert read_positive("--instances", "1, 2") == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "fix"),
+    [
+        (read_rate, "200/min", "write 200/s"),
+        (read_rate, "0", "write 200/s"),
+        (read_milliseconds, "5", "write 5ms"),
+        (read_positive, "1,x", "of the form 1,2"),
+        (read_positive, "0", "whole numbers from 1 on"),
+    ],
+)
+def test_what_can_not_be_read_says_how(parse: Callable[[str, str], object], text: str, fix: str) -> None:
+    with pytest.raises(UsageError, match=fix) as error:
+        parse("--flag", text)
+    assert repr(text) in str(error.value)

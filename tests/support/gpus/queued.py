@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from shootout import clock
-from shootout.contract import Arrays, Executed, GpuSide
+from shootout.contract import Arrays, Executed
 from shootout.messages import GpuState
+from shootout.session import GpuSide
 
 COPY_NS, QUEUE_NS, KERNELS_NS, FETCH_NS, EVICT_NS = 9_000, 8_000, 21_000, 7_000, 40_000
 STAGE_NS = 1_000

@@ -1,0 +1,78 @@
+"""A loaded model, as an adapter writes it and a worker drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shootout.contract import Arrays, Executed
+
+if TYPE_CHECKING:
+    from shootout.trace_events import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSide:
+    """What only a device can tell of a session on it, and do for it; None where the library can't. Never timed.
+
+    Attributes:
+        copies: `pageable` or `pinned`: the host memory that `stage` and `fetch` copy from and to; "" where they don't.
+        event_ns: (staged, calls) → nanoseconds of so many calls of `execute`, each by two events on its stream.
+        allocator: bytes of device memory that the library's allocator holds now, and the most it held.
+        evict: queues what overwrites the device's L2 cache; `synchronize` waits for it too.
+    """
+
+    copies: str = ""
+    event_ns: Callable[[Any, int], list[float]] | None = None
+    allocator: Callable[[], tuple[int, int]] | None = None
+    evict: Callable[[], None] | None = None
+
+
+class Session(Protocol):
+    """A loaded model, ready to run. Not thread-safe; lives in one worker process."""
+
+    @property
+    def gpu(self) -> GpuSide | None:
+        """The device's side of a session on a GPU; None on a CPU."""
+
+    @property
+    def executed(self) -> Executed:
+        """The runtime's own account; may run the model once, so it is never read while timing."""
+
+    def stage(self, inputs: Arrays, slot: int) -> Any:
+        """Host → device. One handle (binding, addresses, CUDA graph) per `slot`, reused when it is staged again.
+
+        Raises:
+            ValueError: an input is missing or has another shape or dtype than the model's; names both.
+        """
+
+    def execute(self, staged: Any) -> Any:
+        """Run the model on a staged handle; may return before the device is done."""
+
+    def synchronize(self) -> None:
+        """Wait until the device is done (nothing to do on CPU)."""
+
+    def fetch(self, raw: Any) -> Arrays:
+        """Device → host, float32 for float outputs. Only what this returned survives the next `execute`."""
+
+    def profile(self, call: Callable[[], object], calls: int) -> Sequence[Event]:
+        """What the runtime's own profiler sees of some calls; nothing where it has none.
+
+        Args:
+            call: makes one call, from staging to fetching; not used by a profiler that needs a session of its own.
+            calls: how many to tell of.
+        """
+
+    def close(self) -> None:
+        """Free everything. Calling it twice is harmless."""
+
+
+class TrainingSession(Session, Protocol):
+    """A loaded training step: `execute` also changes the weights and the momenta; its output is the loss."""
+
+    def reset(self) -> None:
+        """Back to the weights as they were loaded, and momenta of zero."""
+
+    def state(self) -> tuple[Arrays, Arrays]:
+        """Weights and momenta on the host, by the names in `ModelBundle.trained`; no later `execute` changes them."""

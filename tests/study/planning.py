@@ -1,0 +1,41 @@
+"""Groups planned on a machine made up: what is installed, its CPUs, its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shootout.contract import Availability, Device, NotRun, NotRunKind
+from shootout.study.feasibility import Here
+from shootout.study.plan import PlannedGroup, plan_groups
+from shootout.study.schema import Study, checked
+
+ALL = ("torch-eager", "numpy", "onnxruntime")
+WORKS = Availability(version="1")
+BUILDS = Availability(version="1", why=NotRun(NotRunKind.BUILT_ONLY, "there is no GPU", "get one"))
+MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))
+
+
+def study(*targets: str, **fields: Any) -> Study:
+    return checked({"name": "s", "model": "residual_mlp", "targets": targets or ALL, **fields}, "a test")
+
+
+def groups(
+    asked: Study, missing: tuple[str, ...] = (), memory: int = 10**12, file_bytes: int = 0
+) -> list[PlannedGroup]:
+    known = (*ALL, "spin", "openvino")
+    available: Mapping[tuple[str, Device], Availability] = {
+        (name, device): MISSING if name in missing else WORKS for name in known for device in Device
+    }
+    available = {**available, ("tensorrt", Device.CUDA): BUILDS}
+    sizes = dict.fromkeys(asked.model, file_bytes)
+    return plan_groups(asked, Here(available=available, threads=3, cpus=4, memory_bytes=memory, file_bytes=sizes))
+
+
+def group(*targets: str, missing: tuple[str, ...] = (), memory: int = 10**12, **fields: Any) -> PlannedGroup:
+    (only,) = groups(study(*targets, **fields), missing, memory)
+    return only
+
+
+def labels(found: PlannedGroup) -> list[str]:
+    return [arm.label for arm in found.record.arms]

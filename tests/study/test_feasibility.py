@@ -1,0 +1,101 @@
+"""What can be asked of this machine: a target that can't is a row that says why, and what to do. Nothing is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from planning import ALL, BUILDS, group, groups, labels, study
+
+
+def test_instances_need_a_cpu_for_each_of_their_threads():
+    found = group("numpy", scenario=("serve",), threads=(8,), instances=(4, 1))
+    says = "needs 8 CPUs, one for each thread; this process may use 4"
+    assert {label: why.reason for label, why in found.skips.items()} == {
+        "numpy:cpu:fp32{instances=4}": says,
+        "numpy:cpu:fp32{instances=1}": says,
+    }
+
+
+def test_what_is_missing_is_skipped_with_its_fix():
+    found = group(*ALL, missing=("numpy",))
+    assert {label: (why.reason, why.fix) for label, why in found.skips.items()} == {
+        "numpy:cpu:fp32": ("it is not installed", "pip install it")
+    }
+    assert [arm.label for arm in found.playing] == [
+        "torch-eager:cpu:fp32",
+        "onnxruntime:cpu:fp32",
+        "torch-eager:cpu:fp32#sentinel",
+    ]
+
+
+def test_more_threads_than_cpus_are_skipped_and_the_other_counts_race():
+    few, many = groups(study(threads=(2, 64), baseline="numpy"))
+    assert not few.skips
+    assert (many.playing, many.record.baseline) == ([], None)
+    assert set(many.skips) == {f"{name}:cpu:fp32" for name in ALL}
+    assert many.skips["numpy:cpu:fp32"].reason == "needs 64 CPUs, one for each thread; this process may use 4"
+
+
+def test_a_model_that_does_not_fit_is_skipped_with_what_it_needs():
+    found = group(*ALL, memory=10**6)
+    assert set(found.skips) == {f"{name}:cpu:fp32" for name in ALL}
+    assert found.skips["numpy:cpu:fp32"].reason == "needs 0.1 GiB of memory, has 0.0 GiB"
+    assert (found.record.baseline, found.playing) == (None, [])
+
+
+def test_inputs_that_do_not_fit_are_seen_too():
+    weights_only = group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9)
+    assert not weights_only.skips
+    assert group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9, batch=(2**20,)).skips
+
+
+def test_a_file_is_for_those_who_read_files(tmp_path: Path):
+    path = str(tmp_path / "m.onnx")
+    found = group(*ALL, model=path)
+    assert labels(found)[-1] == "numpy:cpu:fp32#sentinel"
+    (skip,) = found.skips.values()
+    assert skip.reason == f"torch-eager takes a torch module; {path} is only there as an ONNX file"
+    assert "leave torch-eager out" in skip.fix
+
+
+def test_a_file_as_big_as_memory_is_skipped(tmp_path: Path):
+    (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx")), memory=10**9, file_bytes=10**9)
+    assert "GiB of memory" in found.skips["numpy:cpu:fp32"].reason
+
+
+def test_what_can_only_be_built_is_built_but_does_not_play():
+    found = group("numpy", "tensorrt")
+    assert [arm.label for arm in found.building] == ["numpy:cpu:fp32", "tensorrt:cuda:fp16", "numpy:cpu:fp32#sentinel"]
+    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert found.record.comparisons == 0
+    assert found.skips["tensorrt:cuda:fp16"].reason == BUILDS.reason
+
+
+def test_what_does_not_fit_in_memory_is_not_built_either():
+    found = group("numpy", "tensorrt", memory=10)
+    assert found.building == []
+    assert "GiB of memory" in found.skips["tensorrt:cuda:fp16"].reason
+
+
+@pytest.mark.parametrize("model", ["matmul", "nested_sin"])
+def test_what_has_no_weights_is_not_trained_and_says_so(model: str):
+    small = {"n": (8,)} if model == "matmul" else {"elements": (8,)}
+    latency, step = groups(study("torch-eager", model=model, parameters=small, scenario=("latency", "train-step")))
+    assert not latency.skips
+    assert step.skips["torch-eager:cpu:fp32"].reason == f"{model} has no weights to train"
+
+
+def test_a_users_own_model_is_not_trained_and_says_so(tmp_path: Path):
+    (tmp_path / "mine.py").write_text("def make():\n    ...\n")
+    own = (f"{tmp_path / 'mine.py'}:make", str(tmp_path / "m.onnx"))
+    for found in groups(study("torch-eager", model=own, scenario="train-step")):
+        assert found.skips["torch-eager:cpu:fp32"].reason == "a model of your own has no training step"
+
+
+def test_what_a_backend_does_not_offer_is_a_row_that_says_so():
+    found = group("numpy", "numpy:cpu:int8", "numpy:cpu:fp32/per-tensor")
+    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert found.skips["numpy:cpu:int8"].reason == "numpy has no int8 on cpu"
+    assert found.skips["numpy:cpu:int8"].fix == "it offers fp32"
+    assert found.skips["numpy:cpu:fp32/per-tensor"].reason == "numpy has no per-tensor quantization for fp32"
