@@ -82,7 +82,7 @@ def measure(
                 progress=progress,
                 racing_s=plan.racing_s if max_time_s is None else None,
             )
-            with note_interrupts(file, campaign.deadline):
+            with note_interrupts(file, campaign.deadline, plan.planning_s):
                 campaign.prepare()
                 built_s = campaign.deadline.elapsed_s
                 complete = campaign.race()

@@ -198,7 +198,8 @@ class Rounds(Record):
 
     Attributes:
         voided: the flagged rounds, by number. In older runs they were played again and their readings thrown away.
-        spent_s: seconds of its steps: `load` (of all arms, side by side), `warm_up`, `rounds`, `leave`.
+        spent_s: seconds of its steps: `load` (of all arms, side by side), `warm_up`, `rounds`, `hand_off` (between the
+            turns of the rounds; in older runs part of them), `leave`.
     """
 
     kind: Literal["rounds"] = "rounds"
@@ -253,7 +254,7 @@ class Ended(Record):
 
     Attributes:
         wall_s: seconds since it took over, its planning apart.
-        planning_s: seconds to find out what works here; 0 in older runs, and after an interrupt.
+        planning_s: seconds to find out what works here; 0 in older runs.
         budget_s: seconds of racing that nobody had asked for and after which it stopped; null where it was not that.
     """
 

@@ -101,7 +101,7 @@ def header(plan: Plan, facts: Mapping[str, Any]) -> Header:
 
 
 @contextmanager
-def note_interrupts(file: Journal, deadline: Deadline) -> Iterator[None]:
+def note_interrupts(file: Journal, deadline: Deadline, planning_s: float) -> Iterator[None]:
     """Note in the journal how long this process measured when it is interrupted.
 
     Raises:
@@ -110,7 +110,7 @@ def note_interrupts(file: Journal, deadline: Deadline) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        file.append(Ended(complete=False, why="interrupted", wall_s=deadline.elapsed_s))
+        file.append(Ended(complete=False, why="interrupted", wall_s=deadline.elapsed_s, planning_s=planning_s))
         raise Interrupted("interrupted; run the same command again to resume") from None
 
 

@@ -56,7 +56,8 @@ class Generation:
         disturbed: the rounds that are flagged, with their reasons.
         rounds: played so far.
         desk: what arms that serve are asked in this generation.
-        spent_s: seconds of its steps, by name.
+        spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
+            letting arms run and holding them, watching the machine.
     """
 
     index: int
@@ -84,8 +85,9 @@ class Generation:
             if self.terms:
                 seed = self.rng.randrange(2**32)
                 self.desk = desk_of(self.terms, self.performances, self.baseline, self.index, seed)
-            with self._spending("rounds"):
+            with self._spending("hand_off"):
                 self._play_rounds()
+            self.spent_s["hand_off"] -= self.spent_s.setdefault("rounds", 0.0)
             with self._spending("leave"):
                 self._leave()
         return self
@@ -94,7 +96,7 @@ class Generation:
     def _spending(self, step: str) -> Iterator[None]:
         with Stopwatch() as watch:
             yield
-        self.spent_s[step] = watch.seconds
+        self.spent_s[step] = self.spent_s.get(step, 0.0) + watch.seconds
 
     def _load(self, players: ExitStack) -> list[Entrance]:
         """Load and verify all arms, side by side; a fault keeps one out of the rounds."""
@@ -161,7 +163,9 @@ class Generation:
         player = performance.player
         offer = self.desk.offer(performance, self.flagged) if self.desk else None
         player.release()
-        performance.turns.append(player.serve(offer) if offer else player.turn(scopes))
+        with self._spending("rounds"):
+            turn = player.serve(offer) if offer else player.turn(scopes)
+        performance.turns.append(turn)
         player.hold()
 
     @property

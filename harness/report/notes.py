@@ -56,7 +56,14 @@ def fold_reasons(reasons: Iterable[Reason]) -> Iterator[tuple[str, str]]:
         yield outcome, f"{outcome}: {', '.join(arms)}: {reason}" + (f". Fix: {fix}" if fix else "")
 
 
-_STEPS = {"preparing": "exports and builds", "load": "loading", "warm_up": "warm-up", "leave": "leaving"}
+_STEPS = {
+    "preparing": "exports and builds",
+    "load": "loading",
+    "warm_up": "warm-up",
+    "hand_off": "hand-off",
+    "leave": "leaving",
+    "racing": "the rest of the race",
+}
 
 
 def tell_time(spent_s: Mapping[str, float]) -> list[str]:

@@ -11,9 +11,9 @@ from shootout.journal.records import Ended, Line, Rounds
 def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
     """Seconds by step, in the order in which they come; steps that took none are left out.
 
-    `planning` is finding out what works here; `preparing` all before the first generation: ceilings, exports, builds;
-    `load`, `warm_up`, `rounds` and `leave` are steps of generations, and `racing` what no step accounts for, in older
-    runs whole generations.
+    `planning` is finding out what works here; `preparing` all outside of generations: ceilings, exports, builds;
+    `load`, `warm_up`, `rounds`, `hand_off` and `leave` are steps of generations, and `racing` what no step accounts
+    for, in older runs whole generations.
     """
     steps = defaultdict[str, float](float)
     for line in lines:
@@ -25,5 +25,5 @@ def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
             for name, seconds in line.spent_s.items():
                 steps[name] += seconds
             steps["racing"] += line.wall_s - sum(line.spent_s.values())
-    names = ("planning", "preparing", "load", "warm_up", "rounds", "leave", "racing")
+    names = ("planning", "preparing", "load", "warm_up", "rounds", "hand_off", "leave", "racing")
     return {name: steps[name] for name in names if steps[name] > 0}

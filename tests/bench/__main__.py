@@ -12,8 +12,9 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from . import (
     live_drills,
     order,
     repeated,
+    same_target,
     simulate,
     verdicts,
 )
@@ -75,11 +77,12 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx-all": _all_onnx,
     "tensorrt": tensorrt_builds.figures,
     "repeated": repeated.figures,
+    "same": same_target.figures,
     "handoff-gpu": handoff.gpu_figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""
-WHOLE_RUNS = ("verdicts", "grid", "repeated")
+WHOLE_RUNS = ("verdicts", "grid", "repeated", "same")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = ("onnx", "onnx-all", "simulate")
 """Sections without a time in them, which leave the machine to others."""
@@ -97,13 +100,19 @@ def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) 
     found: dict[str, Any] = {}
     for name in names:
         say(f"{name} …")
-        found[name] = _section(bench, name)
+        told = replace(bench, keep=partial(_keep_part, found, name, keep))
+        found[name] = _section(told, name)
         keep(found)
         for title, rows in found[name]["tables"].items():
             _show(title, rows)
         if found[name]["error"]:
             say(f"{name} broke: {found[name]['error']}")
     return not any(section["error"] for section in found.values())
+
+
+def _keep_part(found: dict[str, Any], name: str, keep: Callable[[dict[str, Any]], None], tables: Tables) -> None:
+    """What a section has come to so far: one that is stopped has lost nothing."""
+    keep({**found, name: {"tables": tables, "error": "not finished", "wall_s": None}})
 
 
 def _section(bench: Bench, name: str) -> dict[str, Any]:
@@ -155,7 +164,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {_names()}")
     parser.add_argument("--quick", action="store_true", help="see that it works; the figures mean nothing")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="also write everything to FILE")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write everything to FILE, as it comes")
+    parser.add_argument("--folder", type=Path, help="keep run folders, logs and the cache here; else they are deleted")
+    parser.add_argument("--runs", type=int, help="how often the sections that repeat whole runs do so")
+    parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -171,10 +183,17 @@ def main() -> int:
     except UsageError as error:
         say(str(error))
         return error.exit_code
-    with tempfile.TemporaryDirectory(prefix="shootout-bench-") as folder:
+    with _place_for(options.folder) as folder:
         os.environ.setdefault("SHOOTOUT_CACHE", f"{folder}/cache")
         os.environ["TMPDIR"] = folder  # what killed processes leave behind goes away with it
-        bench = Bench(quick=options.quick, placement=place(None), folder=Path(folder), seed=options.seed)
+        bench = Bench(
+            quick=options.quick,
+            placement=place(None),
+            folder=Path(folder),
+            seed=options.seed,
+            runs=options.runs,
+            max_time=options.max_time,
+        )
         facts = {
             "schema": SCHEMA,
             "quick": options.quick,
@@ -188,6 +207,14 @@ def main() -> int:
                 options.json.write_text(json.dumps({**facts, "sections": found}, indent=1) + "\n")
 
         return 0 if run(bench, names, keep) else 1
+
+
+def _place_for(folder: Path | None) -> AbstractContextManager[str]:
+    """Where files go: the folder asked for, or one that is deleted afterwards."""
+    if folder is None:
+        return tempfile.TemporaryDirectory(prefix="shootout-bench-")
+    folder.mkdir(parents=True, exist_ok=True)
+    return nullcontext(str(folder.absolute()))
 
 
 def _placed(bench: Bench) -> dict[str, Any]:

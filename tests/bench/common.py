@@ -61,13 +61,23 @@ class Bench:
 
     Attributes:
         quick: everything once or twice, to see that it works; its figures mean nothing.
-        folder: for logs, jobs and run folders; gone afterwards.
+        folder: for logs, jobs and run folders.
+        runs: how often whole runs are repeated, where somebody says so.
+        max_time: of each of these, as people type it.
+        keep: gets a section's tables so far, whenever there is more of them.
     """
 
     quick: bool
     placement: Placement
     folder: Path
     seed: int = 0
+    runs: int | None = None
+    max_time: str | None = None
+    keep: Callable[[Tables], None] = lambda tables: None
+
+    def repeats(self, full: int, quick: int) -> int:
+        """How many whole runs there are."""
+        return self.runs or self.size(full, quick)
 
     def size(self, full: int, quick: int) -> int:
         """How often to do something."""

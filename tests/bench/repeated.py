@@ -1,99 +1,99 @@
 """The default run, as people type it, again and again: quiet, and beside a loop that keeps one CPU busy.
 
 Each arm must have a time in every run, and no two runs may contradict each other: not in a verdict, nor by shipping an
-arm that another run found slower than what it shipped.
+arm that another run found slower than what it shipped. Runs share a cache: the first one's is cold, unless
+SHOOTOUT_CACHE names a warm one.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import combinations
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from shootout.clock import Stopwatch
+from .common import Bench, Tables, say
+from .whole_runs import Run, by_arm, by_pair, run, settled_s, shipped_slower
 
-from .common import Bench, Table, Tables, say
-
-OPPOSITE = {"faster", "slower"}
-RUN = "from shootout.cli import main; main()"
+STEPS = ("planning", "preparing", "load", "warm_up", "rounds", "hand_off", "leave", "racing")
 
 
 def figures(bench: Bench) -> Tables:
-    """A row a run, and what they say together."""
-    rows: Table = []
-    documents: list[dict[str, Any]] = []
-    for number in range(bench.size(10, 2)):
-        beside = "a busy loop" if number % 2 else "nothing"
-        say(f"  default run {number + 1}, beside {beside}")
-        with _loop() if number % 2 else _nothing(), Stopwatch() as wall:
-            found = _run(bench.folder / f"default-{number}")
-        rows.append(_row(beside, wall.seconds, found))
-        documents.append(found)
-        say(f"  {rows[-1]}")  # a bench that is stopped has told what it saw
-    return {"the default run, builds cached": rows, "what the runs say together": _together(documents)}
+    """A row a run, where its seconds went, each arm and pair in all of them, and whether any two disagree."""
+    runs: list[Run] = []
+    rows, spent = [], []
+    tables: Tables = {}
+    for number in range(bench.repeats(10, 2)):
+        busy = number % 2 == 1
+        say(f"  default run {number + 1}, beside {'a busy loop' if busy else 'nothing'}")
+        runs.append(run(bench, f"default-{number}", busy=busy))
+        rows.append(_row(runs[-1]))
+        spent.append(_spent(runs[-1]))
+        say(f"  {rows[-1]}\n  {spent[-1]}")
+        tables = _tables(runs, rows, spent)
+        bench.keep(tables)
+    return tables
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _loop() -> Iterator[None]:
-    """A process that takes a whole CPU, whichever the system gives it."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _run(out: Path) -> dict[str, Any]:
-    """The document of one run; its own words go where the bench's go."""
-    command = [sys.executable, "-c", RUN, "run", "--json", "--out", str(out)]
-    done = subprocess.run(command, env=os.environ, stdout=subprocess.PIPE, check=True)
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
-
-
-def _measured(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By arm, its end-to-end figures."""
-    return {row["arm"]: row["end_to_end"] for row in document["rows"] if row["end_to_end"]}
-
-
-def _verdicts(document: dict[str, Any]) -> dict[str, str]:
-    return {arm: timing["ratio"]["verdict"] for arm, timing in _measured(document).items() if timing["ratio"]}
-
-
-def _row(beside: str, wall_s: float, document: dict[str, Any]) -> dict[str, Any]:
-    told, measured = _verdicts(document), _measured(document)
-    able = [row["arm"] for row in document["rows"] if row["device"] == "cpu"]
+def _tables(runs: Sequence[Run], rows: list[dict[str, Any]], spent: list[dict[str, Any]]) -> Tables:
     return {
-        "beside": beside,
-        "wall_s": round(wall_s, 1),
-        "arms": len(able),
-        "with a time": sum(arm in measured for arm in able),
-        "verdicts": len([one for one in told.values() if one != "can't tell"]),
-        "generations": document["groups"][0]["generations"],
-        "flagged_percent": round(100 * document["void_share"], 1),
-        "fastest_us": round(min(timing["median_ns"] for timing in measured.values()) / 1e3),
-        "ship": ", ".join(ship["arm"] for answer in document["answer"] if (ship := answer["ship"])) or "no answer",
-        "tied": ", ".join(tied["arm"] for answer in document["answer"] for tied in answer["tied"]),
+        "the default run": rows,
+        "where its seconds went": spent,
+        "arms against the baseline, a letter and a figure for each run": by_arm(runs),
+        "pairs, a letter and a figure for each run": by_pair(runs),
+        "what the runs say together": [_together(runs)],
     }
 
 
-def _together(documents: Sequence[dict[str, Any]]) -> Table:
-    """How often two runs' verdicts on the same arm exclude each other."""
-    told = [_verdicts(document) for document in documents]
-    pairs = [
-        (arm, one[arm], other[arm]) for one, other in combinations(told, 2) for arm in sorted(set(one) & set(other))
-    ]
-    wrong = [f"{arm}: {one} and {other}" for arm, one, other in pairs if {one, other} == OPPOSITE]
-    return [{"pairs of verdicts": len(pairs), "contradictions": len(wrong), "which": "; ".join(sorted(set(wrong)))}]
+def _row(one: Run) -> dict[str, Any]:
+    document, answers = one.document, one.answers()
+    able = [row for row in document.rows if row.device == "cpu"]
+    told = [row.end_to_end.ratio for row in one.measured if row.end_to_end and row.end_to_end.ratio]
+    answer, before_s = document.answer[0], _before_s(one)
+    racing_s = settled_s(answers)
+    return {
+        "run": one.folder.name,
+        "beside": one.beside,
+        "exit": one.code,
+        "wall_s": round(one.wall_s, 1),
+        "built": sum(row.build_cached is False for row in document.rows),
+        "arms": len(able),
+        "with a time": sum(row.end_to_end is not None for row in able),
+        "verdicts": sum(ratio.decided for ratio in told),
+        "generations": document.groups[0].generations,
+        "ended": "goal reached" if document.complete else f"{document.budget_s or '--max-time'}",
+        "flagged_percent": round(100 * document.void_share, 1),
+        "sd_percent": round(100 * (document.groups[0].sd or 0.0), 1),
+        "ship": one.ship or f"no answer: {answer.reason}",
+        "answer_after_racing_s": None if racing_s is None else round(racing_s, 1),
+        "answer_after_s": None if racing_s is None else round(before_s + racing_s, 1),
+        "answers": " ".join(str(arm).partition(":")[0] for _, arm in answers),
+        "tied": ", ".join(tied.arm for tied in answer.tied),
+        "unsettled": ", ".join(rival.arm for rival in answer.unsettled),
+        "sure": one.sure,
+    }
+
+
+def _before_s(one: Run) -> float:
+    """Seconds from the command to the first generation; the start of the interpreter, under a second, is left out."""
+    return sum(one.document.spent_s.get(name, 0.0) for name in ("planning", "preparing"))
+
+
+def _spent(one: Run) -> dict[str, Any]:
+    steps = one.document.spent_s
+    told = {f"{name}_s": round(steps.get(name, 0.0), 1) for name in STEPS}
+    return {"run": one.folder.name, **told, "other_s": round(one.wall_s - sum(steps.values()), 1)}
+
+
+def _together(runs: Sequence[Run]) -> dict[str, Any]:
+    """Whether each arm has a time in each run, and how often two runs say opposite things."""
+    wrong = [row["arm"] for row in by_arm(runs) if row["contradicted"]]
+    wrong += [row["pair"] for row in by_pair(runs) if row["contradicted"]]
+    lost = shipped_slower(runs)
+    cells = [row for one in runs for row in one.document.rows if row.device == "cpu"]
+    return {
+        "runs": len(runs),
+        "arms without a time": sum(row.end_to_end is None for row in cells),
+        "contradicted": len(wrong),
+        "which": "; ".join(wrong),
+        "shipped though slower": "; ".join(lost),
+        "holds": not wrong and not lost and all(row.end_to_end for row in cells),
+    }

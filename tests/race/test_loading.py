@@ -161,7 +161,7 @@ def test_a_generation_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_
     found = Generation(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
     names = [name for name, _ in world.events]
     assert max(index for index, name in enumerate(names) if name == "verify") < names.index("warm")
-    assert set(found.spent_s) == {"load", "warm_up", "rounds", "leave"}
+    assert set(found.spent_s) == {"load", "warm_up", "rounds", "hand_off", "leave"}
     assert all(set(one.spent_s) == {"load", "verify", "warm_up"} for one in found.performances)
     assert len({one.arm.label for one in found.performances}) == len(THREE)
 

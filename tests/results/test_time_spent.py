@@ -19,12 +19,20 @@ def ended(wall_s: float, planning_s: float = 0.0) -> Ended:
 
 
 def test_steps_are_added_up_over_generations_and_processes():
-    lines = [rounds(10.0, load=6.0, rounds=3.0), ended(30.0, 2.0), rounds(8.0, load=5.0, rounds=2.5), ended(9.0, 1.0)]
+    lines = [
+        rounds(10.0, load=6.0, rounds=3.0),
+        ended(30.0, 2.0),
+        rounds(8.0, load=5.0, rounds=2.5, hand_off=0.25),
+        ended(9.0, 1.0),
+    ]
     found = find_time_spent(lines)
-    assert list(found) == ["planning", "preparing", "load", "rounds", "racing"]
-    assert found == pytest.approx({"planning": 3.0, "preparing": 21.0, "load": 11.0, "rounds": 5.5, "racing": 1.5})
+    assert list(found) == ["planning", "preparing", "load", "rounds", "hand_off", "racing"]
+    assert found == pytest.approx(
+        {"planning": 3.0, "preparing": 21.0, "load": 11.0, "rounds": 5.5, "hand_off": 0.25, "racing": 1.25}
+    )
     assert tell_time(found) == [
-        "Where the time went: planning 3.0 s, exports and builds 21.0 s, loading 11.0 s, rounds 5.5 s, racing 1.5 s."
+        "Where the time went: planning 3.0 s, exports and builds 21.0 s, loading 11.0 s, rounds 5.5 s, hand-off 0.2 s, "
+        "the rest of the race 1.2 s."
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 import signal
@@ -63,7 +62,7 @@ class Ours:
     def block(self, rng: random.Random) -> Medians:
         """One turn."""
         self._player.release()
-        turn = self._player.turn(tuple(rng.sample(list(Scope), len(Scope))), math.inf)
+        turn = self._player.turn(tuple(rng.sample(list(Scope), len(Scope))))
         self._player.hold()
         return {scope.value: float(np.median(latency)) for scope, latency in turn.latency_ns.items()}
 

@@ -1,0 +1,201 @@
+"""Whole runs, typed as people type them, quiet or beside a busy loop: what they said, when, and whether two agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from shootout.clock import Stopwatch
+from shootout.journal import journal
+from shootout.journal.group import Group, group_of, withheld
+from shootout.journal.journal import History
+from shootout.messages import Scope
+from shootout.report.answer import screen
+from shootout.results.analysis import analyse
+from shootout.results.comparisons import Ratio, ratio_of
+from shootout.results.document import Document, Row
+from shootout.stats.leaders import compare_pair
+from shootout.stats.verdicts import Verdict
+
+from .common import Bench, Table
+
+COMMAND = "from shootout.cli import main; main()"
+WIDTH = 1_000
+LETTERS = {Verdict.FASTER: "F", Verdict.SLOWER: "S", Verdict.SAME: "=", Verdict.CANT_TELL: "?"}
+"""A verdict in a table of many; `.` where there is none."""
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One that has ended.
+
+    Attributes:
+        beside: what ran meanwhile.
+        wall_s: of the whole command.
+        code: its exit code.
+    """
+
+    folder: Path
+    beside: str
+    wall_s: float
+    code: int
+
+    @cached_property
+    def document(self) -> Document:
+        """What it measured."""
+        return analyse(self.folder)
+
+    @cached_property
+    def history(self) -> History:
+        """Its journal."""
+        return journal.read(self.folder)
+
+    @cached_property
+    def group(self) -> Group:
+        """Its only group, as the journal has it."""
+        return group_of(self.history, self.history.groups[0])
+
+    @property
+    def measured(self) -> list[Row]:
+        """The rows with a time."""
+        return [row for row in self.document.rows if row.end_to_end]
+
+    @property
+    def ship(self) -> str | None:
+        """The arm of its answer."""
+        return _shipped(self.document)
+
+    @property
+    def sure(self) -> str:
+        """How sure it said that it was."""
+        answer = self.document.answer[0]
+        lines = map(str, screen(answer, self.document.rows, self.document, WIDTH))
+        return next((line.removeprefix("Sure?").strip() for line in lines if line.startswith("Sure?")), "")
+
+    @cached_property
+    def pairs(self) -> dict[Pair, Ratio]:
+        """The first one's time ÷ the second's, of each two arms in the order of their names; none that is withheld."""
+        group, scope = self.group, Scope.END_TO_END
+        blocks, ground = group.blocks(scope), group.ground(scope)
+        if withheld(group, "", None):
+            return {}
+        found = {
+            (one, other): compare_pair(blocks, group.rules, one, other, ground=ground, estimate=False)
+            for one, other in combinations(sorted(row.arm for row in self.measured), 2)
+            if not withheld(group, one, other)
+        }
+        return {pair: ratio_of(one) for pair, one in found.items() if one}
+
+    def answers(self) -> list[tuple[float, str | None]]:
+        """After each generation, the seconds of racing so far, and the arm that would have been shipped."""
+        lines = (self.folder / journal.NAME).read_bytes().splitlines(keepends=True)
+        found, racing_s = [], 0.0
+        with tempfile.TemporaryDirectory() as folder:
+            part = Path(folder)
+            (part / "samples").symlink_to(self.folder.absolute() / "samples")
+            for count, line in enumerate(lines, start=1):
+                if (record := json.loads(line))["kind"] == "rounds":
+                    racing_s += record["wall_s"]
+                    (part / journal.NAME).write_bytes(b"".join(lines[:count]))
+                    found.append((racing_s, _shipped(analyse(part))))
+        return found
+
+
+def settled_s(answers: Sequence[tuple[float, str | None]]) -> float | None:
+    """Seconds of racing until the last answer was first said and not changed again; None where there is none."""
+    if not answers or answers[-1][1] is None:
+        return None
+    since = len(answers)
+    while since and answers[since - 1][1] == answers[-1][1]:
+        since -= 1
+    return answers[since][0]
+
+
+def run(bench: Bench, name: str, *words: str, busy: bool) -> Run:
+    """Run `shootout run` with these words; what it says goes where the bench's words go."""
+    folder = bench.folder / name
+    limit = ["--max-time", bench.max_time] if bench.max_time else []
+    command = [sys.executable, "-c", COMMAND, "run", *words, *limit, "--fresh", "--out", str(folder)]
+    with _loop() if busy else _nothing(), Stopwatch() as wall:
+        code = subprocess.run(command, env=os.environ, stdout=sys.stderr, check=False).returncode
+    if not journal.begun(folder):
+        raise RuntimeError(f"{name}: exit code {code}, and no journal")
+    return Run(folder=folder, beside="a busy loop" if busy else "nothing", wall_s=wall.seconds, code=code)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _loop() -> Iterator[None]:
+    """A process that takes a whole CPU, whichever the system gives it."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _shipped(document: Document) -> str | None:
+    ship = document.answer[0].ship
+    return ship.arm if ship else None
+
+
+def by_pair(runs: Sequence[Run]) -> Table:
+    """Each pair in all runs, a letter and a ratio for each run: F faster, S slower, = same within 5 %, ? can't tell."""
+    pairs = sorted({pair for one in runs for pair in one.pairs})
+    return [{"pair": " ÷ ".join(pair), **_told([one.pairs.get(pair) for one in runs])} for pair in pairs]
+
+
+def by_arm(runs: Sequence[Run]) -> Table:
+    """Likewise each arm against its baseline, with `=` within 1 %; and its median time, microseconds."""
+    arms = dict.fromkeys(row.arm for one in runs for row in one.document.rows if row.device == "cpu")
+    found = []
+    for arm in arms:
+        timed = [next((row.end_to_end for row in one.measured if row.arm == arm), None) for one in runs]
+        medians = " ".join(f"{one.median_ns / 1e3:.3g}" if one else "–" for one in timed)
+        found.append({"arm": arm, **_told([one.ratio if one else None for one in timed]), "median_us": medians})
+    return found
+
+
+def _told(ratios: Sequence[Ratio | None]) -> dict[str, Any]:
+    verdicts = [_verdict(ratio) for ratio in ratios]
+    return {
+        "verdicts": "".join(LETTERS[one] if one else "." for one in verdicts),
+        "ratios": " ".join(f"{ratio.value:.3g}" if ratio else "–" for ratio in ratios),
+        "contradicted": {Verdict.FASTER, Verdict.SLOWER} <= set(verdicts),
+    }
+
+
+def _verdict(ratio: Ratio | None) -> Verdict | None:
+    return ratio.verdict if ratio and not ratio.reason else None
+
+
+def shipped_slower(runs: Sequence[Run]) -> list[str]:
+    """Arms that one run ships and another run found slower than what it ships itself."""
+    return [
+        f"{one.ship} shipped by {one.folder.name}, slower than {other.ship} in {other.folder.name}"
+        for one in runs
+        for other in runs
+        if one.ship and other.ship and _slower(other.pairs, one.ship, other.ship)
+    ]
+
+
+def _slower(pairs: Mapping[Pair, Ratio], arm: str, other: str) -> bool:
+    """Whether `arm` is known to be slower than `other`, whichever way round the pair is kept."""
+    there, back = _verdict(pairs.get((arm, other))), _verdict(pairs.get((other, arm)))
+    return there is Verdict.SLOWER or back is Verdict.FASTER
