@@ -24,6 +24,7 @@ from shootout.worker.availability import Pair
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.remembered import known_available
 from support.deaf import deafen
+from support.forked_workers import fork_workers
 
 TESTS = Path(__file__).resolve().parents[1]
 SHOOTOUT = [sys.executable, "-c", "from shootout.cli import main; main()"]
@@ -82,7 +83,7 @@ def deaf_here(
     taken_to_work: Collection[str] = (),
     **constants: float,
 ) -> Ended:
-    """A deaf run in this process, without its imports: its workers are processes as ever.
+    """A deaf run in this process, without its imports: its workers are processes as ever, but forked with theirs.
 
     Args:
         words: of the command line.
@@ -101,6 +102,7 @@ def deaf_here(
     with pytest.MonkeyPatch.context() as patch:
         deafen(_changes(constants), patch.setattr)
         patch.setattr(plan, "known_available", found)
+        fork_workers(patch)
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, [TESTS, *([modules] if modules else [])])))
         if modules:
             patch.syspath_prepend(modules)
