@@ -263,10 +263,19 @@ def _faults(study: Study) -> Iterator[str]:
     at_once = [one for one in study.scenario if one in (Scenario.THROUGHPUT, Scenario.SERVE)]
     if study.l2 == "cold" and at_once:
         yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
+    yield from _unheard(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
     for name, values in [*axes_given, *study.parameters.items()]:
         if (again := axes.repeated(values)) is not None:
             yield f"{name} {values[again]} is asked for 2 times: name each value once"
+
+
+def _unheard(study: Study) -> Iterator[str]:
+    """What requests alone are asked: anywhere else it would be a limit that nobody keeps."""
+    asked = {*study.scenario, *(point["scenario"] for point in study.points if "scenario" in point)}
+    words = {"rate": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms}
+    for word in (name for name, value in words.items() if value is not None and Scenario.SERVE not in asked):
+        yield f"{word} is for requests that arrive by themselves: add scenario serve, or leave it out"
 
 
 def names() -> dict[str, str]:
