@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -38,6 +39,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(config.option, "numprocesses", None) and "SHOOTOUT_TEST_CACHE" not in os.environ:
         MADE.append(tempfile.mkdtemp(prefix="shootout-test-cache-"))
         os.environ["SHOOTOUT_TEST_CACHE"] = MADE[0]
+    gc.disable()  # all that the collection imports stays, and takes a fifth less time so
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, of what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
