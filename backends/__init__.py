@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from shootout.backends.adapter import Adapter, Built
+from shootout.backends.adapter import Adapter, Built, Fixture
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Gemms, NotRun, NotRunKind, Precision
 from shootout.errors import SkippedArm, UsageError, install, unknown
 from shootout.session import Session
@@ -47,6 +47,7 @@ class Entry:
             has them; the library's name is the first of `loads`.
         get_ready: `module:function` of what a build does before it needs the model, done while that is being exported;
             "" where that takes no time worth it.
+        fixture: `module:NAME` of how the conformance suite drives it, "" for the plain way.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
@@ -64,6 +65,7 @@ class Entry:
     loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gemms: str = ""
     get_ready: str = ""
+    fixture: str = ""
     movable: bool = False
     ready_s: float = 2.0
     build_s: float = 3.0
@@ -94,6 +96,7 @@ SHIPPED = {
         movable=True,
         loads={"": ("torch", "safetensors")},
         gemms="shootout.backends._torch.eager:gemms",
+        fixture="shootout.backends._torch.eager:FIXTURE",
         ready_s=1.7,
     ),
     "torch-compile": Entry(
@@ -104,6 +107,7 @@ SHIPPED = {
         movable=True,
         loads={"": ("torch", "safetensors")},
         get_ready="shootout.backends._torch.inductor:get_ready",
+        fixture="shootout.backends._torch.compile:FIXTURE",
         ready_s=4.5,
         build_s=15.0,
         mode_build_s={"aoti": 25.0},
@@ -112,6 +116,7 @@ SHIPPED = {
         path="shootout.backends._torch.script:TorchScriptAdapter",
         extra="torch",
         needs="torch",
+        fixture="shootout.backends._torch.script:FIXTURE",
         movable=True,
         loads={"": ("torch", "safetensors")},
         ready_s=1.7,
@@ -123,6 +128,7 @@ SHIPPED = {
         makers=("torch", "torchax"),
         movable=True,
         loads={"": ("jax", "scipy", "safetensors"), "torchax": ("torch", "torchax")},
+        fixture="shootout.backends._jax.backend:FIXTURE",
         ready_s=1.0,
     ),
     "onnxruntime": Entry(
@@ -133,6 +139,7 @@ SHIPPED = {
         movable=True,
         loads={"": ("onnxruntime",)},
         gemms="shootout.backends._onnxruntime.backend:gemms",
+        fixture="shootout.backends._onnxruntime.backend:FIXTURE",
         ready_s=0.4,
         build_s=1.0,
     ),
@@ -143,6 +150,7 @@ SHIPPED = {
         makers=("nncf",),
         loads={"": ("openvino",)},
         gemms="shootout.backends._openvino.backend:gemms",
+        fixture="shootout.backends._openvino.backend:FIXTURE",
         ready_s=0.7,
         build_s=2.0,
     ),
@@ -153,9 +161,15 @@ SHIPPED = {
         default=(Device.CUDA, Precision.FP16),
         makers=("onnx",),
         loads={"": ("tensorrt", "tensorrt_rtx")},
+        fixture="shootout.backends._tensorrt.backend:FIXTURE",
     ),
     "spin": Entry(
-        path="shootout.backends._spin.backend:SpinAdapter", hidden=True, movable=True, ready_s=0.3, build_s=0.3
+        path="shootout.backends._spin.backend:SpinAdapter",
+        hidden=True,
+        fixture="shootout.backends._spin.backend:FIXTURE",
+        movable=True,
+        ready_s=0.3,
+        build_s=0.3,
     ),
 }
 
@@ -253,6 +267,12 @@ def get_ready(name: str) -> None:
     """Do what a backend's builds begin with, before there is a model; imports it."""
     if path := entry(name).get_ready:
         _imported(path)()
+
+
+def fixture(name: str) -> Fixture:
+    """How the conformance suite drives a backend; imports its module where it says so itself."""
+    path = entry(name).fixture
+    return cast("Fixture", _imported(path)) if path else Fixture()
 
 
 def _imported(path: str) -> Any:

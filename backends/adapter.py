@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Availability, Capabilities, Device
+from shootout.contract import Arm, Availability, Capabilities, Device, Precision, Target, Value
 from shootout.session import Session
 
 
@@ -46,3 +46,27 @@ class Adapter(Protocol):
 
     def load(self, built: Built) -> Session:
         """A ready session, in each generation's fresh process; affinity and thread variables are already set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixture:
+    """How the conformance suite (`shootout.testing`) drives a backend; `Fixture()` will do for most.
+
+    Attributes:
+        model, parameters, batch: what it runs; small, with a batch of 2 so that a swapped axis shows.
+        options: the backend's knobs, where it needs any.
+        elsewhere: by precision, what runs instead where the library can't run that model.
+        slow: modes and precisions that only `make test-full` checks.
+        lacks: whether a target has to be a skip here: no device can do it, or this machine lacks what it needs.
+        warm: by mode, the modules that a process may hold before the checks of floats, and of integers, begin (see
+            `run_fresh`); those of "" where a mode has none of its own.
+    """
+
+    model: str = "residual_mlp"
+    parameters: Mapping[str, Value] = field(default_factory=lambda: {"d_model": 64, "n_layers": 4})
+    batch: int = 2
+    options: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[Precision, Fixture] = field(default_factory=dict)
+    slow: frozenset[tuple[str, Precision]] = frozenset()
+    lacks: Callable[[Target], bool] = lambda target: False  # noqa: ARG005 - of any target
+    warm: Mapping[str, tuple[str, str]] = field(default_factory=dict)

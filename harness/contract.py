@@ -279,7 +279,7 @@ class Executed:
     """What the runtime itself says it runs: read back from it, never an echo of the request.
 
     Attributes:
-        device: as the runtime names it, e.g. `CPUExecutionProvider` or `cpu`.
+        device: as the runtime names it, e.g. `CPUExecutionProvider`; on a GPU with `cuda` in it.
         threads: compute threads the runtime reports; None where it can't be read.
         compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
         other_nodes_by_precision: the rest of the graph likewise, where the runtime tells: what a quantized model's

@@ -30,7 +30,7 @@ from shootout.backends._jax.session import (
     read_program,
     read_weights,
 )
-from shootout.backends.adapter import Built
+from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
 from shootout.contract import (
     INFERENCE,
@@ -57,6 +57,10 @@ WEIGHTS = frozenset({"per-channel", "per-tensor", "symmetric"})
 NO_INT4 = (
     "XLA's CPU compiler has no product that reads 4-bit weights: it unpacks each whole weight into a float32 array in "
     "memory, at every call, and multiplies that"
+)
+FIXTURE = Fixture(
+    lacks=lambda target: target.device is Device.CPU and target.precision in (Precision.FP16, Precision.INT4),
+    warm={"": ("jax", "jax"), "torchax": ("jax,torchax", "jax,torchax")},
 )
 
 

@@ -26,7 +26,7 @@ from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.quantize import S8S8, SCHEMES, quantize
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
-from shootout.backends.adapter import Built
+from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Gemm, Gemms, Precision, Target
 from shootout.errors import SkippedArm
@@ -35,6 +35,22 @@ if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
 
 ON_CUDA = (Precision.FP32, Precision.TF32, *common_onnx.NARROWED, Precision.INT8)
+
+
+def _lacks(target: Target) -> bool:
+    """Static INT8 runs on a GPU in TensorRT only, from the shared model only, and that takes a build with TensorRT."""
+    if target.device is Device.CPU:
+        return False
+    if target.mode != providers.MODE:
+        return target.precision is Precision.INT8
+    try:
+        providers.require(providers.TENSORRT)
+    except SkippedArm:
+        return True
+    return target.precision is Precision.INT8 and target.scheme != "shared"
+
+
+FIXTURE = Fixture(options={"session.set_denormal_as_zero": "0"}, lacks=_lacks)
 
 
 class OnnxRuntimeAdapter:

@@ -26,9 +26,20 @@ from shootout.backends._openvino.graph import (
 )
 from shootout.backends._openvino.quantize import MODEL_TYPE, OPTIONS, SCHEMES, quantize
 from shootout.backends._openvino.session import OpenVinoSession
-from shootout.backends.adapter import Built
+from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import INTEGERS, Arm, Artifact, Availability, Capabilities, Device, Gemm, Gemms, Precision
+from shootout.contract import (
+    INTEGERS,
+    Arm,
+    Artifact,
+    Availability,
+    Capabilities,
+    Device,
+    Gemm,
+    Gemms,
+    Precision,
+    Target,
+)
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
@@ -37,6 +48,17 @@ if TYPE_CHECKING:
 STEP = 0.01
 """Of the grid that a byte product's operands are rounded to; any will do."""
 PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, *INTEGERS)
+
+
+def _lacks(target: Target) -> bool:
+    """Whether this CPU has none of the flags of which the precision needs one."""
+    wanted = NEEDS.get(target.precision, set())
+    return bool(wanted) and not wanted & set(Path("/proc/cpuinfo").read_text().split())
+
+
+NEEDS = {Precision.BF16: {"avx512_bf16", "amx_bf16"}, Precision.FP16: {"avx512_fp16", "amx_fp16"}}
+FIXTURE = Fixture(lacks=_lacks, warm={"": ("", "torch")})
+"""Its own import starts a thread; that of its quantizer imports torch."""
 
 
 class OpenVinoAdapter:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends.adapter import Built
+from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_inputs, check_options, require_device, trial
 from shootout.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm
@@ -40,6 +40,7 @@ OPTIONS = (
     ),
     Option(name="work", help="do so many steps of about 1 us", form=r"\d+", takes="a whole number of at least 0"),
 )
+FIXTURE = Fixture(model="identity", parameters={}, options={"work": "3"})
 
 
 class SpinAdapter:

@@ -21,7 +21,7 @@ from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Libra
 from shootout.backends._tensorrt.network import load_network
 from shootout.backends._tensorrt.quantize import write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
-from shootout.backends.adapter import Built
+from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, TensorSpec
 from shootout.errors import SkippedArm
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PRECISIONS = (Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16, Precision.INT8, Precision.INT4)
 ENGINE, KERNELS = "engine.plan", "runtime.cache"
 TINY = TensorSpec(name="x", shape=(2, 2), dtype="float32")
+FIXTURE = Fixture(lacks=lambda target: target.precision is Precision.INT8 and target.scheme != "shared")
 
 
 class TensorRtAdapter:

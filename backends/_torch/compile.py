@@ -15,6 +15,7 @@ constant weights are computed in every call.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -48,7 +49,7 @@ from shootout.backends._torch.session import (
     weight_bytes,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
-from shootout.backends.adapter import Built
+from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, trial
 from shootout.contract import (
     INFERENCE,
@@ -92,6 +93,25 @@ NO_STEP = {
 }
 """Why a mode has no training step."""
 Made = TypeVar("Made")
+
+
+def _has_toolkit() -> bool:
+    """Whether CUDA's headers are where torch looks, found without it."""
+    return bool(os.environ.get("CUDA_HOME") or shutil.which("nvcc")) or Path("/usr/local/cuda").exists()
+
+
+FIXTURE = Fixture(
+    # torchao's static INT8 dies on a Linear, ReLU and sum (an assertion of its own)
+    elsewhere={Precision.INT8: Fixture(model="digits", parameters={"hidden": 64, "n_layers": 1})},
+    # Each compiles for a minute. The others' compilations go through the code of the floats. A package of integers is
+    # compiled nowhere else: of these `make test` only looks at the program that AOTInductor is given.
+    slow=frozenset(
+        (AOTI, one) for one in (Precision.FP16, Precision.BF16, Precision.INT4, Precision.INT8, Precision.INT8_DYNAMIC)
+    )
+    | {("", Precision.FP16)},
+    lacks=lambda target: target.mode == AOTI and target.device is Device.CUDA and not _has_toolkit(),
+    warm={"": ("shootout.backends._torch.first_compile", quantize.IMPORTED)},
+)
 
 
 class TorchCompileAdapter:

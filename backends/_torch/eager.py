@@ -17,7 +17,7 @@ from shootout.backends._torch.session import (
     require_torch,
     weight_bytes,
 )
-from shootout.backends.adapter import Built
+from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, trial
 from shootout.contract import (
     INFERENCE,
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
     from shootout.bundle.bundle import ModelBundle
 
-__all__ = ["TorchEagerAdapter", "TorchSession"]
+__all__ = ["FIXTURE", "TorchEagerAdapter", "TorchSession"]
+
+FIXTURE = Fixture(warm={"": ("torch", quantize.IMPORTED)})
 
 
 class TorchEagerAdapter:

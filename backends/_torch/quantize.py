@@ -50,6 +50,12 @@ EPSILON = 2**-12
 NOISY = ("torchao", "torch.utils._pytree")
 """Importing torchao warns, through these loggers, of CUDA libraries in its wheel that a CPU doesn't need."""
 
+IMPORTED = (
+    "shootout.backends._torch.first_compile,torchao.quantization,"
+    "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
+)
+"""What quantizing imports, beside torch; freezing compiles."""
+
 
 @contextmanager
 def torchao_quietly() -> Iterator[None]:

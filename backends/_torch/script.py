@@ -21,7 +21,7 @@ from shootout.backends._torch.session import (
     module_of,
     require_torch,
 )
-from shootout.backends.adapter import Built
+from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, trial
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FILE = "model.pt"
 PROFILING_RUNS = 3
 """Torch specialises after one profiled run; two more show that it has settled."""
+FIXTURE = Fixture(warm={"": ("torch", "torch")})
 
 
 class TorchScriptAdapter:

@@ -10,7 +10,6 @@ import pytest
 from shootout import backends
 from shootout.contract import Device, Target
 from shootout.testing.cases import (
-    FIXTURES,
     case_of,
     export_for,
     has_gpu,
@@ -80,8 +79,3 @@ def test_probe_explains_where_it_cannot_run(backend: str) -> None:
         assert found.ok or (found.reason and found.fix), f"{device}: no reason or no fix: {found}"
         if device not in devices or (device is Device.CUDA and not has_gpu()):
             assert not found.ok, f"{device}: can't be right: {found}"
-
-
-def test_every_shipped_backend_has_a_fixture() -> None:
-    """A backend that joins the package brings its row."""
-    assert set(FIXTURES) == set(backends.SHIPPED)

@@ -43,8 +43,7 @@ def executed_fault(executed: Executed, arm: Arm) -> str | None:
     """Why the runtime's own account contradicts the arm's label (precision, device, threads), or None."""
     if executed.threads is not None and executed.threads != arm.threads:
         return f"asked for {arm.threads} threads, but {executed.library} uses {executed.threads}"
-    on_gpu = "cuda" in executed.device.lower() or "tensorrt" in executed.device.lower()
-    if on_gpu is not (arm.target.device is Device.CUDA):
+    if (Device.CUDA in executed.device.lower()) is not (arm.target.device is Device.CUDA):
         return f"labelled {arm.target.device}, but {executed.library} computes on {executed.device}"
     return _precision_fault(executed, arm.target.precision)
 

@@ -18,11 +18,12 @@ from shootout.backends.common_numpy import blas_threads, counts, products_of
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.workload import COMPUTE_OPS
 from shootout.contract import Arm, Arrays, Device, Target
-from shootout.testing.cases import TORCH, Case, case_of
+from shootout.testing.cases import Case, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
 
+TORCH = warm_of(Target(backend="torch-eager"))
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")
 MATRIX = np.eye(4, dtype=np.float32)
 

@@ -10,9 +10,11 @@ import pytest
 from support.adapters.third_party import install
 
 from shootout.contract import Precision, Target
-from shootout.testing.cases import TORCH, Case, case_of
+from shootout.testing.cases import Case, case_of, warm_of
 from shootout.testing.checks import run_checks
 from shootout.testing.fresh import run_fresh
+
+TORCH = warm_of(Target(backend="torch-eager"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,11 @@ from shootout.contract import Arm, Arrays, Capabilities, Executed, Scenario, Tar
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 from shootout.messages import Verified
-from shootout.testing.cases import TORCH, warm_of
+from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 from shootout.worker.__main__ import Worker
 
+TORCH = warm_of(Target(backend="torch-eager"))
 REQUESTS = {
     "residual_mlp": Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2, training=True),
     "digits": Request(model="digits", parameters={"hidden": 32, "n_layers": 1}, batch=4, training=True),

@@ -131,9 +131,11 @@ def test_a_sentinel_that_differs_withholds_every_verdict(tmp_path: Path):
     assert not found.sentinel.holds
 
 
-def test_a_sentinel_that_never_ran_withholds_every_verdict(tmp_path: Path):
+def test_a_sentinel_that_never_ran_or_crashed_withholds_every_verdict(tmp_path: Path):
     lines = [line for line in race() if getattr(line, "arm", None) != COPY.label]
     assert "sentinel" in withheld(document(tmp_path, *lines, ended()))
+    crash = Failure(group=GROUP, arm=COPY, during="a round", reason="killed by SIGSEGV")
+    assert "failed: " in withheld(document(tmp_path, *race(), crash, ended()))
 
 
 @pytest.mark.parametrize("voided", [1, 3])

@@ -21,6 +21,7 @@ from shootout.stats.verdicts import (
     comparison,
     ground_of,
     judge,
+    log_ratios,
     smallest_visible,
 )
 
@@ -340,6 +341,14 @@ def test_a_pairs_own_spread_counts_from_three_generations_on_and_for_good():
     calm_later = np.concatenate([[0.0, 0.9, 0.3], np.full(60, 0.3)])
     assert np.std(calm_later, ddof=1) < 0.20
     assert not own_holds(calm_later)[-1]
+
+
+def test_a_pair_of_many_has_its_share_of_the_error():
+    blocks = played(np.random.default_rng(3).normal(0.1, 0.02, (1, 6)))
+    alone, of_many = (comparison(blocks, "arm 0", "base", replace(rules(), comparisons=n)) for n in (1, 28))
+    wanted = compare(log_ratios(blocks["arm 0"], blocks["base"]), alpha=bonferroni(28), bias_floor=0.005)
+    assert of_many == wanted
+    assert of_many.low < alone.low < alone.high < of_many.high
 
 
 def test_the_floor_is_at_least_what_the_baselines_copy_shows():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shootout.bundle import training
 from shootout.contract import Arm, Arrays, Executed, Target, TensorSpec
 from shootout.worker.verification import CHECKS, Claim, verify
 
@@ -93,6 +94,13 @@ def test_the_first_fault_is_told_and_no_instance_runs_for_nothing():
 
     found = verify(claim(Session(off_by(0.1)), strayed="strayed", together=forbidden), with_accuracy=False)
     assert found.fault == "strayed"
+
+
+def test_a_training_step_that_leaves_other_weights_is_a_fault(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(training, "judged", lambda found, *_: (found, "moved its weights"))
+    trained = bundle()
+    trained.trained = ("w",)
+    assert verify(claim(bundle=trained), with_accuracy=False).fault == "moved its weights"
     assert [check.__name__ for check in CHECKS if check.__name__ not in FAULTS] == ["check_step"]
 
 

@@ -23,6 +23,7 @@ from support.gpus.queued import (
 
 from shootout import backends
 from shootout.backends.adapter import Built
+from shootout.constants import LEAD_IN_CALLS
 from shootout.contract import Arm, NotRun, Scenario, Target
 from shootout.contract import Device as Kind
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn, Warming
@@ -147,6 +148,14 @@ def test_a_session_that_cannot_empty_the_cache_is_skipped_where_it_must_be_cold(
     assert fault.reason == "queued has no way to empty the GPU's L2 cache before each call"
     assert "--l2 cold" in fault.fix
     assert isinstance(answer(Worker(), "load", {"built": built()}), Loaded)
+
+
+def test_a_block_begins_behind_calls_that_nobody_reads(device: Device, adapter: Adapter):
+    found = loaded()
+    found.tune()
+    device.log.clear()
+    latency_ns = found.turn((Scope.COMPUTE,)).latency_ns[Scope.COMPUTE]
+    assert device.log.count("execute") == len(latency_ns) + LEAD_IN_CALLS
 
 
 def test_a_cold_arm_s_blocks_are_cold(device: Device, adapter: Adapter):

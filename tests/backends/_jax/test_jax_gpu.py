@@ -18,9 +18,10 @@ from shootout.backends._jax.backend import JaxSession
 from shootout.backends._jax.session import PRODUCTS, DeviceMemory, gpu_side
 from shootout.backends._jax.training import JaxTrainingSession
 from shootout.contract import Arm, Device, Precision, Target, TensorSpec
-from shootout.testing.cases import JAX
+from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 
+JAX = warm_of(Target(backend="jax-jit"))
 GEMM = """
 HloModule jit_run, is_scheduled=true
 

@@ -18,11 +18,12 @@ from shootout.contract import Array, Arrays, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.models.base import Model
-from shootout.testing.cases import TORCHAX, Case, bundles, case_of
+from shootout.testing.cases import Case, bundles, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
 
+TORCHAX = warm_of(Target(backend="jax-jit", mode="torchax"))
 LAYERS, WIDTH = 4, 64
 """Of the fixture's residual MLP."""
 

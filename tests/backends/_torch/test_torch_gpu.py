@@ -27,10 +27,12 @@ from shootout.bundle.training import RATE
 from shootout.contract import Arm, Arrays, Availability, Device, Precision, Scenario, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.study import feasibility
-from shootout.testing.cases import INDUCTOR, TORCH, targets
+from shootout.testing.cases import targets, warm_of
 from shootout.testing.fresh import run_fresh
 from shootout.tune.settings import list_changes
 
+INDUCTOR = warm_of(Target(backend="torch-compile"))
+TORCH = warm_of(Target(backend="torch-eager"))
 SIZE = 4
 X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")
 COPIES = ["pageable", "pinned"]

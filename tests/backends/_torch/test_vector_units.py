@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from shootout.backends._torch.vector_units import PASSED, remembered_tests
+from shootout.contract import Target
 from shootout.host import store
-from shootout.testing.cases import INDUCTOR
+from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
+
+INDUCTOR = warm_of(Target(backend="torch-compile"))
 
 
 @pytest.fixture
