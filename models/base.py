@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
 Parameters = Mapping[str, Value]
 """A model's parameters, complete (as `Model.check` returns them)."""
-Forward = Callable[[Any, Arrays, Arrays, Parameters], dict[str, Array]]
-"""`forward(xp, weights, x, parameters)`: the model in an array library `xp` (numpy or jax.numpy)."""
+Call = Callable[[Arrays], dict[str, Array]]
+"""Inputs by name → outputs by name."""
+Forward = Callable[[Any, Arrays, Parameters], Call]
+"""`forward(xp, weights, parameters)`: the model in an array library `xp` (numpy or jax.numpy), as a function of its
+inputs. All that doesn't depend on them is done before: it finds its weights by name once, not in each call.
+"""
 INT_BELOW = 2
 """Drawn integers are 0 or 1: valid as token, token type and mask alike, whatever the vocabulary."""
 
@@ -102,7 +106,7 @@ class Model:
     Attributes:
         parameter_count: number of weights, by arithmetic (nothing is allocated).
         inputs: names, shapes and dtypes at a batch size.
-        forward: the model in NumPy or jax.numpy; None where it is too big to write twice.
+        forward: makes the model in NumPy or jax.numpy; None where it is too big to write twice.
         module: the torch module, architecture only; returns one tensor, named `y`.
         trained: the torch module with its final weights, the same in every process.
         task: the data set, or None.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.bundle.bundle import WEIGHTS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
-from shootout.models.base import Model, Parameters
+from shootout.models.base import Call, Model, Parameters
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,9 +22,9 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noq
     return (TensorSpec(name="x", shape=(batch, WIDTH), dtype="float32"),)
 
 
-def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
     """`y = x`, in an array of its own."""
-    return {"y": xp.array(x["x"])}
+    return lambda x: {"y": xp.array(x["x"])}
 
 
 def module(parameters: Parameters) -> nn.Module:

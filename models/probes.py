@@ -25,7 +25,7 @@ import numpy as np
 from shootout.bundle.bundle import FILES, WEIGHTS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import UsageError
-from shootout.models.base import Model, Parameters
+from shootout.models.base import Call, Model, Parameters
 
 if TYPE_CHECKING:
     from torch import nn
@@ -119,9 +119,10 @@ def _probe(name: str, description: str, weight: Callable[[], Array], rows: Calla
     )
 
 
-def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
     """`y = x W^T`."""
-    return {"y": x["x"] @ weights[NAME].T}
+    matrix = weights[NAME].T
+    return lambda x: {"y": x["x"] @ matrix}
 
 
 def module(parameters: Parameters) -> nn.Module:  # noqa: ARG001

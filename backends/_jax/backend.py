@@ -18,6 +18,7 @@ import numpy as np
 
 from shootout.backends._jax import quantize, training
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes, pool_threads, profile_calls
+from shootout.backends._jax.layout import laid_out
 from shootout.backends._jax.rewrite import with_wide_sums
 from shootout.backends._jax.session import (
     EXECUTABLE,
@@ -188,7 +189,7 @@ def _program(bundle: ModelBundle, arm: Arm) -> Program:
         return quantize.quantized(program, bundle, arm)
     if target.precision in REDUCED and target.device is Device.CPU:
         return replace(program, run=with_wide_sums(program.run))
-    return program
+    return laid_out(program, bundle)
 
 
 def _refuse_widened(hlo: str, arm: Arm) -> None:

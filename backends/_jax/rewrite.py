@@ -34,7 +34,7 @@ class Weight:
     def laid_out(self, stored: Any) -> Any:
         """The weight as the function sees it here, from how it is stored."""
         for step in self.steps:
-            stored = _bind(step, [stored])
+            stored = bind(step, [stored])
         return stored
 
 
@@ -45,10 +45,12 @@ class Interpreter:
     Attributes:
         product: asked at each dot_general with its operands; gives its result, or None to leave it as it is.
         array: gives the array of a weight that anything else wants to read.
+        convolution: the same as `product` for each conv_general_dilated; None leaves all of them.
     """
 
     product: Callable[[JaxprEqn, Any, Any], Any]
     array: Callable[[Weight], Any]
+    convolution: Callable[[JaxprEqn, Any, Any], Any] | None = None
 
     def run(self, jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
         """The outputs, as arrays."""
@@ -74,9 +76,10 @@ class Interpreter:
             return self._run(_callee(step), given)
         if name in LAYOUTS and isinstance(given[0], Weight):
             return [replace(given[0], steps=(*given[0].steps, step))]
-        if name == "dot_general" and (found := self.product(step, *given)) is not None:
+        hook = {"dot_general": self.product, "conv_general_dilated": self.convolution}.get(name)
+        if hook and (found := hook(step, given[0], given[1])) is not None:
             return [found]
-        result = _bind(step, map(self._plain, given))
+        result = bind(step, map(self._plain, given))
         return list(result) if step.primitive.multiple_results else [result]
 
     def _plain(self, value: Any) -> Any:
@@ -117,6 +120,12 @@ def multiply(x: Any, weight: Any, accumulator: str) -> Any:
     return y[: x.shape[0], : weight.shape[0]]
 
 
+def bind(step: JaxprEqn, arrays: Iterable[Any], **changed: Any) -> Any:
+    """What a step gives for these arrays, with some of its parameters changed."""
+    primitive: Any = step.primitive
+    return primitive.bind(*arrays, **{**primitive.get_bind_params(step.params), **changed})
+
+
 def with_wide_sums(run: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
     """The same function, its reduced-precision products summed in float32 and rounded afterwards.
 
@@ -129,7 +138,7 @@ def with_wide_sums(run: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
         if out.dtype == "float32":
             return None
         if is_batched(step):
-            y = _bind(step, (left, right), preferred_element_type=np.dtype(np.float32))
+            y = bind(step, (left, right), preferred_element_type=np.dtype(np.float32))
         else:
             y = multiply(as_matrix(left, contracted(step, 0)), as_matrix(right, contracted(step, 1)), "float32")
         return y.reshape(out.shape).astype(out.dtype)
@@ -146,11 +155,6 @@ def _two_rows(matrix: Any) -> Any:
     import jax.numpy as jnp
 
     return jnp.pad(matrix, ((0, 1), (0, 0))) if matrix.shape[0] == 1 else matrix
-
-
-def _bind(step: JaxprEqn, arrays: Iterable[Any], **changed: Any) -> Any:
-    primitive: Any = step.primitive
-    return primitive.bind(*arrays, **{**primitive.get_bind_params(step.params), **changed})
 
 
 def _callee(step: JaxprEqn) -> ClosedJaxpr:

@@ -82,7 +82,7 @@ def from_forward(bundle: ModelBundle) -> Program:
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
         named = {spec.name: array for spec, array in zip(bundle.inputs, inputs, strict=True)}
-        outputs = forward(jnp, dict(zip(names, weights, strict=True)), named, bundle.parameters)
+        outputs = forward(jnp, dict(zip(names, weights, strict=True)), bundle.parameters)(named)
         return tuple(outputs[spec.name] for spec in bundle.outputs)
 
     return Program(run=run, names=names)

@@ -76,8 +76,8 @@ def _artifacts(
             raise UsageError(f"{model.name} is a probe of the harness: its weights must stay what they are")
         assert model.forward, f"{model.name} writes its own artifacts, so its forward is the oracle"
         weights = _wide(model.write(folder))
-        oracle = [model.forward(np, weights, _wide(one), parameters) for one in buffers]
-        return oracle, {Precision.FP32: FP32_BAND_FLOOR}
+        run = model.forward(np, weights, parameters)
+        return [run(_wide(one)) for one in buffers], {Precision.FP32: FP32_BAND_FLOOR}
     from shootout.export import torch_files
 
     module = model.trained(parameters)

@@ -9,7 +9,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Model, Parameters, Whole
+from shootout.models.base import SEED, Call, Model, Parameters, Whole
 from shootout.models.zoo import digits_data
 from shootout.models.zoo.digits_data import CLASSES, PIXELS
 
@@ -32,13 +32,18 @@ def parameter_count(parameters: Parameters) -> int:
     return sum((wide + 1) * narrow for wide, narrow in itertools.pairwise(widths))
 
 
-def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:
+def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
     """Linear layers with ReLU between them; `y` holds the 10 class scores."""
-    y, depth = x["x"], int(parameters["n_layers"])
-    for layer in range(depth + 1):
-        y = y @ weights[f"layers.{layer}.weight"].T + weights[f"layers.{layer}.bias"]
-        y = xp.maximum(y, 0) if layer < depth else y
-    return {"y": y}
+    layers = [f"layers.{layer}" for layer in range(int(parameters["n_layers"]) + 1)]
+    *hidden, (last, last_bias) = [(weights[f"{layer}.weight"].T, weights[f"{layer}.bias"]) for layer in layers]
+
+    def run(x: Arrays) -> dict[str, Array]:
+        y = x["x"]
+        for matrix, bias in hidden:
+            y = xp.maximum(y @ matrix + bias, 0)
+        return {"y": y @ last + last_bias}
+
+    return run
 
 
 def module(parameters: Parameters) -> nn.Module:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Model, OneOf, Parameters, Whole
+from shootout.contract import Arrays, TensorSpec
+from shootout.models.base import SEED, Call, Model, OneOf, Parameters, Whole
 from shootout.models.seeding import variance_kept
 
 if TYPE_CHECKING:
@@ -27,10 +27,13 @@ def parameter_count(parameters: Parameters) -> int:
     return (int(parameters["inputs"]) + BIAS[str(parameters["bias"])]) * int(parameters["outputs"])
 
 
-def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
     """`y = x W^T`, plus the bias."""
-    y = x["x"] @ weights["weight"].T
-    return {"y": y + weights["bias"] if BIAS[str(parameters["bias"])] else y}
+    matrix = weights["weight"].T
+    if not BIAS[str(parameters["bias"])]:
+        return lambda x: {"y": x["x"] @ matrix}
+    bias = weights["bias"]
+    return lambda x: {"y": x["x"] @ matrix + bias}
 
 
 def module(parameters: Parameters) -> nn.Module:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Array, Arrays, TensorSpec
+from shootout.contract import Arrays, TensorSpec
 from shootout.errors import UsageError
-from shootout.models.base import Model, Parameters, Whole
+from shootout.models.base import Call, Model, Parameters, Whole
 
 if TYPE_CHECKING:
     import torch
@@ -26,11 +26,11 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(name=name, shape=(size, size), dtype="float32") for name in ("a", "b"))
 
 
-def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
     """`y = a b`. No scaling, which would be a second pass over memory: FP16 holds the sum of 2^15 products of normal
     numbers, about 181 in size.
     """
-    return {"y": x["a"] @ x["b"]}
+    return lambda x: {"y": x["a"] @ x["b"]}
 
 
 def module(parameters: Parameters) -> nn.Module:  # noqa: ARG001

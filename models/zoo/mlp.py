@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Model, Parameters, Whole
+from shootout.models.base import SEED, Call, Model, Parameters, Whole
 from shootout.models.seeding import variance_kept
 
 if TYPE_CHECKING:
@@ -23,10 +23,16 @@ def parameter_count(parameters: Parameters) -> int:
     return (wide + 1) * hidden + (hidden + 1) * narrow
 
 
-def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
     """Linear, ReLU, Linear."""
-    hidden = xp.maximum(x["x"] @ weights["0.weight"].T + weights["0.bias"], 0)
-    return {"y": hidden @ weights["2.weight"].T + weights["2.bias"]}
+    first, second = (weights[f"{layer}.weight"].T for layer in (0, 2))
+    first_bias, second_bias = (weights[f"{layer}.bias"] for layer in (0, 2))
+
+    def run(x: Arrays) -> dict[str, Array]:
+        hidden = xp.maximum(x["x"] @ first + first_bias, 0)
+        return {"y": hidden @ second + second_bias}
+
+    return run
 
 
 def module(parameters: Parameters) -> nn.Module:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import Model, Parameters, Whole
+from shootout.models.base import Call, Model, Parameters, Whole
 
 if TYPE_CHECKING:
     import torch
@@ -20,12 +20,17 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
     return (TensorSpec(name="x", shape=(batch, int(parameters["elements"])), dtype="float32"),)
 
 
-def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:  # noqa: ARG001
+def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
     """`y = sin(sin(… sin(x)))`, `depth` times."""
-    y = x["x"]
-    for _ in range(int(parameters["depth"])):
-        y = xp.sin(y)
-    return {"y": y}
+    depth = int(parameters["depth"])
+
+    def run(x: Arrays) -> dict[str, Array]:
+        y = x["x"]
+        for _ in range(depth):
+            y = xp.sin(y)
+        return {"y": y}
+
+    return run
 
 
 def module(parameters: Parameters) -> nn.Module:

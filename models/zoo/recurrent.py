@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Model, OneOf, Parameters, Whole
+from shootout.models.base import SEED, Call, Model, OneOf, Parameters, Whole
 from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:
@@ -32,16 +32,21 @@ def parameter_count(parameters: Parameters) -> int:
     return GATES[str(parameters["kind"])] * hidden * (wide + hidden + 2)
 
 
-def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:
+def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
     """The last hidden state, (batch, hidden), by the equations in torch's documentation of RNN, GRU and LSTM."""
-    cell, hidden = CELLS[str(parameters["kind"])], int(parameters["hidden"])
-    inward = x["x"] @ weights["rnn.weight_ih_l0"].T + weights["rnn.bias_ih_l0"]
-    start = xp.zeros_like(inward[:, 0, :hidden])
-    state: State = (start, start)
-    for step in range(int(parameters["steps"])):
-        around = state[0] @ weights["rnn.weight_hh_l0"].T + weights["rnn.bias_hh_l0"]
-        state = cell(xp, inward[:, step], around, state)
-    return {"y": state[0]}
+    cell, hidden, steps = CELLS[str(parameters["kind"])], int(parameters["hidden"]), int(parameters["steps"])
+    into, again = (weights[f"rnn.weight_{kind}_l0"].T for kind in ("ih", "hh"))
+    into_bias, again_bias = (weights[f"rnn.bias_{kind}_l0"] for kind in ("ih", "hh"))
+
+    def run(x: Arrays) -> dict[str, Array]:
+        inward = x["x"] @ into + into_bias
+        start = xp.zeros_like(inward[:, 0, :hidden])
+        state: State = (start, start)
+        for step in range(steps):
+            state = cell(xp, inward[:, step], state[0] @ again + again_bias, state)
+        return {"y": state[0]}
+
+    return run
 
 
 def module(parameters: Parameters) -> nn.Module:

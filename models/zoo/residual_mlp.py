@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Model, OneOf, Parameters, Whole
+from shootout.models.base import SEED, Call, Model, OneOf, Parameters, Whole
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,13 +35,18 @@ def parameter_count(parameters: Parameters) -> int:
     return int(parameters["n_layers"]) * int(parameters["d_model"]) ** 2
 
 
-def forward(xp: Any, weights: Arrays, x: Arrays, parameters: Parameters) -> dict[str, Array]:
+def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
     """`y = x + activation(x W^T)`, n_layers times."""
     activation = ACTIVATIONS[str(parameters["activation"])]
-    y = x["x"]
-    for layer in range(int(parameters["n_layers"])):
-        y = y + activation(xp, y @ weights[f"layers.{layer}.weight"].T)
-    return {"y": y}
+    layers = [weights[f"layers.{layer}.weight"].T for layer in range(int(parameters["n_layers"]))]
+
+    def run(x: Arrays) -> dict[str, Array]:
+        y = x["x"]
+        for matrix in layers:
+            y = y + activation(xp, y @ matrix)
+        return {"y": y}
+
+    return run
 
 
 def module(parameters: Parameters) -> nn.Module:

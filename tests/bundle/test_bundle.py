@@ -45,7 +45,8 @@ def outputs_of(bundle: ModelBundle, artifact: Artifact) -> list[dict[str, Any]]:
     if artifact is Artifact.FORWARD:
         forward, weights = models.get(bundle.model).forward, bundle.weights()
         assert forward
-        return [forward(np, weights, one, bundle.parameters) for one in bundle.input_buffers()]
+        run = forward(np, weights, bundle.parameters)
+        return [run(one) for one in bundle.input_buffers()]
     if artifact is Artifact.ONNX:
         import onnxruntime as ort
 
@@ -100,7 +101,7 @@ def test_the_report_split_gives_digits_its_accuracy(bundles: Bundles):
     assert forward
     assert report
     found = compare(outputs_of(bundle, Artifact.FORWARD), bundle.oracle_outputs())
-    run = lambda x: forward(np, weights, x, bundle.parameters)  # noqa: E731
+    run = forward(np, weights, bundle.parameters)
     assert (with_accuracy(found, run, report, bundle.batch).accuracy or 0) >= 0.95
     assert bundles["residual_mlp"].report() is None
 

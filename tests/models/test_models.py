@@ -117,7 +117,7 @@ def agrees(name: str, chosen: dict[str, Any]) -> None:
     module = model.trained(parameters) if chosen else trained(name)
     x = np.random.default_rng(0).standard_normal((5, *model.inputs(parameters, 6)[0].shape[1:])).astype(np.float32)
     assert model.forward
-    ours = model.forward(np, weights_of(module), {"x": x}, parameters)["y"]
+    ours = model.forward(np, weights_of(module), parameters)({"x": x})["y"]
     with torch.no_grad():
         np.testing.assert_allclose(ours, module(torch.from_numpy(x)).numpy(), rtol=1e-5, atol=1e-5)
 
@@ -226,6 +226,6 @@ def test_identity_needs_no_torch():
     assert Artifact.MODULE not in model.artifacts
     x = np.ones((2, 64), np.float32)
     assert model.forward
-    y = model.forward(np, {}, {"x": x}, {})["y"]
+    y = model.forward(np, {}, {})({"x": x})["y"]
     assert np.array_equal(x, y)
     assert not np.shares_memory(x, y)

@@ -42,11 +42,11 @@ def test_forward_in_numpy_and_in_jax_is_the_torch_module(name: str, chosen: dict
     wide = module.double()
     for one in sets:
         right = torch_bands.run(wide, one)["y"]
-        ours = model.forward(np, weights, {key: array.astype(np.float64) for key, array in one.items()}, parameters)
+        ours = model.forward(np, weights, parameters)({key: array.astype(np.float64) for key, array in one.items()})
         np.testing.assert_allclose(ours["y"], right, rtol=1e-12, atol=1e-14)
-        single = model.forward(np, narrow, one, parameters)["y"]
+        single = model.forward(np, narrow, parameters)(one)["y"]
         assert single.dtype == np.float32
-        jaxed = model.forward(jnp, narrow, {key: jnp.asarray(array) for key, array in one.items()}, parameters)["y"]
+        jaxed = model.forward(jnp, narrow, parameters)({key: jnp.asarray(array) for key, array in one.items()})["y"]
         for y in (single, np.asarray(jaxed)):
             assert y.shape == right.shape
             assert np.linalg.norm(y - right) < 1e-5 * np.linalg.norm(right)

@@ -16,7 +16,7 @@ from shootout import backends, models
 from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
 from shootout.backends.adapter import Built
-from shootout.contract import Device, Executed, Precision, Target
+from shootout.contract import Arrays, Device, Executed, Precision, Target
 from shootout.testing.cases import Case, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -63,6 +63,77 @@ def check_account(executed: Executed, case: Case) -> None:
     assert executed.artifact_bytes > case.bundle.parameter_count * 4
     assert executed.flops_by_precision == {"fp32": 4 * 2 * 2 * 64 * 64}  # layers, multiply and add, batch, width
     assert executed.conversion_nodes == 0
+
+
+def filtered(xp: Any, weights: Arrays, _: Any) -> Any:
+    """A convolution with 3x3 filters of `layers.0`, then products that read the other weights in all ways."""
+    from jax import lax
+
+    first, *others = (weights[f"layers.{index}.weight"] for index in range(4))
+
+    def run(x: Arrays) -> dict[str, Any]:
+        filters = first[:, :36].reshape(64, 4, 3, 3)
+        image = lax.conv_general_dilated(x["x"].reshape(2, 4, 4, 4), filters, (1, 1), "SAME")
+        y = image.mean((2, 3)) @ others[0].T + others[1][0]
+        return {"y": (y @ others[1].T) @ others[2] @ others[2].T}
+
+    return run
+
+
+def stored_orders(case: Case, folder: Path) -> tuple[list[bool], float]:
+    """Whether each of a built model's matrices is stored turned round, and how far its outputs are from `filtered`."""
+    import jax.numpy as jnp
+    from safetensors.numpy import load_file
+
+    original = models.get(case.bundle.model)
+    adapter, weights, inputs = backends.get("jax-jit"), case.bundle.weights(), case.bundle.input_buffers()[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "get", lambda name: replace(original, forward=filtered))
+        built = adapter.build(case.bundle, case.arm, folder)
+    wanted = np.asarray(filtered(jnp, weights, {})(inputs)["y"])
+    got = call(adapter.load(built), inputs)["y"]
+    stored = load_file(folder / jax_session.BUFFERS)
+    turned = [bool(np.array_equal(stored[name], array.T)) for name, array in weights.items()]
+    return turned, float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
+
+
+def test_a_weight_is_stored_as_all_its_readers_read_it(tmp_path: Path):
+    turned, error = run_fresh(stored_orders, case_of(PLAIN), tmp_path, warm=warm_of(PLAIN))
+    assert turned == [False, True, False, False], "sliced first; (in, out); also read as it is; read both ways"
+    assert error < 1e-5
+
+
+def laid_out_shapes() -> list[tuple[int, ...]]:
+    """Of a 5x4 matrix and 6 filters of 3x3 over 2 channels, as they are stored."""
+    from types import SimpleNamespace
+
+    from jax import lax
+
+    from shootout.backends._jax.layout import laid_out
+
+    def run(weights: Any, inputs: Any) -> tuple[Any, ...]:
+        matrix, filters = weights
+        image = lax.conv_general_dilated(inputs[0].reshape(1, 2, 2, 2), filters, (1, 1), "SAME")
+        return inputs[0][:, :4] @ matrix.T, image
+
+    weights = {"matrix": np.ones((5, 4), np.float32), "filters": np.ones((6, 2, 3, 3), np.float32)}
+    bundle: Any = SimpleNamespace(
+        weights=lambda: weights,
+        inputs=(SimpleNamespace(name="x"),),
+        input_buffers=lambda: [{"x": np.ones((1, 8), np.float32)}],
+    )
+    program = jax_session.Program(run=run, names=tuple(weights))
+    found = laid_out(program, bundle)
+    before, after = (
+        run(list(weights.values()), [np.ones((1, 8))]),
+        found.run(list(found.buffers.values()), [np.ones((1, 8), np.float32)]),
+    )
+    assert all(np.allclose(one, other) for one, other in zip(before, after, strict=True))
+    return [found.buffers[name].shape for name in weights]
+
+
+def test_matrices_are_stored_in_out_and_filters_with_their_channels_last():
+    assert run_fresh(laid_out_shapes, warm=warm_of(PLAIN)) == [(4, 5), (3, 3, 2, 6)]
 
 
 def case_with(precision: Precision = Precision.FP32, threads: int = 1, **options: str) -> Case:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def test_a_model_without_linear_layers_has_nothing_to_quantize(tmp_path: Path):
     assert ran.refused.startswith("ValueError: nothing to quantize: identity has no linear layer"), ran
 
 
-def awkward(xp: Any, weights: Arrays, inputs: Arrays, parameters: Any) -> dict[str, Array]:
+def awkward(xp: Any, weights: Arrays, inputs: Arrays) -> dict[str, Array]:
     """Products that hide: in calls, a weight on the left, a weight used twice and once as it is, a batched one."""
     import jax
 
@@ -158,12 +159,16 @@ def hidden_products(case: Case, folder: Path) -> tuple[Executed, tuple[str, ...]
     import jax.numpy as jnp
 
     original: Model = models.get(case.bundle.model)
+
+    def bound(xp: Any, weights: Arrays, _: Any) -> Any:
+        return partial(awkward, xp, weights)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "get", lambda name: replace(original, forward=awkward))
+        patch.setattr(models, "get", lambda name: replace(original, forward=bound))
         adapter = backends.get("jax-jit")
         built = adapter.build(case.bundle, case.arm, folder)
         inputs = case.bundle.input_buffers()[0]
-        wanted = np.asarray(awkward(jnp, case.bundle.weights(), inputs, {})["y"])
+        wanted = np.asarray(awkward(jnp, case.bundle.weights(), inputs)["y"])
     session = adapter.load(built)
     got = call(session, inputs)["y"]
     error = float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))

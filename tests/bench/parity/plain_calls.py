@@ -27,11 +27,13 @@ def numpy_calls(built: Built, _: Path) -> Calls:
     import numpy as np
 
     bundle = built.bundle
-    forward, weights, buffers = models.get(bundle.model).forward, bundle.weights(), bundle.input_buffers()
+    forward, buffers = models.get(bundle.model).forward, bundle.input_buffers()
     assert forward is not None
+    # A NumPy user's own array is (in, out) in memory; torch's names for it are the bundle's.
+    run = forward(np, {name: np.asfortranarray(array) for name, array in bundle.weights().items()}, bundle.parameters)
 
     def call(buffer: int) -> Any:
-        return forward(np, weights, buffers[buffer], bundle.parameters)
+        return run(buffers[buffer])
 
     return {"compute": call, "end_to_end": call}
 

@@ -107,7 +107,7 @@ class EchoingSession:
         forward, weights = models.get(built.bundle.model).forward, built.bundle.weights()
         assert forward is not None
         low = {name: bf16(array) for name, array in weights.items()}
-        self._run = lambda inputs: forward(np, low, inputs, built.bundle.parameters)
+        self._run = forward(np, low, built.bundle.parameters)
 
     @cached_property
     def executed(self) -> Executed:
