@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from array import array
 from pathlib import Path
 from typing import Any
@@ -115,9 +116,33 @@ finally:
 """
 
 
+LIMIT_S = 30.0
+
+
+class Punctual(subprocess.Popen[bytes]):
+    """A command whose time is over as soon as it is at work."""
+
+    def __init__(self, *words: Any, **how: Any) -> None:
+        self.output = Path(how["stdout"].name)
+        super().__init__(*words, **how)
+
+    def wait(self, timeout: float | None = None) -> int:
+        if timeout != LIMIT_S:
+            return super().wait(timeout)
+        while self.poll() is None and b"ready" not in self.output.read_bytes():
+            time.sleep(0.01)
+        raise subprocess.TimeoutExpired("it", LIMIT_S)
+
+
+@pytest.fixture
+def _punctual(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign.subprocess, "Popen", Punctual)
+
+
+@pytest.mark.usefixtures("_punctual")
 def test_a_command_that_takes_too_long_may_tidy_up(tmp_path: Path):
     command = [sys.executable, "-c", SLEEPER.format(how="")]
-    ending = campaign.run(command, tmp_path / "out", tmp_path / "err", 3.0)
+    ending = campaign.run(command, tmp_path / "out", tmp_path / "err", LIMIT_S)
     assert ending.code is None
     assert (tmp_path / "out").read_text() == "ready\ntidy\n"
 
@@ -152,15 +177,16 @@ def test_without_a_gpu_the_hand_off_says_so(tmp_path: Path, monkeypatch: pytest.
     assert row == {"backend": "torch-eager:cuda", "skipped": "there is none"}
 
 
+@pytest.mark.usefixtures("_punctual")
 def test_a_try_that_was_stopped_leaves_an_earlier_one_s_output(tmp_path: Path):
     out, errors = tmp_path / "it.out", tmp_path / "it.err"
     sleeper = [sys.executable, "-c", SLEEPER.format(how="")]
-    campaign.run(sleeper, out, errors, 3.0)
+    campaign.run(sleeper, out, errors, LIMIT_S)
     assert out.read_text() == "ready\ntidy\n"  # nothing was there before
     assert not list(tmp_path.glob("*.new"))
     campaign.run([sys.executable, "-c", "print('whole')"], out, errors, 60.0)
     assert out.read_text() == "whole\n"
-    campaign.run(sleeper, out, errors, 3.0)
+    campaign.run(sleeper, out, errors, LIMIT_S)
     assert out.read_text() == "whole\n"
     assert (tmp_path / "it.out.new").read_text() == "ready\ntidy\n"
     campaign.run([sys.executable, "-c", "print('again')"], out, errors, 60.0)
@@ -168,10 +194,11 @@ def test_a_try_that_was_stopped_leaves_an_earlier_one_s_output(tmp_path: Path):
     assert not list(tmp_path.glob("*.new"))
 
 
+@pytest.mark.usefixtures("_punctual")
 def test_one_that_does_not_listen_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(campaign, "GRACE_S", 0.5)
     command = [sys.executable, "-c", SLEEPER.format(how="signal.signal(signal.SIGINT, signal.SIG_IGN)")]
-    ending = campaign.run(command, tmp_path / "out", tmp_path / "err", 3.0)
+    ending = campaign.run(command, tmp_path / "out", tmp_path / "err", LIMIT_S)
     assert ending.code is None
     assert (tmp_path / "out").read_text() == "ready\n"
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import resource
 import signal
 import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
 import pytest
@@ -15,13 +18,17 @@ from support.adapters.third_party import install
 from support.console import call, deaf, deaf_here, environment, here, spin_study, without_privileges
 from support.deaf import own_lock
 
+from shootout.export import __main__ as exporter
+from shootout.export import client
+from shootout.host.child import Ending
 from shootout.host.locks import machine_lock
 from shootout.testing.cases import has_gpu
 
 
 def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     study = spin_study(tmp_path, generations=1)
-    first = call(deaf("run", study, "--out", "out", "--json"), cwd=tmp_path)  # a process: C libraries print to 1
+    command = deaf("run", study, "--out", "out", "--json", forked=True)
+    first = call(command, cwd=tmp_path)  # a process: C libraries print to 1
     assert first.code == 0
     assert [row["outcome"] for row in first.data["rows"]] == ["measured", "measured"]
     assert "exporting and building, 2 arms" in first.err
@@ -118,24 +125,27 @@ def test_a_folder_of_other_things_is_left_alone_even_when_fresh(tmp_path: Path):
     assert precious.read_text() == "keep me"
 
 
-def files_up_to(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file that this process writes grows beyond `size` bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tmp_path: Path):
-    deaf_here(
-        "run", spin_study(tmp_path, generations=1, work=500, name="one"), "--out", "other", cwd=tmp_path
-    )  # exports, too
+    one = spin_study(tmp_path, generations=1, work=500, name="one")
+    deaf_here("run", one, "--out", "other", cwd=tmp_path)  # exports, too
     lines = (tmp_path / "other" / "journal.jsonl").read_bytes().splitlines(keepends=True)
     played = sum(len(line) for line in lines if b'"kind":"played"' in line)
-    command = deaf("run", spin_study(tmp_path, generations=20, work=500), "--out", "out", "--max-time", "60s", "--json")
-    nothing_cached = environment(SHOOTOUT_CACHE=str(tmp_path / "cache"))
-    cache_full = call(command, tmp_path, nothing_cached, preexec_fn=lambda: files_up_to(len(lines[0]) + 500))
-    assert cache_full.code == 2
-    assert "File too large; free space or set SHOOTOUT_CACHE" in cache_full.err
     samples = [file.stat().st_size for file in (tmp_path / "other" / "samples").iterdir()]
     limit = max(sum(map(len, lines)) + played // 2, 2 * max(samples))  # one or two generations fit
-    full = call(command, tmp_path, preexec_fn=lambda: files_up_to(limit))
+    study = spin_study(tmp_path, generations=20, work=500)
+    with files_up_to(limit):
+        full = deaf_here("run", study, "--out", "out", "--max-time", "60s", "--json", cwd=tmp_path)
     assert (full.code, full.out) == (1, "")
     assert re.search(
         r"shootout: can't write 'out/.*': File too large\. Everything measured .* make room and run", full.err
@@ -146,3 +156,22 @@ def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tmp_path: Pa
     assert again.code == 0
     assert (tmp_path / "out" / "journal.jsonl").read_bytes().startswith(before)
     assert json.loads(before.splitlines()[-1])["kind"] == "rounds"
+
+
+def exported_here(module: str, jobs: Sequence[Path], *_: object) -> Ending:
+    """What the export process does, in this one."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(io.StringIO()):
+        patch.setattr(exporter, "leave_with", lambda _: None)
+        patch.setattr("sys.argv", [module, *map(str, jobs), "0"])
+        exporter.main()
+    return Ending(code=0, said="", how="exited with code 0")
+
+
+def test_a_full_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    study = spin_study(tmp_path)
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(client, "run", exported_here)
+    with files_up_to(10_000):
+        done = deaf_here("run", study, "--out", "out", "--json", cwd=tmp_path)
+    assert done.code == 2
+    assert "File too large; free space or set SHOOTOUT_CACHE" in done.err

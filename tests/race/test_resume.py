@@ -58,9 +58,9 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def running(study: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The command, under way in a process group of its own, as a shell starts it."""
-    command = deaf("run", study, *words)
+def running(study: Path, *words: str, forked: bool) -> Iterator[subprocess.Popen[str]]:
+    """The command, under way in a process group of its own, as a shell starts it; `forked`: are its workers?"""
+    command = deaf("run", study, *words, forked=forked)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(
         command, cwd=study.parent, env=environment(), text=True, start_new_session=True, **pipes
@@ -89,10 +89,12 @@ def measured_once(folder: Path) -> None:
     assert [line["complete"] for line in lines(folder, "ended")][-1]
 
 
-@pytest.mark.parametrize(("kind", "count"), [("prepared", 1), ("rounds", 1)])
-def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Path, kind: str, count: int):
+@pytest.mark.parametrize(("kind", "count", "forked"), [("prepared", 1, False), ("rounds", 1, True)])
+def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(
+    study: Path, kind: str, count: int, forked: bool
+):
     out = study.parent / "out"
-    with running(study, "--out", "out") as process:
+    with running(study, "--out", "out", forked=forked) as process:
         wait_for(process, out, kind, count)
         workers = children_of(process.pid)
         process.kill()
@@ -126,9 +128,11 @@ def test_a_run_killed_before_its_header_was_whole_starts_over(study: Path):
     measured_once(out)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(study: Path, how: signal.Signals):
-    with running(study) as process:  # without --out: the unfinished run is found again
+@pytest.mark.parametrize(("how", "forked"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
+def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(
+    study: Path, how: signal.Signals, forked: bool
+):
+    with running(study, forked=forked) as process:  # without --out: the unfinished run is found again
         while not (found := list(study.parent.glob("results/tiny/*"))):
             time.sleep(0.02)
         wait_for(process, found[0], "rounds", 1)
@@ -199,7 +203,7 @@ def test_a_newer_run_is_refused_even_to_resume(study: Path):
 
 def test_two_runs_cannot_write_into_one_folder(study: Path):
     out = study.parent / "out"
-    with running(study, "--out", "out") as process:
+    with running(study, "--out", "out", forked=True) as process:
         wait_for(process, out, "prepared", 1)
         second = again(study)
         assert second.code == 2

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from support.forked_workers import fork_workers
 from support.races import fakes
 from support.races.fakes import QUIET, FakeWatch, World
 
@@ -329,6 +330,7 @@ def test_time_per_item_is_a_rate() -> None:
 
 
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fork_workers(monkeypatch.setattr)
     monkeypatch.setattr(live.LiveWatch, "reasons", lambda *_: ())
     monkeypatch.setattr(run, "machine_lock", lambda *_: nullcontext())  # no time is looked at: others may measure
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)

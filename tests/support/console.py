@@ -23,7 +23,7 @@ from shootout.study import plan
 from shootout.worker.availability import Pair
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.remembered import known_available
-from support.deaf import deafen
+from support.deaf import FORKED, deafen
 from support.forked_workers import fork_workers
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -50,9 +50,16 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(TESTS), **changes}
 
 
-def deaf(*words: object, **constants: float) -> list[str]:
-    """The command line of a deaf run; `race__live__LOAD_TIMEOUT_S=2` changes that constant in `shootout.race.live`."""
-    return [sys.executable, str(TESTS / "support" / "deaf.py"), json.dumps(_changes(constants)), *map(str, words)]
+def deaf(*words: object, forked: bool = False, **constants: float) -> list[str]:
+    """The command line of a deaf run; `race__live__LOAD_TIMEOUT_S=2` changes that constant in `shootout.race.live`.
+
+    Args:
+        words: of the command line.
+        forked: whether its workers are forked, where a test is not about how they start and end.
+        constants: the changed ones.
+    """
+    changes = {**_changes(constants), FORKED: forked}
+    return [sys.executable, str(TESTS / "support" / "deaf.py"), json.dumps(changes), *map(str, words)]
 
 
 def _changes(constants: Mapping[str, float]) -> dict[str, float]:
@@ -102,7 +109,7 @@ def deaf_here(
     with pytest.MonkeyPatch.context() as patch:
         deafen(_changes(constants), patch.setattr)
         patch.setattr(plan, "known_available", found)
-        fork_workers(patch)
+        fork_workers(patch.setattr)
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, [TESTS, *([modules] if modules else [])])))
         if modules:
             patch.syspath_prepend(modules)

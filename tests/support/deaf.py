@@ -18,6 +18,7 @@ from shootout import cli
 from shootout.host import locks
 from shootout.host.store import cache_folder
 from shootout.race import campaign
+from support.forked_workers import fork_workers
 
 FEW = {
     "shootout.race.generation.ROUNDS": 2,
@@ -25,6 +26,8 @@ FEW = {
     "shootout.race.generation.WARM_UP_SHORT_NS": 200_000_000,
     "shootout.race.generation.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
 }
+FORKED = "forked"
+"""Beside the constants: that the workers are forked, see `forked_workers`."""
 
 
 class Deaf:
@@ -63,7 +66,10 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
 
 def main() -> None:
     """Change what is asked for, then be the command line."""
-    deafen(json.loads(sys.argv.pop(1)))
+    changes = json.loads(sys.argv.pop(1))
+    if changes.pop(FORKED, False):
+        fork_workers()
+    deafen(changes)
     cli.main()
 
 

@@ -7,6 +7,7 @@ Run as `python -P -m support.forked_workers FD`, it forks a worker for each mess
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import os
@@ -19,16 +20,15 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from shootout.host import child
 
+TESTS = Path(__file__).resolve().parents[1]
 WORKER = "shootout.worker"
 ITS_OWN = ("TMPDIR", "SHOOTOUT_PADDING", "PYTEST_CURRENT_TEST")
 """Variables that differ from worker to worker, and that nothing reads while it is imported."""
@@ -74,14 +74,16 @@ class Nursery:
         self.environment = environment
         self._pipe, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
+            search = os.pathsep.join([str(TESTS), *filter(None, [environment.get("PYTHONPATH")])])
             command = [sys.executable, "-P", "-m", __name__, str(theirs.fileno())]
             self._process = subprocess.Popen(
                 command,
-                env=environment,
+                env={**environment, "PYTHONPATH": search},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is not for it
             )
+        atexit.register(self.end)
 
     def fork(self, arguments: Sequence[str], how: Mapping[str, Any]) -> Forked:
         message = pickle.dumps((arguments[1:], how["env"], str(Path.cwd()), os.sched_getaffinity(0)))
@@ -94,6 +96,7 @@ class Nursery:
             adopt(False)
 
     def end(self) -> None:
+        atexit.unregister(self.end)
         self._pipe.close()
         self._process.wait()
 
@@ -110,10 +113,10 @@ def start(command: Sequence[str], **how: Any) -> Forked | subprocess.Popen[bytes
     return Nursery.start(command[len(_HEAD) :], how)
 
 
-def fork_workers(patch: pytest.MonkeyPatch) -> None:
-    """Fork the workers that this process's runs ask for, where the system can."""
+def fork_workers(change: Callable[[object, str, Any], None] = setattr) -> None:
+    """Fork the workers that this process's runs ask for, where the system can, by this `change` of a module."""
     if sys.platform == "linux":
-        patch.setattr(child, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
+        change(child, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
 
 
 def main() -> None:
