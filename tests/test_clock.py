@@ -135,6 +135,27 @@ def test_the_collector_rests_from_then_on():
     assert said.split() == ["False", "True"]
 
 
+def test_garbage_is_collected_once_and_then_as_before():
+    """In a process of its own, too."""
+    code = """
+import gc, weakref
+from shootout import clock
+class Cycle:
+    def __init__(self):
+        self.own = self
+with clock.collected_once():
+    inside, lost = gc.isenabled(), weakref.ref(Cycle())
+    lived = lost() is not None
+print(inside, lived, lost() is None, gc.isenabled(), gc.get_freeze_count() > 0)
+clock.quiet_collector()
+with clock.collected_once():
+    pass
+print(gc.isenabled())
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["False", "True", "True", "True", "True", "False"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has clocks of other processes")
 def test_the_cpu_time_of_a_process_is_its_own_account_of_it() -> None:
     assert sum(range(100_000))

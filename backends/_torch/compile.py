@@ -38,6 +38,7 @@ from shootout.backends._torch.inductor import (
     require_toolchain,
     require_triton,
 )
+from shootout.backends._torch.inductor_start import import_inductor
 from shootout.backends._torch.session import (
     TARGETS,
     Facts,
@@ -144,6 +145,7 @@ class TorchCompileAdapter:
         _refuse(bundle, arm)
         require_toolchain()
         configure(arm)
+        import_inductor()
         recorder, tally, kernels = kernel_recorder(arm.target.device)
         with inductor_with(folder / CACHE, {**config, "_post_fusion_custom_pass": recorder}):
             if arm.target.mode == AOTI:
@@ -268,6 +270,7 @@ def _with_cache(built: Built, compile_again: Callable[[], Made]) -> tuple[Made, 
     Returns:
         What was made; by what else fell back, Inductor's account of it; the copy.
     """
+    import_inductor()
     cache = _cache_aside(built)
     recorder, tally, kernels = kernel_recorder(built.arm.target.device)
     with inductor_with(cache, {**configuration(built.arm), "_post_fusion_custom_pass": recorder}):

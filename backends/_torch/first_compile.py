@@ -8,11 +8,10 @@ from __future__ import annotations
 import importlib
 
 import torch
-import torch._inductor.compile_fx
-from torch._inductor import codecache
-from torch._inductor.fx_passes import fuse_attention
 
+from shootout.backends._torch.inductor_start import import_inductor
+
+import_inductor()
 for name in ("torch.distributed.tensor.experimental", "torch.utils.cpp_extension", "sympy.physics.units"):
     importlib.import_module(name)
-fuse_attention._sfdp_init(torch.device("cpu"))
-codecache.torch_key()  # of torch's own sources, for the caches of graphs
+importlib.import_module("torch._inductor.fx_passes.fuse_attention")._sfdp_init(torch.device("cpu"))

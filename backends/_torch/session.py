@@ -117,7 +117,7 @@ def read_account(session: Session, bundle: ModelBundle, account: Account) -> Exe
     session.synchronize()
     return Executed(
         library="torch",
-        version=torch.__version__,
+        version=str(torch.__version__),  # a type of torch's own: who unpickled it would import torch
         device=str((raw if isinstance(raw, torch.Tensor) else raw[0]).device),
         threads=torch.get_num_threads(),
         **account(staged),
@@ -210,4 +210,4 @@ def require_torch(device: Device) -> str:
         kind = f"built for CUDA {torch.version.cuda}, which this driver can't run" if torch.version.cuda else "CPU-only"
         fix = "pip install --force-reinstall torch (a CUDA build)"
         raise SkippedArm(f"torch {torch.__version__} is {kind}", fix, NotRunKind.BROKEN)
-    return torch.__version__
+    return str(torch.__version__)

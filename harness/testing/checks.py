@@ -106,6 +106,7 @@ def executed_matches_request(bench: Bench) -> None:
     """What the library says it ran is what was asked, with no fallback."""
     executed = bench.session.executed
     assert executed.library
+    assert type(executed.version) is str, "who unpickled another type would import the library"
     assert executed.version
     assert bench.case.device in executed.device.lower(), f"asked for {bench.case.device}, runs on {executed.device}"
     assert executed.fallbacks == (), executed.fallbacks

@@ -70,11 +70,13 @@ class Worker:
         self._device = built.arm.target.device
         given = current_bounds()
         context = Context.made() if self._device is Device.CUDA else None
-        before, adapter = resident_bytes(), backends.get(built.arm.target.backend)
-        with clock.Stopwatch() as watch:
-            self._session = adapter.load(built)
-        _refuse_cold(built.arm, self._session)
-        self._sessions = [self._session, *(adapter.load(built) for _ in range(built.arm.instances - 1))]
+        before = resident_bytes()
+        with clock.collected_once():
+            adapter = backends.get(built.arm.target.backend)
+            with clock.Stopwatch() as watch:
+                self._session = adapter.load(built)
+            _refuse_cold(built.arm, self._session)
+            self._sessions = [self._session, *(adapter.load(built) for _ in range(built.arm.instances - 1))]
         self._built, self._buffers = built, built.bundle.input_buffers()
         self._blocks = self._timed(built)
         first_call_s = self._blocks.first_call_s()

@@ -1,18 +1,22 @@
 """Does a backend work here? Asked in a fresh process: a broken library may crash, hang or print, not just raise.
 
-Run as `python -m shootout.worker.availability BACKEND DEVICE PARENT_PID`; the answer is one JSON object on standard
+Backends of one library are asked in one process, which imports it once; whoever gets no answer there is asked alone.
+Run as `python -m shootout.worker.availability BACKEND DEVICE ... PARENT_PID`; each answer is a line of JSON on standard
 output, and whatever the library itself prints goes to standard error.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, replace
+from threading import Event
 from typing import TYPE_CHECKING
 
 from shootout import backends
@@ -34,7 +38,7 @@ Pair = tuple[str, Device]
 
 
 def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None) -> dict[Pair, Availability]:
-    """Whether each (backend, device) works here, each asked in a fresh process, side by side.
+    """Whether each (backend, device) works here, asked in fresh processes, side by side.
 
     Args:
         pairs: a backend may be `backend@python`: it is asked under that interpreter.
@@ -43,21 +47,37 @@ def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None 
     A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
     """
     started: list[Child] = []
+    stopped = Event()
 
-    def ask(pair: Pair) -> Availability:
-        with start_probe(pair, others or {}) as probe:
+    def ask(pairs: Sequence[Pair]) -> dict[Pair, Availability]:
+        with start_probe(pairs, others or {}) as probe:
             started.append(probe)
-            return _answer(probe, pair, others or {})
+            found = _answers(probe, pairs, others or {})
+        for pair in pairs:
+            if pair not in found and not stopped.is_set():
+                found |= ask([pair])
+        return found
 
-    waiting = sorted(set(pairs), key=lambda pair: (-_ready_s(pair[0].partition("@")[0]), pair))  # the longest first
     with ThreadPoolExecutor(at_once()) as pool:
         try:
-            return dict(zip(waiting, pool.map(ask, waiting), strict=True))
+            return {pair: one for found in pool.map(ask, _by_library(pairs)) for pair, one in found.items()}
         except BaseException:
+            stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             for probe in started:
                 probe.signal(signal.SIGKILL)
             raise
+
+
+def _by_library(pairs: Collection[Pair]) -> list[list[Pair]]:
+    """The pairs of each library under each interpreter, those that take longest first."""
+    found: dict[tuple[str, str], list[Pair]] = {}
+    for pair in sorted(set(pairs)):
+        backend, _, python = pair[0].partition("@")
+        row = backends.SHIPPED.get(backend)
+        library = row.loads[""][0] if row and row.loads else backend
+        found.setdefault((library, python), []).append(pair)
+    return sorted(found.values(), key=lambda pairs: -max(_ready_s(pair[0].partition("@")[0]) for pair in pairs))
 
 
 def _ready_s(backend: str) -> float:
@@ -72,27 +92,33 @@ def at_once() -> int:
     return max(LEAST_AT_ONCE, min(MOST_AT_ONCE, len(allowed_cpus()) // 2))
 
 
-def start_probe(pair: Pair, others: Mapping[str, Interpreter]) -> Child:
-    """A process that looks whether a backend works on a device; it says so on standard output."""
-    backend, other = _parts(pair, others)
+def start_probe(pairs: Sequence[Pair], others: Mapping[str, Interpreter]) -> Child:
+    """A process that looks whether backends, all of one interpreter, work on devices; it says so on standard output."""
+    other = _parts(pairs[0], others)[1]
     return Child(
         "shootout.worker.availability",
-        [backend, pair[1]],
+        [word for pair in pairs for word in (_parts(pair, others)[0], pair[1])],
         environment=other.environment(os.environ) if other else None,
         executable=other.path if other else None,
     )
 
 
-def _answer(probe: Child, pair: Pair, others: Mapping[str, Interpreter]) -> Availability:
-    """Wait for what a probe finds; under another interpreter, what to install is said for that one."""
-    backend, other = _parts(pair, others)
+def _answers(probe: Child, pairs: Sequence[Pair], others: Mapping[str, Interpreter]) -> dict[Pair, Availability]:
+    """Wait for what a probe finds. Whom a crash left without an answer is missing, unless it was asked alone."""
     ended = probe.finish(PROBE_TIMEOUT_S)
-    try:
-        # An answer counts even when the library then crashes on the way out, as some GPU drivers do.
-        version, why = json.loads(ended.said)
-        found = Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
-    except (ValueError, TypeError, AttributeError, KeyError):
-        found = _unavailable(f"gave no answer: {ended.how}", backend)
+    found = {}
+    for pair, line in zip(pairs, ended.said.splitlines(), strict=False):
+        with suppress(ValueError, TypeError, AttributeError, KeyError):
+            version, why = json.loads(line)
+            found[pair] = Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
+    if len(pairs) == 1 and not found:
+        found[pairs[0]] = _unavailable(f"gave no answer: {ended.how}", _parts(pairs[0], others)[0])
+    return {pair: _mended(one, pair, others) for pair, one in found.items()}
+
+
+def _mended(found: Availability, pair: Pair, others: Mapping[str, Interpreter]) -> Availability:
+    """What was found; under another interpreter, what to install is said for that one."""
+    backend, other = _parts(pair, others)
     if other is None or found.why is None or found.why.kind not in INSTALLABLE:
         return found
     reason, fix = f"under @{other.name}: {found.reason}", other.install_backend(backend)
@@ -116,17 +142,19 @@ def _fix(backend: str) -> str:
 
 
 def main() -> None:
-    """Probe one backend on one device, and say what was found."""
-    backend, device, parent = sys.argv[1:]
+    """Probe backends on devices, one after the other, and say at once what was found of each."""
+    *pairs, parent = sys.argv[1:]
     leave_with(int(parent))
+    gc.disable()  # it finds nothing in what is imported, again and again
     answer = os.dup(1)
     os.dup2(2, 1)
-    try:
-        found = backends.get(backend).probe(Device(device))
-    except Exception as error:
-        found = _unavailable(f"{type(error).__name__}: {error}", backend)
-    os.write(answer, json.dumps([found.version, found.why and asdict(found.why)]).encode())
-    os.close(answer)
+    for backend, device in zip(pairs[::2], pairs[1::2], strict=True):
+        try:
+            found = backends.get(backend).probe(Device(device))
+        except Exception as error:
+            found = _unavailable(f"{type(error).__name__}: {error}", backend)
+        os.write(answer, json.dumps([found.version, found.why and asdict(found.why)]).encode() + b"\n")
+    os._exit(0)  # taking a framework down takes long, and some GPU drivers crash in it
 
 
 if __name__ == "__main__":

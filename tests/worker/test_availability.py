@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from shootout.backends import Entry
 from shootout.contract import Availability, Device
+from shootout.host.child import Child
 from shootout.worker import availability
 
 FAKES = """
@@ -127,15 +130,15 @@ def test_a_hanging_probe_is_ended_with_all_it_started(fakes: Path, monkeypatch: 
 
 @pytest.mark.timeout(60)
 def test_an_interrupt_leaves_nothing_of_several_behind(fakes: Path, monkeypatch: pytest.MonkeyPatch):
-    def interrupted(*_: object) -> Availability:
+    def interrupted(*_: object) -> dict[availability.Pair, Availability]:
         while not (fakes.exists() and fakes.read_text().endswith("\n")):
             os.sched_yield()
         raise KeyboardInterrupt
 
-    answer = availability._answer
+    answers = availability._answers
     choose = {"fine": interrupted}
     monkeypatch.setattr(
-        availability, "_answer", lambda probe, pair, others: choose.get(pair[0], answer)(probe, pair, others)
+        availability, "_answers", lambda probe, pairs, others: choose.get(pairs[0][0], answers)(probe, pairs, others)
     )
     with pytest.raises(KeyboardInterrupt):
         availability.available([("hang", Device.CPU), ("fine", Device.CPU)])
@@ -145,7 +148,7 @@ def test_an_interrupt_leaves_nothing_of_several_behind(fakes: Path, monkeypatch:
 @pytest.mark.timeout(60)
 def test_an_interrupt_leaves_no_probe_behind(fakes: Path):
     def interrupted() -> None:
-        with availability.start_probe(("hang", Device.CPU), {}):
+        with availability.start_probe([("hang", Device.CPU)], {}):
             while not (fakes.exists() and fakes.read_text().endswith("\n")):
                 os.sched_yield()
             raise KeyboardInterrupt
@@ -163,6 +166,36 @@ def test_every_pair_gets_its_own_answer_and_is_asked_once():
     assert found["fine", Device.CUDA].version == "1.0 on cuda"
     assert not found["raise", Device.CPU].ok
     assert availability.available([]) == {}
+
+
+@pytest.fixture
+def probes(fakes: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The backends that each process was asked for; fine, late, raise and crash are of one library."""
+    library = Entry(path="", loads={"": ("fakes",)})
+    monkeypatch.setattr(availability.backends, "SHIPPED", dict.fromkeys(["fine", "late", "raise", "crash"], library))
+    found: list[list[str]] = []
+    start = availability.start_probe
+
+    def start_probe(pairs: list[availability.Pair], others: Any) -> Child:
+        found.append([backend for backend, _ in pairs])
+        return start(pairs, others)
+
+    monkeypatch.setattr(availability, "start_probe", start_probe)
+    return found
+
+
+def test_backends_of_one_library_are_asked_in_one_process(probes: list[list[str]]):
+    found = availability.available([(name, Device.CPU) for name in ("raise", "late", "fine", "leave")])
+    assert {name for (name, _), one in found.items() if one.ok} == {"fine", "late"}
+    assert sorted(probes) == [["fine", "late", "raise"], ["leave"]]
+    assert found["fine", Device.CPU].version == "1.0 on cpu"
+
+
+def test_whom_a_crash_left_without_an_answer_is_asked_alone(probes: list[list[str]]):
+    found = availability.available([(name, Device.CPU) for name in ("late", "fine", "crash")])
+    assert {name for (name, _), one in found.items() if one.ok} == {"late", "fine"}
+    assert "killed by SIGSEGV; its last words: about to die" in found["crash", Device.CPU].reason
+    assert probes == [["crash", "fine", "late"], ["crash"], ["fine"], ["late"]]
 
 
 @pytest.mark.parametrize(("cpus", "count"), [(1, 2), (2, 2), (6, 3), (16, 8), (128, 8)])

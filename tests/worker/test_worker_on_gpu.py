@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ from support.gpus.queued import (
     plugged_in,
 )
 
-from shootout import backends
+from shootout import backends, clock
 from shootout.backends.adapter import Built
 from shootout.constants import LEAD_IN_CALLS
 from shootout.contract import Arm, NotRun, Scenario, Target
@@ -76,6 +78,20 @@ def loaded(arm: Arm = ON_GPU) -> Worker:
     found = Worker()
     assert isinstance(answer(found, "load", {"built": built(arm)}), Loaded)
     return found
+
+
+def test_garbage_is_left_alone_while_the_arm_loads_and_no_longer(
+    device: Device, adapter: Adapter, monkeypatch: pytest.MonkeyPatch
+):
+    @contextmanager
+    def collected_once() -> Iterator[None]:
+        device.log.append("left alone")
+        yield
+        device.log.append("collected")
+
+    monkeypatch.setattr(clock, "collected_once", collected_once)
+    loaded(ON_CPU)
+    assert device.log[:4] == ["left alone", "load", "collected", "stage"], "the first call is one as any"
 
 
 def test_the_context_comes_first_and_its_cost_apart(device: Device, adapter: Adapter):

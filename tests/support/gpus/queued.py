@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,6 +142,7 @@ def plugged_in(patch: pytest.MonkeyPatch, device: Device, nvml: Nvml | None) -> 
     patch.setattr(clock, "now_ns", lambda: device.now_ns)
     patch.setattr(clock, "sleep", device.sleep)
     patch.setattr(clock, "quiet_collector", lambda: None)  # which is for a process that only measures
+    patch.setattr(clock, "collected_once", nullcontext)
     patch.setattr("shootout.worker.gpu_readings.Gpu.open", lambda: nvml)
     patch.setattr("shootout.worker.gpu_readings.make_context", device.make_context)
 

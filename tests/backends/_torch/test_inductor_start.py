@@ -1,0 +1,32 @@
+"""What is left out of Inductor's start is there all the same once it is used."""
+
+from __future__ import annotations
+
+from shootout.contract import Target
+from shootout.testing.cases import warm_of
+from shootout.testing.fresh import run_fresh
+
+
+def started() -> dict[str, object]:
+    """What Inductor has after its start, in a process that went through it twice."""
+    from torch._dynamo import config
+    from torch._inductor.codecache import torch_key
+    from torch._inductor.kernel.mm import mm_template
+
+    from shootout.backends._torch.inductor_start import LaterTemplate, import_inductor
+
+    import_inductor()
+    later = mm_template.template
+    parsed = "_template" in vars(later)
+    later.render  # noqa: B018 - as Inductor does
+    return {
+        "later": isinstance(later, LaterTemplate) and not parsed,
+        "parsed": type(later._template).__name__,
+        "key": len(torch_key()),
+        "collects": config.run_gc_after_compile,
+    }
+
+
+def test_a_template_is_parsed_when_it_is_first_used():
+    found = run_fresh(started, warm=warm_of(Target(backend="torch-compile")))
+    assert found == {"later": True, "parsed": "Template", "key": 32, "collects": False}
