@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,7 +11,16 @@ from array import array
 
 import pytest
 
-from shootout.clock import Deadline, cpu_ns, lead_in, read_block, read_cold_block, seconds_to_call
+from shootout.clock import (
+    RARE_OBJECTS,
+    Deadline,
+    cpu_ns,
+    lead_in,
+    rare_collector,
+    read_block,
+    read_cold_block,
+    seconds_to_call,
+)
 
 
 class FakeClock:
@@ -123,6 +133,16 @@ def test_a_deadline_counts_the_work_still_to_do(clock: FakeClock):
 
 def test_a_stopwatch_gives_seconds(clock: FakeClock):
     assert seconds_to_call(clock.call, 0) == pytest.approx(100e-9)
+
+
+def test_the_collector_goes_on_but_rarely():
+    before = gc.get_threshold()
+    try:
+        rare_collector()
+        assert gc.isenabled()
+        assert gc.get_threshold() == (RARE_OBJECTS, *before[1:])
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_the_collector_rests_from_then_on():

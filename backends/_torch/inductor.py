@@ -12,12 +12,13 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from shootout.backends._torch.vector_units import remembered_tests
+from shootout.backends._torch.vector_units import fewest_tests
 from shootout.errors import NotRunKind, SkippedArm
 
 SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
@@ -37,7 +38,7 @@ _IN_USE = WeakSet[Any]()
 
 
 def require_toolchain() -> str:
-    """Compile and link a few lines, as Inductor will.
+    """Compile and link a few lines, as Inductor will; once in a process.
 
     Returns:
         The compiler and its version: other kernels may come of another one.
@@ -45,10 +46,14 @@ def require_toolchain() -> str:
     Raises:
         SkippedArm: what is missing, and the command that installs it.
     """
+    return _working_toolchain(os.environ.get("CXX", "g++"))
+
+
+@cache
+def _working_toolchain(compiler: str) -> str:
     headers = Path(sysconfig.get_path("include"), "Python.h")
     if not headers.exists():
         raise SkippedArm(f"torch.compile needs Python's headers, and {headers} is missing", "apt install python3-dev")
-    compiler = os.environ.get("CXX", "g++")
     fix = "apt install g++, or set CXX to a compiler"
     with tempfile.TemporaryDirectory() as folder:
         command = [
@@ -108,9 +113,9 @@ def get_ready() -> None:
     """
     require_toolchain()
     with tempfile.TemporaryDirectory() as cache, inductor_with(Path(cache), {}):
-        from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+        from torch._inductor.cpu_vec_isa import pick_vec_isa
 
-        valid_vec_isa_list()
+        pick_vec_isa()
 
 
 @contextmanager
@@ -129,7 +134,7 @@ def inductor_with(cache: Path, config: dict[str, Any]) -> Iterator[None]:
     before = os.environ.get(CACHE_VARIABLE)
     os.environ[CACHE_VARIABLE] = str(cache)
     try:
-        with config_of.patch({**SETTINGS, **config}), remembered_tests():
+        with config_of.patch({**SETTINGS, **config}), fewest_tests():
             yield
     finally:
         os.environ.pop(CACHE_VARIABLE)

@@ -1,17 +1,21 @@
-"""Inductor's tests of the vector units, each made once on a machine instead of once in each process.
+"""Inductor's tests of the vector units: those of the best one that works, each made once on a machine.
 
 Before it writes a kernel, Inductor compiles a few lines for each instruction set that the processor has and loads what
 came out: ten tests and 12 CPU seconds for a build on a processor with AMX, and 1 s for each load, since the loading is
-repeated even where the compiled file is there. Whether a compiler and a torch can do it changes with neither model nor
-process, so a test that was passed is remembered; one that was not is made again, and a wrong memory can only end in a
-kernel that doesn't compile or load, which is loud.
+repeated even where the compiled file is there. Then it takes the first that works, unless it is told which one: so
+those behind it aren't tested. Whether a compiler and a torch can do it changes with neither model nor process, so a
+test that was passed is remembered; one that was not is made again, and a wrong memory can only end in a kernel that
+doesn't compile or load, which is loud.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import islice
 from typing import Any
 
 from shootout.errors import UsageError
@@ -20,14 +24,17 @@ from shootout.host.environment import machine_key
 
 PASSED = "vector-units.json"
 """Beside the bundles: hashes of the tests that were passed."""
+CHOSEN = "ATEN_CPU_CAPABILITY"
+"""The variable by which users tell torch which unit to take."""
 
 
 @contextmanager
-def remembered_tests() -> Iterator[None]:
-    """Inside, a test of the vector units that was passed here before isn't made again."""
-    from torch._inductor import cpu_vec_isa
+def fewest_tests() -> Iterator[None]:
+    """Inside, only the units up to the first that works are tested, and none that passed its test here before."""
+    from torch._inductor import config, cpu_vec_isa
 
-    units: Any = cpu_vec_isa.VecISA
+    inner: Any = cpu_vec_isa
+    units, listed = inner.VecISA, inner.valid_vec_isa_list
     made = units.check_build
 
     def check_build(unit: Any, code: str) -> bool:
@@ -41,11 +48,18 @@ def remembered_tests() -> Iterator[None]:
             store.write_facts(PASSED, {key: True})
         return True
 
-    units.check_build = check_build
+    def valid_units() -> list[Any]:
+        names = inner.x86_isa_checker()  # none on other processors, which have one unit only
+        if not names or CHOSEN in os.environ or config.cpp.simdlen is not None:
+            return list(listed())
+        had = (unit for unit in inner.supported_vec_isa_list if set(str(unit).split()) <= set(names))
+        return [*islice(filter(None, had), 1)]
+
+    units.check_build, inner.valid_vec_isa_list = check_build, cache(valid_units)
     try:
         yield
     finally:
-        units.check_build = made
+        units.check_build, inner.valid_vec_isa_list = made, listed
 
 
 def _key(unit: Any, code: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from shootout import models
 from shootout.bundle.bundle import ERROR, ModelBundle
 from shootout.bundle.workload import Work
-from shootout.clock import Stopwatch
+from shootout.clock import Stopwatch, rare_collector
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import shipped
@@ -92,6 +92,7 @@ def _explained(job: Job) -> ShootoutError | None:
 def main() -> None:
     """Do every job, each by itself: one that fails doesn't stop the others."""
     leave_with(int(sys.argv[2]))
+    rare_collector()
     failed: dict[str, ShootoutError] = {}
     for job in map(from_json, json.loads(Path(sys.argv[1]).read_text())):
         if error := (failed.get(job.base.key) if job.base else None) or _explained(job):

@@ -228,6 +228,7 @@ def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
 def main() -> None:
     """Serve commands until the pipe closes."""
     leave_with(int(sys.argv[2]))
+    clock.rare_collector()
     pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
     worker = Worker()
     while True:

@@ -1,4 +1,4 @@
-"""A test of the vector units that was passed is made once on a machine; one that was not is made each time."""
+"""The tests of the best vector unit are made once on a machine; one that was not passed is made each time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shootout.backends._torch.vector_units import PASSED, remembered_tests
+from shootout.backends._torch.vector_units import CHOSEN, PASSED, fewest_tests
 from shootout.contract import Target
 from shootout.host import store
 from shootout.testing.cases import warm_of
@@ -24,11 +24,18 @@ INDUCTOR = warm_of(Target(backend="torch-compile"))
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> SimpleNamespace:
     """A torch of our own: what its tests answer, which were made, and its compiler's version."""
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
-    here = SimpleNamespace(answer=True, made=[], compiler="g++ 12")
+    monkeypatch.delenv(CHOSEN, raising=False)
+    here = SimpleNamespace(answer=True, made=[], compiler="g++ 12", names=["old", "new"], all_of_torch=["all"])
 
     class VecISA:
-        def __init__(self, flags: str) -> None:
-            self.flags = flags
+        def __init__(self, flags: str, name: str = "") -> None:
+            self.flags, self.name = flags, name
+
+        def __str__(self) -> str:
+            return self.name
+
+        def __bool__(self) -> bool:
+            return self.check_build("exp")
 
         def build_arch_flags(self) -> str:
             return self.flags
@@ -39,20 +46,27 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> SimpleNamespace:
 
     here.unit = VecISA
     builder = {"get_cpp_compiler": lambda: "g++", "get_compiler_version_info": lambda _: here.compiler}
-    known = {"torch": {"__version__": "2"}, "cpu_vec_isa": {"VecISA": VecISA}, "cpp_builder": builder}
+    units = {
+        "VecISA": VecISA,
+        "supported_vec_isa_list": [VecISA("-mlater", "later"), VecISA("-mnew", "old new"), VecISA("-mold", "old")],
+        "x86_isa_checker": lambda: here.names,
+        "valid_vec_isa_list": lambda: here.all_of_torch,
+    }
+    config = {"cpp": SimpleNamespace(simdlen=None)}
+    known = {"torch": {"__version__": "2"}, "cpu_vec_isa": units, "cpp_builder": builder, "config": config}
     for name, holds in known.items():
         module = ModuleType(name)
         vars(module).update(holds)
         monkeypatch.setitem(sys.modules, name if name == "torch" else f"torch._inductor.{name}", module)
     inductor = ModuleType("torch._inductor")
-    vars(inductor).update(cpu_vec_isa=sys.modules["torch._inductor.cpu_vec_isa"])
+    vars(inductor).update({name: sys.modules[f"torch._inductor.{name}"] for name in known if name != "torch"})
     monkeypatch.setitem(sys.modules, "torch._inductor", inductor)
     return here
 
 
 def ask(machine: SimpleNamespace, flags: str = "-mavx2", code: str = "exp") -> bool:
     """What a new process hears."""
-    with remembered_tests():
+    with fewest_tests():
         return bool(machine.unit(flags).check_build(code))
 
 
@@ -91,10 +105,38 @@ def test_torch_gets_its_own_test_back(machine):
     assert machine.unit.check_build is own
 
 
-def units_found(cache: str) -> tuple[list[tuple[list[str], list[str]]], dict[str, bool]]:
-    """Twice: which units torch itself finds, as if anew, and which tests it made; then what is remembered.
+def valid() -> list[str]:
+    """What a new process takes for the units that work."""
+    with fewest_tests():
+        return [str(unit) for unit in sys.modules["torch._inductor.cpu_vec_isa"].valid_vec_isa_list()]
 
-    Of one instruction set only: each takes seconds to compile.
+
+def test_nothing_behind_the_best_unit_that_works_is_tested(machine):
+    assert valid() == ["old new"]
+    assert machine.made == [("-mnew", "exp")]
+
+
+def test_a_unit_that_does_not_work_leaves_the_choice_to_the_next(machine):
+    machine.answer = False
+    assert valid() == []
+    assert machine.made == [("-mnew", "exp"), ("-mold", "exp")]
+
+
+@pytest.mark.parametrize("why", ["another processor", "a variable", "a configuration"])
+def test_whoever_names_a_unit_gets_the_list_that_torch_makes(machine, monkeypatch, why):
+    if why == "another processor":
+        machine.names = []
+    elif why == "a variable":
+        monkeypatch.setenv(CHOSEN, "avx2")
+    else:
+        sys.modules["torch._inductor.config"].cpp.simdlen = 256
+    assert valid() == machine.all_of_torch
+
+
+def units_found(cache: str) -> tuple[list[tuple[list[str], list[str]]], dict[str, bool]]:
+    """Twice: which units torch finds, as if anew, and which tests it made; then what is remembered.
+
+    Of two instruction sets, of which the second needs no test: each takes seconds to compile.
     """
     import torch
     from torch._inductor import cpu_vec_isa
@@ -109,14 +151,19 @@ def units_found(cache: str) -> tuple[list[tuple[list[str], list[str]]], dict[str
         return real(unit, code)
 
     cpu_vec_isa.VecISA.check_build = noted  # type: ignore[method-assign]
-    cpu_vec_isa.supported_vec_isa_list[:] = [cpu_vec_isa.VecAVX2()]
+
+    class Worse(cpu_vec_isa.VecAVX2):
+        _arch_flags = "-mavx2"
+
+    cpu_vec_isa.supported_vec_isa_list[:] = [cpu_vec_isa.VecAVX2(), Worse()]
     found = []
     for _ in range(2):
-        for answers in (cpu_vec_isa.VecISA._VecISA__bool__impl, cpu_vec_isa.valid_vec_isa_list):  # type: ignore[attr-defined]
-            answers.cache_clear()
+        cpu_vec_isa.VecISA._VecISA__bool__impl.cache_clear()  # type: ignore[attr-defined]
         made.clear()
-        with remembered_tests():
+        with fewest_tests():
+            picked = cpu_vec_isa.pick_vec_isa()
             found.append(([str(unit) for unit in cpu_vec_isa.valid_vec_isa_list()], [*made]))
+            assert picked in cpu_vec_isa.valid_vec_isa_list()
     return found, json.loads(Path(store.cache_folder().parent, PASSED).read_text())
 
 
@@ -124,6 +171,6 @@ def units_found(cache: str) -> tuple[list[tuple[list[str], list[str]]], dict[str
 def test_torch_makes_its_tests_by_what_is_replaced_here(tmp_path: Path):
     (first, second), stored = run_fresh(units_found, str(tmp_path), warm=INDUCTOR)
     assert first[0] == second[0] == ["avx2"]
-    assert first[1]
+    assert set(first[1]) == {"-mavx2 -mfma -mf16c"}
     assert second[1] == []
     assert list(stored.values()) == [True] * len(first[1])
