@@ -87,7 +87,7 @@ def measure(
                 built_s = campaign.deadline.elapsed_s
                 complete = campaign.race()
                 file.append(_ended(campaign, complete=complete))
-                _tell_time(campaign, built_s)
+                _tell_time(campaign, built_s, complete=complete)
                 if trace:
                     trace_arms(campaign.built, plan.placement, out, plan.interpreters, progress)
     return analyse(out)
@@ -102,11 +102,11 @@ def _ended(campaign: Campaign, *, complete: bool) -> Ended:
     return Ended(complete=complete, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
 
 
-def _tell_time(campaign: Campaign, built_s: float) -> None:
+def _tell_time(campaign: Campaign, built_s: float, *, complete: bool) -> None:
     """Say what more time would tell, or that all of it went to exports and builds."""
     history, limit_s = journal.read(campaign.out), campaign.deadline.seconds
     groups = [group_of(history, record) for record in history.groups]
-    if limit_s is not None and not any(group.rounds for group in groups):
+    if limit_s is not None and not complete and not any(group.rounds for group in groups):
         campaign.progress.say(more_time.tell_too_short(campaign.plan, limit_s, built_s))
     elif words := more_time.tell_missing(groups):
         campaign.progress.say(words)

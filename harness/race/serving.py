@@ -75,7 +75,9 @@ class Desk:
         """
         tried = believed(performance.turns, flagged)
         rate = self.rate_per_s or self._searched(performance, tried)
-        requests = min(_MOST_REQUESTS, max(SERVE_REQUESTS, math.ceil(rate * SERVE_STEP_S)))
+        # Who is given more than it can do falls behind from the first second on: a step need not wait for all the rest.
+        counted = min(rate, _alone_per_s(performance)) if self.rate_per_s else rate
+        requests = min(_MOST_REQUESTS, max(SERVE_REQUESTS, math.ceil(counted * SERVE_STEP_S)))
         return Offer(
             rate_per_s=rate,
             requests=requests,
@@ -96,8 +98,7 @@ class Desk:
                     NotRunKind.TOO_SLOW,
                 )
             tried = tried[: _HOPELESS - 1]  # the lowest rate again
-        alone_per_s = performance.arm.instances * 1e9 / performance.tuned.call_ns[Scope.END_TO_END]
-        return next_rate(alone_per_s / 2 * self.shift, tried)
+        return next_rate(_alone_per_s(performance) / 2 * self.shift, tried)
 
 
 def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> Terms | None:
@@ -132,6 +133,11 @@ def desk_of(
         shift=2 ** ((seed % 1024) / 1024 / 2 - 0.25),
         first=generation == 0,
     )
+
+
+def _alone_per_s(performance: Performance) -> float:
+    """What one call after the other comes to, in every instance."""
+    return performance.arm.instances * 1e9 / performance.tuned.call_ns[Scope.END_TO_END]
 
 
 def next_rate(start: float, tried: Sequence[tuple[float, bool]]) -> float:

@@ -16,15 +16,13 @@ def tell_missing(groups: Sequence[Group]) -> str:
     if not found:
         return ""
     group, one = min(found, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0))
-    takes = "nobody knows how many more generations"
+    takes = "nobody knows how many more generations that would take"
     if one.generations is not None and one.seconds is not None:
-        takes = f"about {counted(one.generations, 'more generation')}, {span(one.seconds)}"
+        takes = f"that would take about {counted(one.generations, 'more generation')}, {span(one.seconds)}"
     others = f"; {counted(len(found) - 1, 'other pair')} open" if len(found) > 1 else ""
     most = group.rules.max_generations
     limit = f" (max_generations in a study file: it ended at {most})" if group.next_generation >= most else ""
-    return (
-        f"{group.record.name}: {' and '.join(one.pair)} are not told apart yet; that would take {takes}{limit}{others}"
-    )
+    return f"{group.record.name}: {' and '.join(one.pair)} are not told apart yet; {takes}{limit}{others}"
 
 
 def tell_too_short(plan: Plan, limit_s: float, built_s: float) -> str:

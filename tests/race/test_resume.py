@@ -165,6 +165,13 @@ def test_a_run_out_of_time_is_unfinished_and_goes_on_when_given_more(study: Path
     measured_once(out)
 
 
+def test_a_run_whose_arms_all_fail_does_not_blame_its_time(tmp_path: Path):
+    words = ("--model", "identity", "--backends", "spin", "--max-time", "1h", "--out", tmp_path / "out")
+    found = deaf_here("run", *words, cwd=tmp_path)
+    assert found.code == 4, "spin without a duration can't be built"
+    assert "was over before" not in found.err
+
+
 def test_a_finished_run_is_shown_and_only_fresh_measures_again(finished: tuple[Path, Ended]):
     study, first = finished
     out = study.parent / "out"

@@ -305,6 +305,20 @@ def test_at_a_given_rate_each_round_has_a_figure_and_its_flag() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("rate_per_s", "requests"), [(5_000.0, 5_000), (100_000.0, 10_000), (10.0, 1_000)])
+def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
+    rate_per_s: float, requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would work for minutes, at a rate of which nobody doubts any more that it can't."""
+    context, terms = Context(stage=Serving({"a": 1e5}), watch=FakeWatch(), notes=QUIET), Terms(limit_ns=5e6)
+    generation = Generation(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
+    (performance,) = generation.performances
+    monkeypatch.setattr(serving, "SERVE_STEP_S", 1.0)
+    desk = serving.Desk(rate_per_s=rate_per_s, limit_ns=5e6, seed=0, shift=1.0, first=True)
+    assert desk.offer(performance, ()).requests == requests
+
+
+@pytest.mark.usefixtures("quick")
 def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
     heard = []
     notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
