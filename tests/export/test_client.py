@@ -83,8 +83,8 @@ def test_a_process_of_its_own_exports_as_users_have_it(monkeypatch: pytest.Monke
         return endings[-1]
 
     monkeypatch.setattr(client, "run", noted)
-    digits = Request(model="digits", parameters={"hidden": 16, "n_layers": 1}, batch=2)
-    plain, shared = obtain_all([digits, replace(digits, variant="shared")])
+    small = Request(model="residual_mlp", parameters={"d_model": 8, "n_layers": 1}, batch=2)
+    plain, shared = obtain_all([small, replace(small, variant="shared")])
     assert isinstance(plain, ModelBundle), plain
     assert isinstance(shared, ModelBundle), shared
     assert plain.key != shared.key

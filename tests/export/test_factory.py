@@ -23,7 +23,6 @@ from shootout.export import client
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job, to_json
 from shootout.export.request import checked
-from shootout.host import child
 from shootout.models.user import factory
 from shootout.quantize import variants
 from shootout.study import feasibility
@@ -47,7 +46,7 @@ def make(batch=1):
 """
 
 
-def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path):
     """Its `models`, `harness` and `backends` are its own, in the export and in the workers, with several outputs."""
     write(tmp_path / "models/__init__.py", "WIDTH = 6\n")
     write(tmp_path / "harness.py", "CLASSES = 5\n")
@@ -56,8 +55,8 @@ def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path, mo
     write(
         tmp_path / "one.toml", 'model = "net.py:make"\ntargets = ["torch-eager", "onnxruntime"]\nmax_generations = 1\n'
     )
-    monkeypatch.setattr(client, "run", child.run)  # not in the process that tests fork theirs from
-    done = deaf_here("run", "one.toml", "--batch", "2", "--out", "out", "--json", cwd=tmp_path)
+    words = ("run", "one.toml", "--batch", "2", "--out", "out", "--json")
+    done = deaf_here(*words, cwd=tmp_path, taken_to_work=["torch-eager", "onnxruntime"])
     assert done.code == 0, done.err
     rows = {row["backend"]: row for row in done.data["rows"]}
     assert {name: row["outcome"] for name, row in rows.items()} == {
@@ -223,7 +222,7 @@ def test_a_worker_runs_the_same_code_or_none(made):
 )
 def test_on_the_command_line_a_mistake_is_one_line_and_exit_2(tmp_path: Path, words: tuple[str, ...], says: str):
     write(tmp_path / "m.py", "def make():\n    raise ValueError('no')\n")
-    done = deaf_here("run", *words, "--out", "out", "--json", cwd=tmp_path)
+    done = deaf_here("run", *words, "--out", "out", "--json", cwd=tmp_path, taken_to_work=["torch-eager"])
     assert (done.code, done.out) == (2, "")
     (line,) = [line for line in done.err.splitlines() if line.startswith("shootout: ")]
     assert says in line
