@@ -31,12 +31,13 @@ SHOWN_GROUPS = 12
 
 def seconds(planned: Plan) -> float:
     """Seconds from the fewest generations, for calls shorter than a block."""
-    return sum(_fewest(planned, group) * _generation_s(planned, group) for group in planned.groups)
+    each = zip(planned.groups, _generations_s(planned), strict=True)
+    return sum(_fewest(planned, group) * generation_s for group, generation_s in each)
 
 
 def most_seconds(planned: Plan) -> float:
     """Seconds from as many generations as the study allows, or its time: where nothing can be told apart."""
-    limit_s = sum(planned.study.most_generations * _generation_s(planned, group) for group in planned.groups)
+    limit_s = planned.study.most_generations * sum(_generations_s(planned))
     return max(seconds(planned), min(limit_s, planned.racing_s or limit_s))
 
 
@@ -53,10 +54,12 @@ def _fewest(planned: Plan, group: PlannedGroup) -> int:
     return min(min_generations(group.record.comparisons), planned.study.most_generations)
 
 
-def _generation_s(planned: Plan, group: PlannedGroup) -> float:
-    """Arms load side by side and play one by one."""
-    ready_s = sum(backends.entry(arm.target.backend).ready_s for arm in group.playing)
-    return ready_s / len(lanes_near(planned.placement)) + sum(map(_rounds_s, group.playing))
+def _generations_s(planned: Plan) -> list[float]:
+    """Seconds of one generation of each group: its arms load side by side and play one by one."""
+    playing = [group.playing for group in planned.groups]
+    ready_s = {name: backends.entry(name).ready_s for name in {arm.target.backend for arms in playing for arm in arms}}
+    beside = len(lanes_near(planned.placement))
+    return [sum(ready_s[arm.target.backend] / beside + _rounds_s(arm) for arm in arms) for arms in playing]
 
 
 def _rounds_s(arm: Arm) -> float:
