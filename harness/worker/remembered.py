@@ -1,4 +1,4 @@
-"""Which backends worked here before, so that a run need not try them again; `available` tries."""
+"""What is known of which backends work here, so that a run need not try them again; `available` tries."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shootout import backends
-from shootout.contract import Availability, Device
-from shootout.host import environment, store
+from shootout.contract import Availability, Device, NotRun, NotRunKind
+from shootout.host import cuda_driver, environment, store
 from shootout.worker.availability import Pair, available
 
 if TYPE_CHECKING:
     from shootout.worker.interpreters import Interpreter
 
 WORKED = "worked.json"
-"""Beside the bundles: the versions of the backends that worked, by the state that they worked in."""
+"""Beside the bundles: versions of the backends, and why they don't work, by the state of everything and the device."""
+NO_GPU = {NotRunKind.UNAVAILABLE, NotRunKind.BUILT_ONLY}
+"""Why a backend doesn't work on a GPU where there is no driver, if its library is whole."""
 SEARCHED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CXX")
 """Variables by which libraries and compilers are found."""
 
@@ -28,11 +30,11 @@ SEARCHED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CXX")
 def known_available(
     pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None, *, fresh: bool = False
 ) -> dict[Pair, Availability]:
-    """As `available`, without trying again what worked here before: that takes up to 3 s for each backend.
+    """As `available`, without trying again what can't have changed: that takes up to 3 s for each backend.
 
-    Only of backends that ship, under our own interpreter and on the CPU, whose state is what is installed: as long as
-    that and the machine stay the same, the answer does. One that broke all the same fails in its build,
-    with the reason, and is then tried again: see `forget`.
+    That is what worked on the CPU, and what lacks a GPU where there is no NVIDIA driver; only of backends that ship
+    and under our own interpreter, whose state is what is installed: as long as that and the machine stay the same, the
+    answer does. One that broke all the same fails in its build, with the reason, and is then tried again: see `forget`.
 
     Args:
         fresh: try all of them again.
@@ -40,11 +42,12 @@ def known_available(
     if fresh:
         forget(pair[0] for pair in pairs)
     state = _state()
-    keys = {pair: f"{state} {pair[0]}" for pair in pairs if pair[0] in backends.SHIPPED and pair[1] is Device.CPU}
+    keys = {pair: f"{state} {pair[0]} {pair[1]}" for pair in pairs if pair[0] in backends.SHIPPED}
     worked = store.read_facts(WORKED)
-    found = {pair: Availability(version=worked[key]) for pair, key in keys.items() if key in worked}
+    found = {pair: _recalled(*worked[key]) for pair, key in keys.items() if key in worked}
     found |= available(set(pairs) - set(found), others)
-    if new := {key: found[pair].version for pair, key in keys.items() if found[pair].ok and key not in worked}:
+    new = {key: _noted(found[pair]) for pair, key in keys.items() if key not in worked and _stays(pair[1], found[pair])}
+    if new:
         store.write_facts(WORKED, new)
     return found
 
@@ -52,13 +55,31 @@ def known_available(
 def forget(names: Iterable[str]) -> None:
     """Let these backends be tried again by the next run, in whatever state they worked."""
     broken = set(names)
-    store.keep_facts(WORKED, lambda key: key.partition(" ")[2] not in broken)
+    store.keep_facts(WORKED, lambda key: key.split(" ")[1] not in broken)
+
+
+def _stays(device: Device, found: Availability) -> bool:
+    """Whether an answer is true as long as the state is."""
+    if found.why is None:
+        return device is Device.CPU  # a GPU may be gone, or others' by now
+    return device is Device.CUDA and found.why.kind in NO_GPU and cuda_driver.library() is None
+
+
+def _noted(found: Availability) -> tuple[str, dict[str, str] | None]:
+    why = found.why
+    return found.version, {"kind": why.kind, "reason": why.reason, "fix": why.fix} if why else None
+
+
+def _recalled(version: str, why: Mapping[str, str] | None) -> Availability:
+    return Availability(
+        version=version, why=NotRun(NotRunKind(why["kind"]), why["reason"], why["fix"]) if why else None
+    )
 
 
 def _state() -> str:
-    """A hash of all that decides whether a library works: machine, system, what is installed and where, our code."""
+    """A hash of all that decides whether a library works: machine, system, driver, what is installed, our code."""
     own = [file.read_text() for file in sorted(Path(str(backends.__file__)).parent.rglob("*.py"))]
     ours = [sys.version, sys.executable, sys.path, [os.environ.get(name) for name in SEARCHED]]
     content = [environment.machine_key(), platform.release(), environment.libraries(), ours, own]
-    content.append(environment.variables(os.environ))
+    content += [environment.variables(os.environ), str(cuda_driver.library() is None)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()

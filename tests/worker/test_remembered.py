@@ -17,8 +17,9 @@ from shootout.worker import remembered
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, Device]]:
-    """What was tried; numpy works at first, openvino and everything on a GPU never."""
+    """What was tried; numpy works at first, openvino and everything on a GPU never, of which there is a driver."""
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
+    monkeypatch.setattr(remembered.cuda_driver, "library", lambda: "a driver")
     found: list[tuple[str, Device]] = []
 
     def available(pairs, others):
@@ -42,6 +43,14 @@ def again(tried: list[tuple[str, Device]], *pairs: tuple[str, Device]) -> list[t
 def test_only_what_worked_on_the_cpu_is_not_tried_again(tried):
     works, broken, on_gpu = ("numpy", Device.CPU), ("openvino", Device.CPU), ("numpy", Device.CUDA)
     assert again(tried, works, broken, on_gpu) == [on_gpu, broken]
+
+
+def test_what_lacks_a_gpu_is_not_tried_again_until_there_is_a_driver(tried, monkeypatch: pytest.MonkeyPatch):
+    on_gpu, third = ("numpy", Device.CUDA), ("tiny", Device.CUDA)
+    with monkeypatch.context() as without:
+        without.setattr(remembered.cuda_driver, "library", lambda: None)
+        assert again(tried, on_gpu, third) == [third]
+    assert again(tried, on_gpu) == [on_gpu]
 
 
 def test_a_third_party_s_and_another_interpreter_s_are_tried_each_time(tried):
