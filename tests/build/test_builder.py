@@ -1,0 +1,59 @@
+"""What is built is kept, and taken again only as it was: the same files, by the same code, proven for its label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shootout.backends.adapter import Built
+from shootout.build.builder import BuiltArm, Workshop
+from shootout.build.exports import probe_key
+from shootout.contract import Arm, Target
+from shootout.errors import ArmFailed
+from shootout.host.placement import Placement
+
+ARM = Arm(target=Target(backend="numpy"), model="m")
+MODEL: Any = SimpleNamespace(key="k")
+
+
+class Maker:
+    """A worker that writes one file for each build, and counts them."""
+
+    def __init__(self, probed: str = "fp32") -> None:
+        self.builds, self.probed = 0, probed
+
+    def ask(self, command: str, timeout_s: float, **given: Any) -> Any:
+        if command == "probe":
+            return self.probed
+        (given["folder"] / "engine").write_bytes(b"made")
+        self.builds += given["bundle"] is MODEL
+        return Built(arm=ARM, bundle=given["bundle"], folder=given["folder"]), 0.5
+
+
+def prepare(folder: Path, maker: Any, *, version: str = "1") -> BuiltArm:
+    placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
+    probes: Any = {probe_key(ARM): SimpleNamespace(key="p")}
+    shop = Workshop(cache=folder, placement=placement, probes=probes, machine="this", logs=folder)
+    return shop.prepare(ARM, MODEL, version, worker=maker)
+
+
+def test_a_build_is_taken_again_only_as_it_was(tmp_path: Path):
+    maker = Maker()
+    first, again = prepare(tmp_path, maker), prepare(tmp_path, maker)
+    assert (first.cached, again.cached, maker.builds) == (False, True, 1)
+    (first.built.folder / "engine").write_bytes(b"changed")
+    assert not prepare(tmp_path, maker).cached
+    assert (first.built.folder / "engine").read_bytes() == b"made"
+    assert not prepare(tmp_path, maker, version="2").cached
+    assert maker.builds == 3
+
+
+def test_a_build_of_another_precision_than_its_label_is_out_each_time(tmp_path: Path):
+    maker = Maker(probed="bf16")
+    for _ in range(2):
+        with pytest.raises(ArmFailed, match="labelled fp32, but the permutation probe finds bf16"):
+            prepare(tmp_path, maker)
+    assert maker.builds == 1
