@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from shootout.commands.output import print_answer, show_progress
 from shootout.errors import UsageError
 from shootout.export.sensitivity import rank_layers
-from shootout.report import layers_table
+from shootout.quantize.sensitivity import LayerSensitivity
+from shootout.report.figures import Cell, make_table
 from shootout.study import points, schema
 from shootout.study.options import ModelOptions
+from shootout.units import size
+
+HEADERS = ("layer", "operator", "SQNR", "weights", "operations")
 
 
 def sensitivity(options: ModelOptions, *, as_json: bool) -> int:
@@ -25,4 +37,33 @@ def sensitivity(options: ModelOptions, *, as_json: bool) -> int:
     with show_progress() as progress:
         progress.stage(f"quantizing each layer of {points.group_name(point)} alone")
         found = rank_layers(points.request(chosen, point))
-    return print_answer(layers_table.render(found), layers_table.as_data(found), as_json=as_json)
+    return print_answer(render(found), as_data(found), as_json=as_json)
+
+
+def render(found: Sequence[LayerSensitivity]) -> RenderableType:
+    """A table, the worst layer first, and that layer's name."""
+    table = make_table(HEADERS, [_line(layer) for layer in found], left=("layer", "operator"))
+    worst = found[0]
+    said = f"Worst: {worst.name}. SQNR: of the model's outputs, with this layer alone in INT8; more is better."
+    return Group(table, Text(said))
+
+
+def _line(layer: LayerSensitivity) -> dict[str, Cell]:
+    decibels = f"{layer.sqnr_db:.1f} dB" if math.isfinite(layer.sqnr_db) else "exact" if layer.sqnr_db > 0 else "NaN"
+    weights = size(layer.weight_bytes) if layer.weight_bytes else ""
+    cells: tuple[Cell, ...] = (layer.name, layer.operator, decibels, weights, f"{layer.flops_share:.1%}")
+    return dict(zip(HEADERS, cells, strict=True))
+
+
+def as_data(found: Sequence[LayerSensitivity]) -> dict[str, Any]:
+    """The layers as JSON values; `sqnr_db` is null for a layer without error, or (`finite` false) with NaN outputs."""
+    return {
+        "layers": [
+            {
+                **asdict(layer),
+                "sqnr_db": layer.sqnr_db if math.isfinite(layer.sqnr_db) else None,
+                "finite": layer.sqnr_db > -math.inf,
+            }
+            for layer in found
+        ]
+    }

@@ -106,23 +106,19 @@ class Quantizer:
         return node.op_type in PRODUCTS and stored == [False, True] and not (scaled and len(node.input) > 2)
 
 
-def write_shared(source: Path, calibration: Sequence[Arrays], target: Path, exclude: Collection[str] = ()) -> None:
+def write_shared(source: Path, calibration: Sequence[Arrays], target: Path) -> None:
     """Write the quantized model.
 
     Args:
         source: a float ONNX file with static shapes.
         calibration: input sets.
         target: the file to write.
-        exclude: names of layers that stay float.
 
     Raises:
         ModelError: there is nothing to quantize.
     """
     quantizer = Quantizer(source, calibration)
-    kept = [name for name in quantizer.layers if name not in exclude]
-    if not kept:
-        raise ModelError(f"{source.name} has nothing to quantize: all of its layers are to stay float")
-    quantizer.write(target, kept)
+    quantizer.write(target, quantizer.layers)
 
 
 def _prepared(source: Path, folder: Path) -> Path:

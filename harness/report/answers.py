@@ -10,11 +10,11 @@ from rich.text import Text
 from shootout.contract import Value
 from shootout.report.answer import NAMED, screen, tell_not_raced, tell_step, told_change
 from shootout.report.figures import Cell, error, fits, known, make_table
-from shootout.report.lines import counted, fold, labelled
+from shootout.report.lines import fold, labelled
 from shootout.results.answer import Answer
 from shootout.results.document import Document, Row
 from shootout.study.group import short
-from shootout.units import duration, size
+from shootout.units import counted, duration, size
 
 WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""

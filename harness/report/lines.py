@@ -44,8 +44,3 @@ def fold(items: Iterable[str], shown: int) -> list[str]:
     """The first ones, and how many more there are."""
     every = list(items)
     return every if len(every) <= shown + 1 else [*every[:shown], f"{len(every) - shown} more"]
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 generation`, `2 generations`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -10,11 +10,10 @@ from rich.text import Text
 
 from shootout.report import answers, notes, sweep_table
 from shootout.report.figures import BY_HEADER, Cell, fits, interval, make_table
-from shootout.report.lines import counted
 from shootout.report.notes import STYLES, Reason, fold_reasons
 from shootout.results.document import Document, GroupSummary, Row, Timing
 from shootout.study.group import short
-from shootout.units import duration, seconds, size, span
+from shootout.units import counted, duration, seconds, size, span
 from shootout.worker import interpreters
 
 ANSWER = ("arm", "time", "ratio", "verdict")

@@ -76,10 +76,10 @@ def bonferroni(comparisons: int, alpha: float = ALPHA) -> float:
     return alpha / max(comparisons, 1)
 
 
-def min_generations(comparisons: int, alpha: float = ALPHA, *, prior: bool = True) -> int:
+def min_generations(comparisons: int, *, prior: bool = True) -> int:
     """The fewest generations with which E can pass comparisons / α: 2 for up to 2,837 comparisons, 5 without E_P."""
     n = LEAST_GENERATIONS
-    while ceiling(n, prior=prior) <= 1 / bonferroni(comparisons, alpha):
+    while ceiling(n, prior=prior) <= 1 / bonferroni(comparisons):
         n += 1
     return n
 

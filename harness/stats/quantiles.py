@@ -19,6 +19,8 @@ import numpy as np
 
 from shootout.contract import Array
 
+CONFIDENCE = 0.95
+"""Of a median's interval; the achieved one is exact, by the binomial."""
 TAIL_CONFIDENCE = 0.99
 """LoadGen's: how sure it is that a percentile lies below its bound."""
 LEAST_TAILS = 4
@@ -43,15 +45,14 @@ def median(values: Array) -> float:
     return float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2
 
 
-def median_interval(values: Array, confidence: float = 0.95) -> MedianInterval:
-    """The median and the narrowest symmetric pair of order statistics that holds it with at least `confidence`.
+def median_interval(values: Array) -> MedianInterval:
+    """The median and the narrowest symmetric pair of order statistics that holds it with at least 95 %.
 
-    Fewer than 6 values can't reach 95 %: then low and high are their full range, and `confidence` says what that is
+    Fewer than 6 values can't reach that: then low and high are their full range, and `confidence` says what it is
     worth. The values must be independent (medians of generations are; calls of one process are not quite).
 
     Args:
         values: shape (n,), n ≥ 1, any unit.
-        confidence: wanted; the achieved one is exact, by the binomial.
 
     Raises:
         ValueError: there are no values.
@@ -61,7 +62,7 @@ def median_interval(values: Array, confidence: float = 0.95) -> MedianInterval:
     n = values.size
     if n == 0:
         raise ValueError("a median needs at least one value, received none")
-    below, chance = _largest_within(n, 0.5, (1 - confidence) / 2)
+    below, chance = _largest_within(n, 0.5, (1 - CONFIDENCE) / 2)
     if below < 0:
         below, chance = 0, 0.5**n
     upper = n - 1 - below

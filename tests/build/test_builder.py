@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from shootout import backends
 from shootout.backends.adapter import Built
+from shootout.build import builder
 from shootout.build.builder import BuiltArm, Workshop
 from shootout.build.exports import probe_key
 from shootout.contract import Arm, Target
@@ -57,3 +59,14 @@ def test_a_build_of_another_precision_than_its_label_is_out_each_time(tmp_path: 
         with pytest.raises(ArmFailed, match="labelled fp32, but the permutation probe finds bf16"):
             prepare(tmp_path, maker)
     assert maker.builds == 1
+
+
+def test_other_code_of_the_adapter_makes_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    maker, own = Maker(), builder._code_of(backends.get("numpy"))
+    assert {"account.py", "backend.py", "adapter.py", "common_numpy.py"} <= {file.name for file in own}
+    code = tmp_path / "adapter.py"
+    monkeypatch.setattr(builder, "_code_of", lambda adapter: [code])
+    for text in ("one", "other", "one"):
+        code.write_text(text)
+        prepare(tmp_path, maker)
+    assert maker.builds == 2

@@ -50,10 +50,10 @@ def write(path: Path, nodes: Sequence[Any], shapes: Sequence[Sequence[int]], ops
     return path
 
 
-def quantized(source: Path, folder: Path, shape: Sequence[int], **how: Any) -> tuple[Path, float]:
+def quantized(source: Path, folder: Path, shape: Sequence[int]) -> tuple[Path, float]:
     """The written file, and its relative error against the float one."""
     sets = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(8)]
-    qdq.write_shared(source, sets, folder / "q.onnx", **how)
+    qdq.write_shared(source, sets, folder / "q.onnx")
     got, wanted = (onnx_files.run(path, sets, "m") for path in (folder / "q.onnx", source))
     return folder / "q.onnx", compare(got, wanted).relative_l2 or 0.0
 
@@ -167,15 +167,12 @@ def test_what_the_quantizer_would_get_wrong_stays_right(tmp_path: Path, kind: st
     assert 0 < error < 0.05
 
 
-def test_excluded_layers_stay_float(tmp_path: Path):
+def test_layers_that_are_not_named_stay_float(tmp_path: Path):
     plain, _ = exported()["digits"]
-    source, sets = plain.path(Artifact.ONNX), plain.calibration()
-    *most, last = qdq.Quantizer(source, sets).layers
-    qdq.write_shared(source, sets, tmp_path / "q.onnx", exclude=most)
+    quantizer = qdq.Quantizer(plain.path(Artifact.ONNX), plain.calibration())
+    quantizer.write(tmp_path / "q.onnx", [*quantizer.layers][-1:])
     stored = [tensor for tensor in onnx.load(tmp_path / "q.onnx").graph.initializer if len(tensor.dims) == 2]
     assert sorted(numpy_helper.to_array(tensor).dtype.name for tensor in stored) == ["float32", "float32", "int8"]
-    with pytest.raises(ModelError, match="all of its layers are to stay float"):
-        qdq.write_shared(source, sets, tmp_path / "q.onnx", exclude=[*most, last])
 
 
 def test_nothing_to_quantize_is_said_and_the_plain_bundle_is_fine(tmp_path: Path):

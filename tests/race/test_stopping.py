@@ -230,3 +230,10 @@ def test_a_race_for_the_best_ends_with_fewer_leaders_and_no_later():
     assert all(one.found for one in best)
     assert sum(one.leaders for one in best) < sum(one.leaders for one in told)
     assert sum(one.generations for one in best) <= sum(one.generations for one in told)
+
+
+@pytest.mark.parametrize(("played", "wanted"), [(0, ["fp32"]), (1, ["fp32"]), (2, [])])
+def test_an_arm_whose_baseline_is_out_still_shows_its_spread(played: int, wanted: list[str]):
+    rules = Rules(baseline="base", sentinel="copy", comparisons=1, max_generations=20, bias_floor=0.005)
+    known = {"fp32": {g: np.full(3, 500.0) for g in range(played)}}
+    assert next_players(GroupState(rules=rules, labels=["fp32", "copy"], blocks=known, played=played)) == wanted
