@@ -26,7 +26,7 @@ TORCH = warm_of(Target(backend="torch-eager"))
 REQUESTS = {
     "residual_mlp": Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2, training=True),
     "digits": Request(model="digits", parameters={"hidden": 32, "n_layers": 1}, batch=4, training=True),
-    "digits_cnn": Request(model="digits_cnn", batch=2, training=True),
+    "digits_cnn": Request(model="digits_cnn", parameters={"channels": 8, "n_blocks": 2}, batch=2, training=True),
     "mlp": Request(model="mlp", training=True),
     "recurrent": Request(
         model="recurrent", parameters={"kind": "gru", "inputs": 8, "hidden": 12, "steps": 3}, batch=2, training=True
