@@ -20,7 +20,7 @@ def show_progress() -> Progress:
     return Progress(Console(stderr=True))
 
 
-def print_document(document: Document, *, full: bool = False, as_json: bool) -> int:
+def print_document(document: Document, *, full: bool, as_json: bool) -> int:
     """A run's answer and tables, or its document as JSON; `full`: all columns, and a table for each size of a sweep."""
     text = table.render(document, width(), full=full)
     return print_answer(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)

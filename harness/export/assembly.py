@@ -25,13 +25,13 @@ def assemble(
     artifacts: tuple[Artifact, ...],
     bands: Mapping[str, float | None],
     parameter_count: int,
+    notes: Sequence[str],
     batch: int | None = None,
     parameters: Mapping[str, Value] | None = None,
     calibration: Sequence[Arrays] | None = None,
     calibration_fault: str = "",
     split: Split | None = None,
     gradients: Sequence[Arrays] | None = None,
-    notes: Sequence[str] = (),
 ) -> ModelBundle:
     """The bundle of a job, not sealed yet, in whose folder the artifacts lie already.
 

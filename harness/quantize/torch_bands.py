@@ -47,7 +47,7 @@ def bands(
     oracle: Sequence[Arrays],
     calibration: Sequence[Arrays] = (),
     *,
-    by_rows: bool = True,
+    by_rows: bool,
 ) -> dict[str, float | None]:
     """Predict the fidelity gate of each precision.
 

@@ -204,7 +204,8 @@ def _missed(lines: Sequence[Played], *, complete: bool) -> NotRun:
 
 
 def _identity(arm: Arm) -> dict[str, Any]:
-    target, both = arm.target, {field.name for field in fields(Arm)} & set(Row.model_fields)
+    target = arm.target
+    told = {field.name for field in fields(Arm)} - {"target", "ordinal", "sentinel", "cold_l2"}
     return {
         "arm": arm.label,
         "backend": target.backend + (f"+{target.mode}" if target.mode else ""),
@@ -212,7 +213,7 @@ def _identity(arm: Arm) -> dict[str, Any]:
         "precision": target.precision,
         "scheme": target.scheme,
         "python": target.python,
-        **{name: getattr(arm, name) for name in both},
+        **{name: getattr(arm, name) for name in told},
     }
 
 

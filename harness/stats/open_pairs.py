@@ -61,7 +61,7 @@ def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rule
 
 
 def generations_left(
-    blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules, unsound: Collection[str] = ()
+    blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules, unsound: Collection[str]
 ) -> dict[Pair, float]:
     """The generations that each open pair may still take, if the rest are like those so far; inf: nobody knows.
 
