@@ -144,9 +144,12 @@ SMALLEST = [(digits, {"hidden": 16, "n_layers": 1}), (digits_cnn, {"channels": 4
 
 
 @pytest.mark.parametrize(("module", "chosen"), SMALLEST)
-def test_training_is_deterministic_and_leaves_torch_alone(module: Any, chosen: dict[str, int]):
+def test_training_is_deterministic_and_leaves_torch_alone(
+    module: Any, chosen: dict[str, int], monkeypatch: pytest.MonkeyPatch
+):
     import torch
 
+    monkeypatch.setattr(module, "EPOCHS", 3)  # more of the same
     parameters = module.MODEL.check(chosen)
     first = weights_of(module.trained(parameters))
     torch.rand(3)
