@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .common import Bench, Tables, say
+from .common import Bench, Table, Tables, say
 from .whole_runs import Run, by_arm, by_pair, run, settled_s, shipped_slower
 
 STEPS = ("planning", "preparing", "load", "warm_up", "rounds", "hand_off", "leave", "racing")
@@ -19,24 +19,24 @@ STEPS = ("planning", "preparing", "load", "warm_up", "rounds", "hand_off", "leav
 def figures(bench: Bench) -> Tables:
     """A row a run, where its seconds went, each arm and pair in all of them, and whether any two disagree."""
     runs: list[Run] = []
-    rows, spent = [], []
+    rows: Table = []
+    said: Table = []
+    spent: Table = []
     tables: Tables = {}
     for number in range(bench.repeats(10, 2)):
         busy = number % 2 == 1
         say(f"  default run {number + 1}, beside {'a busy loop' if busy else 'nothing'}")
         runs.append(run(bench, f"default-{number}", busy=busy))
-        rows.append(_row(runs[-1]))
-        spent.append(_spent(runs[-1]))
-        say(f"  {rows[-1]}\n  {spent[-1]}")
-        tables = _tables(runs, rows, spent)
+        for table, row in ((rows, _row), (said, _said), (spent, _spent)):
+            table.append(row(runs[-1]))
+            say(f"  {table[-1]}")
+        tables = {"the default run": rows, "what each run said": said, "where its seconds went": spent, **_over(runs)}
         bench.keep(tables)
     return tables
 
 
-def _tables(runs: Sequence[Run], rows: list[dict[str, Any]], spent: list[dict[str, Any]]) -> Tables:
+def _over(runs: Sequence[Run]) -> Tables:
     return {
-        "the default run": rows,
-        "where its seconds went": spent,
         "arms against the baseline, a letter and a figure for each run": by_arm(runs),
         "pairs, a letter and a figure for each run": by_pair(runs),
         "what the runs say together": [_together(runs)],
@@ -44,11 +44,9 @@ def _tables(runs: Sequence[Run], rows: list[dict[str, Any]], spent: list[dict[st
 
 
 def _row(one: Run) -> dict[str, Any]:
-    document, answers = one.document, one.answers()
+    document = one.document
     able = [row for row in document.rows if row.device == "cpu"]
     told = [row.end_to_end.ratio for row in one.measured if row.end_to_end and row.end_to_end.ratio]
-    answer, before_s = document.answer[0], _before_s(one)
-    racing_s = settled_s(answers)
     return {
         "run": one.folder.name,
         "beside": one.beside,
@@ -62,13 +60,22 @@ def _row(one: Run) -> dict[str, Any]:
         "ended": "goal reached" if document.complete else f"{document.budget_s or '--max-time'}",
         "flagged_percent": round(100 * document.void_share, 1),
         "sd_percent": round(100 * (document.groups[0].sd or 0.0), 1),
-        "ship": one.ship or f"no answer: {answer.reason}",
-        "answer_after_racing_s": None if racing_s is None else round(racing_s, 1),
-        "answer_after_s": None if racing_s is None else round(before_s + racing_s, 1),
-        "answers": " ".join(str(arm).partition(":")[0] for _, arm in answers),
+        "ship": one.ship or "no answer",
+    }
+
+
+def _said(one: Run) -> dict[str, Any]:
+    """Its answer, after how many seconds (of racing, and since the command) it stood, and that of each generation."""
+    answer, answers = one.document.answer[0], one.answers()
+    racing_s = settled_s(answers)
+    return {
+        "run": one.folder.name,
+        "after_racing_s": None if racing_s is None else round(racing_s, 1),
+        "after_s": None if racing_s is None else round(_before_s(one) + racing_s, 1),
+        "answers": " ".join((arm or "–").partition(":")[0] for _, arm in answers),
         "tied": ", ".join(tied.arm for tied in answer.tied),
         "unsettled": ", ".join(rival.arm for rival in answer.unsettled),
-        "sure": one.sure,
+        "sure": one.sure or answer.reason,
     }
 
 
@@ -85,8 +92,8 @@ def _spent(one: Run) -> dict[str, Any]:
 
 def _together(runs: Sequence[Run]) -> dict[str, Any]:
     """Whether each arm has a time in each run, and how often two runs say opposite things."""
-    wrong = [row["arm"] for row in by_arm(runs) if row["contradicted"]]
-    wrong += [row["pair"] for row in by_pair(runs) if row["contradicted"]]
+    wrong = [row["arm"] for row in by_arm(runs) if not row["agree"]]
+    wrong += [row["pair"] for row in by_pair(runs) if not row["agree"]]
     lost = shipped_slower(runs)
     cells = [row for one in runs for row in one.document.rows if row.device == "cpu"]
     return {

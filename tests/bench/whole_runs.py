@@ -177,7 +177,7 @@ def _told(ratios: Sequence[Ratio | None]) -> dict[str, Any]:
     return {
         "verdicts": "".join(LETTERS[one] if one else "." for one in verdicts),
         "ratios": " ".join(f"{ratio.value:.3g}" if ratio else "–" for ratio in ratios),
-        "contradicted": {Verdict.FASTER, Verdict.SLOWER} <= set(verdicts),
+        "agree": not {Verdict.FASTER, Verdict.SLOWER} <= set(verdicts),
     }
 
 
