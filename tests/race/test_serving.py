@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
-from support.races.made import played
+from support.races.made import header, played, rounds, write
 
 from shootout import clock as harness_clock
 from shootout.constants import SERVE_ROUNDS
 from shootout.contract import Arm, Array, Scenario
+from shootout.journal import journal
+from shootout.journal.group import group_of
 from shootout.journal.records import Served, Step
 from shootout.messages import Offer, Scope, Turn
-from shootout.race import serving
+from shootout.race import queue, serving
 from shootout.race.generation import Generation
 from shootout.race.protocols import Context, Notes
 from shootout.race.race import Race, flagged_blocks
@@ -388,6 +391,21 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_generations(
     found = rates.serving(lines, timing)
     assert found is not None
     assert (found.holds, found.p99_ns) == (holds, p99_ns)
+
+
+def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> None:
+    """Else it would lead again, and draw generations, after every interrupt."""
+    arms = [serves("a"), serves("b"), serves("c"), serves("a", sentinel=True)]
+    lines = []
+    for g in range(4):
+        for arm, ns, ok in zip(arms, (9e6, 2e6, 2e6 * 1.1 ** (g % 2), 9e6), (True, False, True, True), strict=True):
+            tried = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else 9e6, held=ok)
+            done = Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(tried,))
+            lines.append(played(arm, g, ns, served=done))
+        lines.append(rounds(g))
+    history = journal.read(write(tmp_path, header(arms), *lines))
+    found = group_of(history, history.groups[0])
+    assert queue.race_of(found, arms, seed="0", terms=None).unsound == {"b:cpu:fp32"}
 
 
 @pytest.mark.usefixtures("quick")
