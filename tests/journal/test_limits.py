@@ -1,0 +1,80 @@
+"""What an arm under requests has come to over its generations: whether it held its limit, and who remembers it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.races import fakes
+from support.races.made import header, played, rounds, write
+
+from shootout.contract import Arm, Scenario
+from shootout.journal import journal
+from shootout.journal.group import group_of
+from shootout.journal.records import Served, Step
+from shootout.race import queue
+from shootout.results import rates
+from shootout.results.document import Timing
+
+
+def serves(backend: str, **how: bool) -> Arm:
+    return replace(fakes.arm(backend, **how), scenario=Scenario.SERVE)
+
+
+@pytest.mark.parametrize(("steps", "never"), [((False, False), True), ((False, True), False), ((), False)])
+def test_an_arm_has_a_rate_only_if_one_held_in_some_generation(steps: tuple[bool, ...], never: bool):
+    tried = [Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held) for held in steps]
+    done = [Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)) for one in tried]
+    assert rates.never_held([played(serves("a"), g, 2e6, served=one) for g, one in enumerate(done)]) is never
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
+    step = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held)
+    done = Served(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,) * 3)
+    figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
+    timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, generations=1, **figures)
+    found = rates.serving([played(serves("a"), 0, 2e6, served=done)], timing)
+    assert found is not None
+    assert found.holds is held
+
+
+@pytest.mark.parametrize(
+    ("held", "late_ns", "holds", "p99_ns"),
+    [
+        ((True, True, False), None, True, 2e6),
+        ((True, False, False), 9e6, False, 9e6),
+        ((True, False, False), None, False, None),
+        ((True, False), 9e6, False, 5.5e6),
+    ],
+)
+def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_generations(
+    *, held: tuple[bool, ...], late_ns: float | None, holds: bool, p99_ns: float | None
+) -> None:
+    lines = []
+    for g, ok in enumerate(held):
+        step = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else late_ns, held=ok)
+        worse = Step(rate_per_s=900.0, requests=1_000, bound_ns=8e6, held=False)
+        done = Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(worse, step))
+        lines.append(played(serves("a"), g, 2e6, served=done))
+    figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
+    timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, generations=1, **figures)
+    found = rates.serving(lines, timing)
+    assert found is not None
+    assert (found.holds, found.p99_ns) == (holds, p99_ns)
+
+
+def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> None:
+    """Else it would lead again, and draw generations, after every interrupt."""
+    arms = [serves("a"), serves("b"), serves("c"), serves("a", sentinel=True)]
+    lines = []
+    for g in range(4):
+        for arm, ns, ok in zip(arms, (9e6, 2e6, 2e6 * 1.1 ** (g % 2), 9e6), (True, False, True, True), strict=True):
+            tried = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else 9e6, held=ok)
+            done = Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(tried,))
+            lines.append(played(arm, g, ns, served=done))
+        lines.append(rounds(g))
+    history = journal.read(write(tmp_path, header(arms), *lines))
+    found = group_of(history, history.groups[0])
+    assert queue.race_of(found, arms, seed="0", terms=None).unsound == {"b:cpu:fp32"}
