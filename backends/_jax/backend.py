@@ -26,6 +26,7 @@ from shootout.backends._jax.session import (
     Program,
     compile_program,
     gpu_side,
+    is_taken,
     open_device,
     program_of,
     read_program,
@@ -120,6 +121,7 @@ class JaxSession:
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.bundle.outputs)
         self.gpu = gpu_side(arm, device)
+        self._as_is = self._device is Device.CPU and all(is_taken(arm, spec) for spec in built.bundle.inputs)
         self._pending: tuple[Any, ...] = ()
 
     @cached_property
@@ -144,13 +146,17 @@ class JaxSession:
         )
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
-        """Copies on the device, floats in the arm's dtype, made by a compiled program of their own.
+        """The arrays as they are where a CPU arm reads their dtypes: the executable uses an aligned array in place, and
+        copies another one faster than anything before it could.
 
-        `jax.device_put` takes six times as long for a small input, and on the CPU it keeps using an aligned array of
-        the caller's.
+        Otherwise copies on the device, floats in the arm's dtype, made by a compiled program of their own:
+        `jax.device_put` takes six times as long for a small input.
         """
         check_inputs(self._bundle.inputs, inputs)
-        staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
+        given = tuple(inputs[name] for name in self._names)
+        if self._as_is:
+            return given
+        staged: tuple[Any, ...] = self._stage(given)
         self._pending = staged
         return staged
 

@@ -19,7 +19,7 @@ import numpy as np
 from shootout.backends.common import DTYPES
 from shootout.backends.common_torch import float32_module
 from shootout.backends.cuda_memory import EVICTING, PAGEABLE
-from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision
+from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision, TensorSpec
 from shootout.host import cuda_driver
 from shootout.session import GpuSide
 
@@ -208,6 +208,14 @@ def _dtype(array: Any, arm: Arm) -> Any:
 
     floating = jnp.issubdtype(array.dtype, jnp.floating)
     return jnp.dtype(DTYPES.get(arm.target.precision, "float32")) if floating else array.dtype
+
+
+def is_taken(arm: Arm, spec: TensorSpec) -> bool:
+    """Whether an input has the dtype that the compiled model reads: JAX's own integers are 32 bits wide."""
+    from jax.dtypes import canonicalize_dtype
+
+    given = np.dtype(spec.dtype)
+    return bool(canonicalize_dtype(_dtype(np.empty(0, given), arm)) == given)
 
 
 class DeviceMemory:

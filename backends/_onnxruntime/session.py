@@ -18,11 +18,14 @@ from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session
 from shootout.backends._onnxruntime.profile import trace
 from shootout.backends.adapter import Built
-from shootout.backends.common import check_inputs, widen
+from shootout.backends.common import check_inputs, is_shared, widen
 from shootout.backends.cuda_memory import PAGEABLE, Cuda
-from shootout.contract import Array, Arrays, Device, Executed
+from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
 from shootout.session import GpuSide
 from shootout.trace_events import Event
+
+Update = tuple[str, Callable[[Array], None]]
+Read = tuple[str, Callable[[], Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +34,14 @@ class Slot:
 
     Attributes:
         options: of its runs, where they are unlike any other slot's.
-        updates: for each input name, what copies an array into its tensor.
+        updates: for each input name, what copies an array into its tensor, or binds the array itself.
         reads: for each output name, what gives its tensor as an array.
     """
 
     binding: Any
     options: Any
-    updates: tuple[tuple[str, Callable[[Array], None]], ...]
-    reads: tuple[tuple[str, Callable[[], Array]], ...]
+    updates: tuple[Update, ...]
+    reads: tuple[Read, ...]
 
 
 class OnnxRuntimeSession:
@@ -75,7 +78,7 @@ class OnnxRuntimeSession:
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Slot:
-        """Copy the inputs into the slot's tensors."""
+        """Copy the inputs into the slot's tensors; on the CPU, large ones are bound as they are."""
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
         for name, update in handle.updates:
@@ -109,17 +112,21 @@ class OnnxRuntimeSession:
     def _new_slot(self, slot: int) -> Slot:
         from onnxruntime import OrtValue
 
-        def empty(specs: tuple[Any, ...]) -> tuple[Any, ...]:
-            shape_and_type = OrtValue.ortvalue_from_shape_and_type
-            return tuple(shape_and_type(list(spec.shape), np.dtype(spec.dtype), self._device) for spec in specs)
+        def empty(spec: TensorSpec) -> Any:
+            return OrtValue.ortvalue_from_shape_and_type(list(spec.shape), np.dtype(spec.dtype), self._device)
 
-        binding, inputs, outputs = self._session.io_binding(), empty(self._inputs), empty(self._outputs)
-        for spec, value in zip(self._inputs, inputs, strict=True):
+        binding, updates, reads = self._session.io_binding(), list[Update](), list[Read]()
+        for spec in self._inputs:
+            if self._device is Device.CPU and is_shared(spec):
+                updates.append((spec.name, _sharing(binding, spec.name)))
+                continue
+            value = empty(spec)
             binding.bind_ortvalue_input(spec.name, value)
-        for spec, value in zip(self._outputs, outputs, strict=True):
+            updates.append((spec.name, value.update_inplace))
+        for spec in self._outputs:
+            value = empty(spec)
             binding.bind_ortvalue_output(spec.name, value)
-        updates = [(spec.name, value.update_inplace) for spec, value in zip(self._inputs, inputs, strict=True)]
-        reads = [(spec.name, value.numpy) for spec, value in zip(self._outputs, outputs, strict=True)]
+            reads.append((spec.name, value.numpy))
         options = _graph_options(slot) if self._graph else None
         self._slots[slot] = Slot(binding, options, tuple(updates), tuple(reads))
         return self._slots[slot]
@@ -158,6 +165,17 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
     @cached_property
     def _cuda(self) -> Cuda:
         return Cuda()
+
+
+def _sharing(binding: Any, name: str) -> Callable[[Array], None]:
+    """What binds an array as an input, and keeps it until the next one: ONNX Runtime only knows where it lies."""
+    kept: list[Array] = []
+
+    def bind(array: Array) -> None:
+        binding.bind_cpu_input(name, array)
+        kept[:] = [array]
+
+    return bind
 
 
 def _graph_options(slot: int) -> Any:

@@ -1,7 +1,7 @@
 """A compiled OpenVINO model and one request per input buffer.
 
-Calls go to requests whose tensors were set beforehand: handing an array over with each call costs three times as much
-as the call itself.
+Calls go to requests whose tensors were set beforehand: handing a small array over with each call costs three times as
+much as the call itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from shootout.backends._openvino.account import account, profile_nodes
 from shootout.backends._openvino.graph import IR, compile_model, version
 from shootout.backends.adapter import Built
-from shootout.backends.common import check_inputs, widen
-from shootout.contract import Array, Arrays, Executed
+from shootout.backends.common import check_inputs, is_shared, widen
+from shootout.contract import Array, Arrays, Executed, TensorSpec
 from shootout.trace_events import Event
 
 
@@ -27,12 +27,12 @@ class Slot:
 
     Attributes:
         run: infers from the input tensors into the output tensors.
-        inputs: for each input name, a view of its tensor.
+        inputs: for each input name, what copies an array into its tensor, or puts the array itself in its place.
         reads: for each output name, what gives its tensor.
     """
 
     run: Callable[[], Any]
-    inputs: tuple[tuple[str, Array], ...]
+    inputs: tuple[tuple[str, Callable[[Array], object]], ...]
     reads: tuple[tuple[str, Callable[[], Any]], ...]
 
 
@@ -59,11 +59,11 @@ class OpenVinoSession:
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Slot:
-        """Copy the inputs into the slot's tensors."""
+        """Copy the inputs into the slot's tensors; large ones are used as they are."""
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
-        for name, tensor in handle.inputs:
-            np.copyto(tensor, inputs[name])
+        for name, put in handle.inputs:
+            put(inputs[name])
         return handle
 
     def execute(self, staged: Slot) -> Slot:
@@ -90,10 +90,27 @@ class OpenVinoSession:
 
     def _new_slot(self, slot: int) -> Slot:
         request = self._compiled.create_infer_request()
-        inputs = [(spec.name, request.get_tensor(self._compiled.input(spec.name)).data) for spec in self._inputs]
+        inputs = [(spec.name, _taking(request, self._compiled.input(spec.name), spec)) for spec in self._inputs]
         # Looked up at each fetch: where a shape depends on data, OpenVINO puts another tensor in its place.
         reads = [(spec.name, partial(request.get_tensor, self._compiled.output(spec.name))) for spec in self._outputs]
         # Unshared, each call would also copy all outputs, which `fetch` does.
         run = partial(request.infer, share_outputs=True)
         self._slots[slot] = Slot(run, tuple(inputs), tuple(reads))
         return self._slots[slot]
+
+
+def _taking(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], object]:
+    """What makes an array a request's input: a copy of it, or where it is large the array itself, kept until the next
+    one: OpenVINO only knows where it lies.
+    """
+    if not is_shared(spec):
+        return partial(np.copyto, request.get_tensor(port).data)
+    from openvino import Tensor
+
+    kept: list[Array] = []
+
+    def put(array: Array) -> None:
+        kept[:] = [np.ascontiguousarray(array)]
+        request.set_tensor(port, Tensor(kept[0], shared_memory=True))
+
+    return put
