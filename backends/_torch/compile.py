@@ -73,8 +73,30 @@ if TYPE_CHECKING:
 
 AOTI, GRAPHS = "aoti", "cudagraphs"
 """The modes beside the plain one."""
+FREEZING, AUTOTUNE, UNGUARDED = "freezing", "max_autotune", "skip_guard_eval_unsafe"
+ON, ON_CPU = "1", frozenset({Device.CPU})
 OPTIONS = (
-    Option(name="max_autotune", help="time several kernels for each product", values=("0", "1"), tries=("1",)),
+    Option(
+        name=AUTOTUNE,
+        help="time several kernels for each product; on a CPU that takes frozen weights, so these come with it",
+        values=("0", "1"),
+        tries=("1",),
+    ),
+    Option(
+        name=FREEZING,
+        help="weights as constants: normalizations folded into convolutions, weights packed (integers always are)",
+        values=("0", "1"),
+        devices=ON_CPU,
+        modes=frozenset({"", AOTI}),
+        tries=("1",),
+    ),
+    Option(
+        name=UNGUARDED,
+        help="calls don't check that inputs and settings are those it was compiled for (AOTInductor never does)",
+        values=("0", "1"),
+        modes=frozenset({"", GRAPHS}),
+        tries=("1",),
+    ),
     Option(
         name="cpp_wrapper",
         help="call the kernels from C++ (AOTInductor always does; of a C++ wrapper Inductor captures no CUDA graph)",
@@ -84,7 +106,9 @@ OPTIONS = (
     ),
     *gpu.OPTIONS,
 )
-"""Not `freezing`: it is what quantized models need, and float ones were slower with it."""
+"""Freezing is no float model's default: it is torch's own to leave it off, and it gains on some and costs on others."""
+OURS = frozenset({COPIES, UNGUARDED})
+"""Options that are no part of Inductor's configuration."""
 CACHE, PACKAGE = "inductor", "model.pt2"
 CALLS_TO_CAPTURE = 3
 """Inductor runs a model once as it is, captures its CUDA graph in the second call, and replays it from the third on."""
@@ -175,10 +199,13 @@ class TorchCompileAdapter:
 
 def configuration(arm: Arm) -> dict[str, Any]:
     """Inductor's configuration for this arm."""
-    switches = {name: value == "1" for name, value in arm.options.items() if name != COPIES}
+    switches = {name: value == ON for name, value in arm.options.items() if name not in OURS}
     if arm.target.mode == GRAPHS:
         switches["triton.cudagraphs"] = True
-    return {**switches, "freezing": True} if arm.target.precision in INTEGERS else switches
+    tuned = arm.target.device is Device.CPU and switches.get(AUTOTUNE, False)
+    # The C++ template that a CPU's kernels are tuned with takes constant weights only; AOTInductor's always are.
+    needed = arm.target.precision in INTEGERS or (tuned and not arm.target.mode)
+    return {FREEZING: True, **switches} if needed else switches
 
 
 def stored_module(folder: Path, bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
@@ -192,14 +219,14 @@ def stored_module(folder: Path, bundle: ModelBundle, arm: Arm) -> torch.nn.Modul
 def compile_module(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> Any:
     """The module's compiled form after the first calls: compilation and capture happen there.
 
-    The example is made outside inference mode, as staged tensors are: Dynamo's guards tell the two apart.
+    The example is made in inference mode, as staged tensors are: Dynamo's guards tell it from others.
     """
     import torch
 
-    example = example_of(bundle, arm)
     torch._dynamo.config.allow_rnn = True  # RNN, GRU and LSTM are traced step by step; without it they are refused
     run: Any = torch.compile(module, fullgraph=True, dynamic=False)
     with torch.inference_mode():
+        example = example_of(bundle, arm)
         for _ in range(CALLS_TO_CAPTURE if arm.target.mode == GRAPHS else 1):
             run(*example)
     return run
@@ -212,6 +239,8 @@ def load_cache(built: Built) -> TorchSession:
         RuntimeError: CUDA graphs were asked for, and Inductor captured none.
         SkippedArm: CUDA graphs of several sessions were asked for.
     """
+    import torch
+
     arm, graphs = built.arm, built.arm.target.mode == GRAPHS
     if graphs and arm.instances > 1:  # whoever calls next writes over the others' outputs
         reason = "the CUDA graphs of all sessions in a process share one pool of memory, so two can't run at once"
@@ -224,6 +253,8 @@ def load_cache(built: Built) -> TorchSession:
 
     (module, run), told, cache = _with_cache(built, compile_again)
     keep(run)
+    if arm.options.get(UNGUARDED) == ON:
+        torch.compiler.set_stance(skip_guard_eval_unsafe=True)
     captured = _captured_since(before) if graphs else 0
 
     def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
@@ -319,6 +350,10 @@ def _refuse(bundle: ModelBundle, arm: Arm) -> None:
     mode = arm.target.mode
     if bundle.trained and mode:
         raise SkippedArm(NO_STEP[mode], "ask for torch-compile")
+    if arm.options.get(FREEZING) == "0" and arm.target.precision in INTEGERS:
+        raise ValueError(f"option {FREEZING!r}: {arm.target.precision} has kernels for frozen weights only, got '0'")
+    if bundle.trained and (asked := {FREEZING, UNGUARDED} & arm.options.keys()):
+        raise ValueError(f"option {min(asked)!r} is for inference, not for a training step")
     if mode == AOTI and arm.target.device is Device.CUDA:
         require_cuda_headers()
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from shootout.backends._torch import gpu, quantize, training
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
+    LAYOUT,
+    MEMORY_FORMAT,
     TARGETS,
     Facts,
     TorchSession,
@@ -52,7 +54,7 @@ class TorchEagerAdapter:
         targets=TARGETS | quantize.TARGETS,
         schemes=quantize.SCHEMES,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
-        options=gpu.OPTIONS,
+        options=(LAYOUT, *gpu.OPTIONS),
     )
 
     def probe(self, device: Device) -> Availability:
@@ -66,6 +68,9 @@ class TorchEagerAdapter:
             ValueError: an option that eager mode doesn't have here, or nothing can be quantized.
         """
         check_options(arm, self.capabilities.options)
+        if MEMORY_FORMAT in arm.options and (bundle.trained or arm.target.precision in INTEGERS):
+            what = "a training step" if bundle.trained else str(arm.target.precision)
+            raise ValueError(f"option {MEMORY_FORMAT!r} is for inference in floats, not for {what}")
         if arm.target.precision in INTEGERS:
             quantize.save_module(quantize.quantize_module(bundle, arm), folder)
         return Built(arm=arm, bundle=bundle, folder=folder)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shootout.backends._torch import inference
 from shootout.backends._torch.session import Account, Raw, TorchSession
 from shootout.backends.common import check_inputs
 from shootout.backends.cuda_memory import EVICTING, PAGEABLE, PINNED
@@ -119,12 +120,12 @@ class OnCuda:
         if self._evicting is None:
             size = EVICTING * self._torch.cuda.get_device_properties().L2_cache_size
             self._peak = self._torch.cuda.max_memory_allocated()
-            self._evicting = self._torch.empty(size, dtype=self._torch.uint8, device=DEVICE)
+            with self._torch.inference_mode(False):  # written to outside of it, too
+                self._evicting = self._torch.empty(size, dtype=self._torch.uint8, device=DEVICE)
             self._torch.cuda.reset_peak_memory_stats()  # the buffer came after that peak, and is not a part of it
         self._evicting.zero_()
 
     def _new_slot(self, host: Sequence[torch.Tensor], slot: int) -> list[torch.Tensor]:
-        """Made outside inference mode: Dynamo's guards tell tensors of the two apart."""
         empty = self._torch.empty
         dtypes = [self._floats if one.is_floating_point() else one.dtype for one in host]
         if self._pinned:
@@ -139,7 +140,8 @@ class OnCuda:
     def _result(self, index: int, like: torch.Tensor) -> torch.Tensor:
         """Page-locked memory for the output with this index; shapes are fixed, so it is made once."""
         if index not in self._results:
-            self._results[index] = self._torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
+            with self._torch.inference_mode(False):  # written to outside of it, too
+                self._results[index] = self._torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
         return self._results[index]
 
 
@@ -154,6 +156,8 @@ class TorchGpuSession(TorchSession):
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:
         """The slot's tensors on the device, in the model's input order; floats in the arm's dtype."""
+        if not self._is_held():
+            inference.hold(self._torch)
         check_inputs(self._inputs, inputs)
         return self._cuda.to_device([self._torch.from_numpy(inputs[spec.name]) for spec in self._inputs], slot)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends._torch import gpu
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
+    LAYOUT,
     TARGETS,
     Facts,
     TorchSession,
@@ -40,7 +41,7 @@ class TorchScriptAdapter:
     """A frozen TorchScript module on CPU and CUDA."""
 
     name = "torchscript"
-    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS, options=gpu.OPTIONS)
+    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS, options=(LAYOUT, *gpu.OPTIONS))
 
     def probe(self, device: Device) -> Availability:
         """Script, optimise and run one small linear layer."""

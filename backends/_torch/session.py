@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends._torch import inference
 from shootout.backends._torch.account import float32_flags
 from shootout.backends.common import DTYPES, check_inputs, require_device
 from shootout.backends.common_torch import float32_module
-from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision
+from shootout.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.session import GpuSide, Session
 from shootout.trace_events import Event
@@ -34,8 +35,16 @@ TARGETS = frozenset(
     [(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)]
     + [(Device.CUDA, precision) for precision in DTYPES]
 )
-
-
+MEMORY_FORMAT, CHANNELS_LAST = "memory_format", "channels_last"
+FILTERS = 4
+"""Axes of a convolution's weight over images."""
+LAYOUT = Option(
+    name=MEMORY_FORMAT,
+    help="filters, and so what convolutions give, with their channels last in memory; floats' inference only",
+    values=("contiguous_format", CHANNELS_LAST),
+    tries=(CHANNELS_LAST,),
+)
+"""Of the adapters that run the module's own convolutions: Inductor lays them out by itself."""
 Raw = Any
 """What a call returns: a tensor, or a tuple of them where the model has several outputs."""
 Facts = Mapping[str, Any]
@@ -55,6 +64,7 @@ class TorchSession:
         import torch
 
         self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
+        self._is_held: Callable[[], bool] = torch.is_inference_mode_enabled
         self._dtype, self._device = dtype_of(arm), arm.target.device
         self._inputs, self._output = bundle.inputs, bundle.outputs[0].name
         self._outputs = tuple(spec.name for spec in bundle.outputs)
@@ -70,6 +80,8 @@ class TorchSession:
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
         """Tensors in the model's input order; floats in the arm's dtype."""
+        if not self._is_held():
+            inference.hold(self._torch)
         check_inputs(self._inputs, inputs)
         from_numpy = self._torch.from_numpy
         if self._in_place:
@@ -77,9 +89,10 @@ class TorchSession:
         return [self._converted(from_numpy(inputs[spec.name])) for spec in self._inputs]
 
     def execute(self, staged: list[torch.Tensor]) -> Raw:
-        """Call it."""
-        with self._torch.inference_mode():
-            return self._run(*staged)
+        """Call it, in the inference mode that this thread's first call enters (see `inference`)."""
+        if not self._is_held():
+            inference.hold(self._torch)
+        return self._run(*staged)
 
     def synchronize(self) -> None:
         """Nothing is pending."""
@@ -96,6 +109,7 @@ class TorchSession:
 
     def close(self) -> None:
         """Drop what holds the weights."""
+        inference.leave()
         self.__dict__.pop("_run", None)
         self.__dict__.pop("_account", None)
 
@@ -115,6 +129,7 @@ def read_account(session: Session, bundle: ModelBundle, account: Account) -> Exe
     staged = session.stage(bundle.input_buffers()[0], 0)
     raw = session.execute(staged)
     session.synchronize()
+    inference.leave()
     return Executed(
         library="torch",
         version=str(torch.__version__),  # a type of torch's own: who unpickled it would import torch
@@ -149,9 +164,10 @@ def dtype_of(arm: Arm) -> torch.dtype:
 
 
 def configure(arm: Arm) -> None:
-    """Set the process's threads and float32 flags to what the arm asks for."""
+    """Set the process's threads and float32 flags to what the arm asks for, outside of inference mode."""
     import torch
 
+    inference.leave()
     torch.set_num_threads(arm.threads)
     if torch.get_num_interop_threads() != 1:
         torch.set_num_interop_threads(1)
@@ -175,8 +191,19 @@ def _set_older_flags(*, rounds: bool) -> None:
 
 
 def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
-    """The module with its weights, for inference, on the arm's device and in its dtype."""
-    return float32_module(bundle).requires_grad_(False).to(arm.target.device, dtype_of(arm))
+    """The module with its weights, for inference, on the arm's device, in its dtype and its order of axes.
+
+    Raises:
+        ValueError: the filters' channels are to be last, and there are no filters.
+    """
+    import torch
+
+    module = float32_module(bundle).requires_grad_(False).to(arm.target.device, dtype_of(arm))
+    if arm.options.get(MEMORY_FORMAT) != CHANNELS_LAST:
+        return module
+    if not any(weight.ndim == FILTERS for weight in module.parameters()):
+        raise ValueError(f"option {MEMORY_FORMAT!r}: {bundle.model} has no convolution over an image")
+    return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def example_of(bundle: ModelBundle, arm: Arm) -> tuple[torch.Tensor, ...]:

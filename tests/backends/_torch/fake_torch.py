@@ -104,7 +104,8 @@ class FakeTorch:
         self.queue: list[Callable[[], None]] = []
         self.now_ms = 0.0
         self.peak = 0
-        self.modes: list[str] = []
+        self.held = False
+        self.entered = 0
         self.cuda = SimpleNamespace(
             synchronize=self._synchronize,
             Event=lambda enable_timing=False: FakeEvent(self, enable_timing),
@@ -120,16 +121,19 @@ class FakeTorch:
         return FakeTensor(self, array)
 
     def empty(self, shape: Any, *, dtype: Any, device: str = "cpu", pin_memory: bool = False) -> FakeTensor:
-        assert not self.modes, "made in inference mode: Dynamo's guards would tell it from the example"
         tensor = FakeTensor(self, np.zeros(shape, dtype), device, pin_memory)
         self.made.append(tensor)
         return tensor
 
     @contextmanager
-    def inference_mode(self) -> Iterator[None]:
-        self.modes.append("inference")
+    def inference_mode(self, mode: bool = True) -> Iterator[None]:
+        before, self.held = self.held, mode
+        self.entered += mode
         yield
-        self.modes.pop()
+        self.held = before
+
+    def is_inference_mode_enabled(self) -> bool:
+        return self.held
 
     def get_num_threads(self) -> int:
         return 1

@@ -1,0 +1,78 @@
+"""What torch.compile's options come to: which weights are frozen, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shootout import backends
+from shootout.backends._torch.compile import configuration
+from shootout.contract import Arm, Device, Precision, Target
+from shootout.testing.cases import Case, case_of, warm_of
+from shootout.testing.fresh import run_fresh
+
+PLAIN = Target(backend="torch-compile")
+
+
+def arm_of(mode: str = "", precision: Precision = Precision.FP32, device: Device = Device.CPU, **options: str) -> Arm:
+    target = Target(backend="torch-compile", mode=mode, precision=precision, device=device)
+    return Arm(target=target, model="made", options=options)
+
+
+@pytest.mark.parametrize(
+    ("arm", "config"),
+    [
+        (arm_of(), {}),
+        (arm_of(freezing="1"), {"freezing": True}),
+        (arm_of("aoti", freezing="1"), {"freezing": True}),
+        (arm_of(max_autotune="1"), {"max_autotune": True, "freezing": True}),
+        (arm_of(max_autotune="1", freezing="0"), {"max_autotune": True, "freezing": False}),
+        (arm_of("aoti", max_autotune="1"), {"max_autotune": True}),
+        (arm_of(device=Device.CUDA, max_autotune="1"), {"max_autotune": True}),
+        (arm_of(precision=Precision.INT8), {"freezing": True}),
+        (arm_of(skip_guard_eval_unsafe="1"), {}),
+    ],
+)
+def test_a_cpus_tuned_kernels_come_with_frozen_weights(arm: Arm, config: dict[str, bool]):
+    assert configuration(arm) == config
+
+
+@pytest.mark.parametrize(
+    ("arm", "trained", "words"),
+    [
+        (arm_of(precision=Precision.INT8, freezing="0"), (), "int8 has kernels for frozen weights only"),
+        (arm_of(freezing="1"), ("weight",), "'freezing' is for inference"),
+        (arm_of(skip_guard_eval_unsafe="1"), ("weight",), "'skip_guard_eval_unsafe' is for inference"),
+        (arm_of("aoti", skip_guard_eval_unsafe="1"), (), r"is for \+cudagraphs and the plain mode"),
+        (arm_of(device=Device.CUDA, freezing="1"), (), "is for cpu"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(arm: Arm, trained: tuple[str, ...], words: str, tmp_path: Path):
+    bundle: Any = SimpleNamespace(trained=trained)
+    with pytest.raises(ValueError, match=words):
+        backends.get("torch-compile").build(bundle, arm, tmp_path)
+
+
+def guarded(case: Case, folder: Path) -> tuple[bool, bool]:
+    """Whether calls skip guards without the option, and with it."""
+    from dataclasses import replace
+
+    from torch._dynamo import eval_frame
+
+    adapter, seen = backends.get("torch-compile"), []
+    for options in ({}, {"skip_guard_eval_unsafe": "1"}):
+        place = folder / str(len(seen))
+        place.mkdir()
+        built = adapter.build(case.bundle, replace(case.arm, options=options), place)
+        session = adapter.load(built)
+        inputs = case.bundle.input_buffers()[0]
+        session.fetch(session.execute(session.stage(inputs, 0)))
+        seen.append(eval_frame._is_skip_guard_eval_unsafe_stance())
+    return seen[0], seen[1]
+
+
+def test_guards_are_skipped_only_where_that_is_asked(tmp_path: Path):
+    assert run_fresh(guarded, case_of(PLAIN), tmp_path, warm=warm_of(PLAIN)) == (False, True)

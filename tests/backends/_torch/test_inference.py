@@ -1,0 +1,70 @@
+"""Inference mode is entered once by each thread that calls, and left when the session closes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shootout import backends
+from shootout.contract import Target
+from shootout.testing.cases import Case, case_of, warm_of
+from shootout.testing.fresh import run_fresh
+
+
+def modes_seen(case: Case, folder: Path) -> dict[str, Any]:
+    """Two sessions, two threads, three calls each: how often the mode was entered, and who is in it when."""
+    import torch
+
+    entered: list[bool] = []
+    original, held = torch.inference_mode, torch.is_inference_mode_enabled
+
+    class Counted(original):  # type: ignore[misc, valid-type]
+        def __enter__(self) -> None:
+            entered.append(True)
+            super().__enter__()
+
+    adapter, inputs = backends.get(case.arm.target.backend), case.bundle.input_buffers()[0]
+    built = adapter.build(case.bundle, case.arm, folder)
+    sessions = [adapter.load(built) for _ in range(2)]
+    torch.inference_mode = Counted  # type: ignore[misc]
+
+    def call_all() -> None:
+        for session in sessions:
+            for _ in range(3):
+                session.fetch(session.execute(session.stage(inputs, 0)))
+
+    call_all()
+    seen: dict[str, Any] = {"entered here": len(entered), "here": held()}
+    with ThreadPoolExecutor(1) as other:
+        seen["there before"] = other.submit(held).result()
+        other.submit(call_all).result()
+        seen["there"] = other.submit(held).result()
+    seen["entered"] = len(entered)
+    adapter.load(built)
+    seen["while another loads"] = held()
+    call_all()
+    assert sessions[0].executed.compute_nodes_by_precision
+    seen["accounted"] = held()
+    call_all()
+    for session in sessions:
+        session.close()
+    seen["closed"] = held()
+    return seen
+
+
+@pytest.mark.parametrize("backend", ["torch-eager", "torchscript"])
+def test_each_thread_enters_the_mode_once(backend: str, tmp_path: Path):
+    target = Target(backend=backend)
+    assert run_fresh(modes_seen, case_of(target), tmp_path, warm=warm_of(target)) == {
+        "entered here": 1,
+        "here": True,
+        "there before": False,
+        "there": True,
+        "entered": 2,
+        "while another loads": False,
+        "accounted": False,
+        "closed": False,
+    }
