@@ -77,50 +77,45 @@ def _module(built: Built) -> Any:
 
 
 def _torch_calls(built: Built, run: Any) -> Calls:
-    """In inference mode; end to end from and to NumPy. Inputs are plain tensors, as a user's data loader makes them."""
+    """In inference mode, entered once around all calls; end to end from and to NumPy."""
     import torch
 
+    torch.inference_mode().__enter__()
     torch.set_num_threads(built.arm.threads)
     torch.set_num_interop_threads(1)
     arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
     tensors = [torch.from_numpy(array) for array in arrays]
 
     def compute(buffer: int) -> Any:
-        with torch.inference_mode():
-            return run(tensors[buffer])
+        return run(tensors[buffer])
 
     def end_to_end(buffer: int) -> Any:
-        tensor = torch.from_numpy(arrays[buffer])
-        with torch.inference_mode():
-            output = run(tensor)
-        return output.numpy()
+        return run(torch.from_numpy(arrays[buffer])).numpy()
 
     return {"compute": compute, "end_to_end": end_to_end}
 
 
 def jax_calls(built: Built, _: Path) -> Calls:
-    """The stored executables of the model and of what makes its input; end to end waits once, for the result."""
+    """The stored executable on the weights as they were laid out; end to end from and to NumPy."""
     import jax
     import numpy as np
     from jax.experimental.serialize_executable import deserialize_and_load
+    from safetensors.numpy import load_file
 
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # as the adapter has it: another call path otherwise
     device = jax.devices("cpu")[0]
-    run, stage = (
-        deserialize_and_load(code, ins, outs, backend=device.client, execution_devices=[device])
-        for code, ins, outs in pickle.loads((built.folder / "executable.pickle").read_bytes())
-    )
-    stored = built.bundle.weights()
+    (code, ins, outs), _ = pickle.loads((built.folder / "executable.pickle").read_bytes())
+    run = deserialize_and_load(code, ins, outs, backend=device.client, execution_devices=[device])
+    stored = {**built.bundle.weights(), **load_file(built.folder / "buffers.safetensors")}
     weights = jax.device_put(tuple(stored[name] for name in built.facts["weights"]), device)
     arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
-    inputs = jax.block_until_ready([stage((array,)) for array in arrays])
 
     def compute(buffer: int) -> Any:
-        return run(weights, inputs[buffer])[0].block_until_ready()
+        return run(weights, (arrays[buffer],))[0].block_until_ready()
 
     def end_to_end(buffer: int) -> Any:
-        return np.asarray(run(weights, stage((arrays[buffer],)))[0])
+        return np.asarray(run(weights, (arrays[buffer],))[0])
 
     return {"compute": compute, "end_to_end": end_to_end}
 
