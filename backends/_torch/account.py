@@ -211,7 +211,9 @@ def _results(node: Any) -> list[list[int] | None]:
     """The results' shapes: a kernel that has several doesn't show them, but its origins do; None for one left out."""
     if type(node.layout).__name__ != "MultiOutputLayout":
         return [_sizes(node)]
-    made = next(one.meta["val"] for one in node.get_origins() if _product_in(_qualified(one)))
+    origins = [one for one in node.get_origins() if "val" in one.meta]
+    named = (one for one in origins if _product_in(_qualified(one)))
+    made = next(named, origins[-1]).meta["val"]  # what Inductor put in place of a product has no name that tells of one
     results = made if isinstance(made, tuple | list) else (made,)
     return [None if one is None else list(one.shape) for one in results]
 

@@ -180,6 +180,7 @@ def bare(kind: type[Any], waited: list[str]) -> Any:
     session._names, session._weights, session._state = ("x",), (), ()
     session._stage = lambda arrays: (Pending("staged", waited),)
     session._run = lambda weights, staged: (Pending("result", waited), Pending("state", waited))
+    session._as_is = False
     return session
 
 
