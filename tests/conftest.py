@@ -55,11 +55,12 @@ def pytest_unconfigure() -> None:
 
 
 LONGEST = (
-    *("backends/test_conformance.py", "backends/_torch/test_torch_family.py", "race/test_resume.py"),
-    *("commands/test_cli_runs.py", "worker/test_misbehaving.py", "backends/_torch/test_torch_gpu.py"),
-    *("backends/test_imports.py", "stats/test_evidence.py", "backends/_openvino/test_openvino_quantized.py"),
-    *("backends/_tensorrt/test_tensorrt_models.py", "export/test_factory.py", "commands/test_cli_onnx.py"),
-    *("backends/_jax/test_jax_quantized.py", "backends/test_training.py", "backends/_openvino/test_openvino.py"),
+    *("backends/test_conformance.py", "race/test_resume.py", "commands/test_cli_runs.py"),
+    *("backends/_openvino/test_openvino_quantized.py", "backends/_tensorrt/test_tensorrt_models.py"),
+    *("worker/test_misbehaving.py", "backends/test_training.py", "backends/_torch/test_torch_quantized.py"),
+    *("backends/_onnxruntime/test_onnxruntime_quantized.py", "backends/test_imports.py", "stats/test_evidence.py"),
+    *("backends/_openvino/test_openvino.py", "export/test_factory.py", "backends/_jax/test_jax_quantized.py"),
+    *("backends/_torch/test_torch_family.py", "commands/test_cli_onnx.py", "backends/test_missing_library.py"),
 )
 """The files that take longest, which `-n` hands out first, so that no process is left with one at the end."""
 

@@ -118,12 +118,11 @@ def fork_calls(modules: str) -> NoReturn:
     """Import the modules, then fork a child for each line (seconds, folder) of stdin, and tell the exit codes."""
     answers = os.dup(1)
     os.dup2(2, 1)
-    gc.disable()  # what is imported stays: to look through it again and again takes a fifth of the time
+    gc.disable()
     for module in modules.split(","):
         with suppress(Exception):  # the call will tell, or do without
             importlib.import_module(module)
     gc.freeze()  # pages of what lives already stay shared
-    gc.enable()
     for line in sys.stdin:
         timeout_s, _, folder = line.rstrip("\n").partition(" ")
         child = os.fork()
@@ -141,7 +140,11 @@ def fork_calls(modules: str) -> NoReturn:
 
 
 def serve(folder: str) -> NoReturn:
-    """Serve the one call of a folder, and end as a worker is ended: taking torch apart takes as long as many a call."""
+    """Serve the one call of a folder, and end as a worker is ended: taking torch apart takes as long as many a call.
+
+    Nearly all that is imported and made stays until then: to look through it for garbage takes a fifth of the time.
+    """
+    gc.disable()
     module, name, arguments = pickle.loads(Path(folder, "call").read_bytes())  # noqa: S301
     result = getattr(importlib.import_module(module), name)(*arguments)
     Path(folder, "result").write_bytes(pickle.dumps(result))
