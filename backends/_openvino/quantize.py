@@ -1,6 +1,6 @@
 """Quantized models for OpenVINO by NNCF, its vendor's own quantizer: static INT8, and compressed weights.
 
-Only `build` needs NNCF (which imports torch where that is installed); a session reads the finished file.
+Only `build` needs NNCF; a session reads the finished file.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import redirect_stdout
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,9 +78,24 @@ def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
     """
     if not any(re.search(PRODUCTS, op.get_type_name()) for op in model.get_ops()):
         raise ValueError("nothing to quantize: the model has no matrix product and no convolution")
-    if arm.target.precision in COMPRESSED:
-        return _compressed(model, arm.target.precision, scheme)
-    return _static(model, bundle, scheme, arm.options)
+    with without_torch():
+        if arm.target.precision in COMPRESSED:
+            return _compressed(model, arm.target.precision, scheme)
+        return _static(model, bundle, scheme, arm.options)
+
+
+@contextmanager
+def without_torch() -> Iterator[None]:
+    """Let NNCF find no torch inside, which it would import for 2 s: an OpenVINO model's numbers are NumPy's."""
+    if "torch" in sys.modules:
+        yield
+        return
+    hidden: dict[str, Any] = sys.modules
+    hidden["torch"] = None
+    try:
+        yield
+    finally:
+        del hidden["torch"]
 
 
 def _static(model: Any, bundle: ModelBundle, scheme: Scheme, options: Mapping[str, str]) -> Any:

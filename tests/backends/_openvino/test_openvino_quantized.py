@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
 from shootout import backends
 from shootout.backends._openvino.account import node_ns
+from shootout.backends._openvino.quantize import without_torch
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
@@ -206,3 +210,20 @@ def test_counters_of_whole_microseconds_are_not_believed_for_short_nodes(us: int
     found = node_ns(SimpleNamespace(create_infer_request=Request), {})
     assert set(found) == ({"product"} if given else set())
     assert all(abs(ns - us * 1e3) < 3e3 for ns in found.values())
+
+
+def test_nncf_finds_no_torch_that_nobody_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with without_torch():
+        assert find_spec("torch") is None
+        with pytest.raises(ImportError):
+            importlib.import_module("torch")
+    assert "torch" not in sys.modules
+
+
+def test_a_torch_that_is_there_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = ModuleType("torch")
+    monkeypatch.setitem(sys.modules, "torch", there)
+    with without_torch():
+        assert sys.modules["torch"] is there
+    assert sys.modules["torch"] is there
