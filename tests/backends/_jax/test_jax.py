@@ -236,23 +236,36 @@ def test_a_node_that_only_converts_is_counted_and_one_that_also_computes_is_not(
     assert count_conversions(CONVERTING) == 3
 
 
-def staged_copies(case: Case, folder: Path) -> list[bool]:
-    """For arrays at each alignment: does the staged input stay what it was when the caller's array changes?"""
+def at_each_alignment(case: Case, folder: Path) -> list[tuple[bool, bool, bool]]:
+    """For arrays at each alignment: is the staged input the caller's own; is the result right; and does it stay right
+    when the array changes?
+    """
     adapter = backends.get("jax-jit")
     session, spec = adapter.load(adapter.build(case.bundle, case.arm, folder)), case.bundle.inputs[0]
-    kept = []
+    given = case.bundle.input_buffers()[0]
+    (wanted,) = call(session, given).values()
+    wanted, found = wanted.copy(), []
     for offset in range(0, 64, 16):
         memory = np.zeros(int(np.prod(spec.shape)) * 4 + 128, np.uint8)
         start = -memory.ctypes.data % 64 + offset
         array = memory[start : start + int(np.prod(spec.shape)) * 4].view(np.float32).reshape(spec.shape)
+        array[:] = given[spec.name]
         staged = session.stage({spec.name: array}, 0)
+        raw = session.execute(staged)
+        session.synchronize()
+        (got,) = session.fetch(raw).values()
+        right = bool(np.array_equal(got, wanted))
         array[:] = 5
-        kept.append(not np.asarray(staged[0]).any())
-    return kept
+        found.append((staged[0] is array, right, bool(np.array_equal(got, wanted))))
+    return found
 
 
-def test_a_staged_input_is_a_copy_at_every_alignment(tmp_path: Path):
-    assert run_fresh(staged_copies, case_of(PLAIN), tmp_path, warm=warm_of(PLAIN)) == [True] * 4
+@pytest.mark.parametrize(("precision", "own"), [(Precision.FP32, True), (Precision.BF16, False)])
+def test_an_input_of_the_model_s_dtype_is_given_as_it_is_at_every_alignment(
+    precision: Precision, own: bool, tmp_path: Path
+):
+    found = run_fresh(at_each_alignment, case_with(precision), tmp_path, warm=warm_of(PLAIN))
+    assert found == [(own, True, True)] * 4
 
 
 def refusals(cases: list[Case], folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shootout import backends
+from shootout.backends._torch import account
 from shootout.backends._torch.compile import configuration
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.testing.cases import Case, case_of, warm_of
@@ -76,3 +77,15 @@ def guarded(case: Case, folder: Path) -> tuple[bool, bool]:
 
 def test_guards_are_skipped_only_where_that_is_asked(tmp_path: Path):
     assert run_fresh(guarded, case_of(PLAIN), tmp_path, warm=warm_of(PLAIN)) == (False, True)
+
+
+def test_what_stands_for_a_product_tells_its_result_under_any_name():
+    class MultiOutputLayout:
+        """As Inductor calls it."""
+
+    def origin(*shape: int) -> Any:
+        return SimpleNamespace(target="a rewritten call", meta={"val": SimpleNamespace(shape=shape)})
+
+    origins = [SimpleNamespace(target="a weight", meta={}), origin(8, 512)]
+    node = SimpleNamespace(layout=MultiOutputLayout(), get_origins=lambda: origins)
+    assert account._results(node) == [[8, 512]]
