@@ -115,7 +115,7 @@ def start(command: Sequence[str], **how: Any) -> Forked | subprocess.Popen[bytes
 
 def fork_workers(change: Callable[[object, str, Any], None] = setattr) -> None:
     """Fork the workers that this process's runs ask for, where the system can, by this `change` of a module."""
-    if sys.platform == "linux":
+    if hasattr(os, "pidfd_open"):  # on Linux, from 5.3 on
         change(child, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
 
 
