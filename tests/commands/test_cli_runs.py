@@ -20,6 +20,7 @@ from support.deaf import own_lock
 
 from shootout.export import __main__ as exporter
 from shootout.export import client
+from shootout.host import environment as environment_facts
 from shootout.host.child import Ending
 from shootout.host.locks import machine_lock
 from shootout.testing.cases import has_gpu
@@ -128,10 +129,13 @@ def test_a_folder_of_other_things_is_left_alone_even_when_fresh(tmp_path: Path):
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
     """No file that this process writes grows beyond `size` bytes, as on a full disk."""
+    commit = environment_facts.commit()  # asked before: git would leave half an index behind
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
-        yield
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(environment_facts, "commit", lambda: commit)
+            yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
