@@ -148,7 +148,8 @@ def test_a_model_that_overflows_fp16_has_no_band_for_it():
     inputs = [{"x": np.full((1, 4), 2.0**17, np.float32)}]
     module = torch.nn.Linear(4, 4, bias=False)
     module.load_state_dict({"weight": torch.eye(4)})
-    found = torch_bands.bands(module.double(), inputs, [{"y": inputs[0]["x"].astype(np.float64)}])
+    oracle = [{"y": inputs[0]["x"].astype(np.float64)}]
+    found = torch_bands.bands(module.double(), inputs, oracle, by_rows=True)
     assert found[Precision.FP16] is None
     assert found[Precision.BF16] is not None
 

@@ -132,10 +132,10 @@ def main() -> None:
         told, tells = os.pipe()
         between = os.fork()
         if not between:  # whose end makes the worker an orphan, which the process that asked then adopts
-            worker = os.fork()
+            parent, worker = os.getpid(), os.fork()
             if not worker:
                 pipe.close()
-                _become(files, *pickle.loads(message))
+                _become(parent, files, *pickle.loads(message))
             os.write(tells, str(worker).encode())
             os._exit(0)
         os.waitpid(between, 0)
@@ -145,12 +145,17 @@ def main() -> None:
 
 
 def _become(
-    files: Sequence[int], arguments: Sequence[str], environment: Mapping[str, str], folder: str, cpus: set[int]
+    between: int,
+    files: Sequence[int],
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    cpus: set[int],
 ) -> None:
-    """Be a worker in this forked process, to its end."""
+    """Be a worker in this forked process, to its end, once it is adopted: a worker ends where its parent has."""
     commands, out, errors = files
-    while os.getppid() != int(arguments[-1]):
-        time.sleep(0)  # until it is adopted: a worker ends where its parent is another than was said
+    while os.getppid() == between:
+        time.sleep(0)
     os.setsid()
     os.sched_setaffinity(0, cpus)
     os.chdir(folder)
