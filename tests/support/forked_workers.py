@@ -21,6 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,7 +125,11 @@ def main() -> None:
     for module in (f"{WORKER}.__main__", "shootout.backends._numpy.backend", "shootout.backends._spin.backend"):
         import_module(module)
     gc.freeze()  # pages of what lives already stay shared
-    pipe = socket.socket(fileno=int(sys.argv[1]))
+    with socket.socket(fileno=int(sys.argv[1])) as pipe, suppress(ConnectionError):  # who asked may be killed
+        _serve(pipe)
+
+
+def _serve(pipe: socket.socket) -> None:
     while True:
         message, files, _, _ = socket.recv_fds(pipe, _LONGEST_MESSAGE, 3)
         if not message:
