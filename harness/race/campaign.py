@@ -11,6 +11,7 @@ from shootout.backends.adapter import Built
 from shootout.build.cpu_pool import lanes_near
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
+from shootout.constants import LEAST_RACING, PREPARING_S
 from shootout.contract import NotRun, NotRunKind, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
@@ -41,7 +42,8 @@ class Campaign:
         history: what the journal held when this process took over.
         groups: all there are by now: those planned, and those that joined on the way.
         built: by group and label, each arm that can be loaded.
-        racing_s: seconds that the racing may take, however long exports and builds took; None: no limit of its own.
+        racing_s: the most seconds that the racing may take; None: no limit of its own.
+        budget: what is left of them once exports and builds are done.
         beside: CPUs on which arms may be loaded beside those of the arms themselves.
     """
 
@@ -87,7 +89,7 @@ class Campaign:
     def race(self) -> bool:
         """Race all groups, and those that crossovers ask for, in the queue's order; False when time ran out first."""
         self._enter(self.groups)
-        self.budget = Deadline(self.racing_s)
+        self.budget = Deadline(budget_s(self.racing_s, self.plan.planning_s + self.deadline.elapsed_s))
         while True:
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
                 if not self._play():
@@ -234,3 +236,8 @@ class Campaign:
                 self.recorder.note(one.group.record.name, arm, why)
                 one.race.out.add(arm.label)
         one.look(one.pressing)
+
+
+def budget_s(most_s: float | None, spent_s: float) -> float | None:
+    """Seconds that a race gets of the most it may have, after so many of planning, exports and builds."""
+    return None if most_s is None else max(LEAST_RACING * most_s, most_s - max(0.0, spent_s - PREPARING_S))

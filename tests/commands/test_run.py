@@ -60,6 +60,6 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
 )
 def test_how_a_run_ended_is_written_down(racing_s: float | None, complete: bool, why: str, budget_s: float | None):
     plan = SimpleNamespace(planning_s=0.0)
-    campaign: Any = SimpleNamespace(racing_s=racing_s, deadline=Deadline(None), plan=plan)
+    campaign: Any = SimpleNamespace(budget=Deadline(racing_s), deadline=Deadline(None), plan=plan)
     found = run._ended(campaign, complete=complete)
     assert (found.complete, found.why, found.budget_s) == (complete, why, budget_s)

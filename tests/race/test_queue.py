@@ -120,6 +120,13 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     assert more_time.tell_missing(groups_in(out)) == ""
 
 
+@pytest.mark.parametrize(
+    ("most_s", "spent_s", "left_s"), [(None, 50.0, None), (90.0, 5.0, 90.0), (90.0, 46.0, 74.0), (180.0, 900.0, 120.0)]
+)
+def test_slow_exports_and_builds_come_off_the_budget(most_s: float | None, spent_s: float, left_s: float | None):
+    assert campaign.budget_s(most_s, spent_s) == left_s
+
+
 def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is_possible(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
