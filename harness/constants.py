@@ -17,6 +17,10 @@ PREPARING_S = 30.0
 """What planning, exports and builds take beyond it comes off that time, so that an answer is there after 120 s."""
 LEAST_RACING = 2 / 3
 """But this part of it stays."""
+FORESEEING = 3
+"""From so many generations on, how many more a verdict takes can be foreseen, roughly."""
+HOPELESS = 2.0
+"""A race that would take so many times what is left of that time ends: an answer soon is worth more."""
 
 ROUNDS = 12
 MIN_ROUNDS = 4

@@ -95,7 +95,7 @@ def measure(
 
 def _ended(campaign: Campaign, *, complete: bool) -> Ended:
     why = "nothing is left to measure" if complete else "--max-time"
-    budget_s = None if complete else campaign.budget.seconds
+    budget_s = None if complete or campaign.budget.seconds is None else campaign.budget.elapsed_s
     if budget_s is not None:
         why = f"{budget_s:.0f} s of racing"
     wall_s, planning_s = campaign.deadline.elapsed_s, campaign.plan.planning_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +12,7 @@ from shootout.backends.adapter import Built
 from shootout.build.cpu_pool import lanes_near
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
-from shootout.constants import LEAST_RACING, PREPARING_S
+from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
 from shootout.contract import NotRun, NotRunKind, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
@@ -113,6 +114,12 @@ class Campaign:
         """A group that can have no verdict yet: a budget that nobody asked for does not end its race untold."""
         return queue.first([one for one in waiting if one.race.played < one.fewest], self.deadline.allows)
 
+    def _is_hopeless(self, one: Entrant) -> bool:
+        """Whether a group's nearest verdict would take far longer than a budget that nobody asked for still allows."""
+        if self.budget.seconds is None or one.race.played < max(one.fewest, FORESEEING):
+            return False
+        return math.inf > one.nearest * one.next_s > HOPELESS * self.budget.left_s
+
     def _enter(self, groups: Sequence[PlannedGroup]) -> None:
         """Let groups into the race, each with what the journal says of it."""
         places = queue.places([group.record for group in groups], self.search.axis)
@@ -139,7 +146,8 @@ class Campaign:
         """Generation by generation, until nobody has to play any more; False when none of them ends in time."""
         place = self.plan.placement
         watch = LiveWatch(NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent))
-        while waiting := [one for one in self.entrants if one.players]:
+        while playing := [one for one in self.entrants if one.players]:
+            waiting = [one for one in playing if not self._is_hopeless(one)]
             chosen = queue.first(waiting, self._allows) or self._mute(waiting)
             if chosen is None:
                 return False

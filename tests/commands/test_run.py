@@ -54,12 +54,14 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
     ("racing_s", "complete", "why", "budget_s"),
     [
         (90.0, True, "nothing is left to measure", None),
-        (90.0, False, "90 s of racing", 90.0),
+        (90.0, False, "41 s of racing", 41.2),
         (None, False, "--max-time", None),
     ],
 )
 def test_how_a_run_ended_is_written_down(racing_s: float | None, complete: bool, why: str, budget_s: float | None):
     plan = SimpleNamespace(planning_s=0.0)
-    campaign: Any = SimpleNamespace(budget=Deadline(racing_s), deadline=Deadline(None), plan=plan)
+    campaign: Any = SimpleNamespace(
+        budget=SimpleNamespace(seconds=racing_s, elapsed_s=41.2), deadline=Deadline(None), plan=plan
+    )
     found = run._ended(campaign, complete=complete)
     assert (found.complete, found.why, found.budget_s) == (complete, why, budget_s)

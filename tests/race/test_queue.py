@@ -12,6 +12,7 @@ from support.races.fakes import World
 from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
 from shootout.clock import Deadline
+from shootout.constants import FORESEEING
 from shootout.journal import journal
 from shootout.journal.group import Group, group_of
 from shootout.journal.records import Added, Rounds
@@ -125,6 +126,25 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
 )
 def test_slow_exports_and_builds_come_off_the_budget(most_s: float | None, spent_s: float, left_s: float | None):
     assert campaign.budget_s(most_s, spent_s) == left_s
+
+
+@pytest.mark.parametrize(("left_s", "goes_on"), [(1e-6, False), (1e6, True)])
+def test_a_race_that_its_budget_can_t_settle_by_far_ends_at_once(
+    left_s: float, goes_on: bool, stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Left(Deadline):
+        @property
+        def left_s(self) -> float:
+            return left_s
+
+        def allows(self, seconds: float) -> bool:
+            return True
+
+    asked = study(750, crossover=None, max_generations=40)  # where the lines cross: nobody wins
+    monkeypatch.setattr(campaign, "Deadline", Left)
+    assert run(tmp_path / "out", asked, racing_s=90.0) == goes_on
+    (group,) = analyse(tmp_path / "out").groups
+    assert (group.generations > FORESEEING) == goes_on
 
 
 def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is_possible(
