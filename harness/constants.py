@@ -14,11 +14,11 @@ INDIFFERENT = 0.05
 RACING_S = 90.0
 """A race for the best arm lasts so long at most where nobody says how long, for each group."""
 PREPARING_S = 30.0
-"""What planning, exports and builds take beyond it comes off that time, so that an answer is there after 120 s."""
+"""What planning, exports and builds take beyond it comes off that time: with up to a minute of these, 120 s are all."""
 LEAST_RACING = 2 / 3
 """But this part of it stays."""
 FORESEEING = 3
-"""From so many generations on, how many more a verdict takes can be foreseen, roughly."""
+"""From so many generations of a run on, how many more a verdict takes can be foreseen, roughly."""
 HOPELESS = 2.0
 """A race that would take so many times what is left of that time ends: an answer soon is worth more."""
 

@@ -195,7 +195,7 @@ def _program(bundle: ModelBundle, arm: Arm) -> Program:
         return quantize.quantized(program, bundle, arm)
     if target.precision in REDUCED and target.device is Device.CPU:
         return replace(program, run=with_wide_sums(program.run))
-    return laid_out(program, bundle)
+    return laid_out(program, bundle) if target.device is Device.CPU else program
 
 
 def _refuse_widened(hlo: str, arm: Arm) -> None:

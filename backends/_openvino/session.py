@@ -110,7 +110,8 @@ def _taking(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], obje
     kept: list[Array] = []
 
     def put(array: Array) -> None:
-        kept[:] = [np.ascontiguousarray(array)]
-        request.set_tensor(port, Tensor(kept[0], shared_memory=True))
+        given = np.ascontiguousarray(array)
+        request.set_tensor(port, Tensor(given, shared_memory=True))
+        kept[:] = [given]
 
     return put

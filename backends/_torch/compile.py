@@ -202,7 +202,8 @@ def configuration(arm: Arm) -> dict[str, Any]:
     switches = {name: value == ON for name, value in arm.options.items() if name not in OURS}
     if arm.target.mode == GRAPHS:
         switches["triton.cudagraphs"] = True
-    tuned = arm.target.device is Device.CPU and switches.get(AUTOTUNE, False)
+    on_cpu, trains = arm.target.device is Device.CPU, arm.scenario is Scenario.TRAIN_STEP
+    tuned = on_cpu and not trains and switches.get(AUTOTUNE, False)
     # The C++ template that a CPU's kernels are tuned with takes constant weights only; AOTInductor's always are.
     needed = arm.target.precision in INTEGERS or (tuned and not arm.target.mode)
     return {FREEZING: True, **switches} if needed else switches
@@ -246,6 +247,7 @@ def load_cache(built: Built) -> TorchSession:
         reason = "the CUDA graphs of all sessions in a process share one pool of memory, so two can't run at once"
         raise SkippedArm(reason, "--instances 1, or torch-compile without +cudagraphs")
     before = captured_graphs() if graphs else 0
+    torch.compiler.set_stance("default")  # it is the process's, and a session before may have asked for another
 
     def compile_again() -> tuple[torch.nn.Module, Any]:
         module = stored_module(built.folder, built.bundle, arm)

@@ -130,12 +130,14 @@ def read_account(session: Session, bundle: ModelBundle, account: Account) -> Exe
     raw = session.execute(staged)
     session.synchronize()
     inference.leave()
+    # Tensors of inference mode can't be written outside it, as a model may that works in place.
+    copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in staged]
     return Executed(
         library="torch",
         version=str(torch.__version__),  # a type of torch's own: who unpickled it would import torch
         device=str((raw if isinstance(raw, torch.Tensor) else raw[0]).device),
         threads=torch.get_num_threads(),
-        **account(staged),
+        **account(copies),
     )
 
 

@@ -24,6 +24,8 @@ from shootout.host.environment import machine_key
 
 PASSED = "vector-units.json"
 """Beside the bundles: hashes of the tests that were passed."""
+NEEDED = ("VecISA", "valid_vec_isa_list", "x86_isa_checker", "supported_vec_isa_list")
+"""What must be in Inductor's module of the vector units."""
 CHOSEN = "ATEN_CPU_CAPABILITY"
 """The variable by which users tell torch which unit to take."""
 
@@ -34,6 +36,9 @@ def fewest_tests() -> Iterator[None]:
     from torch._inductor import config, cpu_vec_isa
 
     inner: Any = cpu_vec_isa
+    if not all(hasattr(inner, name) for name in NEEDED):  # torch's own affair: another version tests as it likes
+        yield
+        return
     units, listed = inner.VecISA, inner.valid_vec_isa_list
     made = units.check_build
 

@@ -116,7 +116,8 @@ class Campaign:
 
     def _is_hopeless(self, one: Entrant) -> bool:
         """Whether a group's nearest verdict would take far longer than a budget that nobody asked for still allows."""
-        if self.budget.seconds is None or one.race.played < max(one.fewest, FORESEEING):
+        here = one.race.played - one.recalled  # who runs the same command again wants more of it
+        if self.budget.seconds is None or here < FORESEEING or one.race.played < one.fewest:
             return False
         return math.inf > one.nearest * one.next_s > HOPELESS * self.budget.left_s
 

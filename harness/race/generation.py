@@ -94,9 +94,12 @@ class Generation:
 
     @contextmanager
     def _spending(self, step: str) -> Iterator[None]:
-        with Stopwatch() as watch:
-            yield
-        self.spent_s[step] = self.spent_s.get(step, 0.0) + watch.seconds
+        watch = Stopwatch()
+        try:
+            with watch:
+                yield
+        finally:
+            self.spent_s[step] = self.spent_s.get(step, 0.0) + watch.seconds
 
     def _load(self, players: ExitStack) -> list[Entrance]:
         """Load and verify all arms, side by side; a fault keeps one out of the rounds."""

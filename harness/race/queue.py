@@ -34,6 +34,7 @@ class Entrant:
         known: its part of the journal; kept up to date only where crossovers are looked for.
         last_s: seconds that its last generation took, 0 before the first.
         last_arms: how many arms played it.
+        recalled: generations that it had played when it came in.
         pressing: pairs that a crossover waits for, with the generations left.
         players: who plays its next generation; nobody when it is over.
     """
@@ -45,10 +46,14 @@ class Entrant:
     known: Group
     last_s: float = 0.0
     last_arms: int = 0
+    recalled: int = field(init=False)
     pressing: Mapping[Pair, float] = field(default_factory=dict)
     players: list[Arm] = field(default_factory=list)
     _nearest: float | None = None
     _fewest: int | None = None
+
+    def __post_init__(self) -> None:
+        self.recalled = self.race.played
 
     @property
     def fewest(self) -> int:
@@ -71,7 +76,7 @@ class Entrant:
     @property
     def nearest(self) -> float:
         """Generations until the first verdict that somebody waits for; inf where nobody knows."""
-        if self._nearest is None:  # an estimate takes a while, and a single group never asks for it
+        if self._nearest is None:  # an estimate takes a while, and not everybody asks for it
             self._nearest = min([*self.race.open_pairs().values(), *self.pressing.values()], default=math.inf)
         return self._nearest
 

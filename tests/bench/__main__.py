@@ -100,8 +100,9 @@ def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) 
     found: dict[str, Any] = {}
     for name in names:
         say(f"{name} …")
+        found[name] = {"tables": {}, "error": "not finished", "wall_s": None}
         told = replace(bench, keep=partial(_keep_part, found, name, keep))
-        found[name] = _section(told, name)
+        found[name] |= _section(told, name)
         keep(found)
         for title, rows in found[name]["tables"].items():
             _show(title, rows)
@@ -111,23 +112,22 @@ def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) 
 
 
 def _keep_part(found: dict[str, Any], name: str, keep: Callable[[dict[str, Any]], None], tables: Tables) -> None:
-    """What a section has come to so far: one that is stopped has lost nothing."""
-    keep({**found, name: {"tables": tables, "error": "not finished", "wall_s": None}})
+    """What a section has come to so far: one that stops or breaks has lost nothing."""
+    found[name]["tables"] = tables
+    keep(found)
 
 
 def _section(bench: Bench, name: str) -> dict[str, Any]:
-    tables: Tables = {}
-    error, wall_s = None, 0.0
+    """What became of it; one that broke leaves the tables that it kept."""
     try:
         shared = name in WHOLE_RUNS or name in UNTIMED
         with nullcontext() if shared else _alone(bench, name), Stopwatch() as watch:
             tables = {**SECTIONS, **ON_REQUEST}[name](bench)
-        wall_s = watch.seconds
-        error = next((row["failed"] for rows in tables.values() for row in rows if row.get("failed")), None)
     except Exception as fault:
         traceback.print_exc()
-        error = f"{type(fault).__name__}: {fault}".replace(str(bench.folder), "")
-    return {"tables": tables, "error": error, "wall_s": round(wall_s, 1)}
+        return {"error": f"{type(fault).__name__}: {fault}".replace(str(bench.folder), ""), "wall_s": 0.0}
+    error = next((row["failed"] for rows in tables.values() for row in rows if row.get("failed")), None)
+    return {"tables": tables, "error": error, "wall_s": round(watch.seconds, 1)}
 
 
 @contextmanager

@@ -30,6 +30,8 @@ from shootout.stats.verdicts import Verdict
 from .common import Bench, Table
 
 COMMAND = "from shootout.cli import main; main()"
+LOOP = "import os\nbegan = os.getppid()\nwhile os.getppid() == began: [None for _ in range(100_000)]"
+"""Ends with who started it."""
 WIDTH = 1_000
 LETTERS = {Verdict.FASTER: "F", Verdict.SLOWER: "S", Verdict.SAME: "=", Verdict.CANT_TELL: "?"}
 """A verdict in a table of many; `.` where there is none."""
@@ -142,7 +144,7 @@ def _nothing() -> Iterator[None]:
 @contextmanager
 def _loop() -> Iterator[None]:
     """A process that takes a whole CPU, whichever the system gives it."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-c", LOOP], start_new_session=True)
     try:
         yield
     finally:

@@ -145,6 +145,9 @@ def test_a_race_that_its_budget_can_t_settle_by_far_ends_at_once(
     assert run(tmp_path / "out", asked, racing_s=90.0) == goes_on
     (group,) = analyse(tmp_path / "out").groups
     assert (group.generations > FORESEEING) == goes_on
+    if not goes_on:  # the same command again wants more of it
+        run(tmp_path / "out", asked, racing_s=90.0)
+        assert analyse(tmp_path / "out").groups[0].generations > FORESEEING
 
 
 def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is_possible(

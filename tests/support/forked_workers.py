@@ -137,15 +137,19 @@ def _serve(pipe: socket.socket) -> None:
         told, tells = os.pipe()
         between = os.fork()
         if not between:  # whose end makes the worker an orphan, which the process that asked then adopts
-            parent, worker = os.getpid(), os.fork()
-            if not worker:
+            parent = os.getpid()
+            if not os.fork():
                 pipe.close()
+                os.setsid()  # before anybody knows it: it is ended by its group
+                os.write(tells, str(os.getpid()).encode())
+                os.close(told)
+                os.close(tells)
                 _become(parent, files, *pickle.loads(message))
-            os.write(tells, str(worker).encode())
             os._exit(0)
+        os.close(tells)
         os.waitpid(between, 0)
         pipe.send(os.read(told, 20))
-        for one in (told, tells, *files):
+        for one in (told, *files):
             os.close(one)
 
 
@@ -161,7 +165,6 @@ def _become(
     commands, out, errors = files
     while os.getppid() == between:
         time.sleep(0)
-    os.setsid()
     os.sched_setaffinity(0, cpus)
     os.chdir(folder)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

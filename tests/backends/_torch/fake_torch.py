@@ -55,6 +55,10 @@ class FakeTensor:
             self.torch.drain()
         return self
 
+    def clone(self) -> FakeTensor:
+        other = FakeTensor(self.torch, np.zeros(self.shape, self.dtype), self.device)
+        return other.copy_(self)
+
     def float(self) -> FakeTensor:
         wide = FakeTensor(self.torch, np.zeros(self.shape, np.float32), self.device)
         self.torch.queue.append(lambda: np.copyto(wide.array, self.array))

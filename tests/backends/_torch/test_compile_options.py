@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from shootout import backends
 from shootout.backends._torch import account
 from shootout.backends._torch.compile import configuration
-from shootout.contract import Arm, Device, Precision, Target
+from shootout.contract import Arm, Device, Precision, Scenario, Target
 from shootout.testing.cases import Case, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
@@ -39,6 +40,11 @@ def arm_of(mode: str = "", precision: Precision = Precision.FP32, device: Device
 )
 def test_a_cpus_tuned_kernels_come_with_frozen_weights(arm: Arm, config: dict[str, bool]):
     assert configuration(arm) == config
+
+
+def test_a_training_step_is_never_frozen():
+    arm = replace(arm_of(max_autotune="1"), scenario=Scenario.TRAIN_STEP)
+    assert configuration(arm) == {"max_autotune": True}
 
 
 @pytest.mark.parametrize(

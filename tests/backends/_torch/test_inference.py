@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,3 +69,37 @@ def test_each_thread_enters_the_mode_once(backend: str, tmp_path: Path):
         "accounted": False,
         "closed": False,
     }
+
+
+def accounted_in_place() -> list[float]:
+    """What is read of inputs that the model writes to, after they were staged in the mode."""
+    import torch
+
+    from shootout.backends._torch import inference
+    from shootout.backends._torch.session import read_account
+
+    class InPlace:
+        def stage(self, *_: object) -> list[torch.Tensor]:
+            inference.hold(torch)
+            return [torch.ones(2)]
+
+        def execute(self, staged: list[torch.Tensor]) -> torch.Tensor:
+            return staged[0] + 1
+
+        def synchronize(self) -> None:
+            pass
+
+    written: list[float] = []
+
+    def account(staged: list[torch.Tensor]) -> dict[str, Any]:
+        written.extend(staged[0].add_(1).tolist())
+        return {"compute_nodes_by_precision": {}}
+
+    session: Any = InPlace()
+    bundle: Any = SimpleNamespace(input_buffers=lambda: [{}])
+    read_account(session, bundle, account)
+    return written
+
+
+def test_a_model_that_works_in_place_is_accounted():
+    assert run_fresh(accounted_in_place, warm=warm_of(Target(backend="torch-eager"))) == [2.0, 2.0]
