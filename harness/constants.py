@@ -13,8 +13,8 @@ INDIFFERENT = 0.05
 
 RACING_S = 90.0
 """A race for the best arm lasts so long at most where nobody says how long, for each group."""
-PREPARING_S = 30.0
-"""What planning, exports and builds take beyond it comes off that time: with up to a minute of these, 120 s are all."""
+PREPARING_S = 25.0
+"""What planning, exports and builds take beyond it comes off that time: with up to 55 s of these, 120 s are all."""
 LEAST_RACING = 2 / 3
 """But this part of it stays."""
 FORESEEING = 3
