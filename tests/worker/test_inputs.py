@@ -1,0 +1,68 @@
+"""What a worker hands to an adapter: the same memory to each, whoever reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout import backends
+from shootout.backends.adapter import Built
+from shootout.bundle.bundle import INPUTS, ModelBundle
+from shootout.bundle.npz import ALIGNMENT, save_sets
+from shootout.contract import Arm, Scenario, Target, TensorSpec
+from shootout.worker.__main__ import Worker
+
+
+def bundle_of(sets: list[dict[str, Any]], folder: Path) -> ModelBundle:
+    save_sets(folder / INPUTS, sets)
+    return ModelBundle(
+        folder=folder,
+        key="",
+        model="m",
+        parameters={},
+        batch=1,
+        inputs=tuple(TensorSpec(name=name, shape=one.shape, dtype=str(one.dtype)) for name, one in sets[0].items()),
+        outputs=(),
+        artifacts=(),
+        bands={},
+        parameter_count=0,
+        weights_sha256="",
+        versions={},
+        export_s=0.0,
+    )
+
+
+@pytest.mark.parametrize(("scenario", "instances"), [(Scenario.LATENCY, 1), (Scenario.THROUGHPUT, 2)])
+def test_every_input_begins_where_all_runtimes_read_it_in_place(
+    scenario: Scenario, instances: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    handed: list[int] = []
+
+    class Session:
+        gpu = None
+
+        def stage(self, inputs: Any, slot: int) -> Any:
+            handed.extend(array.__array_interface__["data"][0] for array in inputs.values())
+            return inputs
+
+        def execute(self, staged: Any) -> Any:
+            return staged
+
+        def synchronize(self) -> None:
+            pass
+
+        def fetch(self, raw: Any) -> Any:
+            return {name: np.copy(array) for name, array in raw.items()}
+
+    monkeypatch.setattr(backends, "get", lambda name: SimpleNamespace(load=lambda built: Session()))
+    bundle = bundle_of(
+        [{"x": np.full((3, 5), at, np.float32), "ids": np.arange(at, at + 3)} for at in range(8)], tmp_path
+    )
+    arm = Arm(target=Target(backend="any"), model="m", scenario=scenario, instances=instances)
+    Worker().load(Built(arm=arm, bundle=bundle, folder=tmp_path))
+    assert len(set(handed)) == 2 * 8 * instances
+    assert {address % ALIGNMENT for address in handed} == {0}
