@@ -9,6 +9,9 @@ import numpy as np
 
 from shootout.journal.records import Served, Step
 
+_LEAST_GENERATIONS = 3
+"""A busy neighbour spoils two in a row often enough; who broke its limit in three will hardly come to hold it."""
+
 
 def given_rate(done: Sequence[Served]) -> float | None:
     """The rate that requests were given, per second; None where it was searched, or there were none."""
@@ -35,6 +38,8 @@ def breaks(done: Sequence[Served], time_ns: float) -> bool:
 
     Of a search, most generations must have failed: an arm that held in half of them may yet come to hold.
     """
+    if len(done) < _LEAST_GENERATIONS:
+        return False
     return not holds(done, time_ns) if given_rate(done) else 2 * sum(map(_held, done)) < len(done)
 
 

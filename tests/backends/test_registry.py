@@ -12,6 +12,7 @@ from support.adapters.third_party import install
 from support.console import TESTS
 
 from shootout import backends
+from shootout.backends.adapter import Fixture
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 
@@ -71,6 +72,14 @@ def test_a_third_party_is_named_like_any_other(packages: Path):
     assert backends.names() == (*SHIPPED, "mine")
     assert backends.get("mine").name == "mine"
     assert backends.entry("mine").default == (Device.CPU, Precision.FP32)
+
+
+def test_a_third_party_says_how_the_suite_drives_it(packages: Path):
+    source = f"{MODULE}    from shootout.backends.adapter import Fixture\n    fixture = Fixture(batch=3)\n"
+    (packages / "mine_fixture.py").write_text(source)
+    install(packages, "mine-package", {"mine": "mine_fixture:Mine"})
+    assert backends.fixture("mine").batch == 3
+    assert backends.fixture("numpy") == Fixture()
 
 
 @pytest.mark.parametrize(

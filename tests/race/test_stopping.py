@@ -124,11 +124,12 @@ def test_an_arm_that_finds_no_steady_state_in_most_generations_beats_nobody(stea
 @pytest.mark.parametrize(
     ("given_per_s", "held", "out"),
     [
-        (None, (False, False), True),
+        (None, (False, False), False),  # a busy neighbour may have done that
         (None, (True, False, False), True),
         (None, (True, False), False),  # it may yet come to hold
-        (500.0, (True, True), False),
-        (500.0, (False, False), True),
+        (500.0, (True, True, True), False),
+        (500.0, (False, False), False),
+        (500.0, (False, False, False), True),
     ],
 )
 def test_an_arm_that_breaks_its_limit_beats_nobody(*, given_per_s: float | None, held: tuple[bool, ...], out: bool):
@@ -157,7 +158,7 @@ def test_at_a_given_rate_an_arm_whose_p99_is_over_the_limit_beats_nobody():
         step = Step(rate_per_s=500.0, requests=1_000, bound_ns=100.0, held=True)
         found.served["odd"] = [
             Served(given_per_s=500.0, limit_ns=limit_ns, unloaded_ns=1.0, start_late_ns=0.0, steps=(step,))
-        ]
+        ] * 3
         assert found.unsound == out
 
 
