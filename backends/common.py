@@ -41,6 +41,7 @@ PRECISION_BY_DTYPE: Mapping[str, str] = {
     "float32": Precision.FP32.value,
     "float16": Precision.FP16.value,
     "bfloat16": Precision.BF16.value,
+    "float8_e4m3fn": Precision.FP8.value,
     "int8": Precision.INT8.value,
     "uint8": Precision.INT8.value,
     "int4": Precision.INT4.value,

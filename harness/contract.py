@@ -40,6 +40,7 @@ class Precision(StrEnum):
     TF32 = "tf32"
     BF16 = "bf16"
     FP16 = "fp16"
+    FP8 = "fp8"  # E4M3 weights and activations, scaled
     INT8 = "int8"
     INT8_DYNAMIC = "int8-dynamic"
     INT4 = "int4"  # weights only; activations stay float
@@ -58,7 +59,8 @@ INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE})
 """The scenarios that any session can play."""
 
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
-"""Precisions that a quantizer makes."""
+SCALED = (*INTEGERS, Precision.FP8)
+"""Precisions that a quantizer makes: numbers of a few bits, and scales."""
 
 
 Gemm = Callable[[], object]

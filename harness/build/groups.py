@@ -17,7 +17,7 @@ from shootout.build.cpu_pool import Crew, lanes
 from shootout.build.exports import Exports, export_all
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import INTEGERS, Arm, Device, NotRun, NotRunKind, Progress
+from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
 from shootout.errors import ArmOut, ShootoutError, SkippedArm
 from shootout.host import store
 from shootout.study.feasibility import unfit, unheld
@@ -210,7 +210,7 @@ def longest_first(jobs: Sequence[Job]) -> list[Job]:
 
 def expected_s(arm: Arm) -> float:
     """Seconds that a build takes, by rule of thumb."""
-    quantize_s = QUANTIZE_S if arm.target.precision in INTEGERS else 0.0
+    quantize_s = QUANTIZE_S if arm.target.precision in SCALED else 0.0
     row = backends.entry(arm.target.backend)
     return row.mode_build_s.get(arm.target.mode, row.build_s) + quantize_s
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from shootout.bundle.npz import load_sets
 from shootout.bundle.workload import Work
-from shootout.contract import INTEGERS, Array, Arrays, Artifact, Precision, Target, TensorSpec, Value
+from shootout.contract import SCALED, Array, Arrays, Artifact, Precision, Target, TensorSpec, Value
 from shootout.errors import ModelError
 
 SCHEMA = 1
@@ -38,7 +38,7 @@ LABELS = "labels"
 ERROR = "error.json"
 """What an export leaves in place of a manifest: why there is no bundle."""
 TELLING = 10.0
-"""Where an integer's band is so many times FP32's, an error inside FP32's shows that nothing was quantized."""
+"""Where a quantizer's band is so many times FP32's, an error inside FP32's shows that nothing was quantized."""
 INLINE_BYTES = 1 << 30
 """Weights above this lie beside the ONNX file: a protobuf holds at most 2 GiB."""
 
@@ -101,12 +101,12 @@ class ModelBundle:
     def band(self, target: Target) -> tuple[float | None, float]:
         """The error that a target's precision explains: the most (None: nothing is known), and the least.
 
-        Integers can't be as exact as FP32, unless the model gives them nothing to round.
+        What a quantizer made can't be as exact as FP32, unless the model gives them nothing to round.
         """
         coarse = f"{target.precision}/per-tensor"
         key = coarse if "per-tensor" in target.scheme.split("+") and coarse in self.bands else str(target.precision)
         most, exact = self.bands.get(key), self.bands.get(Precision.FP32) or 0.0
-        return most, exact if target.precision in INTEGERS and (most or 0.0) > TELLING * exact else 0.0
+        return most, exact if target.precision in SCALED and (most or 0.0) > TELLING * exact else 0.0
 
     def path(self, artifact: Artifact) -> Path:
         """The file that holds `artifact`.

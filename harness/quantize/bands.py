@@ -1,8 +1,9 @@
-"""What both predictors of error bands share: the grids of integers, which of them stand for which precision, the floor.
+"""What both predictors of error bands share: the grids, which of them stand for which precision, the floor.
 
 A band is the largest error of the ways in which a precision may round. Quantizers choose an activation's range so wide
 that nothing is clipped, or as the mean of the largest magnitudes; weights have one scale for each channel, tensor or
-group (see `torch_rounding`). NumPy only.
+group (see `torch_rounding`). FP8 rounds each number by its size, so that scales matter little: the coarsest are
+taken. NumPy only.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from shootout.constants import INT4_GROUP, INT4_LEVELS, INT8_LEVELS
+from shootout.constants import E4M3_MAX, INT4_GROUP, INT4_LEVELS, INT8_LEVELS
 from shootout.contract import Array, Precision
 
 Weights = Callable[[Array, int], Array]
 """(a weight, the axis of its output channels) → the weight on a grid."""
+E4M3_BITS = 3
+"""Of the mantissa; the leading one is not stored."""
+E4M3_SMALLEST = -6
+"""Exponent of the smallest normal number; below it numbers are spaced as they are there."""
 Ranges = TypeVar("Ranges")
 Way = TypeVar("Way")
 
@@ -30,15 +35,20 @@ class Ways(Generic[Ranges, Way]):
         static: rounds every activation that a static quantizer would, to the given ranges.
         dynamic: rounds what matrix products read, and no others: sums stay float in dynamic quantization.
         weights_only: leaves activations as they are.
+        float8: rounds what matrix products read to E4M3, scaled from the given ranges.
     """
 
     static: Callable[[Ranges, Weights], Way]
     dynamic: Callable[[Ranges, Weights], Way]
     weights_only: Callable[[Weights], Way]
+    float8: Callable[[Ranges, Weights], Way]
 
     def by_precision(self, widest: Ranges, mean: Ranges) -> dict[str, list[Way]]:
-        """Each integer precision's ways, `int8/per-tensor` and its like apart."""
-        found: dict[str, list[Way]] = {Precision.INT4: [self.weights_only(by_group)]}
+        """The ways of each precision that a quantizer makes, `int8/per-tensor` and its like apart."""
+        found: dict[str, list[Way]] = {
+            Precision.INT4: [self.weights_only(by_group)],
+            Precision.FP8: [self.float8(widest, to_e4m3)],
+        }
         for suffix, weights in (("", by_channel), ("/per-tensor", by_tensor)):
             found[f"{Precision.INT8}{suffix}"] = [self.static(ranges, weights) for ranges in (widest, mean)]
             found[f"{Precision.INT8_DYNAMIC}{suffix}"] = [self.dynamic(widest, weights)]
@@ -66,6 +76,16 @@ def by_channel(weight: Array, axis: int) -> Array:
 def by_tensor(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
     """Rounding to symmetric INT8, one scale."""
     return _symmetric(weight, np.abs(weight).max(keepdims=True))
+
+
+def to_e4m3(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
+    """Rounding to E4M3 (Micikevicius et al. 2022, arXiv:2209.05433, table 1), one scale, by the largest magnitude."""
+    largest = float(np.abs(weight).max(initial=0.0))
+    scale = largest / E4M3_MAX or 1.0
+    scaled = weight.astype(np.float64) / scale
+    exponent = np.maximum(np.frexp(scaled)[1] - 1, E4M3_SMALLEST)  # frexp's mantissa begins at a half
+    step = np.ldexp(1.0, exponent - E4M3_BITS)
+    return np.asarray(np.rint(scaled / step) * step * scale, dtype=weight.dtype)
 
 
 def by_group(weight: Array, axis: int) -> Array:

@@ -1,6 +1,6 @@
 """The error bands of a user's ONNX file beyond FP32's: its graph runs again, rounded, on the oracle's own runtime.
 
-FP16 and BF16 round every value wherever it is read, TF32 the operands of matrix products; INT8 is the scheme of
+FP16 and BF16 round every value wherever it is read, TF32 and FP8 the operands of matrix products; INT8 is the scheme of
 `torch_rounding`. Stored tensors of one axis stay exact (they may be sizes), and so does what happens inside If, Loop
 and Scan. What can't be predicted (an old opset that can't be converted, say) has no band: that must not cost the user
 the export.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,8 +56,8 @@ def bands(oracle: Oracle, fp32: float) -> dict[str, float | None]:
         fp32: that precision's band, below which no other one goes.
 
     Returns:
-        As `torch_bands.bands`; a precision for which nothing can be predicted is missing, as are INT8 and TF32 where
-        the main graph has no matrix products.
+        As `torch_bands.bands`; a precision for which nothing can be predicted is missing, as are TF32 and what a
+        quantizer makes where the main graph has no matrix products.
     """
     found: dict[str, float | None] = {}
     for predict in _PREDICTIONS:
@@ -117,7 +116,7 @@ def _tensor_float(oracle: Oracle) -> Errors:
     return {Precision.TF32: compare(_run(oracle, model, oracle.buffers), oracle.outputs).relative_l2} if spots else {}
 
 
-def _eight_bit(oracle: Oracle) -> Errors:
+def _scaled(oracle: Oracle) -> Errors:
     model = _loaded(oracle)
     graph = read_graph(model)
     products = onnx_rounding.read_by_products(model, graph)
@@ -125,12 +124,14 @@ def _eight_bit(oracle: Oracle) -> Errors:
         return {}
     everything = products | onnx_rounding.read_by_sums(model, graph)
     extremes = _extremes(oracle, model, everything)
-    widest = onnx_rounding.to_grid({value: float(np.max(seen)) for value, seen in extremes.items()})
-    mean = onnx_rounding.to_grid({value: float(np.mean(seen)) for value, seen in extremes.items()})
+    widest = {value: float(np.max(seen)) for value, seen in extremes.items()}
+    mean = {value: float(np.mean(seen)) for value, seen in extremes.items()}
+    grid, e4m3 = onnx_rounding.to_grid, onnx_rounding.to_e4m3
     ways = Ways(
-        static=partial(_on_grids, oracle, graph, everything),
-        dynamic=partial(_on_grids, oracle, graph, products),
-        weights_only=partial(_on_grids, oracle, graph, set[Spot](), widest),
+        static=lambda ranges, weights: _on_grids(oracle, graph, everything, grid(ranges), weights),
+        dynamic=lambda ranges, weights: _on_grids(oracle, graph, products, grid(ranges), weights),
+        weights_only=lambda weights: _on_grids(oracle, graph, set(), grid(widest), weights),
+        float8=lambda ranges, weights: _on_grids(oracle, graph, products, e4m3(ranges), weights),
     )
     return {name: largest(errors) for name, errors in ways.by_precision(widest, mean).items()}
 
@@ -170,4 +171,4 @@ def _run(oracle: Oracle, model: ModelProto, inputs: Sequence[Arrays]) -> list[di
         return onnx_files.run(path, inputs, oracle.path.name)
 
 
-_PREDICTIONS: tuple[Callable[[Oracle], Errors], ...] = (_half_floats, _tensor_float, _eight_bit)
+_PREDICTIONS: tuple[Callable[[Oracle], Errors], ...] = (_half_floats, _tensor_float, _scaled)

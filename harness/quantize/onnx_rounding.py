@@ -12,7 +12,7 @@ from typing import Any
 from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, version_converter
 
 from shootout.bundle.onnx_graph import Graph
-from shootout.constants import INT8_LEVELS
+from shootout.constants import E4M3_MAX, INT8_LEVELS
 
 BROADCAST_OPSET = 8
 """The first in which Max and Min broadcast."""
@@ -164,6 +164,31 @@ def to_grid(largest: Mapping[str, float]) -> Steps:
         chain.with_number("Min", INT8_LEVELS)
         chain.with_number("Add", 1.5 * 2**23)  # float32 has no fractions there
         chain.with_number("Sub", 1.5 * 2**23)
+        chain.with_number("Mul", scale)
+
+    return steps
+
+
+def to_e4m3(largest: Mapping[str, float]) -> Steps:
+    """Rounding to E4M3 with the range of each value by name: to 4 significant bits, and below 2^-6 to the grid of its
+    smallest numbers, 2^-9 apart, which float32's own are from 2^14 on.
+    """
+
+    def steps(chain: Chain) -> None:
+        scale = largest[chain.start] / E4M3_MAX or 1.0
+        chain.with_number("Div", scale)
+        chain.with_number("Max", -E4M3_MAX)
+        x = chain.with_number("Min", E4M3_MAX)
+        to_bits(4)(chain)
+        coarse, chain.end = chain.end, x
+        chain.with_number("Add", 1.5 * 2**14)
+        fine = chain.with_number("Sub", 1.5 * 2**14)
+        chain.add("Abs", x)
+        chain.with_number("Greater", 2.0**-6)
+        is_large = chain.add("Cast", to=TensorProto.FLOAT)
+        chain.add("Sub", coarse, fine)
+        chain.add("Mul", chain.end, is_large)
+        chain.add("Add", chain.end, fine)
         chain.with_number("Mul", scale)
 
     return steps

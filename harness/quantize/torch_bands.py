@@ -1,6 +1,6 @@
 """How much error a precision explains, predicted for each model: fixed bands would fail true rows and pass false ones.
 
-The float64 module runs again with every operation's inputs and results rounded to the precision (integers: see
+The float64 module runs again with every operation's inputs and results rounded to the precision (integers and FP8: see
 `torch_rounding`; those in float32, which is fine enough).
 Weights are rounded where they are used, one layer at a time, so that no second copy of them is ever held.
 
@@ -60,7 +60,7 @@ def bands(
 
     Returns:
         Relative L2 by precision, `int8/per-tensor` and its like apart, times FIDELITY_MARGIN; None where the model
-        overflows. A model without matrix products has no integer ones.
+        overflows. A model without matrix products has none of what a quantizer makes.
     """
     band = partial(_band, module=module, inputs=inputs, oracle=oracle, by_rows=by_rows)
     single = Rounded(to_dtype(torch.float32))
@@ -68,8 +68,8 @@ def bands(
     if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
         module.float()  # integers are coarser by far, and float64 convolutions take three times as long
     sets = [*inputs, *calibration[:RANGE_SETS]]
-    integers = _integer_modes(module, sets, by_rows, tuple(oracle[0]))
-    found |= {name: largest(map(band, ways)) for name, ways in integers.items()}
+    scaled = _scaled_modes(module, sets, by_rows, tuple(oracle[0]))
+    found |= {name: largest(map(band, ways)) for name, ways in scaled.items()}
     return with_floor(found, fp32_floor(found[Precision.FP32], single.longest_sum))
 
 
@@ -212,7 +212,7 @@ def _modes(single: Rounded) -> Modes:
     }
 
 
-def _integer_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, names: Sequence[str]) -> Modes:
+def _scaled_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, names: Sequence[str]) -> Modes:
     seen: dict[int, torch_rounding.Extremes] = {}
     observing = Grids(module, torch_rounding.observer(seen), weights_by(by_channel))
     for _ in outputs(module, sets, observing, by_rows=by_rows, names=names):
@@ -223,6 +223,7 @@ def _integer_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, nam
         static=lambda ranges, weights: Grids(module, torch_rounding.static(ranges), weights_by(weights)),
         dynamic=lambda ranges, weights: Grids(module, torch_rounding.dynamic(ranges), weights_by(weights)),
         weights_only=lambda weights: Grids(module, torch_rounding.untouched, weights_by(weights)),
+        float8=lambda ranges, weights: Grids(module, torch_rounding.float8(ranges), weights_by(weights)),
     )
     widest = {which: extremes.widest for which, extremes in seen.items()}
     return ways.by_precision(widest, {which: extremes.mean for which, extremes in seen.items()})

@@ -6,6 +6,8 @@ channel or per tensor, or (4 bits, 7 steps) one per group of inputs; activations
 activation's range in two ways: so wide that nothing is clipped, or as the mean of the rows' largest magnitudes (NNCF's
 default), which clips. Beside matrix products, static quantizers also put the inputs of sums and products of two
 activations on a grid: in a deep residual model that is most of the error.
+
+FP8 is scaled alike, to its largest number, but rounds each number by its own size: to 3 bits behind the leading one.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shootout.constants import INT8_LEVELS
+from shootout.constants import E4M3_MAX, INT8_LEVELS
 from shootout.quantize.bands import Weights
 
 Weight = Callable[[Tensor, int], Tensor]
@@ -111,6 +113,11 @@ def dynamic(ranges: Mapping[int, float]) -> Activation:
     return lambda which, x, product: _symmetric(x, x.new_tensor(ranges[which])) if product else x
 
 
+def float8(ranges: Mapping[int, float]) -> Activation:
+    """Rounds the activations that matrix products read to E4M3, and no others; what is beyond the range is clipped."""
+    return lambda which, x, product: _e4m3(x, ranges[which]) if product else x
+
+
 def _place(x: Tensor) -> int:
     return x.untyped_storage().data_ptr()
 
@@ -128,3 +135,8 @@ def untouched(which: int, x: Tensor, product: bool) -> Tensor:  # noqa: ARG001 -
 def _symmetric(x: Tensor, largest: Tensor) -> Tensor:
     scale = torch.where(largest > 0, largest / INT8_LEVELS, 1.0)
     return (x / scale).round_().clamp_(-INT8_LEVELS, INT8_LEVELS).mul_(scale)
+
+
+def _e4m3(x: Tensor, largest: float) -> Tensor:
+    scale = largest / E4M3_MAX or 1.0
+    return (x / scale).clamp_(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).to(x.dtype).mul_(scale)

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from shootout.build.builder import BuiltArm
-from shootout.contract import INTEGERS, Arm, Device, NotRun, Progress
+from shootout.contract import SCALED, Arm, Device, NotRun, Progress
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Failure, Played, PlayedOnGpu, Prepared, Rounds, Skip, not_run
@@ -111,8 +111,8 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
 
 
 def _unproven(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
-    """What a reader must know where the outside proof of integers is missing."""
-    if not runs or found.probe or arm.target.precision not in INTEGERS:
+    """What a reader must know where the outside proof of what a quantizer made is missing."""
+    if not runs or found.probe or arm.target.precision not in SCALED:
         return ()
     return ("no grid probe could be made, so its precision rests on node counts and error",)
 

@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout.contract import INTEGERS
+from shootout.contract import SCALED
 from shootout.results.comparisons import AccuracyChange, Ratio
 from shootout.results.document import Ceiling, Rate, Row, Serving, Timing
 from shootout.stats.verdicts import Verdict
@@ -82,14 +82,14 @@ def share(value: float) -> str:
 
 def proven(row: Row) -> str:
     """The precision that evidence shows: the permutation probe's, with node counts where the runtime mixes precisions;
-    for integers the runtime's own node counts.
+    for what a quantizer made the runtime's own node counts.
 
     `int8 126/128, rest fp32`: so many of the compute nodes, and what all other nodes run in.
     """
     executed = row.executed or {}
     counts, others = executed.get("compute_nodes_by_precision", {}), executed.get("other_nodes_by_precision", {})
     mine = row.precision.partition("-")[0]
-    if row.fidelity and row.fidelity.probe and row.precision not in INTEGERS:
+    if row.fidelity and row.fidelity.probe and row.precision not in SCALED:
         mixed = len(counts) > 1
         return row.fidelity.probe + (f" {counts.get(mine, 0)}/{sum(counts.values())}" if mixed else "")
     if not counts.get(mine):

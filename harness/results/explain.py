@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shootout.contract import INTEGERS
+from shootout.contract import SCALED
 from shootout.results.document import Row
 from shootout.stats.verdicts import Verdict
 from shootout.units import duration, size
@@ -85,7 +85,7 @@ def _conversions(case: Case) -> str | None:
     executed, plain = case.row.executed or {}, case.own.executed or {}
     products = sum(executed.get("compute_nodes_by_precision", {}).values())
     more = (executed.get("conversion_nodes") or 0) - (plain.get("conversion_nodes") or 0)
-    if case.row.precision not in INTEGERS or more <= products:
+    if case.row.precision not in SCALED or more <= products:
         return None
     return f"Q/DQ is not fused: {more} nodes more than in FP32 only convert, beside {products} products"
 

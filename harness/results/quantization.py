@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from shootout.contract import INTEGERS, Precision
+from shootout.contract import SCALED, Precision
 from shootout.results.comparisons import AccuracyChange
 from shootout.results.document import Quantized, Row
 from shootout.results.explain import explain
@@ -29,8 +29,8 @@ def joined(rows: Sequence[Row], record: GroupRecord, right: Right, environment: 
 
 
 def _quantized(row: Row) -> Quantized | None:
-    """The share that ran in the label's integers; None for float labels and rows that the runtime says nothing of."""
-    if row.precision not in INTEGERS or not row.executed:
+    """The share that ran in what the label's quantizer made; None for other labels and rows that nothing is told of."""
+    if row.precision not in SCALED or not row.executed:
         return None
     name = row.precision.partition("-")[0]
     nodes, flops = row.executed["compute_nodes_by_precision"], row.executed["flops_by_precision"]

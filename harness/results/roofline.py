@@ -14,7 +14,7 @@ from shootout.ceilings.model import Ceilings, ceilings_of_run
 from shootout.contract import Device, Scenario
 from shootout.results.document import Ceiling, Row
 
-BITS = {"fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "int8": 8, "int4": 4}
+BITS = {"fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 """Of an element, by the precision that a runtime says it computes in; `Work` counts 32."""
 BINDS = 0.5
 """A bound that explains less than this share of the time doesn't bind."""

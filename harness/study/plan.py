@@ -15,7 +15,7 @@ from shootout import backends, schemes
 from shootout.backends.common import check_options
 from shootout.clock import Stopwatch
 from shootout.constants import RACING_S
-from shootout.contract import INTEGERS, Arm, Availability, Device, NotRun, Option, Precision, Target
+from shootout.contract import SCALED, Arm, Availability, Device, NotRun, Option, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request
@@ -231,7 +231,7 @@ def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
 def _quantizer(target: Target) -> str:
     if scheme_of(target).is_quantized:
         return "shared"
-    return "vendor" if target.precision in INTEGERS else "none"
+    return "vendor" if target.precision in SCALED else "none"
 
 
 def _arms(study: Study, targets: Sequence[Target], point: Point, threads: int) -> list[Arm]:

@@ -10,7 +10,7 @@ from functools import cache
 from shootout import backends
 from shootout.backends.common import require_device
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import INTEGERS, Arm, Artifact, Availability, Device, Precision, Target
+from shootout.contract import SCALED, Arm, Artifact, Availability, Device, Precision, Target
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 
@@ -64,7 +64,7 @@ def warm_of(target: Target) -> str:
         return ""
     warm = backends.fixture(target.backend).warm
     floats, integers = warm.get(target.mode) or warm.get("") or ("", "")
-    found = integers if target.precision in INTEGERS else floats
+    found = integers if target.precision in SCALED else floats
     return f"shootout.testing.checks,{found}" if found else ""
 
 

@@ -22,7 +22,7 @@ from shootout import backends
 from shootout.backends.adapter import Adapter, Built
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import INTEGERS, Array, Availability
+from shootout.contract import SCALED, Array, Availability
 from shootout.errors import SkippedArm
 from shootout.session import Session
 from shootout.testing.cases import Case
@@ -113,7 +113,7 @@ def executed_matches_request(bench: Bench) -> None:
     if bench.case.probe_bundle is not None:
         counts = executed.compute_nodes_by_precision
         assert sum(counts.values()) > 0, "no compute node was seen"
-        if bench.case.precision not in INTEGERS:
+        if bench.case.precision not in SCALED:
             assert set(counts) == {bench.case.precision}, counts
         else:
             assert counts.get(bench.case.precision.partition("-")[0], 0) > sum(counts.values()) / 2, counts

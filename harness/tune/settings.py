@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shootout import backends
-from shootout.contract import INTEGERS, Arm, Device, Precision
+from shootout.contract import SCALED, Arm, Device, Precision
 
 FEW_THREADS = 8
 """Up to so many, every count is tried; above, powers of two and the largest."""
@@ -99,7 +99,7 @@ def apply_changes(default: Arm, changes: Iterable[Change]) -> Arm:
     words = [*([f"threads={threads}"] if threads != default.threads else []), *own]
     arm = replace(default, target=target, threads=threads, options=options, setting=", ".join(words))
     if target.precision is not default.target.precision:
-        arm = replace(arm, quantizer="vendor" if target.precision in INTEGERS else "none")
+        arm = replace(arm, quantizer="vendor" if target.precision in SCALED else "none")
     return replace(arm, settings="tuned", ordinal=1)
 
 

@@ -1,6 +1,6 @@
 """Does the evidence agree with the label? What the runtime says it ran, and what the probes found from outside.
 
-The permutation probe tells float precisions apart, the grid probe integers; see their models. NumPy only.
+The permutation probe tells float precisions apart, the grid probe integers and FP8; see their models. NumPy only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from shootout.contract import INTEGERS, Arm, Array, Arrays, Device, Executed, Precision
+from shootout.contract import SCALED, Arm, Array, Arrays, Device, Executed, Precision
 from shootout.models import probes
 from shootout.models.probes import ORDER, PROBE_ROWS
 
@@ -18,11 +18,12 @@ PROBED = {
     Precision.TF32: "tf32",
     Precision.BF16: "bf16",
     Precision.FP16: "fp16",
+    Precision.FP8: "fp8",
     Precision.INT8: "int8",
     Precision.INT8_DYNAMIC: "int8",
     Precision.INT4: "int4",
 }
-"""What the probe must answer: the permutation probe for floats, the grid probe for integers."""
+"""What the probe must answer: the permutation probe for floats, the grid probe for what a quantizer makes."""
 _COUNTED = {
     Precision.FP32: ("fp32", "fp64"),
     Precision.TF32: ("tf32", "fp32"),
@@ -36,7 +37,7 @@ a way to round float32 operands that not every runtime shows: the permutation pr
 
 def probe_name(precision: Precision) -> str:
     """Which of the probes' models shows this precision."""
-    return "grid_probe" if precision in INTEGERS else "permutation_probe"
+    return "grid_probe" if precision in SCALED else "permutation_probe"
 
 
 def executed_fault(executed: Executed, arm: Arm) -> str | None:
@@ -51,10 +52,10 @@ def executed_fault(executed: Executed, arm: Arm) -> str | None:
 def _precision_fault(executed: Executed, precision: Precision) -> str | None:
     """A mixed account is no fault, it is reported by its counts; that nothing ran in the labelled precision is one.
 
-    A float model without compute nodes (a reshape, say) has nothing to contradict; integers must be shown.
+    A float model without compute nodes (a reshape, say) has nothing to contradict; what a quantizer made must show.
     """
     counts = executed.compute_nodes_by_precision
-    if not counts and precision in INTEGERS:
+    if not counts and precision in SCALED:
         return f"labelled {precision}, but {executed.library} tells of no compute node at all"
     if not counts or any(counts.get(name) for name in _COUNTED.get(precision, (precision.value,))):
         return None
@@ -82,8 +83,22 @@ ANSWERS: Mapping[tuple[str, bool | None], str] = {
 """The permutation probe's: which of PROBE_ROWS came out exactly, and whether the last row overflowed."""
 MOST_LEVELS = {8: 256, 4: 16}
 """The most that so many bits can tell apart."""
-LEVEL_DECIMALS = 4
-"""The grid probe's steps are 1e-3 at least; what is finer is float noise on one and the same level."""
+LEVEL_GAP = 1e-4
+"""The grid probe's steps are 1e-3 at least; what is nearer than this is float noise on one and the same level."""
+OCTAVES = ((1 / 2, 1.0), (1 / 4, 1 / 2), (1 / 8, 1 / 4))
+E4M3_LEVELS = range(7, 10)
+"""In each octave 8, whatever the scale: 3 mantissa bits. Float noise may move one at an end. Integers have half as many
+in each octave as in the one above.
+"""
+SHOWN = {
+    ("int8", "int8"): "int8",
+    ("float", "int8"): "int8-weights",
+    ("float", "int4"): "int4",
+    ("float", "float"): "float",
+    ("fp8", "fp8"): "fp8",
+    ("float", "fp8"): "fp8-weights",
+}
+"""The grid probe's: by the levels of activations and of weights."""
 COARSEST = 0.15
 """Half a step of 4 bits from -1 to 1, and as much again for a grid that doesn't reach both ends."""
 
@@ -108,8 +123,8 @@ def read_grid(outputs: Arrays) -> str:
 
     Returns:
         "int8" (at most 256 levels of weights and of activations), "int8-weights" and "int4" (at most 256 and 16 of
-        weights, activations unrounded), "float" (more than 256 of both), or "unknown" for anything else, wrong outputs
-        among it.
+        weights, activations unrounded), "fp8" and "fp8-weights" (E4M3's levels), "float" (more than 256 of both), or
+        "unknown" for anything else, wrong outputs among it.
     """
     y, wanted = outputs["y"].astype(np.float64), probes.grid_rows() @ probes.grid_weight().T
     if y.shape != wanted.shape:
@@ -117,14 +132,26 @@ def read_grid(outputs: Arrays) -> str:
     ramps, rights = _ramps(y), _ramps(wanted)
     if not all((np.abs(got - right) <= COARSEST).all() for got, right in zip(ramps, rights, strict=True)):
         return "unknown"
-    activations, weights = (len(np.unique(ramp.round(LEVEL_DECIMALS))) for ramp in ramps)
-    if activations <= MOST_LEVELS[8]:
-        return "int8" if MOST_LEVELS[4] < weights <= MOST_LEVELS[8] else "unknown"
-    return "int4" if weights <= MOST_LEVELS[4] else "int8-weights" if weights <= MOST_LEVELS[8] else "float"
+    activations, weights = map(_grid_of, ramps)
+    return SHOWN.get((activations, weights), "unknown")
 
 
 READERS: Mapping[str, Callable[[Arrays], str]] = {"permutation_probe": read_permutation, "grid_probe": read_grid}
 """By the probe's model."""
+
+
+def _grid_of(ramp: Array) -> str:
+    """What the numbers of a ramp were rounded to."""
+    ordered = np.sort(ramp, axis=None)
+    levels = ordered[np.diff(ordered, prepend=-np.inf) > LEVEL_GAP]
+    counts = [np.count_nonzero((levels > low) & (levels <= high)) for low, high in OCTAVES]
+    if all(count in E4M3_LEVELS for count in counts):
+        return "fp8"
+    if len(levels) > MOST_LEVELS[8]:
+        return "float"
+    if counts[-1] >= counts[0]:  # other floats of few bits
+        return "unknown"
+    return "int4" if len(levels) <= MOST_LEVELS[4] else "int8"
 
 
 def _ramps(y: Array) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,19 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from ml_dtypes import float8_e4m3fn
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from support.exports import obtain
 
 from shootout import models
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare, gate, widened
 from shootout.constants import BAND_CEILING
-from shootout.contract import Artifact, Precision
+from shootout.contract import Artifact, Precision, Target
 from shootout.export import inputs, user_onnx
-from shootout.quantize import onnx_bands
+from shootout.quantize import onnx_bands, onnx_rounding, torch_rounding
+from shootout.quantize.bands import to_e4m3
 from shootout.quantize.torch_bands import Rounded, fp32_floor, run, to_dtype, to_tf32
 from shootout.testing.fresh import run_fresh
 
@@ -53,16 +57,17 @@ def exact(x: Any) -> Any:
     return x
 
 
-def residual(bundle: ModelBundle, weight: Weight, activation: Weight) -> list[dict[str, Any]]:
-    """The toy by hand, `activation` applied to whatever a layer reads, the sum included."""
+def residual(bundle: ModelBundle, weight: Weight, activation: Weight, *, sums: bool = True) -> list[dict[str, Any]]:
+    """The toy by hand, `activation` applied to whatever a product reads, and the sum if `sums`."""
     stored = bundle.weights()
     layers = [weight(stored[f"layers.{index}.weight"]) for index in range(len(stored))]
     found = []
     for one in bundle.input_buffers():
         y = one["x"]
         for layer in layers:
-            y = activation(y)
-            y = y + activation(np.maximum(y @ layer.T, 0))
+            read = activation(y)
+            branch = np.maximum(read @ layer.T, 0)
+            y = read + activation(branch) if sums else y + branch
         found.append({"y": y})
     return found
 
@@ -152,6 +157,38 @@ def test_real_int8_passes(toy: ModelBundle, digits: ModelBundle):
         assert gate(found, bundle.bands[Precision.FP16]), bundle.model
 
 
+def e4m3(x: Any, stretch: float = 1.0) -> Any:
+    """Rounds to FP8, one scale; `stretch` as in `grid`."""
+    scale = np.abs(x).max() / 448
+    return ((x / scale).astype(float8_e4m3fn).astype(x.dtype) * scale * stretch).astype(x.dtype)
+
+
+def test_fp8_by_hand_passes_and_nothing_rounded_or_scaled_wrongly_does(toy: ModelBundle):
+    fp8 = Target(backend="any", precision=Precision.FP8)
+    most, least = toy.band(fp8)
+    oracle = toy.oracle_outputs()
+    found = compare(residual(toy, e4m3, e4m3, sums=False), oracle)
+    assert gate(found, most) is None
+    assert least < (found.relative_l2 or 0)
+    assert gate(compare(residual(toy, partial(e4m3, stretch=2), exact), oracle), most)
+    assert (compare(residual(toy, exact, exact), oracle).relative_l2 or 1) < least
+
+
+def test_rounding_to_e4m3_is_that_of_the_type_itself():
+    drawn = np.random.default_rng(5).standard_normal(4_000) * np.exp2(np.linspace(-12, 9, 4_000))
+    x = np.append(drawn.clip(-448, 448), 448.0).astype(np.float32)
+    wanted = x.astype(float8_e4m3fn).astype(np.float32)
+    np.testing.assert_array_equal(to_e4m3(x, 0), wanted)
+    np.testing.assert_array_equal(torch_rounding.float8({1: 448.0})(1, torch.from_numpy(x), True).numpy(), wanted)
+    chain = onnx_rounding.Chain("x")
+    onnx_rounding.to_e4m3({"x": 448.0})(chain)
+    ends = [helper.make_tensor_value_info(name, F32, x.shape) for name in ("x", chain.end)]
+    graph = helper.make_graph(chain.nodes, "g", ends[:1], ends[1:], chain.numbers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    [got] = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_array_equal(got, wanted)
+
+
 def test_a_file_gets_its_modules_bands(toy: ModelBundle, tmp_path: Path):
     path = tmp_path / "mine.onnx"
     path.write_bytes(toy.path(Artifact.ONNX).read_bytes())
@@ -229,7 +266,7 @@ def test_a_masks_huge_number_is_no_overflow_in_bf16(tmp_path: Path):
 
 def test_a_file_without_products_has_no_int8_band(tmp_path: Path):
     bands = bands_of(saved(tmp_path / "m.onnx", [helper.make_node("Sin", ["x"], ["y"])], 17))
-    assert set(bands) == {"fp32", "fp16", "bf16"}
+    assert set(bands) == {"fp32", "fp16", "bf16"}, "nor one of FP8"
 
 
 def test_what_cannot_be_predicted_costs_no_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -22,6 +22,7 @@ def arm(precision: Precision = Precision.FP32, device: Device = Device.CPU, thre
         ({"fp32": 3}, Precision.FP32),
         ({"fp32": 1, "int8": 9}, Precision.INT8),
         ({"int8": 2}, Precision.INT8_DYNAMIC),
+        ({"fp8": 2, "fp16": 1}, Precision.FP8),
         ({"fp64": 2}, Precision.FP32),
         ({"fp32": 2}, Precision.TF32),
         ({}, Precision.BF16),
@@ -33,7 +34,12 @@ def test_an_account_that_holds_the_label_is_no_fault(counts: dict[str, int], pre
 
 @pytest.mark.parametrize(
     ("counts", "precision"),
-    [({"bf16": 3}, Precision.FP32), ({"fp32": 641}, Precision.INT8), ({"fp32": 1}, Precision.FP16)],
+    [
+        ({"bf16": 3}, Precision.FP32),
+        ({"fp32": 641}, Precision.INT8),
+        ({"fp32": 9}, Precision.FP8),
+        ({"fp32": 1}, Precision.FP16),
+    ],
 )
 def test_nothing_in_the_labelled_precision_is_a_fault_that_says_what_ran(counts: dict[str, int], precision: Precision):
     fault = executed_fault(executed(**counts), arm(precision))
@@ -43,7 +49,7 @@ def test_nothing_in_the_labelled_precision_is_a_fault_that_says_what_ran(counts:
 
 
 def test_integers_that_the_runtime_says_nothing_of_are_a_fault():
-    for precision in (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4):
+    for precision in (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4, Precision.FP8):
         assert "tells of no compute node" in (executed_fault(executed(), arm(precision)) or "")
 
 
@@ -60,6 +66,8 @@ def test_the_probes_settle_every_label():
     assert "the grid probe finds int8-weights" in (probe_fault("int8-weights", Precision.INT8_DYNAMIC) or "")
     assert "the grid probe finds float" in (probe_fault("float", Precision.INT8) or "")
     assert "finds int8-weights" in (probe_fault("int8-weights", Precision.INT4) or "")
+    assert probe_fault("fp8", Precision.FP8) is None
+    assert "the grid probe finds fp8-weights" in (probe_fault("fp8-weights", Precision.FP8) or "")
 
 
 def test_other_threads_or_another_device_than_the_label_says_are_faults():

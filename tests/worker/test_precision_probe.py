@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,22 @@ def unsigned(x: Any) -> Any:
     return (np.clip(np.round(x / scale) + zero, 0, 255) - zero) * scale
 
 
+def eight_bits(mantissa: int, smallest: int, top: float = 0.0, axis: int | None = None) -> Any:
+    """Rounding to floats of so many mantissa bits; scaled so that the largest is `top`, unless that is 0."""
+
+    def rounded(x: Any) -> Any:
+        largest = np.abs(x).max(axis=axis, keepdims=True)
+        scale = np.where(largest > 0, largest / top, 1).astype(np.float32) if top else np.float32(1)
+        step = np.ldexp(1.0, np.maximum(np.frexp(x / scale)[1] - 1, smallest) - mantissa)
+        return (np.round(x / scale / step) * step).astype(np.float32) * scale
+
+    return rounded
+
+
+e4m3 = partial(eight_bits, 3, -6)
+FP8 = ("E4M3", "E4M3 by rows", "E4M3 unscaled", "E4M3 of other scales", "E4M3 weights", "INT8 and E4M3", "E5M2")
+
+
 def seen(activations: Any, weights: Any) -> str:
     return read_grid({"y": (activations(probes.grid_rows()) @ weights(probes.grid_weight()).T).astype(np.float32)})
 
@@ -114,8 +131,15 @@ def seen(activations: Any, weights: Any) -> str:
         (mantissa(7), mantissa(7), "float"),
         (half, half, "float"),
         (mantissa(7), grid(127), "int8-weights"),
+        (e4m3(448.0), e4m3(448.0), "fp8"),
+        (e4m3(448.0, axis=1), e4m3(448.0, axis=1), "fp8"),
+        (e4m3(), e4m3(), "fp8"),
+        (e4m3(256.0), e4m3(100.0), "fp8"),
+        (nothing, e4m3(448.0), "fp8-weights"),
+        (grid(127), e4m3(448.0), "unknown"),
+        (eight_bits(2, -14), eight_bits(2, -14), "unknown"),
     ],
-    ids=["tensor", "rows", "unsigned", "weights", "4 bits", "128", "32", "fp32", "bf16", "fp16", "bf16 activations"],
+    ids=["tensor", "rows", "unsigned", "weights", "4 bits", "128", "32", "fp32", "bf16", "fp16", "bf16 rows", *FP8],
 )
 def test_the_grid_probe_tells_how_many_levels_are_left(activations: Any, weights: Any, wanted: str):
     assert seen(activations, weights) == wanted
@@ -134,6 +158,11 @@ def test_the_grid_probe_tells_how_many_levels_are_left(activations: Any, weights
 )
 def test_the_grid_probe_does_not_guess(y: Any):
     assert read_grid({"y": y}) == "unknown"
+
+
+@pytest.mark.parametrize("scale", [0.0, 448.0])
+def test_e4m3_shows_no_float_precision_in_the_permutation_probe(scale: float):
+    assert probe(e4m3(scale)) == "unknown"
 
 
 def test_every_row_and_every_group_of_weights_has_the_whole_range():
