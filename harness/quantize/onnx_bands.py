@@ -127,7 +127,7 @@ def _scaled(oracle: Oracle) -> Errors:
     widest = {value: float(np.max(seen)) for value, seen in extremes.items()}
     mean = {value: float(np.mean(seen)) for value, seen in extremes.items()}
     grid, e4m3 = onnx_rounding.to_grid, onnx_rounding.to_e4m3
-    ways = Ways(
+    ways: Ways[Mapping[str, float], float | None] = Ways(
         static=lambda ranges, weights: _on_grids(oracle, graph, everything, grid(ranges), weights),
         dynamic=lambda ranges, weights: _on_grids(oracle, graph, products, grid(ranges), weights),
         weights_only=lambda weights: _on_grids(oracle, graph, set(), grid(widest), weights),
