@@ -56,9 +56,25 @@ setting up what is shared takes longer than the copy (ONNX Runtime 1.31: equal a
 """
 
 
+HANDED_BYTES = 1 << 18
+"""A runtime that can write anywhere hands out the memory that it wrote an output to from this size on, and goes on with
+other memory; smaller ones it writes to one place, and `fetch` copies them (ONNX Runtime 1.31: equal at 128 kB; OpenVINO
+2026.4: at 256 kB).
+"""
+
+
 def is_shared(spec: TensorSpec) -> bool:
     """Whether an input is large enough to be handed over as it lies in memory."""
-    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize >= SHARED_BYTES
+    return _bytes_of(spec) >= SHARED_BYTES
+
+
+def is_handed_out(spec: TensorSpec) -> bool:
+    """Whether an output is large enough to be handed out as it was written; one that is converted is copied anyway."""
+    return _bytes_of(spec) >= HANDED_BYTES and np.dtype(spec.dtype) != np.float16
+
+
+def _bytes_of(spec: TensorSpec) -> int:
+    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
 
 
 def precision_of(dtype: str) -> str:

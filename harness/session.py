@@ -43,6 +43,9 @@ class Session(Protocol):
     def stage(self, inputs: Arrays, slot: int) -> Any:
         """Host → device. One handle (binding, addresses, CUDA graph) per `slot`, reused when it is staged again.
 
+        A session may read the caller's arrays themselves, on a CPU in each `execute` of this handle. So they stay alive
+        and as they are until the slot is staged again, and until the `synchronize` or `fetch` after its last `execute`.
+
         Raises:
             ValueError: an input is missing or has another shape or dtype than the model's; names both.
         """
@@ -54,7 +57,10 @@ class Session(Protocol):
         """Wait until the device is done (nothing to do on CPU)."""
 
     def fetch(self, raw: Any) -> Arrays:
-        """Device → host, float32 for float outputs. Only what this returned survives the next `execute`."""
+        """Device → host, float32 for float outputs. Only what this returned survives the next `execute`.
+
+        At most once for each `execute`: it may hand out the memory that was written, and take other for the next one.
+        """
 
     def profile(self, call: Callable[[], object], calls: int) -> Sequence[Event]:
         """What the runtime's own profiler sees of some calls; nothing where it has none.

@@ -18,7 +18,7 @@ from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session
 from shootout.backends._onnxruntime.profile import trace
 from shootout.backends.adapter import Built
-from shootout.backends.common import check_inputs, is_shared, widen
+from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
 from shootout.backends.cuda_memory import PAGEABLE, Cuda
 from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
 from shootout.session import GpuSide
@@ -35,7 +35,7 @@ class Slot:
     Attributes:
         options: of its runs, where they are unlike any other slot's.
         updates: for each input name, what copies an array into its tensor, or binds the array itself.
-        reads: for each output name, what gives its tensor as an array.
+        reads: for each output name, what gives it as an array of the caller's own.
     """
 
     binding: Any
@@ -52,9 +52,6 @@ class OnnxRuntimeSession:
     def __init__(self, built: Built) -> None:
         self._built, self._device = built, built.arm.target.device
         self._inputs, self._outputs = built.bundle.inputs, built.bundle.outputs
-        narrow = any(spec.dtype == "float16" for spec in self._outputs)
-        own = np.copy if self._device is Device.CPU else np.asarray
-        self._own: Callable[[Array], Array] = (lambda array: widen(own(array))) if narrow else own
         self._graph = built.arm.options.get(providers.GRAPH) == "1"
         self._session: Any = open_session(built.folder / MODEL, built.arm, graph=self._graph)
         self._slots: dict[int, Slot] = {}
@@ -95,9 +92,8 @@ class OnnxRuntimeSession:
         """Nothing is pending when `execute` has returned."""
 
     def fetch(self, raw: Slot) -> Arrays:
-        """Copies: on the CPU, `OrtValue.numpy` is a view of the slot's own tensor."""
-        own = self._own
-        return {name: own(read()) for name, read in raw.reads}
+        """Copies; on the CPU, large outputs are handed out as they are."""
+        return {name: read() for name, read in raw.reads}
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own profiler
         """Some calls of a session of its own that writes ONNX Runtime's profile."""
@@ -123,13 +119,22 @@ class OnnxRuntimeSession:
             value = empty(spec)
             binding.bind_ortvalue_input(spec.name, value)
             updates.append((spec.name, value.update_inplace))
-        for spec in self._outputs:
+        for place, spec in enumerate(self._outputs):
+            if self._device is Device.CPU and is_handed_out(spec):
+                reads.append((spec.name, _handing_out(binding, spec.name, place)))
+                continue
             value = empty(spec)
             binding.bind_ortvalue_output(spec.name, value)
-            reads.append((spec.name, value.numpy))
+            reads.append((spec.name, self._copying(value, spec)))
         options = _graph_options(slot) if self._graph else None
         self._slots[slot] = Slot(binding, options, tuple(updates), tuple(reads))
         return self._slots[slot]
+
+    def _copying(self, value: Any, spec: TensorSpec) -> Callable[[], Array]:
+        """What copies a tensor to the caller: from a device `numpy` does, on the CPU it is a view of the tensor."""
+        read: Callable[[], Array] = value.numpy
+        own = read if self._device is Device.CUDA else lambda: np.copy(read())
+        return (lambda: widen(own())) if spec.dtype == "float16" else own
 
 
 class OnnxRuntimeGpuSession(OnnxRuntimeSession):
@@ -176,6 +181,20 @@ def _sharing(binding: Any, name: str) -> Callable[[Array], None]:
         kept[:] = [array]
 
     return bind
+
+
+def _handing_out(binding: Any, name: str, place: int) -> Callable[[], Array]:
+    """What hands out an output as ONNX Runtime allocated it, and lets the next run allocate anew, as
+    `InferenceSession.run` does. Until then runs write to the same memory.
+    """
+    binding.bind_output(name, "cpu")
+
+    def hand_out() -> Array:
+        found: Array = binding.get_outputs()[place].numpy()
+        binding.bind_output(name, "cpu")
+        return found
+
+    return hand_out
 
 
 def _graph_options(slot: int) -> Any:

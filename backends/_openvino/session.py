@@ -16,7 +16,7 @@ import numpy as np
 from shootout.backends._openvino.account import account, profile_nodes
 from shootout.backends._openvino.graph import IR, compile_model, version
 from shootout.backends.adapter import Built
-from shootout.backends.common import check_inputs, is_shared, widen
+from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
 from shootout.contract import Array, Arrays, Executed, TensorSpec
 from shootout.trace_events import Event
 
@@ -28,12 +28,12 @@ class Slot:
     Attributes:
         run: infers from the input tensors into the output tensors.
         inputs: for each input name, what copies an array into its tensor, or puts the array itself in its place.
-        reads: for each output name, what gives its tensor.
+        reads: for each output name, what gives it as an array of the caller's own.
     """
 
     run: Callable[[], Any]
     inputs: tuple[tuple[str, Callable[[Array], object]], ...]
-    reads: tuple[tuple[str, Callable[[], Any]], ...]
+    reads: tuple[tuple[str, Callable[[], Array]], ...]
 
 
 class OpenVinoSession:
@@ -75,8 +75,8 @@ class OpenVinoSession:
         """Nothing is pending when `execute` has returned."""
 
     def fetch(self, raw: Slot) -> Arrays:
-        """Copies: the next run of the same slot overwrites its tensors."""
-        return {name: widen(read().data.copy()) for name, read in raw.reads}
+        """Copies, since the slot's next run overwrites its tensors; large outputs are handed out as they are."""
+        return {name: read() for name, read in raw.reads}
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own counters
         """One call's nodes, from a model compiled once more with counters; they tell whole microseconds only."""
@@ -91,8 +91,7 @@ class OpenVinoSession:
     def _new_slot(self, slot: int) -> Slot:
         request = self._compiled.create_infer_request()
         inputs = [(spec.name, _taking(request, self._compiled.input(spec.name), spec)) for spec in self._inputs]
-        # Looked up at each fetch: where a shape depends on data, OpenVINO puts another tensor in its place.
-        reads = [(spec.name, partial(request.get_tensor, self._compiled.output(spec.name))) for spec in self._outputs]
+        reads = [(spec.name, _giving(request, self._compiled.output(spec.name), spec)) for spec in self._outputs]
         # Unshared, each call would also copy all outputs, which `fetch` does.
         run = partial(request.infer, share_outputs=True)
         self._slots[slot] = Slot(run, tuple(inputs), tuple(reads))
@@ -115,3 +114,26 @@ def _taking(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], obje
         kept[:] = [given]
 
     return put
+
+
+def _giving(request: Any, port: Any, spec: TensorSpec) -> Callable[[], Array]:
+    """What makes an output the caller's: a copy of it, or where it is large the memory itself; the next run then writes
+    to other memory, until then all write to the same.
+    """
+    if not is_handed_out(spec) or port.partial_shape.is_dynamic or port.get_element_type().to_dtype() != spec.dtype:
+        # Looked up each time: where a shape depends on data, OpenVINO puts another tensor in its place.
+        return lambda: widen(request.get_tensor(port).data.copy())
+    from openvino import Tensor
+
+    def renewed() -> Array:
+        memory = np.empty(spec.shape, spec.dtype)
+        request.set_tensor(port, Tensor(memory, shared_memory=True))
+        return memory
+
+    kept = [renewed()]
+
+    def hand_out() -> Array:
+        found, kept[0] = kept[0], renewed()
+        return found
+
+    return hand_out
