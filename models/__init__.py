@@ -14,12 +14,16 @@ from shootout.models.user import factory
 
 __all__ = ["Model", "Task", "get", "names"]
 
-_SHIPPED = (
+_ZOO = "shootout.models.zoo"
+_OWN_MODULE = (
     *("residual_mlp", "digits", "digits_cnn", "efficientnet", "resnet", "bert"),
     *("linear", "matmul", "mlp", "nested_sin", "recurrent"),
 )
-"""Each is MODEL in the module of its name in `zoo`."""
-_ZOO = "shootout.models.zoo"
+_SHIPPED = {
+    **{name: f"{_ZOO}.{name}:MODEL" for name in _OWN_MODULE},
+    "decoder_prefill": f"{_ZOO}.decoder:PREFILL",
+    "decoder_step": f"{_ZOO}.decoder:STEP",
+}
 _HIDDEN = {
     "permutation_probe": "shootout.models.probes:PERMUTATION",
     "grid_probe": "shootout.models.probes:GRID",
@@ -29,7 +33,7 @@ _HIDDEN = {
 
 def names() -> tuple[str, ...]:
     """Names a user may ask for; the harness's own probes are not among them."""
-    return _SHIPPED
+    return tuple(_SHIPPED)
 
 
 def get(name: str) -> Model:
@@ -38,11 +42,9 @@ def get(name: str) -> Model:
     Raises:
         UsageError: no such model; says the nearest name.
     """
-    if name in _SHIPPED:
-        where = f"{_ZOO}.{name}:MODEL"
-    elif factory.is_meant(name):
+    if name not in _SHIPPED and factory.is_meant(name):
         return factory.model(name)
-    elif not (where := _HIDDEN.get(name, "")):
+    if not (where := {**_SHIPPED, **_HIDDEN}.get(name, "")):
         raise unknown("model", name, _SHIPPED)
     module, _, attribute = where.partition(":")
     model = getattr(importlib.import_module(module), attribute)

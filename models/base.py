@@ -107,7 +107,7 @@ class Model:
         parameter_count: number of weights, by arithmetic (nothing is allocated).
         inputs: names, shapes and dtypes at a batch size.
         forward: makes the model in NumPy or jax.numpy; None where it is too big to write twice.
-        module: the torch module, architecture only; returns one tensor, named `y`.
+        module: the torch module, architecture only; returns one tensor, or a tuple in the order of `outputs`.
         trained: the torch module with its final weights, the same in every process.
         task: the data set, or None.
         draw: the model's own input buffers at a batch size; None: seeded standard normal ones.
@@ -115,7 +115,9 @@ class Model:
         artifacts: what a bundle of it holds.
         write: writes the artifacts (safetensors weights among them) into a folder by itself and returns the weights,
             for a model that must not need torch; None: they are traced from `trained`.
-        by_rows: axis 0 of every input and of the output is the batch, and no row of it depends on another.
+        outputs: their names; None: one, called `y`.
+        tables: weights that a call reads by rows, such as embeddings: no matrices to lay out for a product.
+        by_rows: axis 0 of every input and output is the batch, and no row of it depends on another.
         takes_batch: a call may have any number of rows.
         called: a user's own model, run: its module and all that only running it tells. Its `parameter_count` is 0 and
             its `inputs` are none: they aren't known before.
@@ -136,11 +138,17 @@ class Model:
     calibration: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     artifacts: tuple[Artifact, ...] = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)
     write: Callable[[Path], dict[str, Array]] | None = None
+    outputs: Callable[[Parameters], tuple[str, ...]] | None = None
+    tables: tuple[str, ...] = ()
     by_rows: bool = True
     takes_batch: bool = True
     called: Callable[[Parameters], Called] | None = None
     source: Callable[[], str] | None = None
     imports: Callable[[], frozenset[str]] | None = None
+
+    def output_names(self, parameters: Parameters) -> tuple[str, ...]:
+        """The outputs' names in order."""
+        return self.outputs(parameters) if self.outputs else ("y",)
 
     @property
     def defaults(self) -> dict[str, Value]:

@@ -83,8 +83,9 @@ def _artifacts(
     module = model.trained(parameters)
     if job.variant:
         pruning.prune_module(module, job.variant)
-    torch_files.write_module(module, buffers[0], folder)
-    return torch_files.oracle_and_bands(module, buffers, sets, by_rows=model.by_rows)
+    names = model.output_names(parameters)
+    torch_files.write_module(module, buffers[0], folder, names)
+    return torch_files.oracle_and_bands(module, buffers, sets, by_rows=model.by_rows, names=names)
 
 
 def _wide(arrays: Arrays) -> dict[str, Array]:

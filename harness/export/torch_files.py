@@ -17,16 +17,17 @@ from shootout.contract import Arrays, Artifact
 from shootout.quantize import torch_bands
 
 
-def write_module(module: nn.Module, example: Arrays, folder: Path) -> None:
-    """Write the weights, `model.onnx` and `model.pt2` of a float32 module that returns one tensor.
+def write_module(module: nn.Module, example: Arrays, folder: Path, names: Sequence[str] = ("y",)) -> None:
+    """Write the weights, `model.onnx` and `model.pt2` of a float32 module.
 
     Args:
         module: in eval mode.
         example: one input set, in call order.
         folder: where the files go.
+        names: of its outputs in order.
     """
     write_weights(module, folder)
-    write_onnx(module, write_program(module, example, folder), example, folder)
+    write_onnx(module, write_program(module, example, folder), example, folder, names)
 
 
 def write_weights(module: nn.Module, folder: Path) -> None:
@@ -88,7 +89,7 @@ def oracle_and_bands(
         inputs: the input buffers.
         calibration: see `precision.bands`.
         by_rows: the model's own word (see `Model`).
-        names: of the module's outputs in order; `by_rows` is for a single one called `y`.
+        names: of the module's outputs in order.
     """
     wide = module.double()
     oracle = list(torch_bands.outputs(wide, inputs, by_rows=by_rows, names=names))

@@ -44,6 +44,8 @@ def take(job: Job) -> ModelBundle:
     model, parameters, batch = models.get(job.model), job.parameters, job.batch
     if model.write or model.called or job.variant:
         raise UsageError(f"{job.variant} {model.name}: only a shipped model as it is has a training step".strip())
+    if model.outputs:
+        raise UsageError(f"{model.name} has several outputs: a training step needs one")
     if not model.parameter_count(parameters):
         raise UsageError(f"{model.name} has no weights to train: only a model with weights has a training step")
     module = model.trained(parameters).eval().requires_grad_(True)

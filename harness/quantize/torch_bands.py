@@ -108,7 +108,7 @@ def outputs(
         module: see `run`.
         sets: all of the same shapes.
         rounding: see `run`.
-        by_rows: axis 0 of every input and of the only output is the batch, so that sets may be put together and split.
+        by_rows: axis 0 of every input and output is the batch, so that sets may be put together and split.
         names: of the outputs in order.
     """
     if not by_rows:
@@ -118,19 +118,22 @@ def outputs(
     at_once = min(max(RUN_BYTES // max(size, 1), 1), INPUT_BUFFERS)
     for first in range(0, len(sets), at_once):
         some = sets[first : first + at_once]
-        y = _in_parts(module, _as_one(some), -(-size * len(some) // RUN_BYTES), rounding)
-        yield from ({"y": part} for part in np.split(y, len(some)))
+        found = _in_parts(module, _as_one(some), -(-size * len(some) // RUN_BYTES), rounding, names)
+        split = {name: np.split(array, len(some)) for name, array in found.items()}
+        yield from ({name: parts[index] for name, parts in split.items()} for index in range(len(some)))
 
 
-def _in_parts(module: nn.Module, inputs: Arrays, parts: int, rounding: TorchDispatchMode | None) -> Array:
-    """The output for a whole batch, `parts` parts of its rows after each other."""
+def _in_parts(
+    module: nn.Module, inputs: Arrays, parts: int, rounding: TorchDispatchMode | None, names: Sequence[str]
+) -> dict[str, Array]:
+    """The outputs for a whole batch, `parts` parts of its rows after each other."""
     rows = len(next(iter(inputs.values())))
     edges = np.linspace(0, rows, min(max(parts, 1), rows) + 1).astype(int)
     found = [
-        run(module, {name: array[first:last] for name, array in inputs.items()}, rounding)["y"]
+        run(module, {name: array[first:last] for name, array in inputs.items()}, rounding, names)
         for first, last in itertools.pairwise(edges)
     ]
-    return found[0] if len(found) == 1 else np.concatenate(found)
+    return _as_one(found)
 
 
 def run(
