@@ -18,19 +18,27 @@ PATTERNS = {
     "symmetry": r"symmetric|asymmetric",
     "ranges": r"minmax|entropy|percentile",
     "samples": r"samples-[1-9]\d*",
+    "activations": r"activations-8|weights-only",
     "search": r"accuracy-control",
     "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?|pruned-[1-9]\d?|pruned-2of4",
 }
-"""The families of words: at most one of each. `symmetry` is that of the activations, `granularity` the weights'."""
+"""The families of words: at most one of each. `symmetry` is that of the activations (where these stay float: of the
+weights), `granularity` the weights', `activations` whether products round theirs at run time.
+"""
+RANGED = {"granularity", "ranges", "samples", "search"}
+"""The families that only static quantization has."""
 WORDS = (
-    "per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-N", "shared",
-    "accuracy-control", "mixed-sqnr-N", "mixed-size-N", "mixed-drop-N", "pruned-N", "pruned-2of4",
+    "per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-N",
+    "activations-8", "weights-only", "shared", "accuracy-control", "mixed-sqnr-N", "mixed-size-N", "mixed-drop-N",
+    "pruned-N", "pruned-2of4",
 )  # fmt: skip
 """What people may write; N is a number: calibration sets, decibels, percent of the size, points of accuracy, percent of
 the weights.
 """
 QUANTIZED = ("shared", "mixed-*")
 """Variants that come as an ONNX file with quantized weights: the same one for every backend."""
+SHOWN_AS = {"int4/activations-8": "int4-activations-8", "int8/weights-only": "int8-weights"}
+"""What a product is called that is quantized so; else by its precision, a hyphen and what follows left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,8 @@ class Scheme:
 
     Attributes:
         samples: calibration sets to use, the first ones; None: all.
+        activations: whether products round theirs at run time: `activations-8` beside weights of fewer bits, or not at
+            all (`weights-only`).
         search: how the layers to quantize are chosen by a labelled split, by the backend's own quantizer.
         variant: what was done to the model before any backend saw it; see `is_quantized`.
         own: a word that only this backend has.
@@ -48,6 +58,7 @@ class Scheme:
     symmetry: str = ""
     ranges: str = ""
     samples: int | None = None
+    activations: str = ""
     search: str = ""
     variant: str = ""
     own: str = ""
@@ -61,8 +72,8 @@ class Scheme:
     def words(self) -> tuple[str, ...]:
         """The words that were given."""
         samples = "" if self.samples is None else f"samples-{self.samples}"
-        given = (self.granularity, self.symmetry, self.ranges, samples, self.search, self.variant, self.own)
-        return tuple(word for word in given if word)
+        given = (self.granularity, self.symmetry, self.ranges, samples, self.activations, self.search, self.variant)
+        return tuple(word for word in (*given, self.own) if word)
 
     def for_probe(self) -> Scheme:
         """The same on a probe's own model: it has one layer, no labels and few samples."""
@@ -85,6 +96,9 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
         if family in found:
             raise UsageError(f"scheme {text!r}: {found[family]!r} and {word!r} exclude each other")
         found[family] = word
+    if found.get("activations") == "weights-only" and (needless := set(found) & RANGED):
+        words = " and ".join(found[family] for family in sorted(needless))
+        raise UsageError(f"scheme {text!r}: weights-only leaves activations float, so {words} would mean nothing")
     samples = found.pop("samples", None)
     return Scheme(samples=int(samples.rpartition("-")[2]) if samples else None, **found)
 
@@ -96,6 +110,17 @@ def unoffered(scheme: Scheme, offered: Iterable[str]) -> str | None:
     """
     known = [*offered, "pruned-*"]
     return next((word for word in scheme.words if not any(fnmatchcase(word, one) for one in known)), None)
+
+
+def promised(precision: str, scheme: str) -> str:
+    """The precision, and behind a slash the word that tells what becomes of activations, where the scheme has one."""
+    words = (word for word in scheme.split("+") if re.fullmatch(PATTERNS["activations"], word))
+    return "/".join((precision, *words))
+
+
+def shown_as(precision: str, scheme: str = "") -> str:
+    """What an arm's products are called in the accounts of what ran, and in the grid probe's answer."""
+    return SHOWN_AS.get(promised(precision, scheme), precision.partition("-")[0])
 
 
 def _family(word: str, own: frozenset[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shootout.backends._onnxruntime import providers
+from shootout.backends._onnxruntime import providers, quantize
 from shootout.contract import Arm, Device
 
 MODEL, ENGINES = "model.onnx", "engines"
@@ -76,7 +76,7 @@ def _options(arm: Arm, *, optimised: bool = False) -> Any:
     if arm.target.device is Device.CUDA:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     for name, value in arm.options.items():
-        if not providers.is_provider_option(name):
+        if not providers.is_provider_option(name) and name != quantize.BLOCK_SIZE:
             _set(options, name, value)
     return options
 

@@ -23,7 +23,7 @@ from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
-from shootout.backends._onnxruntime.quantize import S8S8, SCHEMES, quantize
+from shootout.backends._onnxruntime.quantize import OPTIONS, OWN, SCHEMES, quantize, refuse_options
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
 from shootout.backends.adapter import Built, Fixture
@@ -66,7 +66,7 @@ class OnnxRuntimeAdapter:
         modes=frozenset({"", providers.MODE}),
         cuda_modes=frozenset({providers.MODE}),
         schemes=SCHEMES,
-        options=providers.OPTIONS,
+        options=(*providers.OPTIONS, *OPTIONS),
     )
 
     def probe(self, device: Device) -> Availability:
@@ -83,6 +83,7 @@ class OnnxRuntimeAdapter:
             RuntimeError: the provider couldn't be loaded, or can't take the graph; in ONNX Runtime's words.
         """
         check_options(arm, self.capabilities.options)
+        refuse_options(arm)
         _refuse(arm.target)
         providers.require(providers.of(arm.target))
         with tempfile.TemporaryDirectory() as place:
@@ -100,11 +101,11 @@ def _made(bundle: ModelBundle, arm: Arm, folder: Path, place: Path) -> dict[str,
     if arm.target.mode == providers.MODE:
         return tensorrt.build(_narrowed(bundle, arm, place), arm, folder)
     source, precision = _narrowed(bundle, arm, place), arm.target.precision
-    scheme = schemes.parse(arm.target.scheme, own=[S8S8])
+    scheme = schemes.parse(arm.target.scheme, own=OWN)
     if scheme.is_quantized:
         path = optimise(recode(source, place), arm, folder, without=HARMFUL)
     elif precision in SCHEMES:
-        path = optimise(quantize(source, bundle, precision, scheme, place), arm, folder)
+        path = optimise(quantize(source, bundle, arm, scheme, place), arm, folder)
     else:
         path = optimise(source, arm, folder)
     return account(path, arm, bundle.input_buffers()[0])
@@ -123,7 +124,7 @@ def _refuse(target: Target) -> None:
         shared = replace(target, mode=providers.MODE, scheme="shared")
         if not in_tensorrt:
             raise SkippedArm("ONNX Runtime's CUDA provider multiplies a Q/DQ model in float", f"ask for {shared}")
-        if not schemes.parse(target.scheme, own=[S8S8]).is_quantized:
+        if not schemes.parse(target.scheme, own=OWN).is_quantized:
             reason = "what ONNX Runtime's quantizer writes is for its CPU kernels: TensorRT takes symmetric Q/DQ only"
             raise SkippedArm(reason, f"ask for {shared}")
 

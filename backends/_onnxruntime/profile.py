@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._onnxruntime import providers
+from shootout.backends._onnxruntime import providers, quantize
 from shootout.backends._onnxruntime.account import open_session
 from shootout.backends.common import precision_of
 from shootout.bundle.workload import convolution_flops, flops_by_precision, is_product, product_flops
@@ -34,6 +34,10 @@ INT8_OPS = r"^Q[A-Z]|Integer|DynamicQuantize"
 CONVERSIONS = r"^(Dynamic)?QuantizeLinear$|^DequantizeLinear$|^Cast$|^Reorder|^Memcpy"
 FOUR = 4
 """MatMulNBits' own default of bits."""
+N_BITS = {(4, False): "int4", (4, True): "int4-activations-8", (8, False): "int8-weights", (8, True): "int8"}
+"""What MatMulNBits computes, by its bits and whether it was asked to round activations to 8 (the grid probe tells
+whether it does).
+"""
 WARM_UP, FEWEST_CALLS, CALLS = 3, 7, 40
 BUDGET_S = 2.0
 """Longer calls are made fewer times."""
@@ -161,9 +165,10 @@ def _kernel(event: Mapping[str, Any]) -> Kernel:
 
 
 def _label(kernel: Kernel, graph: Graph, tf32: bool) -> str:
-    """By operand types: int8 where any is, else the first one's. MatMulNBits says how many bits its weights have."""
+    """By operand types: int8 where any is, else the first one's. MatMulNBits has attributes that tell."""
     if kernel.op == "MatMulNBits":
-        return f"int{graph.attribute(kernel, 'bits', FOUR)}"
+        bits, level = graph.attribute(kernel, "bits", FOUR), graph.attribute(kernel, "accuracy_level")
+        return N_BITS.get((bits, level == quantize.ROUNDING), f"int{bits}")
     if re.search(INT8_OPS, kernel.op) or {"int8", "uint8"} & set(kernel.types):
         return Precision.INT8.value
     precision = precision_of(kernel.types[0]) if kernel.types else OTHER

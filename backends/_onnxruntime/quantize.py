@@ -1,4 +1,4 @@
-"""ONNX Runtime's own quantizers: static INT8 as Q/DQ pairs, dynamic INT8, and 4-bit weights (MatMulNBits).
+"""ONNX Runtime's own quantizers: static INT8 as Q/DQ pairs, dynamic INT8, and weights in blocks (MatMulNBits).
 
 On x86 its INT8 kernels take U8 activations and S8 weights, so those are the default here. ONNX Runtime's own default is
 S8 for both (`s8s8`): a pair is turned into U8 only where one node alone reads it, so that in a residual net no product
@@ -7,69 +7,117 @@ runs in INT8, and every one gets conversions around it.
 Biases stay float in the file (ONNX Runtime folds them into its INT8 kernels by itself). Histograms are collected one
 set at a time: it bounds their memory, and without a second set to merge, ONNX Runtime's entropy search has one
 candidate, the whole range.
+
+MatMulNBits multiplies float activations by weights of 4 or 8 bits, unless its `accuracy_level` lets it round them to 8
+bits, block by block, as they come. Only then has it kernels for 8-bit weights: otherwise it makes float ones of them in
+each call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends.common import calibration_of
-from shootout.contract import Arrays, Precision
+from shootout.contract import Arm, Arrays, Device, Option, Precision
 from shootout.quantize import ort
 from shootout.quantize.ort import Sets, quietly
-from shootout.schemes import Scheme
+from shootout.schemes import Scheme, parse
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
 
-S8S8 = "s8s8"
+S8S8, N_BITS = "s8s8", "matmul-nbits"
+OWN = (S8S8, N_BITS)
+"""ONNX Runtime's own words in a scheme: static INT8 with S8 activations, and dynamic INT8 by MatMulNBits."""
 SCHEMES: Mapping[Precision, frozenset[str]] = {
     Precision.INT8: frozenset(
         {"per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-*"}
-        | {"shared", "mixed-*", S8S8}
+        | {"weights-only", "shared", "mixed-*", S8S8}
     ),
-    Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor"}),
-    Precision.INT4: frozenset({"symmetric", "asymmetric"}),
+    Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", N_BITS}),
+    Precision.INT4: frozenset({"symmetric", "asymmetric", "activations-8"}),
 }
-PRODUCTS = {
-    Precision.INT8: ("MatMul", "Gemm", "Conv"),
-    Precision.INT8_DYNAMIC: ("MatMul", "Gemm", "Conv"),
-    Precision.INT4: ("MatMul", "Gemm"),
-}
-"""Compute nodes that each quantizer takes."""
-MARKS = {
-    Precision.INT8: "QuantizeLinear",
-    Precision.INT8_DYNAMIC: "DynamicQuantizeLinear",
-    Precision.INT4: "MatMulNBits",
-}
-"""What a quantized model has at least one of."""
+BLOCK_SIZE = "block_size"
+OPTIONS = (
+    Option(
+        name=BLOCK_SIZE,
+        help="weights that share a scale in MatMulNBits (128)",
+        values=("16", "32", "64", "128", "256"),
+        devices=frozenset({Device.CPU}),
+        modes=frozenset({""}),
+    ),
+)
+"""What a quantizer's arm may set."""
+BLOCK = 128
+"""The quantizer's own default."""
+ROUNDING = 4
+"""The `accuracy_level` at which MatMulNBits may round activations to 8 bits."""
 
 
-def quantize(source: Path, bundle: ModelBundle, precision: Precision, scheme: Scheme, folder: Path) -> Path:
-    """The model at `source` (float) as ONNX Runtime's quantizer for `precision` writes it into `folder`.
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One of the quantizers.
+
+    Attributes:
+        products: compute nodes that it takes.
+        mark: what a model that it quantized has at least one of.
+    """
+
+    products: tuple[str, ...]
+    mark: str
+
+
+STATIC = Method(("MatMul", "Gemm", "Conv"), "QuantizeLinear")
+DYNAMIC = Method(("MatMul", "Gemm", "Conv"), "DynamicQuantizeLinear")
+BLOCKS = Method(("MatMul", "Gemm"), "MatMulNBits")
+
+
+def refuse_options(arm: Arm) -> None:
+    """Refuse an option of a quantizer that isn't asked.
+
+    Raises:
+        ValueError: names the label.
+    """
+    target = arm.target
+    in_blocks = target.precision in SCHEMES and _method(target.precision, parse(target.scheme, OWN)) is BLOCKS
+    if BLOCK_SIZE in arm.options and not in_blocks:
+        what = str(target).rpartition(":")[2]
+        raise ValueError(f"option {BLOCK_SIZE!r} is MatMulNBits' own, for int4 and int8/weights-only, not for {what}")
+
+
+def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme, folder: Path) -> Path:
+    """The model at `source` (float) as ONNX Runtime's quantizer for the arm writes it into `folder`.
 
     Raises:
         ValueError: nothing can be quantized, or the calibration data can't be used.
     """
-    sets = calibration_of(bundle, scheme) if precision is Precision.INT8 else []
-    _require(
-        source, PRODUCTS[precision], f"{precision} is for {', '.join(PRODUCTS[precision])}, and the model has none"
-    )
+    precision = arm.target.precision
+    method = _method(precision, scheme)
+    sets = calibration_of(bundle, scheme) if method is STATIC else []
+    _require(source, method.products, f"{precision} is for {', '.join(method.products)}, and the model has none")
     target = folder / "quantized.onnx"
     with quietly():
         prepared = ort.prepared(source, folder)
-        if precision is not Precision.INT8:
+        if method is not STATIC:
             _rewrite_gemm(prepared)
-        if precision is Precision.INT8:
+        if method is STATIC:
             _static(prepared, target, sets, scheme)
-        elif precision is Precision.INT8_DYNAMIC:
+        elif method is DYNAMIC:
             _dynamic(prepared, target, scheme)
         else:
-            _four_bits(prepared, target, scheme)
-    _require(target, [MARKS[precision]], f"ONNX Runtime's {precision} quantizer left every node as it was")
+            _in_blocks(prepared, target, scheme, precision, int(arm.options.get(BLOCK_SIZE, BLOCK)))
+    _require(target, [method.mark], f"ONNX Runtime's {precision} quantizer left every node as it was")
     return target
+
+
+def _method(precision: Precision, scheme: Scheme) -> Method:
+    """The quantizer that makes an integer precision."""
+    if precision is Precision.INT4 or scheme.activations == "weights-only" or scheme.own == N_BITS:
+        return BLOCKS
+    return STATIC if precision is Precision.INT8 else DYNAMIC
 
 
 def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme) -> None:
@@ -100,17 +148,24 @@ def _dynamic(prepared: Path, target: Path, scheme: Scheme) -> None:
     quantize_dynamic(prepared, target, per_channel=scheme.granularity != "per-tensor")
 
 
-def _four_bits(prepared: Path, target: Path, scheme: Scheme) -> None:
-    """Blocks of 128, asymmetric: the quantizer's own defaults. Without an accuracy level, activations stay float."""
+def _in_blocks(prepared: Path, target: Path, scheme: Scheme, precision: Precision, block: int) -> None:
+    """Asymmetric by default, as the quantizer has it. Without an accuracy level, activations stay float."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-    quantizer = MatMulNBitsQuantizer(str(prepared), bits=4, is_symmetric=scheme.symmetry == "symmetric")
+    rounds = precision is Precision.INT8_DYNAMIC or scheme.activations == "activations-8"
+    quantizer = MatMulNBitsQuantizer(
+        str(prepared),
+        bits=4 if precision is Precision.INT4 else 8,
+        block_size=block,
+        is_symmetric=scheme.symmetry == "symmetric",
+        accuracy_level=ROUNDING if rounds else None,
+    )
     quantizer.process()
     quantizer.model.save_model_to_file(str(target))
 
 
 def _rewrite_gemm(path: Path) -> None:
-    """Make MatMul and Add of each Gemm in the file: dynamic and 4-bit quantization know MatMul only."""
+    """Make MatMul and Add of each Gemm in the file: dynamic quantization and MatMulNBits know MatMul only."""
     import onnx
     from onnxruntime.quantization.onnx_model import ONNXModel
 

@@ -30,8 +30,12 @@ LABELS: Mapping[str, str] = {
     "f64": "fp64", "f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8", "i4": "int4", "u4": "int4",
 }  # fmt: skip
 """Our names for OpenVINO's types, which its files write in capitals."""
-WEIGHTS_ONLY = {Precision.INT8.value: "int8-weights", Precision.INT4.value: Precision.INT4.value}
-"""By the weights' type, what a product is that keeps its activations float."""
+COMPRESSED = {
+    Precision.INT8.value: ("int8-weights", Precision.INT8.value),
+    Precision.INT4.value: (Precision.INT4.value, "int4-activations-8"),
+}
+"""By the weights' type, what a product is that keeps its activations float, and one that rounds them to 8 bits."""
+ROUNDED = tuple(rounded for _, rounded in COMPRESSED.values())
 PRODUCTS = COMPUTE_OPS + "|FullyConnected|QKVProjection|LLMMLP"
 CONVERSIONS = ("Convert", "FakeQuantize", "Reorder")
 FUSED_CONVERSION = re.compile(r"/Dequantization(Convert|Multiply|Subtract)(_\d+)?$")
@@ -186,7 +190,7 @@ def _products(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> Ite
 def _compressed_label(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> str:
     inputs, weights = list(layer.iterfind("input/port"))[:2]
     size = tuple(int(str(port.findall("dim")[-1].text)) for port in (inputs, *layer.findall("output/port")[:1]))
-    return Precision.INT8.value if size in rounding else WEIGHTS_ONLY[_label(str(weights.get("precision")))]
+    return COMPRESSED[_label(str(weights.get("precision")))][size in rounding]
 
 
 def _flops(layer: ElementTree.Element) -> float | None:

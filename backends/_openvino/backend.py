@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._openvino.account import survey
+from shootout.backends._openvino.account import ROUNDED, survey
 from shootout.backends._openvino.graph import (
     DEFAULT,
     DEVICE,
@@ -21,10 +21,11 @@ from shootout.backends._openvino.graph import (
     PROPERTIES,
     import_openvino,
     require_precision,
+    rounds_activations,
     scheme_of,
     version,
 )
-from shootout.backends._openvino.quantize import MODEL_TYPE, OPTIONS, SCHEMES, quantize
+from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, quantize, refuse_options
 from shootout.backends._openvino.session import OpenVinoSession
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
@@ -90,9 +91,7 @@ class OpenVinoAdapter:
         """
         precision, scheme = arm.target.precision, scheme_of(arm)
         check_options(arm, self.capabilities.options)
-        if MODEL_TYPE in arm.options and (precision is not Precision.INT8 or scheme.is_quantized):
-            what = str(arm.target).rpartition(":")[2]
-            raise ValueError(f"option {MODEL_TYPE!r} is NNCF's for static int8, not for {what}")
+        refuse_options(arm, scheme)
         require_precision(precision)
         openvino = import_openvino()
         model = openvino.Core().read_model(bundle.path(Artifact.ONNX))
@@ -102,8 +101,8 @@ class OpenVinoAdapter:
         # Its default would store the weights in FP16: half the file, and no longer the model under test.
         openvino.save_model(model, folder / IR, compress_to_fp16=False)
         facts = survey(folder / IR, arm, bundle.input_buffers()[0])
-        if precision is Precision.INT8_DYNAMIC:
-            _require_dynamic(facts)
+        if rounds_activations(arm):
+            _require_rounded(facts)
         return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
 
     def load(self, built: Built) -> OpenVinoSession:
@@ -111,10 +110,10 @@ class OpenVinoAdapter:
         return OpenVinoSession(built)
 
 
-def _require_dynamic(facts: Mapping[str, Any]) -> None:
+def _require_rounded(facts: Mapping[str, Any]) -> None:
     """Refuse a model of which no product rounds its activations: it would be weights-only under this label."""
     labels = [label for products in facts["products"].values() for label, _ in products]
-    if labels and Precision.INT8.value not in labels:
+    if labels and not set(ROUNDED) & set(labels):
         reason = (
             f"OpenVINO keeps activations float here: oneDNN's log of this model names none of its {len(labels)} "
             "products as dynamically quantized"

@@ -72,6 +72,11 @@ def scheme_of(arm: Arm) -> Scheme:
     return parse(arm.target.scheme, own=(DEFAULT,))
 
 
+def rounds_activations(arm: Arm) -> bool:
+    """Whether products of compressed weights are to round activations at run time, as is OpenVINO's default."""
+    return arm.target.precision is Precision.INT8_DYNAMIC or scheme_of(arm).activations == "activations-8"
+
+
 def require_precision(precision: Precision) -> None:
     """Refuse a precision that this CPU lacks: OpenVINO would run its default instead, without a word.
 
@@ -92,7 +97,7 @@ def properties_of(arm: Arm) -> dict[str, str]:
     properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(arm.threads)}
     if scheme_of(arm).own != DEFAULT:
         properties["INFERENCE_PRECISION_HINT"] = HINTS[arm.target.precision]
-    if arm.target.precision is Precision.INT4:
+    if not rounds_activations(arm):
         properties[GROUP_SIZE] = "0"
     return {**properties, **_own(arm)}
 

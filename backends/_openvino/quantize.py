@@ -26,17 +26,16 @@ from shootout.schemes import Scheme
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle, Report
 
-MODEL_TYPE = "model_type"
+MODEL_TYPE, GROUP_SIZE = "model_type", "group_size"
 OPTIONS = (
     Option(
         name=MODEL_TYPE,
         help="NNCF's mode for static INT8, where it doesn't find the attention itself",
         values=("transformer",),
     ),
+    Option(name=GROUP_SIZE, help="INT4 weights that share a scale (128)", values=("32", "64", "128", "256")),
 )
-"""NNCF's own knobs that an INT8 arm may set."""
-COMPRESSED = (Precision.INT8_DYNAMIC, Precision.INT4)
-"""Precisions that store weights in few bits and see activations only at run time."""
+"""NNCF's own knobs that an arm may set."""
 SCHEMES = {
     Precision.INT8: frozenset(
         (
@@ -48,9 +47,10 @@ SCHEMES = {
             "percentile",
             "samples-*",
             "accuracy-control",
+            "weights-only",
         )
     ),
-    Precision.INT4: frozenset(("symmetric", "asymmetric")),  # of the weights: nothing else is quantized
+    Precision.INT4: frozenset(("symmetric", "asymmetric", "activations-8")),
 }
 """The words that NNCF has something for; its third kind of ranges minimizes an error on a histogram, not an entropy."""
 PRESETS = {"symmetric": "performance", "asymmetric": "mixed"}
@@ -63,6 +63,24 @@ MAX_DROP = 0.005
 """Accuracy that quantization may cost on the selection split, as a share of its rows."""
 Item = tuple[dict[str, Array], Array]
 """One batch of inputs, filled up, and the labels of its first rows."""
+
+
+def refuse_options(arm: Arm, scheme: Scheme) -> None:
+    """Refuse an option of NNCF's that isn't for the arm's way of quantizing.
+
+    Raises:
+        ValueError: names the option and the label.
+    """
+    what = str(arm.target).rpartition(":")[2]
+    if MODEL_TYPE in arm.options and not (arm.target.precision is Precision.INT8 and _is_static(scheme)):
+        raise ValueError(f"option {MODEL_TYPE!r} is NNCF's for static int8, not for {what}")
+    if GROUP_SIZE in arm.options and arm.target.precision is not Precision.INT4:
+        raise ValueError(f"option {GROUP_SIZE!r} is NNCF's for int4, not for {what}")
+
+
+def _is_static(scheme: Scheme) -> bool:
+    """Of INT8: whether NNCF takes ranges of activations."""
+    return not scheme.is_quantized and scheme.activations != "weights-only"
 
 
 def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
@@ -79,9 +97,9 @@ def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
     if not any(re.search(PRODUCTS, op.get_type_name()) for op in model.get_ops()):
         raise ValueError("nothing to quantize: the model has no matrix product and no convolution")
     with without_torch():
-        if arm.target.precision in COMPRESSED:
-            return _compressed(model, arm.target.precision, scheme)
-        return _static(model, bundle, scheme, arm.options)
+        if arm.target.precision is Precision.INT8 and _is_static(scheme):
+            return _static(model, bundle, scheme, arm.options)
+        return _compressed(model, arm, scheme)
 
 
 @contextmanager
@@ -159,16 +177,17 @@ def _validate(model: Any, items: Iterable[Item]) -> tuple[float, list[float]]:
     return float(np.concatenate(right).mean()), [float(one.mean()) for one in right]
 
 
-def _compressed(model: Any, precision: Precision, scheme: Scheme) -> Any:
+def _compressed(model: Any, arm: Arm, scheme: Scheme) -> Any:
+    """Weights in few bits; activations are seen only at run time."""
     nncf = _import_nncf()
     from nncf.quantization.advanced_parameters import AdvancedCompressionParameters, GroupSizeFallbackMode
 
-    settings: dict[str, Any] = {"mode": nncf.CompressWeightsMode.INT8_ASYM}
-    if precision is Precision.INT4:
-        symmetric = scheme.symmetry == "symmetric"
-        settings = {
-            "mode": nncf.CompressWeightsMode.INT4_SYM if symmetric else nncf.CompressWeightsMode.INT4_ASYM,
-            "group_size": GROUP,
+    bits = 4 if arm.target.precision is Precision.INT4 else 8
+    mode = f"INT{bits}_{'SYM' if scheme.symmetry == 'symmetric' else 'ASYM'}"
+    settings: dict[str, Any] = {"mode": getattr(nncf.CompressWeightsMode, mode)}
+    if arm.target.precision is Precision.INT4:
+        settings |= {
+            "group_size": int(arm.options.get(GROUP_SIZE, GROUP)),
             "all_layers": True,  # by default the last one keeps 8 bits
             "advanced_parameters": AdvancedCompressionParameters(group_size_fallback_mode=GroupSizeFallbackMode.ADJUST),
         }

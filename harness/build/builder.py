@@ -99,7 +99,7 @@ class Workshop:
             found = _cached(folder, arm, model)
             if found is None:
                 found = self._build(arm, model, folder, runs, nullcontext(worker) if worker else self.worker(arm, cpus))
-        if runs and (fault := probe_fault(found.probe, arm.target.precision)):
+        if runs and (fault := probe_fault(found.probe, arm.target)):
             raise ArmFailed(fault)
         return found
 

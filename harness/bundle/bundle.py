@@ -64,7 +64,7 @@ class ModelBundle:
         key: hash of all that the bundle was made from; the folder's name in the cache.
         model: the registry's name, or the user's file name.
         parameters: complete; for a user's file its symbolic axes.
-        bands: the fidelity gate, relative L2 by precision (or `precision/per-tensor`), margin included; None: the
+        bands: the fidelity gate, relative L2 by precision (or `precision/word`), margin included; None: the
             model overflows in it; no key: nothing could be predicted.
         parameter_count: number of weights.
         versions: of the packages that made it.
@@ -103,8 +103,8 @@ class ModelBundle:
 
         What a quantizer made can't be as exact as FP32, unless the model gives them nothing to round.
         """
-        coarse = f"{target.precision}/per-tensor"
-        key = coarse if "per-tensor" in target.scheme.split("+") and coarse in self.bands else str(target.precision)
+        worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
+        key = next((one for one in worded if one in self.bands), str(target.precision))
         most, exact = self.bands.get(key), self.bands.get(Precision.FP32) or 0.0
         return most, exact if target.precision in SCALED and (most or 0.0) > TELLING * exact else 0.0
 

@@ -44,9 +44,11 @@ class Ways(Generic[Ranges, Way]):
     float8: Callable[[Ranges, Weights], Way]
 
     def by_precision(self, widest: Ranges, mean: Ranges) -> dict[str, list[Way]]:
-        """The ways of each precision that a quantizer makes, `int8/per-tensor` and its like apart."""
+        """The ways of each precision that a quantizer makes; apart those of words in a scheme that change the error."""
         found: dict[str, list[Way]] = {
             Precision.INT4: [self.weights_only(by_group)],
+            f"{Precision.INT4}/activations-8": [self.dynamic(widest, by_group)],
+            f"{Precision.INT8}/weights-only": [self.weights_only(by_channel)],
             Precision.FP8: [self.float8(widest, to_e4m3)],
         }
         for suffix, weights in (("", by_channel), ("/per-tensor", by_tensor)):

@@ -30,7 +30,7 @@ from shootout.quantize.torch_rounding import Grids, weights_by
 
 Rounding = Callable[[Tensor], Tensor]
 Modes = Mapping[str, Sequence[TorchDispatchMode]]
-"""By precision (or `precision/per-tensor`) the ways in which it may round; the largest error gives the band."""
+"""By precision (or `precision/word`) the ways in which it may round; the largest error gives the band."""
 PRODUCTS = frozenset(torch_rounding.OPERANDS)
 """The operations whose inputs tensor cores round to TF32."""
 FP32_ROUND_OFF = 2.0**-24

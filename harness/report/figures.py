@@ -18,6 +18,7 @@ from rich.text import Text
 from shootout.contract import SCALED
 from shootout.results.comparisons import AccuracyChange, Ratio
 from shootout.results.document import Ceiling, Rate, Row, Serving, Timing
+from shootout.schemes import shown_as
 from shootout.stats.verdicts import Verdict
 from shootout.units import duration, number, points, seconds, size
 
@@ -88,7 +89,7 @@ def proven(row: Row) -> str:
     """
     executed = row.executed or {}
     counts, others = executed.get("compute_nodes_by_precision", {}), executed.get("other_nodes_by_precision", {})
-    mine = row.precision.partition("-")[0]
+    mine = shown_as(row.precision, row.scheme)
     if row.fidelity and row.fidelity.probe and row.precision not in SCALED:
         mixed = len(counts) > 1
         return row.fidelity.probe + (f" {counts.get(mine, 0)}/{sum(counts.values())}" if mixed else "")

@@ -12,6 +12,7 @@ from typing import Any
 
 from shootout.contract import SCALED
 from shootout.results.document import Row
+from shootout.schemes import shown_as
 from shootout.stats.verdicts import Verdict
 from shootout.units import duration, size
 
@@ -68,10 +69,11 @@ def _no_instruction(case: Case) -> str | None:
 
 
 def _remainder(case: Case) -> str | None:
-    share = case.row.quantized.flops if case.row.quantized else None
-    if share is None or 1 - share <= REMAINDER:
+    flops = (case.row.executed or {}).get("flops_by_precision") or {}
+    left = sum(count for name, count in flops.items() if not name.startswith("int"))
+    if case.row.quantized is None or left <= REMAINDER * sum(flops.values()):
         return None
-    return f"{1 - share:.0%} of the operations are left in float"
+    return f"{left / sum(flops.values()):.0%} of the operations are left in float"
 
 
 def _conversions(case: Case) -> str | None:
@@ -137,7 +139,7 @@ def _nearer_cache(case: Case) -> str | None:
 
 def _arithmetic(case: Case) -> str | None:
     flops = (case.row.executed or {}).get("flops_by_precision") or {}
-    name = case.row.precision.partition("-")[0]
+    name = shown_as(case.row.precision, case.row.scheme)
     if name == "fp32" or not sum(flops.values()):
         return None
     return f"{flops.get(name, 0) / sum(flops.values()):.0%} of the operations run in {name}"

@@ -13,6 +13,7 @@ from shootout.contract import SCALED, Precision
 from shootout.results.comparisons import AccuracyChange
 from shootout.results.document import Quantized, Row
 from shootout.results.explain import explain
+from shootout.schemes import shown_as
 from shootout.stats.paired import change
 from shootout.study.group import GroupRecord
 
@@ -32,7 +33,7 @@ def _quantized(row: Row) -> Quantized | None:
     """The share that ran in what the label's quantizer made; None for other labels and rows that nothing is told of."""
     if row.precision not in SCALED or not row.executed:
         return None
-    name = row.precision.partition("-")[0]
+    name = shown_as(row.precision, row.scheme)
     nodes, flops = row.executed["compute_nodes_by_precision"], row.executed["flops_by_precision"]
     if not nodes:
         return None

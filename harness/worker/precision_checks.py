@@ -9,27 +9,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from shootout.contract import SCALED, Arm, Array, Arrays, Device, Executed, Precision
+from shootout import schemes
+from shootout.contract import SCALED, Arm, Array, Arrays, Device, Executed, Precision, Target
 from shootout.models import probes
 from shootout.models.probes import ORDER, PROBE_ROWS
 
-PROBED = {
-    Precision.FP32: "fp32",
-    Precision.TF32: "tf32",
-    Precision.BF16: "bf16",
-    Precision.FP16: "fp16",
-    Precision.FP8: "fp8",
-    Precision.INT8: "int8",
-    Precision.INT8_DYNAMIC: "int8",
-    Precision.INT4: "int4",
-}
-"""What the probe must answer: the permutation probe for floats, the grid probe for what a quantizer makes."""
-_COUNTED = {
-    Precision.FP32: ("fp32", "fp64"),
-    Precision.TF32: ("tf32", "fp32"),
-    Precision.INT8_DYNAMIC: ("int8",),
-    Precision.INT4: ("int4",),
-}
+_COUNTED = {Precision.FP32: ("fp32", "fp64"), Precision.TF32: ("tf32", "fp32")}
 """Counts that bear a label out, where that isn't just its own name; a user's float64 file runs under fp32, and TF32 is
 a way to round float32 operands that not every runtime shows: the permutation probe does.
 """
@@ -46,31 +31,31 @@ def executed_fault(executed: Executed, arm: Arm) -> str | None:
         return f"asked for {arm.threads} threads, but {executed.library} uses {executed.threads}"
     if (Device.CUDA in executed.device.lower()) is not (arm.target.device is Device.CUDA):
         return f"labelled {arm.target.device}, but {executed.library} computes on {executed.device}"
-    return _precision_fault(executed, arm.target.precision)
+    return _precision_fault(executed, arm.target)
 
 
-def _precision_fault(executed: Executed, precision: Precision) -> str | None:
+def _precision_fault(executed: Executed, target: Target) -> str | None:
     """A mixed account is no fault, it is reported by its counts; that nothing ran in the labelled precision is one.
 
     A float model without compute nodes (a reshape, say) has nothing to contradict; what a quantizer made must show.
     """
-    counts = executed.compute_nodes_by_precision
-    if not counts and precision in SCALED:
-        return f"labelled {precision}, but {executed.library} tells of no compute node at all"
-    if not counts or any(counts.get(name) for name in _COUNTED.get(precision, (precision.value,))):
+    counts, label = executed.compute_nodes_by_precision, schemes.promised(target.precision, target.scheme)
+    if not counts and target.precision in SCALED:
+        return f"labelled {label}, but {executed.library} tells of no compute node at all"
+    known = _COUNTED.get(target.precision) or (schemes.shown_as(target.precision, target.scheme),)
+    if not counts or any(counts.get(name) for name in known):
         return None
     ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
     moved = f"; beside them {executed.conversion_nodes} nodes only convert" if executed.conversion_nodes else ""
-    return f"labelled {precision}, but {executed.library} ran its compute nodes elsewhere: {ran}{moved}"
+    return f"labelled {label}, but {executed.library} ran its compute nodes elsewhere: {ran}{moved}"
 
 
-def probe_fault(found: str | None, precision: Precision) -> str | None:
-    """Why the probe's answer contradicts the label, or None (also where it doesn't apply)."""
-    expected = PROBED.get(precision)
-    if found is None or expected is None or found == expected:
+def probe_fault(found: str | None, target: Target) -> str | None:
+    """Why the probe's answer contradicts the label, or None (also where there is no answer)."""
+    if found is None or found == schemes.shown_as(target.precision, target.scheme):
         return None
-    probe = probe_name(precision).replace("_", " ")
-    return f"labelled {precision}, but the {probe} finds {found}: the runtime did not honour the precision"
+    probe, label = probe_name(target.precision).replace("_", " "), schemes.promised(target.precision, target.scheme)
+    return f"labelled {label}, but the {probe} finds {found}: the runtime did not honour the precision"
 
 
 FP16_MAX = 65_504.0
@@ -94,6 +79,7 @@ SHOWN = {
     ("int8", "int8"): "int8",
     ("float", "int8"): "int8-weights",
     ("float", "int4"): "int4",
+    ("int8", "int4"): "int4-activations-8",
     ("float", "float"): "float",
     ("fp8", "fp8"): "fp8",
     ("float", "fp8"): "fp8-weights",
@@ -123,8 +109,8 @@ def read_grid(outputs: Arrays) -> str:
 
     Returns:
         "int8" (at most 256 levels of weights and of activations), "int8-weights" and "int4" (at most 256 and 16 of
-        weights, activations unrounded), "fp8" and "fp8-weights" (E4M3's levels), "float" (more than 256 of both), or
-        "unknown" for anything else, wrong outputs among it.
+        weights, activations unrounded), "int4-activations-8" (at most 16 and 256), "fp8" and "fp8-weights" (E4M3's
+        levels), "float" (more than 256 of both), or "unknown" for anything else, wrong outputs among it.
     """
     y, wanted = outputs["y"].astype(np.float64), probes.grid_rows() @ probes.grid_weight().T
     if y.shape != wanted.shape:

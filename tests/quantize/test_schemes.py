@@ -20,6 +20,8 @@ from shootout.schemes import Scheme
         ("pruned-2of4", Scheme(variant="pruned-2of4")),
         ("accuracy-control", Scheme(search="accuracy-control")),
         ("s8s8+minmax", Scheme(ranges="minmax", own="s8s8")),
+        ("activations-8+asymmetric", Scheme(activations="activations-8", symmetry="asymmetric")),
+        ("weights-only+pruned-50", Scheme(activations="weights-only", variant="pruned-50")),
     ],
 )
 def test_words_in_any_order(text: str, wanted: Scheme):
@@ -36,6 +38,8 @@ def test_words_in_any_order(text: str, wanted: Scheme):
         ("per-tensor+", "unknown scheme ''"),
         ("shared+pruned-50", "'shared' and 'pruned-50' exclude each other"),
         ("minmax+minmax", "'minmax' and 'minmax' exclude each other"),
+        ("weights-only+activations-8", "exclude each other"),
+        ("entropy+weights-only+samples-3", "weights-only leaves activations float, so entropy and samples-3"),
     ],
 )
 def test_wrong_words_are_answered_with_what_is_known(text: str, says: str):

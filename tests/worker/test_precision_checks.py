@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shootout.contract import Arm, Device, Executed, Precision, Target
@@ -12,8 +14,12 @@ def executed(**counts: int) -> Executed:
     return Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision=counts)
 
 
+def target(precision: Precision = Precision.FP32, device: Device = Device.CPU, scheme: str = "") -> Target:
+    return Target(backend="lib", precision=precision, device=device, scheme=scheme)
+
+
 def arm(precision: Precision = Precision.FP32, device: Device = Device.CPU, threads: int = 1) -> Arm:
-    return Arm(target=Target(backend="lib", precision=precision, device=device), model="m", threads=threads)
+    return Arm(target=target(precision, device), model="m", threads=threads)
 
 
 @pytest.mark.parametrize(
@@ -54,22 +60,43 @@ def test_integers_that_the_runtime_says_nothing_of_are_a_fault():
 
 
 def test_tf32_that_kept_every_bit_is_caught_by_the_probe():
-    assert "finds fp32" in (probe_fault("fp32", Precision.TF32) or "")
+    assert "finds fp32" in (probe_fault("fp32", target(Precision.TF32)) or "")
 
 
 def test_the_probes_settle_every_label():
-    assert probe_fault("fp32", Precision.FP32) is None
-    assert "finds bf16" in (probe_fault("bf16", Precision.FP32) or "")
-    assert "finds unknown" in (probe_fault("unknown", Precision.FP16) or "")
-    assert probe_fault(None, Precision.FP32) is None
-    assert probe_fault("int8", Precision.INT8_DYNAMIC) is None
-    assert "the grid probe finds int8-weights" in (probe_fault("int8-weights", Precision.INT8_DYNAMIC) or "")
-    assert "the grid probe finds float" in (probe_fault("float", Precision.INT8) or "")
-    assert "finds int8-weights" in (probe_fault("int8-weights", Precision.INT4) or "")
-    assert probe_fault("fp8", Precision.FP8) is None
-    assert "the grid probe finds fp8-weights" in (probe_fault("fp8-weights", Precision.FP8) or "")
+    assert probe_fault("fp32", target(Precision.FP32)) is None
+    assert "finds bf16" in (probe_fault("bf16", target(Precision.FP32)) or "")
+    assert "finds unknown" in (probe_fault("unknown", target(Precision.FP16)) or "")
+    assert probe_fault(None, target(Precision.FP32)) is None
+    assert probe_fault("int8", target(Precision.INT8_DYNAMIC)) is None
+    assert "the grid probe finds int8-weights" in (probe_fault("int8-weights", target(Precision.INT8_DYNAMIC)) or "")
+    assert "the grid probe finds float" in (probe_fault("float", target(Precision.INT8)) or "")
+    assert "finds int8-weights" in (probe_fault("int8-weights", target(Precision.INT4)) or "")
+    assert probe_fault("fp8", target(Precision.FP8)) is None
+    assert "the grid probe finds fp8-weights" in (probe_fault("fp8-weights", target(Precision.FP8)) or "")
 
 
 def test_other_threads_or_another_device_than_the_label_says_are_faults():
     assert "asked for 2 threads, but lib uses 1" in (executed_fault(executed(fp32=1), arm(threads=2)) or "")
     assert "labelled cuda, but lib computes on cpu" in (executed_fault(executed(fp32=1), arm(device=Device.CUDA)) or "")
+
+
+@pytest.mark.parametrize(
+    ("precision", "scheme", "found"),
+    [
+        (Precision.INT4, "symmetric+activations-8", "int4-activations-8"),
+        (Precision.INT8, "weights-only", "int8-weights"),
+        (Precision.INT8, "per-tensor", "int8"),
+    ],
+)
+def test_a_word_about_activations_is_held_to_by_account_and_probe(precision: Precision, scheme: str, found: str):
+    """Each of the three, and INT4 beside float activations, is another arithmetic: none passes for another."""
+    worded = target(precision, scheme=scheme)
+    label = f"labelled {precision}" + f"/{scheme.rpartition('+')[2]}" * (found != "int8")
+    for ran in ("int4", "int4-activations-8", "int8", "int8-weights"):
+        account = replace(executed(), compute_nodes_by_precision={ran: 2})
+        faults = (probe_fault(ran, worded), executed_fault(account, replace(arm(), target=worded)))
+        if ran == found:
+            assert faults == (None, None)
+        else:
+            assert all(str(fault).startswith(f"{label}, but ") and ran in str(fault) for fault in faults)

@@ -110,6 +110,10 @@ def eight_bits(mantissa: int, smallest: int, top: float = 0.0, axis: int | None 
 
 
 e4m3 = partial(eight_bits, 3, -6)
+INTEGERS = (
+    *("tensor", "rows", "unsigned", "weights", "4 bits", "128", "32"),
+    *("4 and 8", "4 and unsigned", "4 and 4"),
+)
 FP8 = ("E4M3", "E4M3 by rows", "E4M3 unscaled", "E4M3 of other scales", "E4M3 weights", "INT8 and E4M3", "E5M2")
 
 
@@ -127,6 +131,9 @@ def seen(activations: Any, weights: Any) -> str:
         (nothing, grid(7, axis=1), "int4"),
         (nothing, grid(7, group=128), "int4"),
         (nothing, grid(7, group=32), "int4"),
+        (grid(127, axis=1), grid(7, group=32), "int4-activations-8"),
+        (unsigned, grid(7, axis=1), "int4-activations-8"),
+        (grid(7), grid(7, axis=1), "unknown"),
         (nothing, nothing, "float"),
         (mantissa(7), mantissa(7), "float"),
         (half, half, "float"),
@@ -139,7 +146,7 @@ def seen(activations: Any, weights: Any) -> str:
         (grid(127), e4m3(448.0), "unknown"),
         (eight_bits(2, -14), eight_bits(2, -14), "unknown"),
     ],
-    ids=["tensor", "rows", "unsigned", "weights", "4 bits", "128", "32", "fp32", "bf16", "fp16", "bf16 rows", *FP8],
+    ids=[*INTEGERS, "fp32", "bf16", "fp16", "bf16 rows", *FP8],
 )
 def test_the_grid_probe_tells_how_many_levels_are_left(activations: Any, weights: Any, wanted: str):
     assert seen(activations, weights) == wanted

@@ -19,6 +19,7 @@ from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Executed, Precision, Target
 from shootout.export.client import Request
+from shootout.schemes import shown_as
 from shootout.testing.cases import bundles
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -33,6 +34,9 @@ OTHERS = [
     (Precision.INT8_DYNAMIC, "per-tensor"),
     (Precision.INT4, ""),
     (Precision.INT4, "symmetric"),
+    (Precision.INT4, "activations-8"),
+    (Precision.INT8, "weights-only"),
+    (Precision.INT8_DYNAMIC, "matmul-nbits"),
 ]
 SCHEMES = [*((Precision.INT8, scheme) for scheme in INT8), *OTHERS]
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")
@@ -90,12 +94,12 @@ def test_every_scheme_runs_as_labelled_and_ships_less(tmp_path: Path):
     products = sum(plain.executed.compute_nodes_by_precision.values())
     for one in quantized:
         assert one.executed is not None, one.said
-        label = one.arm.target.precision.partition("-")[0]
+        label = shown_as(one.arm.target.precision, one.arm.target.scheme)
         assert one.executed.compute_nodes_by_precision == {label: products}, one.arm.label
         assert one.executed.flops_by_precision == {label: plain.executed.flops_by_precision["fp32"]}, one.arm.label
         assert executed_fault(one.executed, one.arm) is None
         assert gated(bundle, one) is None, one.arm.label
-        bits = 4 if label == "int4" else 8
+        bits = 4 if "int4" in label else 8
         assert one.executed.artifact_bytes < plain.executed.artifact_bytes * (bits + 4) / 32, one.arm.label
 
 
@@ -107,7 +111,19 @@ def test_words_make_a_difference(tmp_path: Path):
     for scheme in ("per-tensor", "symmetric", "entropy", "percentile", "samples-8"):
         assert not np.array_equal(by_scheme[f"int8/{scheme}"], plain), scheme
     assert not np.array_equal(by_scheme["int8-dynamic"], by_scheme["int8-dynamic/per-tensor"])
-    assert not np.array_equal(by_scheme["int4"], by_scheme["int4/symmetric"])
+    assert not np.array_equal(by_scheme["int8-dynamic"], by_scheme["int8-dynamic/matmul-nbits"])
+    for scheme in ("symmetric", "activations-8"):
+        assert not np.array_equal(by_scheme["int4"], by_scheme[f"int4/{scheme}"]), scheme
+
+
+def test_a_block_size_is_for_blocks_and_makes_a_difference(tmp_path: Path):
+    (bundle,) = bundles(DIGITS)
+    arms = [arm_of(bundle, Precision.INT4, "activations-8"), arm_of(bundle, Precision.INT8, "")]
+    finer = [replace(arm, options={"block_size": "32"}) for arm in arms]
+    plain, blocked, static = run_fresh(run_arms, bundle, [arms[0], *finer], tmp_path)
+    errors = [fidelity.compare(one.outputs, bundle.oracle_outputs()).relative_l2 for one in (plain, blocked)]
+    assert errors[1] < errors[0]
+    assert static.said == "option 'block_size' is MatMulNBits' own, for int4 and int8/weights-only, not for int8"
 
 
 def test_s8s8_runs_no_int8_product_where_activations_have_two_readers(tmp_path: Path):

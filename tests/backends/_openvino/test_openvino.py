@@ -116,7 +116,7 @@ def test_bf16_under_an_fp32_label_is_caught_twice(hint: str):
     assert set(found.executed.compute_nodes_by_precision) == {"bf16"}
     assert "elsewhere: 1 in bf16" in str(executed_fault(found.executed, found.arm))
     answer = precision_checks.read_permutation(found.outputs[0])
-    assert "finds bf16" in str(probe_fault(answer, Precision.FP32))
+    assert "finds bf16" in str(probe_fault(answer, found.arm.target))
 
 
 def refusal(bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[str, str, str]:
@@ -149,6 +149,7 @@ REFUSED_OPTIONS = [
         "'model_type' is NNCF's for static int8, not for fp32",
     ),
     (Precision.INT4, {"model_type": "transformer"}, "ValueError", "not for int4"),
+    (Precision.INT8, {"group_size": "32"}, "ValueError", "'group_size' is NNCF's for int4, not for int8"),
     (Precision.INT8, {"preset": "mixed"}, "ValueError", "unknown option 'preset'"),
     (Precision.FP32, {"INFERENCE_NUM_THREADS": "many"}, "RuntimeError", "Wrong value for property key INFERENCE_NUM"),
     (Precision.FP32, {"NUM_STREAMS": "2"}, "RuntimeError", "did not honour NUM_STREAMS=2: it runs with 1"),

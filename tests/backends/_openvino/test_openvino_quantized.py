@@ -23,7 +23,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
-from shootout.schemes import parse, unoffered
+from shootout.schemes import parse, shown_as, unoffered
 from shootout.testing.cases import bundles, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -36,7 +36,7 @@ PRODUCTS = (64 * WIDTH, WIDTH * WIDTH, WIDTH * WIDTH, WIDTH * 10)
 LABELS = (
     "fp32", "int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/symmetric+minmax",
     "int8/asymmetric+minmax", "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
-    "int4/symmetric",
+    "int4/symmetric", "int4/activations-8", "int8/weights-only", "int8/weights-only+symmetric",
 )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def target_of(label: str) -> Target:
 def everything() -> dict[str, Ran]:
     """All arms in one process (importing NNCF takes seconds); the key is model, label and options."""
     work = {f"digits {label}": (DIGITS, label, {}) for label in (*LABELS, "fp32/default")}
-    for label, size in (("int8-dynamic", "0"), ("int8-dynamic", "128"), ("int4", "32")):
+    for label, size in (("int8-dynamic", "0"), ("int8-dynamic", "128"), ("int4", "32"), ("int4/activations-8", "0")):
         work[f"digits {label} {size}"] = (DIGITS, label, {"DYNAMIC_QUANTIZATION_GROUP_SIZE": size})
     for label in ("int8/symmetric+samples-20", "int8/asymmetric+samples-20", "int8/accuracy-control"):
         work[f"residual {label}"] = (RESIDUAL, label, {})
@@ -109,9 +109,10 @@ def error(label: str, model: str = "digits") -> float:
 
 @pytest.mark.parametrize("label", LABELS)
 def test_every_scheme_computes_in_its_precision(label: str) -> None:
-    found, precision = executed(label), label.partition("/")[0].partition("-")[0]
-    assert found.compute_nodes_by_precision == {precision: len(PRODUCTS)}
-    assert found.flops_by_precision == {precision: 2.0 * sum(PRODUCTS)}
+    found, target = executed(label), target_of(label)
+    name = shown_as(target.precision, target.scheme)
+    assert found.compute_nodes_by_precision == {name: len(PRODUCTS)}
+    assert found.flops_by_precision == {name: 2.0 * sum(PRODUCTS)}
     assert executed_fault(found, everything()[f"digits {label}"].arm) is None
 
 
@@ -128,7 +129,8 @@ def test_words_make_a_difference() -> None:
     """Each is another model: the same error would be the same arithmetic."""
     distinct = ("int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/samples-3")
     assert len({error(label) for label in distinct}) == len(distinct)
-    assert error("int4") != error("int4/symmetric")
+    assert len({error(label) for label in ("int4", "int4/symmetric", "int4/activations-8")}) == 3
+    assert len({error(label) for label in ("int8/weights-only", "int8/weights-only+symmetric", "int8-dynamic")}) == 3
     assert error("int8/per-channel+minmax") < error("int8"), "NNCF's default clips"
 
 
@@ -149,6 +151,7 @@ def test_conversions_are_counted_apart() -> None:
 def test_dynamic_quantization_that_does_not_happen_is_skipped() -> None:
     """With group size 0 the plugin keeps activations float; its graph looks the same."""
     assert "none of its 4 products as dynamically quantized" in everything()["digits int8-dynamic 0"].told
+    assert "none of its 4 products as dynamically quantized" in everything()["digits int4/activations-8 0"].told
     mixed = executed("int8-dynamic 128").compute_nodes_by_precision
     assert mixed == {"int8": 3, "int8-weights": 1}, "the first layer has only 64 inputs"
 
@@ -156,7 +159,7 @@ def test_dynamic_quantization_that_does_not_happen_is_skipped() -> None:
 def test_int4_with_rounded_activations_is_not_int4() -> None:
     found = everything()["digits int4 32"]
     fault = executed_fault(executed("int4 32"), found.arm)
-    assert "labelled int4, but openvino ran its compute nodes elsewhere: 4 in int8" in str(fault)
+    assert "labelled int4, but openvino ran its compute nodes elsewhere: 4 in int4-activations-8" in str(fault)
 
 
 def test_accuracy_control_needs_labels() -> None:
