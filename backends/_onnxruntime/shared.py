@@ -1,11 +1,15 @@
 """The one quantized model that all runtimes share, written so that ONNX Runtime's INT8 kernels on x86 take it.
 
-Its activations are S8 around 0, its biases float, and matrix products have no Q/DQ pair behind them. Three rewrites
-make the kernels fuse, and keep every activation's real value:
+It has Q/DQ pairs on what products read and none behind them, its activations are S8 around 0, its biases float. These
+rewrites make the kernels fuse:
 
-- activations become U8 around 128; weights stay S8;
-- where a Relu or Clip and then a pair follow a product, the same pair goes before it as well: both are monotone, so
-  rounding before is rounding after, while ONNX Runtime leaves the product in float;
+- a pair goes behind each convolution, and behind each product that a Relu or Clip follows (behind that one): ONNX
+  Runtime has no INT8 convolution with a float result, and would fuse the Relu into a float product. Their scales are
+  those of the file's own calibration;
+- a sum or product with such a result gets pairs on its other operand and behind it, or it would be float between two
+  conversions;
+- activations become U8: around 128, and from 0 on behind a Relu, which a pair that has no negative steps then replaces.
+  Steps are as wide as before; weights stay S8;
 - a Gemm's bias becomes INT32 at the scale of its products. That rounds it, as ONNX Runtime does by itself to the bias
   of every convolution that it fuses, to less than 1/127 of an activation's step times a weight's.
 """
@@ -13,6 +17,7 @@ make the kernels fuse, and keep every activation's real value:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +33,11 @@ HARMFUL = "MatMulAddFusion"
 in INT8, and fails on a file that it has already been applied to (ONNX Runtime 1.31: "replace the existing tensor").
 """
 MIDDLE = 128
-ZERO_POINT = "activations_zero_point"
-PRODUCTS, CUTS = ("Gemm", "MatMul"), ("Relu", "Clip")
+AROUND, FROM_0 = "activations_zero_point", "positive_activations_zero_point"
+PRODUCTS, SUMS, CUTS = ("Conv", "Gemm", "MatMul"), ("Add", "Mul"), ("Relu", "Clip")
+MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity")
+"""Operators behind which a value is as positive as before."""
+ROUND, WIDEN = "QuantizeLinear", "DequantizeLinear"
 WIDEST = 2.0**31
 
 
@@ -41,10 +49,14 @@ def recode(source: Path, folder: Path) -> Path:
     """
     import onnx
 
+    from shootout.quantize.qdq import scales_of
+
     model, target = onnx.load(source), folder / "recoded.onnx"
-    graph = Recoded(model, source.name)
+    graph = Recoded(model, source.name, scales_of(model))
+    graph.require_symmetry()
+    graph.pair_behind_products()
+    graph.pair_around_sums()
     graph.recode_activations()
-    graph.pair_before_cuts()
     graph.quantize_biases()
     graph.write(target)
     return target
@@ -56,45 +68,52 @@ class Recoded:
     Args:
         model: changed in place.
         name: for messages.
+        scales: of activations that have no pair yet.
     """
 
-    def __init__(self, model: ModelProto, name: str) -> None:
-        self._model, self._name = model, name
+    def __init__(self, model: ModelProto, name: str, scales: Mapping[str, float]) -> None:
+        self._model, self._name, self._scales = model, name, scales
         self._nodes = list(model.graph.node)
         self._stored = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._outputs = {info.name for info in model.graph.output}
         self._maker = {output: node for node in self._nodes for output in node.output}
         self._readers: dict[str, list[NodeProto]] = defaultdict(list)
         for node in self._nodes:
             for name in node.input:
                 self._readers[name].append(node)
 
-    def recode_activations(self) -> None:
-        """S8 around 0 becomes U8 around 128."""
-        pairs = [node for node in self._nodes if self._is_half_of_pair(node)]
+    def require_symmetry(self) -> None:
+        """Refuse what isn't S8 around 0."""
+        pairs = self._pairs()
         if not pairs:
             raise ValueError(f"{self._name} is no quantized model: none of its activations has a Q/DQ pair")
         for node in pairs:
             zero = self._value(node.input[2]) if len(node.input) > 2 else None
             if zero is None or zero.dtype != np.int8 or zero.any():
                 raise ValueError(f"{self._name}: {node.op_type} {node.name!r} is not symmetric S8")
-            node.input[2] = ZERO_POINT
-        self._store(ZERO_POINT, np.array(MIDDLE, np.uint8))
 
-    def pair_before_cuts(self) -> None:
-        """The pair behind a product's Relu or Clip goes before it too."""
-        from onnx import helper
+    def pair_behind_products(self) -> None:
+        """Behind a quantized convolution, and behind the Relu or Clip of a quantized product."""
+        for node in [node for node in self._nodes if node.op_type in PRODUCTS and self._is_quantized(node)]:
+            value = self._cut(node.output[0])
+            if node.op_type == "Conv" or value != node.output[0]:
+                self._round(value)
 
-        for node in [node for node in self._nodes if node.op_type in PRODUCTS]:
-            quantize = self._pair_behind_cut(node)
-            if quantize is not None:
-                cut, name = node.output[0], f"{node.output[0]}_uncut"
-                node.output[0] = name
-                before = [
-                    helper.make_node("QuantizeLinear", [name, *quantize.input[1:]], [f"{name}_q"], f"{name}_q"),
-                    helper.make_node("DequantizeLinear", [f"{name}_q", *quantize.input[1:]], [cut], f"{name}_dq"),
-                ]
-                place = self._nodes.index(node) + 1
-                self._nodes[place:place] = before
+    def pair_around_sums(self) -> None:
+        """On and behind each sum of two activations of which one is a rounded result."""
+        for node in [node for node in self._nodes if node.op_type in SUMS]:
+            values = [self._unrounded(name) for name in node.input]
+            if any(map(self._is_result, values)) and all(value in self._scales for value in values):
+                for value in (*values, self._cut(node.output[0])):
+                    self._round(value)
+
+    def recode_activations(self) -> None:
+        """S8 around 0 becomes U8 around 128, or from 0 on where there is nothing below."""
+        for node in self._pairs():
+            narrow = node if node.op_type == ROUND else self._maker[node.input[0]]
+            node.input[2] = FROM_0 if self._is_positive(narrow.input[0]) else AROUND
+        self._store(AROUND, np.array(MIDDLE, np.uint8))
+        self._store(FROM_0, np.array(0, np.uint8))
 
     def quantize_biases(self) -> None:
         """Those of Gemms between quantized operands; one that INT32 can't hold stays float, and its Gemm with it."""
@@ -119,30 +138,83 @@ class Recoded:
 
     def write(self, target: Path) -> None:
         """The rewritten model; types that it states of what is U8 now are left to be inferred."""
+        from onnxruntime.transformers.onnx_model import OnnxModel
+
         from shootout.bundle import onnx_files
 
         graph = self._model.graph
         del graph.node[:], graph.value_info[:]
         graph.node.extend(self._nodes)
+        OnnxModel.graph_topological_sort(graph)
         onnx_files.save(self._model, target)
 
-    def _is_half_of_pair(self, node: NodeProto) -> bool:
-        """The DequantizeLinear of a stored weight is none."""
-        return node.op_type == "QuantizeLinear" or (
-            node.op_type == "DequantizeLinear" and node.input[0] not in self._stored
-        )
+    def _pairs(self) -> list[NodeProto]:
+        """Both halves of the activations' pairs; the DequantizeLinear of a stored weight is none."""
+        kinds = (ROUND, WIDEN)
+        return [node for node in self._nodes if node.op_type in kinds and node.input[0] not in self._stored]
 
-    def _pair_behind_cut(self, node: NodeProto) -> NodeProto | None:
-        cuts = self._readers[node.output[0]]
-        if len(cuts) != 1 or cuts[0].op_type not in CUTS:
-            return None
-        behind = self._readers[cuts[0].output[0]]
-        return behind[0] if len(behind) == 1 and behind[0].op_type == "QuantizeLinear" else None
+    def _round(self, value: str) -> None:
+        """Let all that read a value read it rounded; a graph's output stays, and what has no known scale."""
+        from onnx import helper
+
+        readers = self._readers[value]
+        narrow = next((node for node in readers if node.op_type == ROUND), None)
+        if value in self._outputs or (narrow is None and value not in self._scales):
+            return
+        if narrow is None:
+            scale, zero = f"{value}_own_scale", f"{value}_own_zero"
+            self._store(scale, np.array(self._scales[value], np.float32))
+            self._store(zero, np.array(0, np.int8))
+            names = [f"{value}_own_q", f"{value}_own_dq"]
+            narrow = helper.make_node(ROUND, [value, scale, zero], names[:1], names[0])
+            widen = helper.make_node(WIDEN, [names[0], scale, zero], names[1:], names[1])
+            self._nodes += [narrow, widen]
+            self._maker |= {names[0]: narrow, names[1]: widen}
+            self._readers[names[0]] = [widen]
+        rounded = self._readers[narrow.output[0]][0].output[0]
+        others = [node for node in readers if node is not narrow]
+        for node in others:
+            node.input[:] = [rounded if name == value else name for name in node.input]
+        self._readers[value] = [narrow]
+        self._readers[rounded] += others
+
+    def _unrounded(self, name: str) -> str:
+        """The value that a pair's result was."""
+        maker = self._maker.get(name)
+        if maker is None or maker.op_type != WIDEN or maker.input[0] in self._stored:
+            return name
+        return str(self._maker[maker.input[0]].input[0])
+
+    def _is_result(self, value: str) -> bool:
+        """Whether a value is a product's, past its Relu or Clip, that has a pair behind it."""
+        if all(node.op_type != ROUND for node in self._readers[value]):
+            return False
+        maker = self._maker.get(value)
+        while maker is not None and maker.op_type in CUTS:
+            maker = self._maker.get(maker.input[0])
+        return maker is not None and maker.op_type in PRODUCTS
+
+    def _is_quantized(self, product: NodeProto) -> bool:
+        makers = [self._maker.get(name) for name in product.input[:2]]
+        return all(maker is not None and maker.op_type == WIDEN for maker in makers)
+
+    def _cut(self, value: str) -> str:
+        """What the Relu or Clip makes of a value, if it alone reads it."""
+        readers = self._readers[value]
+        alone = len(readers) == 1 and readers[0].op_type in CUTS and value not in self._outputs
+        return str(readers[0].output[0]) if alone else value
+
+    def _is_positive(self, value: str) -> bool:
+        maker = self._maker.get(value)
+        while maker is not None and maker.op_type in MOVES:
+            source = maker.input[0]
+            maker = self._maker.get(self._unrounded(source))
+        return maker is not None and maker.op_type == "Relu"
 
     def _scale(self, name: str) -> Array | None:
         """Of the DequantizeLinear that makes a value."""
         maker = self._maker.get(name)
-        return self._value(maker.input[1]) if maker is not None and maker.op_type == "DequantizeLinear" else None
+        return self._value(maker.input[1]) if maker is not None and maker.op_type == WIDEN else None
 
     def _value(self, name: str) -> Array | None:
         from onnx import numpy_helper
@@ -153,4 +225,5 @@ class Recoded:
     def _store(self, name: str, array: Array) -> None:
         from onnx import numpy_helper
 
-        self._model.graph.initializer.append(numpy_helper.from_array(array, name))
+        self._stored[name] = numpy_helper.from_array(array, name)
+        self._model.graph.initializer.append(self._stored[name])

@@ -22,7 +22,7 @@ from shootout.bundle.bundle import ModelBundle, Report, open_bundle
 from shootout.bundle.fidelity import rows
 from shootout.contract import Artifact
 from shootout.errors import ModelError, UsageError
-from shootout.quantize.qdq import PRODUCTS, Quantizer
+from shootout.quantize.qdq import Quantizer
 from shootout.quantize.sensitivity import LayerSensitivity, ranked, sqnr_of
 
 
@@ -69,7 +69,7 @@ def search(base: ModelBundle, variant: str, target: Path) -> tuple[str, ...]:
         )
     quantizer, order = _studied(base.folder)
     order = sorted(order, key=_noise_by_byte, reverse=True) if kind == "size" else order
-    best = _bisect(kind, float(number), _measurer(quantizer, order, base), _most(order), variant)
+    best = _bisect(kind, float(number), _measurer(quantizer, order, base), len(order) - 1, variant)
     quantizer.write(target, [layer.name for layer in order[best.kept :]])
     names = ", ".join(layer.weight or layer.name for layer in order[: best.kept])
     return (f"{best.kept} of {len(order)} layers float{': ' * bool(names)}{names}", str(best))
@@ -113,11 +113,6 @@ def _studied(folder: Path) -> tuple[Quantizer, list[LayerSensitivity]]:
 def _noise_by_byte(layer: LayerSensitivity) -> float:
     noise = 0.0 if math.isinf(layer.sqnr_db) else 10 ** (-layer.sqnr_db / 10)
     return noise / max(layer.weight_bytes, 1)  # without a weight it costs next to nothing
-
-
-def _most(order: Sequence[LayerSensitivity]) -> int:
-    """How many layers can stay float so that one product at least is quantized."""
-    return max(index for index, layer in enumerate(order) if layer.operator in PRODUCTS)
 
 
 def _measurer(quantizer: Quantizer, order: Sequence[LayerSensitivity], base: ModelBundle) -> Callable[[int], Candidate]:

@@ -88,7 +88,7 @@ def weight_bytes(quantizer: Quantizer, node: NodeProto) -> int:
 
 
 def flops_of(quantizer: Quantizer, node: NodeProto) -> float:
-    """Operations in one call; 0 for sums and where a shape isn't known."""
+    """Operations in one call; 0 where a shape isn't known."""
     shapes = {**quantizer.shapes, **{name: tuple(one.dims) for name, one in quantizer.weights.items()}}
     found = [shapes.get(name, ()) for name in (*node.input[:2], node.output[0])]
     return (node_flops(node, found[:2], found[2]) or 0.0) if all(found) else 0.0

@@ -123,8 +123,8 @@ def test_openvino_runs_it_in_eight_bits(name: str):
     assert {precision for kind, precision in found if kind in {"FullyConnected", "Convolution"}} <= {"i8", "u8"}
 
 
-def test_a_relu_lends_its_range_to_the_pair_before_it(tmp_path: Path):
-    """A wide negative side would otherwise cost most of the levels, though the Relu throws it away."""
+def test_a_relu_lends_its_range_to_a_pair_before_it(tmp_path: Path):
+    """A wide negative side would otherwise cost most of the levels of who adds one, though the Relu throws it away."""
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"]),
         helper.make_node("Relu", ["c"], ["r"]),
@@ -134,9 +134,41 @@ def test_a_relu_lends_its_range_to_the_pair_before_it(tmp_path: Path):
     path, error = quantized(
         write(tmp_path / "m.onnx", nodes, ([1, 1, 8, 8], [1, 4, 8, 8]), **weights), tmp_path, (1, 1, 8, 8)
     )
-    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
-    assert stored["c_scale"] == stored["r_scale"] < 6 / 127
+    scales = qdq.scales_of(onnx.load(path))
+    assert scales["c"] == scales["r"] < 6 / 127
     assert error < 0.03
+
+
+def test_pairs_stand_before_products_and_on_one_branch_of_a_residual_sum(tmp_path: Path):
+    """What else reads a rounded value, the graph's output among it, reads it as it was."""
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["stem"]),
+        helper.make_node("Relu", ["stem"], ["r"]),
+        helper.make_node("Conv", ["r", "b"], ["short"]),
+        helper.make_node("Conv", ["r", "c"], ["inner"]),
+        helper.make_node("Sigmoid", ["inner"], ["s"]),
+        helper.make_node("Mul", ["inner", "s"], ["swish"]),
+        helper.make_node("Conv", ["swish", "d"], ["long"]),
+        helper.make_node("Add", ["long", "short"], ["sum"]),
+        helper.make_node("Conv", ["sum", "e"], ["last"]),
+        helper.make_node("Add", ["sum", "last"], ["y"]),
+        helper.make_node("Add", ["r", "r"], ["twice"]),
+        helper.make_node("Conv", ["y", "f"], ["z"]),
+        helper.make_node("Add", ["z", "twice"], ["other"]),
+    ]
+    weights = {name: rng.standard_normal((4, 4, 1, 1)) for name in "abcdef"}
+    source = write(tmp_path / "m.onnx", nodes, ([1, 4, 8, 8], [1, 4, 8, 8]), **weights)
+    model = onnx.load(source)
+    model.graph.output.append(value("other", [1, 4, 8, 8]))
+    onnx.save(model, source)
+    path, error = quantized(source, tmp_path, (1, 4, 8, 8))
+    graph = onnx.load(path).graph
+    onnx.checker.check_model(onnx.load(path))
+    rounded = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+    read = {(node.output[0], at) for node in graph.node for at, name in enumerate(node.input) if name in rounded}
+    convolutions = {(name, at) for name in ("stem", "short", "inner", "long", "last", "z") for at in (0, 1)}
+    assert read == convolutions | {("sum", 1), ("y", 0), ("other", 1)}
+    assert error < 0.05
 
 
 def test_an_old_file_without_node_names_gets_both(tmp_path: Path):
