@@ -54,17 +54,18 @@ def test_forward_in_numpy_is_the_torch_module(name: str, chosen: dict[str, Any])
 
 
 def test_forward_in_jax_is_the_torch_module():
-    import jax.numpy as jnp
+    import jax
 
-    agrees(jnp, "decoder_step", context=4)
+    agrees(jax.numpy, "decoder_step", compiled=jax.jit, context=4)
 
 
-def agrees(xp: Any, name: str, **chosen: Any) -> None:
+def agrees(xp: Any, name: str, compiled: Any = lambda run: run, **chosen: Any) -> None:
     model, parameters, module = made(name, **chosen)
-    weights = {key: xp.asarray(tensor.numpy()) for key, tensor in module.state_dict().items()}
+    weights = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
     inputs = model.draw(parameters, 2)[0]
-    found, right = model.forward(xp, weights, parameters)(inputs), oracle(name, inputs, **chosen)
-    assert list(found) == list(right)
+    run = compiled(lambda weights, inputs: model.forward(xp, weights, parameters)(inputs))
+    found, right = run(weights, inputs), oracle(name, inputs, **chosen)
+    assert set(found) == set(right)
     for output, array in right.items():
         assert found[output].dtype == np.float32
         assert np.linalg.norm(found[output] - array) < 1e-5 * np.linalg.norm(array)
@@ -96,9 +97,9 @@ def test_each_precision_has_a_band():
 
 def test_sets_of_a_long_context_stay_small():
     model = models.get("decoder_step")
-    parameters = model.check({"context": 2_048, "d_model": 256})
+    parameters = model.check({"context": 1_024, "d_model": 256})
     specs = model.inputs(parameters, 1)
-    assert [spec.shape for spec in specs] == [(1, 1), *[(1, 4, 2_048, 64)] * 4]
+    assert [spec.shape for spec in specs] == [(1, 1), *[(1, 4, 1_024, 64)] * 4]
     assert len(model.draw(parameters, 1)) == INPUT_BUFFERS
     assert len(model.calibration(parameters, 1)) == decoder.CALIBRATION_BYTES // set_bytes(specs) < 256
 
