@@ -3,29 +3,43 @@
 They carry the CUDA runtime in them, so neither torch nor a toolkit is needed. Everything that is taken is given back
 by one `close`, newest first.
 
-Host memory is page-locked or pageable, as asked. A copy from or to page-locked memory is queued and returns. What one
-from or to pageable memory does, the runtime leaves open ("API synchronization behavior" in its reference: it might be
-synchronous, by staging through page-locked memory of the driver's own), so it is waited for, as torch does too.
+One rule for copies, whichever library computes: by way of page-locked memory, as a skilled user's are, unless the
+option `copies` says otherwise. A copy from or to page-locked memory is queued and returns. What one from or to pageable
+memory does, the runtime leaves open ("API synchronization behavior" in its reference: it might be synchronous, by
+staging through page-locked memory of the driver's own), so it is waited for, as torch does too.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from shootout.contract import Array, TensorSpec
+from shootout.contract import Array, Arrays, Device, Option, TensorSpec
 from shootout.host.cuda_driver import DEVICE
 
 EVICTING = 2
 """So many times its size is written to empty an L2 cache, whichever line it gives up for a new one."""
-PINNED, PAGEABLE = "pinned", "pageable"
+PINNED, PAGEABLE, STAGED = "pinned", "pageable", "staged"
+"""STAGED is no choice of ours: XLA copies inputs into page-locked memory of its own first (its client's
+`should_stage_host_to_device_transfers`, which is true for GPUs).
+"""
+COPIES = Option(
+    name="copies",
+    help="inputs and outputs by way of page-locked memory (pinned), or from and to the caller's own (pageable)",
+    values=(PINNED, PAGEABLE),
+    devices=frozenset({Device.CUDA}),
+    tries=(PAGEABLE,),
+)
+"""Of every adapter that copies by itself; the first value is what holds without it."""
+INSTALL = "pip install 'cuda-bindings>=12.9,<14'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +65,17 @@ class Buffer:
 class Cuda:
     """A stream and what lives on it, freed by `close`.
 
+    Args:
+        copies: PINNED or PAGEABLE: the host memory that is copied from and to.
+
     Attributes:
-        held_bytes: of device memory that its buffers take.
+        held_bytes: of device memory that its buffers and blocks take.
     """
 
-    def __init__(self) -> None:
-        self.api = _runtime()
+    def __init__(self, copies: str = PINNED) -> None:
+        self.api, self.copies = _runtime(), copies
         self.held_bytes = 0
+        self._pending = False
         kinds = self.api.cudaMemcpyKind
         self._to_device, self._to_host = kinds.cudaMemcpyHostToDevice, kinds.cudaMemcpyDeviceToHost
         self._owned = ExitStack()
@@ -77,12 +95,17 @@ class Cuda:
             raise RuntimeError(f"{getattr(function, '__name__', 'CUDA')} failed: {words}")
         return results[0] if results else None
 
-    def buffer(self, spec: TensorSpec, copies: str = PINNED) -> Buffer:
-        """Memory for one tensor: on the device, and where copies are PINNED on the host."""
-        size = max(np.empty(spec.shape, spec.dtype).nbytes, 1)
+    def block(self, size: int) -> int:
+        """The address of so many bytes of device memory, aligned to 256 at least."""
         device = self._allocated(size)
         self.held_bytes += size
-        if copies == PAGEABLE:
+        return device
+
+    def buffer(self, spec: TensorSpec) -> Buffer:
+        """Memory for one tensor: on the device, and where copies are PINNED on the host."""
+        size = max(np.empty(spec.shape, spec.dtype).nbytes, 1)
+        device = self.block(size)
+        if self.copies == PAGEABLE:
             return Buffer(spec, device)
         host = self.ask(self.api.cudaHostAlloc, size, self.api.cudaHostAllocDefault)
         self._own(self.api.cudaFreeHost, host)
@@ -90,28 +113,31 @@ class Cuda:
         twin: Array = np.ndarray(spec.shape, spec.dtype, memory)
         return Buffer(spec, device, twin, int(host))
 
-    def upload(self, buffer: Buffer, array: Array) -> None:
-        """Copy an array to the device; it may change as soon as this returns, the buffer's twin after `synchronize`."""
-        if buffer.twin is not None:
-            np.copyto(buffer.twin, array)
-            self._copy(buffer.device_address, buffer.twin_address, buffer.twin.nbytes, self._to_device)
-        else:
-            source = np.ascontiguousarray(array)
-            self._copy(buffer.device_address, _address(source), source.nbytes, self._to_device)
+    def upload(self, buffers: Iterable[Buffer], inputs: Arrays) -> None:
+        """Copy each buffer's input to the device; the arrays may change as soon as this returns."""
+        if self._pending:  # an earlier copy may still read the page-locked twins
             self.synchronize()
+        for buffer in buffers:
+            array = inputs[buffer.name]
+            if buffer.twin is not None:
+                np.copyto(buffer.twin, array)
+                self._copy(buffer.device_address, buffer.twin_address, buffer.twin.nbytes, self._to_device)
+                self._pending = True
+            else:
+                source = np.ascontiguousarray(array)
+                self._copy(buffer.device_address, _address(source), source.nbytes, self._to_device)
+                self.synchronize()
 
-    def download(self, buffer: Buffer) -> Array:
-        """Queue the copy to the host. What is returned holds it after `synchronize`: the twin, or fresh memory."""
-        host, address = buffer.twin, buffer.twin_address
-        if host is None:
-            host = np.empty(buffer.spec.shape, buffer.spec.dtype)
-            address = _address(host)
-        self._copy(address, buffer.device_address, host.nbytes, self._to_host)
-        return host
+    def download(self, buffers: Iterable[Buffer]) -> dict[str, Array]:
+        """Copies of the buffers, the caller's own; waits for what was queued before."""
+        hosts = {buffer.name: self._queue_download(buffer) for buffer in buffers}
+        self.synchronize()
+        return {name: np.copy(host) for name, host in hosts.items()} if self.copies == PINNED else hosts
 
     def synchronize(self) -> None:
         """Wait until the stream is empty."""
         self.ask(self.api.cudaStreamSynchronize, self.stream)
+        self._pending = False
 
     def capture(self, enqueue: Callable[[], Any]) -> Callable[[], Any]:
         """Record what `enqueue` puts on the stream; returns what puts all of it there at once."""
@@ -135,6 +161,7 @@ class Cuda:
         nothing else to do. The clock's step is about half a microsecond, by the runtime's reference.
         """
         found, (began, ended) = [], self._events
+        self.synchronize()
         for _ in range(calls):
             self.ask(self.api.cudaEventRecord, began, self.stream)
             enqueue()
@@ -144,7 +171,7 @@ class Cuda:
         return found
 
     def evict(self) -> None:
-        """Queue writes to EVICTING times as many bytes as the device's L2 cache has."""
+        """Queue writes to EVICTING times as many bytes as the device's L2 cache has, as Triton's benchmark does."""
         address, size = self._scratch
         self.ask(self.api.cudaMemsetAsync, address, 0, size, self.stream)
 
@@ -167,6 +194,15 @@ class Cuda:
         size = EVICTING * int(self.ask(self.api.cudaDeviceGetAttribute, attribute, DEVICE))
         return self._allocated(size), size
 
+    def _queue_download(self, buffer: Buffer) -> Array:
+        """What holds the buffer's tensor once the stream is empty: its twin, or fresh memory."""
+        host, address = buffer.twin, buffer.twin_address
+        if host is None:
+            host = np.empty(buffer.spec.shape, buffer.spec.dtype)
+            address = _address(host)
+        self._copy(address, buffer.device_address, host.nbytes, self._to_host)
+        return host
+
     def _allocated(self, size: int) -> int:
         try:
             device = self.ask(self.api.cudaMalloc, size)
@@ -180,6 +216,35 @@ class Cuda:
 
     def _copy(self, target: int, source: int, size: int, kind: Any) -> None:
         self.ask(self.api.cudaMemcpyAsync, target, source, size, kind, self.stream)
+
+
+class Eviction:
+    """Empties the L2 cache for sessions whose library has a stream and an allocator of its own: no byte that this takes
+    is in that allocator's account. Done on return.
+    """
+
+    def __init__(self) -> None:
+        self._cuda: Cuda | None = None
+
+    def __call__(self) -> None:
+        """Overwrite the cache; the first call makes what that needs."""
+        self._cuda = self._cuda or Cuda()
+        self._cuda.evict()
+        self._cuda.synchronize()
+
+    def close(self) -> None:
+        """Give back what it took."""
+        if self._cuda:
+            self._cuda.close()
+            self._cuda = None
+
+
+def has_bindings() -> bool:
+    """Whether `cuda-bindings` is installed; imports nothing."""
+    try:
+        return find_spec("cuda.bindings.runtime") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def capability() -> str | None:

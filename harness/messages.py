@@ -94,7 +94,7 @@ class OnGpu:
         event_ns: of `compute`, by events on the device's own clock; None where the library has none.
         dispatch_ns: how long `execute` takes to return, nobody waiting for the device: what an unsynchronised timer
             shows. Only where the study asks for the trap.
-        copies: `pageable` or `pinned`: the host memory that `stage` and `fetch` copy from and to; "" if it isn't told.
+        copies: see `GpuSide`; "" if it isn't told.
         allocator_held_bytes: what the library's allocator holds of the device, `allocator_peak_bytes` the most it did.
         energy: only where the study asks for it.
         faults: what could not be told though it should, and how telling broke.

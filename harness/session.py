@@ -17,10 +17,11 @@ class GpuSide:
     """What only a device can tell of a session on it, and do for it; None where the library can't. Never timed.
 
     Attributes:
-        copies: `pageable` or `pinned`: the host memory that `stage` and `fetch` copy from and to; "" where they don't.
+        copies: `pinned` or `pageable`: the host memory that `stage` and `fetch` copy from and to; `staged` where the
+            library has page-locked memory of its own; "" where they don't copy.
         event_ns: (staged, calls) → nanoseconds of so many calls of `execute`, each by two events on its stream.
         allocator: bytes of device memory that the library's allocator holds now, and the most it held.
-        evict: queues what overwrites the device's L2 cache; `synchronize` waits for it too.
+        evict: overwrites the device's L2 cache, or queues that; `synchronize` waits for it too.
     """
 
     copies: str = ""

@@ -34,6 +34,7 @@ from shootout.backends._jax.session import (
 )
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
+from shootout.backends.cuda_memory import Eviction
 from shootout.contract import (
     INFERENCE,
     INTEGERS,
@@ -120,7 +121,8 @@ class JaxSession:
         self._weights = read_weights(built.bundle, arm, built.facts["weights"], device, built.folder)
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.bundle.outputs)
-        self.gpu = gpu_side(arm, device)
+        self._eviction = Eviction()
+        self.gpu = gpu_side(arm, device, self._eviction)
         self._as_is = self._device is Device.CPU and all(is_taken(arm, spec) for spec in built.bundle.inputs)
         self._pending: tuple[Any, ...] = ()
 
@@ -182,6 +184,7 @@ class JaxSession:
 
     def close(self) -> None:
         """Drop the executable and its arrays."""
+        self._eviction.close()
         self._pending = ()
         for name in ("_run", "_stage", "_weights"):
             self.__dict__.pop(name, None)

@@ -10,7 +10,7 @@ import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,8 @@ import numpy as np
 
 from shootout.backends.common import DTYPES
 from shootout.backends.common_torch import float32_module
-from shootout.backends.cuda_memory import EVICTING, PAGEABLE
+from shootout.backends.cuda_memory import STAGED, Eviction, has_bindings
 from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision, TensorSpec
-from shootout.host import cuda_driver
 from shootout.session import GpuSide
 
 if TYPE_CHECKING:
@@ -51,10 +50,6 @@ OPTIONS = (
     Option(name="xla_cpu_use_xnnpack", help="products by XNNPACK", devices=ON_CPU, tries=("true",)),
     Option(name=f"{XLA_OPTION}*", help="any other compile option of XLA's, which checks name and value itself"),
 )
-
-
-LARGEST_L2_BYTES = 128 * 2**20
-"""Taken where the driver doesn't tell: no GPU has more (a B200 has 126 MB)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,45 +213,21 @@ def is_taken(arm: Arm, spec: TensorSpec) -> bool:
     return bool(canonicalize_dtype(_dtype(np.empty(0, given), arm)) == given)
 
 
-class DeviceMemory:
-    """A JAX device's memory: what its allocator counts, and what overwrites its L2 cache."""
-
-    def __init__(self, device: Any) -> None:
-        self._device = device
-
-    def allocator(self) -> tuple[int, int]:
-        """Bytes in use now and at most, by JAX's own account: arrays, and what programs need while they run.
-
-        Raises:
-            RuntimeError: JAX keeps no account on this device (`XLA_PYTHON_CLIENT_ALLOCATOR=platform`, say).
-        """
-        told = self._device.memory_stats()
-        if not told:
-            raise RuntimeError(f"JAX keeps no account of memory on {self._device}")
-        return int(told["bytes_in_use"]), int(told["peak_bytes_in_use"])
-
-    def evict(self) -> None:
-        """Write an array of EVICTING times the L2 cache's size, and drop it; done on return."""
-        self._blank().block_until_ready()
-
-    @cached_property
-    def _blank(self) -> Callable[[], Any]:
-        import jax
-        import jax.numpy as jnp
-
-        size = EVICTING * (cuda_driver.l2_bytes() or LARGEST_L2_BYTES)
-        with jax.default_device(self._device):
-            made: Callable[[], Any] = jax.jit(lambda: jnp.zeros(size, jnp.uint8)).lower().compile()
-        return made
-
-
-def gpu_side(arm: Arm, device: Any) -> GpuSide | None:
-    """What a session tells of its GPU; None on a CPU.
-
-    There are no events: JAX shows no stream of XLA's. Its copies go through pageable memory: a NumPy array is in no
-    other.
-    """
+def gpu_side(arm: Arm, device: Any, eviction: Eviction) -> GpuSide | None:
+    """What a session tells of its GPU; None on a CPU. There are no events: JAX shows no stream of XLA's."""
     if arm.target.device is Device.CPU:
         return None
-    memory = DeviceMemory(device)
-    return GpuSide(copies=PAGEABLE, allocator=memory.allocator, evict=memory.evict)
+    evict = eviction if has_bindings() else None
+    return GpuSide(copies=STAGED, allocator=partial(allocated_bytes, device), evict=evict)
+
+
+def allocated_bytes(device: Any) -> tuple[int, int]:
+    """Bytes in use now and at most, by JAX's own account: arrays, and what programs need while they run.
+
+    Raises:
+        RuntimeError: JAX keeps no account on this device (`XLA_PYTHON_CLIENT_ALLOCATOR=platform`, say).
+    """
+    told = device.memory_stats()
+    if not told:
+        raise RuntimeError(f"JAX keeps no account of memory on {device}")
+    return int(told["bytes_in_use"]), int(told["peak_bytes_in_use"])

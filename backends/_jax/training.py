@@ -25,6 +25,7 @@ from shootout.backends._jax.session import (
 )
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
+from shootout.backends.cuda_memory import Eviction
 from shootout.bundle.training import MOMENTUM
 from shootout.contract import Array, Arrays, Device, Executed
 from shootout.trace_events import Event
@@ -85,7 +86,8 @@ class JaxTrainingSession:
         self._run, self._stage = read_program(built.folder, self._device)
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._output = built.bundle.outputs[0].name
-        self.gpu = gpu_side(arm, self._device)
+        self._eviction = Eviction()
+        self.gpu = gpu_side(arm, self._device, self._eviction)
         self._state: tuple[Any, ...] = ()
         self._pending: Any = None
         self.reset()
@@ -151,6 +153,7 @@ class JaxTrainingSession:
 
     def close(self) -> None:
         """Drop the executable and its arrays."""
+        self._eviction.close()
         for name in ("_run", "_stage", "_state", "_pending"):
             self.__dict__.pop(name, None)
 

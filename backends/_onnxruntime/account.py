@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.backends._onnxruntime import providers, quantize
+from shootout.bundle.workload import is_product
 from shootout.contract import Arm, Device
 
 MODEL, ENGINES = "model.onnx", "engines"
@@ -17,6 +18,8 @@ SINGLE_FILE_BYTES = 1_500_000_000
 """Bigger models keep their weights beside the graph: one protobuf message ends at 2 GB."""
 QUIET = 3
 """Errors only."""
+SHOWN = 3
+"""So many nodes are named in a message."""
 
 
 def optimise(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
@@ -38,7 +41,9 @@ def is_big(source: Path) -> bool:
     return sum(file.stat().st_size for file in source.parent.iterdir() if file.is_file()) > SINGLE_FILE_BYTES
 
 
-def open_session(model: Path | bytes, arm: Arm, profile: Path | None = None, *, graph: bool = False) -> Any:
+def open_session(
+    model: Path | bytes, arm: Arm, profile: Path | None = None, *, graph: bool = False, stream: int | None = None
+) -> Any:
     """A session on a graph as it is, which records the provider of every node.
 
     Args:
@@ -46,22 +51,40 @@ def open_session(model: Path | bytes, arm: Arm, profile: Path | None = None, *, 
         arm: whose provider and options it gets.
         profile: write a profile, of this name and a time.
         graph: capture a CUDA graph for each binding that runs.
+        stream: the CUDA stream that its providers compute on; None: one of their own.
 
     Raises:
-        RuntimeError: the arm's provider couldn't be loaded, can't take the graph, or has no memory for it.
+        RuntimeError: the arm's provider couldn't be loaded, can't take the graph, or has no memory for it; or it leaves
+            a product to the CPU.
     """
     options = _options(arm, optimised=True)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
     engines = Path() if isinstance(model, bytes) else model.parent / ENGINES
-    return _open(model, arm, options, providers.given(arm, engines, graph=graph))
+    session = _open(model, arm, options, providers.given(arm, engines, graph=graph, stream=stream))
+    if arm.target.device is Device.CUDA:
+        _require_products_on_gpu(session)
+    return session
 
 
 def fallbacks(session: Any, provider: str) -> tuple[str, ...]:
     """Nodes that this session gave to another provider than the one that was asked for."""
     subgraphs = [part for part in session.get_provider_graph_assignment_info() if part.ep_name != provider]
     return tuple(f"{node.op_type} {node.name!r} on {part.ep_name}" for part in subgraphs for node in part.get_nodes())
+
+
+def _require_products_on_gpu(session: Any) -> None:
+    """Refuse a session whose products, or some of them, the CPU computes.
+
+    Other nodes it may: ONNX Runtime gives chains that compute shapes to the CPU on purpose, though CUDA has kernels for
+    them (microsoft/onnxruntime pull request 13590), and `fallbacks` names each.
+    """
+    parts = [part for part in session.get_provider_graph_assignment_info() if part.ep_name == providers.CPU]
+    names = [f"{node.op_type} {node.name!r}" for part in parts for node in part.get_nodes() if is_product(node.op_type)]
+    if names:
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise RuntimeError(f"ONNX Runtime leaves products to the CPU: {', '.join(names[:SHOWN])}{more}")
 
 
 def _options(arm: Arm, *, optimised: bool = False) -> Any:
@@ -73,8 +96,6 @@ def _options(arm: Arm, *, optimised: bool = False) -> Any:
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_DISABLE_ALL if optimised else levels.ORT_ENABLE_ALL
     options.intra_op_num_threads, options.inter_op_num_threads = arm.threads, 1
-    if arm.target.device is Device.CUDA:
-        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     for name, value in arm.options.items():
         if not providers.is_provider_option(name) and name != quantize.BLOCK_SIZE:
             _set(options, name, value)

@@ -146,7 +146,7 @@ def _profiled(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Kernel]],
             calls.append([])
         elif event["name"].endswith("_kernel_time"):
             calls[-1].append(_kernel(event))
-    tf32 = providers.uses_tf32(session)
+    tf32 = providers.uses_tf32(session, arm.target)
     return calls[WARM_UP:-1], tf32
 
 

@@ -15,20 +15,23 @@ import os
 import re
 from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from shootout.backends.cuda_memory import COPIES, INSTALL, has_bindings
 from shootout.contract import Arm, Device, Option, Precision, Target
 from shootout.errors import NotRunKind, SkippedArm
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 MODE = "tensorrt"
 """The mode whose nodes all run in TensorRT."""
-GRAPH, OF_CUDA, OF_TENSORRT = "cuda_graph", "cuda.", "trt_"
+GRAPH, OF_CUDA, OF_TENSORRT, TIMINGS = "cuda_graph", "cuda.", "trt_", "trt_timing_cache_path"
 THREADS = ("intra_op_num_threads", "inter_op_num_threads")
 _CPU, _CUDA, _PLAIN, _MODE = frozenset({Device.CPU}), frozenset({Device.CUDA}), frozenset({""}), frozenset({MODE})
 _SETTLED = (
     *("cuda.device_id", "cuda.use_tf32", "cuda.enable_cuda_graph", "cuda.user_compute_stream"),
+    "trt_timing_cache_enable",
     *("trt_engine_cache_enable", "trt_engine_cache_path", "trt_engine_cache_prefix", "trt_cuda_graph_enable"),
     *("trt_fp16_enable", "trt_bf16_enable", "trt_int8_enable"),
 )
@@ -79,7 +82,14 @@ OPTIONS = (
         modes=_MODE,
         tries=("5",),
     ),
+    Option(
+        name=TIMINGS,
+        help="a folder where TensorRT keeps what it times in a build, for the next one on the same GPU",
+        devices=_CUDA,
+        modes=_MODE,
+    ),
     Option(name=f"{OF_TENSORRT}*", help="any other option of the TensorRT provider", devices=_CUDA, modes=_MODE),
+    COPIES,
     Option(name=THREADS[0], help="threads inside an operator (the arm's)", form=r"\d+", takes="a whole number"),
     Option(name=THREADS[1], help="operators at once (1)", form=r"\d+", takes="a whole number"),
     *(
@@ -100,9 +110,12 @@ TF32 = "NVIDIA_TF32_OVERRIDE"
 LIBRARIES = {CUDA: "libonnxruntime_providers_cuda.so", TENSORRT: "libonnxruntime_providers_tensorrt.so"}
 NEEDED = rb"libnvinfer\.so\.\d+"
 """What TensorRT's provider names of TensorRT among the libraries that it needs."""
-INSTALL = "pip uninstall -y onnxruntime && pip install 'onnxruntime-gpu[cuda,cudnn]>=1.27'"
+GPU_BUILD = "pip uninstall -y onnxruntime && pip install 'onnxruntime-gpu[cuda,cudnn]>=1.27'"
 """From 1.27 on, what the package index has is built for CUDA 13; before, it was for CUDA 12."""
-FIXES = {CUDA: f"{INSTALL} (for CUDA 13)", TENSORRT: f"ask for the backend tensorrt itself, or {INSTALL} (for CUDA 13)"}
+FIXES = {
+    CUDA: f"{GPU_BUILD} (for CUDA 13)",
+    TENSORRT: f"ask for the backend tensorrt itself, or {GPU_BUILD} (for CUDA 13)",
+}
 TELLS = "get_provider_graph_assignment_info"
 """What a session says of its nodes' providers; new in 1.24."""
 
@@ -122,7 +135,9 @@ def require(provider: str) -> None:
     """
     import onnxruntime
 
-    available = onnxruntime.get_available_providers()
+    if provider != CPU:
+        onnxruntime.preload_dlls()  # a provider that is a plugin is registered only once they are there
+    available = _available()
     if provider not in available:
         reason = f"onnxruntime {onnxruntime.__version__} is built without {provider} (it has {', '.join(available)})"
         raise SkippedArm(reason, FIXES.get(provider, "pip install --force-reinstall onnxruntime"), NotRunKind.BROKEN)
@@ -130,11 +145,14 @@ def require(provider: str) -> None:
         reason = f"onnxruntime {onnxruntime.__version__} doesn't tell which provider runs a node: 1.24 is the first to"
         package = "onnxruntime" if provider == CPU else "onnxruntime-gpu"
         raise SkippedArm(reason, f"pip install --upgrade '{package}>=1.24'", NotRunKind.BROKEN)
+    if provider != CPU and not has_bindings():
+        reason = "cuda-bindings is not installed, by which ONNX Runtime is given its memory and its stream"
+        raise SkippedArm(reason, INSTALL, NotRunKind.NOT_INSTALLED)
     if provider == TENSORRT:
         _require_tensorrt()
 
 
-def given(arm: Arm, engines: Path, *, graph: bool) -> list[tuple[str, dict[str, str]]]:
+def given(arm: Arm, engines: Path, *, graph: bool, stream: int | None = None) -> list[tuple[str, dict[str, str]]]:
     """The providers of a session in order, each with its options.
 
     CUDA comes behind TensorRT, or one node that TensorRT can't take would be an error that doesn't name it; such nodes
@@ -144,6 +162,7 @@ def given(arm: Arm, engines: Path, *, graph: bool) -> list[tuple[str, dict[str, 
         arm: its target and options.
         engines: where TensorRT keeps what it built.
         graph: capture CUDA graphs.
+        stream: the CUDA stream that they compute on; None: one of their own.
     """
     precision, wanted = arm.target.precision, of(arm.target)
     if wanted == CPU:
@@ -151,17 +170,20 @@ def given(arm: Arm, engines: Path, *, graph: bool) -> list[tuple[str, dict[str, 
     cuda = {"use_tf32": str(int(precision is Precision.TF32)), **_own(arm, OF_CUDA, cut=len(OF_CUDA))}
     if graph:
         cuda["enable_cuda_graph"] = "1"
+    ours = {} if stream is None else {"user_compute_stream": str(stream)}
     if wanted == CUDA:
-        return [(CUDA, cuda)]
-    tensorrt = {"trt_engine_cache_enable": ON, "trt_engine_cache_path": str(engines), **_own(arm, OF_TENSORRT)}
+        return [(CUDA, {**cuda, **ours})]
+    tensorrt = {"trt_engine_cache_enable": ON, "trt_engine_cache_path": str(engines), **_own(arm, OF_TENSORRT), **ours}
+    if TIMINGS in tensorrt:
+        tensorrt["trt_timing_cache_enable"] = ON  # without it, the path alone does nothing
     if precision in ALLOWS:
         tensorrt[ALLOWS[precision]] = ON
-    return [(TENSORRT, tensorrt), (CUDA, cuda)]
+    return [(TENSORRT, tensorrt), (CUDA, {**cuda, **ours})]
 
 
 def is_provider_option(name: str) -> bool:
     """Whether an arm's option is for a provider, and not for the session."""
-    return name == GRAPH or name.startswith((OF_CUDA, OF_TENSORRT))
+    return name in (GRAPH, COPIES.name) or name.startswith((OF_CUDA, OF_TENSORRT))
 
 
 def prepare(target: Target) -> None:
@@ -184,9 +206,10 @@ def on_device(provider: str) -> str:
     return f"{provider} on CUDA" if provider == TENSORRT else provider
 
 
-def uses_tf32(session: Any) -> bool:
-    """Whether the CUDA provider of a session rounds float32 products to TF32, by its own account."""
-    return bool(session.get_provider_options().get(CUDA, {}).get("use_tf32") == "1")
+def uses_tf32(session: Any, target: Target) -> bool:
+    """Whether the CUDA provider of a session rounds float32 products to TF32: by its account, else as it was told."""
+    told = session.get_provider_options().get(CUDA, {}).get("use_tf32")
+    return target.precision is Precision.TF32 if told is None else bool(told == "1")
 
 
 def load_fault(provider: str) -> str:
@@ -202,6 +225,14 @@ def load_fault(provider: str) -> str:
     return ""
 
 
+def _available() -> list[str]:
+    """The providers that this ONNX Runtime is built with, and those that were registered as plugins."""
+    import onnxruntime
+
+    plugins = [device.ep_name for device in getattr(onnxruntime, "get_ep_devices", list)()]
+    return list(dict.fromkeys([*onnxruntime.get_available_providers(), *plugins]))
+
+
 def _require_tensorrt() -> None:
     """Skip where TensorRT itself, which ONNX Runtime doesn't bring, can't be loaded."""
     _load_wheel()
@@ -210,8 +241,26 @@ def _require_tensorrt() -> None:
             ctypes.CDLL(name.decode())
         except OSError as error:
             major = name.decode().rpartition(".")[2]
-            fix = f"pip install --extra-index-url https://pypi.nvidia.com 'tensorrt-cu13=={major}.*'"
-            raise SkippedArm(f"ONNX Runtime needs TensorRT {major}: {error}", fix) from None
+            here = _tensorrt_version()
+            instead = f", and TensorRT {here} is installed: one environment holds one of them" if here else ""
+            raise SkippedArm(f"ONNX Runtime needs TensorRT {major}: {error}{instead}", _way_out(major, here)) from None
+
+
+def _way_out(major: str, here: str | None) -> str:
+    """How to get the TensorRT that ONNX Runtime was built for, and what that means for the one that is here."""
+    install = f"pip install --extra-index-url https://pypi.nvidia.com 'tensorrt-cu13=={major}.*'"
+    if not here:
+        return install
+    elsewhere = "in another environment, raced as onnxruntime+tensorrt@NAME with --python NAME=PATH"
+    return f"{install} (the backend tensorrt runs on it too), or the same {elsewhere}"
+
+
+def _tensorrt_version() -> str | None:
+    """Of the full TensorRT that is installed; imports nothing."""
+    for name in ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu13-bindings", "tensorrt-cu12-bindings"):
+        with suppress(PackageNotFoundError):
+            return version(name)
+    return None
 
 
 def _load_wheel() -> None:

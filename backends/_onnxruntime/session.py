@@ -1,7 +1,8 @@
-"""ONNX Runtime's run path: IO binding with tensors at fixed addresses, so that no call allocates one.
+"""ONNX Runtime's run path: IO binding with memory at fixed addresses, so that no call allocates any.
 
-On CUDA a run has ended when it returns: ONNX Runtime waits for its stream at the end of each. So does a copy, which is
-from or to pageable memory: its tensors take no other.
+On CUDA the memory and the stream are ours (see `cuda_memory`): bound by address, and given to the providers as their
+compute stream. So copies, events and the emptied cache are the same as TensorRT's, and a run is only queued: the stream
+is waited for once, by `synchronize`, and not by ONNX Runtime at the end of each run too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, op
 from shootout.backends._onnxruntime.profile import trace
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
-from shootout.backends.cuda_memory import PAGEABLE, Cuda
-from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
+from shootout.backends.cuda_memory import COPIES, PINNED, Buffer, Cuda
+from shootout.contract import Array, Arrays, Executed, TensorSpec
+from shootout.host.cuda_driver import DEVICE
 from shootout.session import GpuSide
 from shootout.trace_events import Event
 
@@ -30,30 +31,38 @@ Read = tuple[str, Callable[[], Array]]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One binding with tensors of its own on the device, at fixed addresses.
+    """One binding with tensors of its own, at fixed addresses.
 
     Attributes:
-        options: of its runs, where they are unlike any other slot's.
+        options: of its runs, where they are unlike ONNX Runtime's own.
         updates: for each input name, what copies an array into its tensor, or binds the array itself.
         reads: for each output name, what gives it as an array of the caller's own.
+        inputs, outputs: on CUDA, in place of the two.
     """
 
     binding: Any
-    options: Any
-    updates: tuple[Update, ...]
-    reads: tuple[Read, ...]
+    options: Any = None
+    updates: tuple[Update, ...] = ()
+    reads: tuple[Read, ...] = ()
+    inputs: tuple[Buffer, ...] = ()
+    outputs: tuple[Buffer, ...] = ()
 
 
 class OnnxRuntimeSession:
-    """A graph as it was built."""
+    """A graph as it was built, on the CPU.
+
+    Args:
+        built: what to load.
+        stream: the CUDA stream to compute on.
+    """
 
     gpu: GpuSide | None = None
 
-    def __init__(self, built: Built) -> None:
-        self._built, self._device = built, built.arm.target.device
+    def __init__(self, built: Built, stream: int | None = None) -> None:
+        self._built = built
         self._inputs, self._outputs = built.bundle.inputs, built.bundle.outputs
         self._graph = built.arm.options.get(providers.GRAPH) == "1"
-        self._session: Any = open_session(built.folder / MODEL, built.arm, graph=self._graph)
+        self._session: Any = open_session(built.folder / MODEL, built.arm, graph=self._graph, stream=stream)
         self._slots: dict[int, Slot] = {}
         self._run: Callable[[Any, Any], None] = self._session.run_with_iobinding
 
@@ -75,7 +84,7 @@ class OnnxRuntimeSession:
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Slot:
-        """Copy the inputs into the slot's tensors; on the CPU, large ones are bound as they are."""
+        """Copy the inputs into the slot's tensors; large ones are bound as they are."""
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
         for name, update in handle.updates:
@@ -84,7 +93,7 @@ class OnnxRuntimeSession:
         return handle
 
     def execute(self, staged: Slot) -> Slot:
-        """Run the graph; on CUDA, ONNX Runtime waits for its stream before it returns."""
+        """Run the graph; on CUDA this only queues it."""
         self._run(staged.binding, staged.options)
         return staged
 
@@ -92,7 +101,7 @@ class OnnxRuntimeSession:
         """Nothing is pending when `execute` has returned."""
 
     def fetch(self, raw: Slot) -> Arrays:
-        """Copies; on the CPU, large outputs are handed out as they are."""
+        """Copies; large outputs are handed out as they are."""
         return {name: read() for name, read in raw.reads}
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own profiler
@@ -109,67 +118,81 @@ class OnnxRuntimeSession:
         from onnxruntime import OrtValue
 
         def empty(spec: TensorSpec) -> Any:
-            return OrtValue.ortvalue_from_shape_and_type(list(spec.shape), np.dtype(spec.dtype), self._device)
+            return OrtValue.ortvalue_from_shape_and_type(list(spec.shape), np.dtype(spec.dtype), "cpu")
 
         binding, updates, reads = self._session.io_binding(), list[Update](), list[Read]()
         for spec in self._inputs:
-            if self._device is Device.CPU and is_shared(spec):
+            if is_shared(spec):
                 updates.append((spec.name, _sharing(binding, spec.name)))
                 continue
             value = empty(spec)
             binding.bind_ortvalue_input(spec.name, value)
             updates.append((spec.name, value.update_inplace))
         for place, spec in enumerate(self._outputs):
-            if self._device is Device.CPU and is_handed_out(spec):
+            if is_handed_out(spec):
                 reads.append((spec.name, _handing_out(binding, spec.name, place)))
                 continue
             value = empty(spec)
             binding.bind_ortvalue_output(spec.name, value)
-            reads.append((spec.name, self._copying(value, spec)))
-        options = _graph_options(slot) if self._graph else None
-        self._slots[slot] = Slot(binding, options, tuple(updates), tuple(reads))
+            reads.append((spec.name, _copying(value, spec)))
+        self._slots[slot] = Slot(binding, updates=tuple(updates), reads=tuple(reads))
         return self._slots[slot]
-
-    def _copying(self, value: Any, spec: TensorSpec) -> Callable[[], Array]:
-        """What copies a tensor to the caller: from a device `numpy` does, on the CPU it is a view of the tensor."""
-        read: Callable[[], Array] = value.numpy
-        own = read if self._device is Device.CUDA else lambda: np.copy(read())
-        return (lambda: widen(own())) if spec.dtype == "float16" else own
 
 
 class OnnxRuntimeGpuSession(OnnxRuntimeSession):
-    """The same on a GPU, without events and without a word of its arena: ONNX Runtime shows neither."""
+    """The same on a GPU, without a word of its arena: ONNX Runtime shows none."""
 
     def __init__(self, built: Built) -> None:
-        """Open the session.
+        """Open a stream, and the session on it.
 
         Raises:
             RuntimeError: TensorRT doesn't take the engine that was built, and made another one.
         """
         before = tensorrt.engines(built.folder)
-        super().__init__(built)
+        self._narrow = any(spec.dtype == "float16" for spec in built.bundle.outputs)
+        self._cuda = Cuda(built.arm.options.get(COPIES.name, PINNED))
+        super().__init__(built, self._cuda.stream)
         if tensorrt.engines(built.folder) != before:
             raise RuntimeError(
                 f"TensorRT refused the engine in {built.folder} and built another in its place: it is another GPU's or "
                 "version's; remove that folder"
             )
-        self.gpu = GpuSide(copies=PAGEABLE, evict=self._evict if _has_bindings() else None)
+        self.gpu = GpuSide(copies=self._cuda.copies, event_ns=self._event_ns, evict=self._cuda.evict)
+        self.synchronize = self._cuda.synchronize  # type: ignore[method-assign] # a method of ours would be timed too
+
+    def stage(self, inputs: Arrays, slot: int) -> Slot:
+        """Queue the copies to the slot's buffers."""
+        check_inputs(self._inputs, inputs)
+        handle = self._slots.get(slot) or self._new_slot(slot)
+        self._cuda.upload(handle.inputs, inputs)
+        return handle
+
+    def fetch(self, raw: Slot) -> Arrays:
+        """Copies of the slot's outputs; waits for the run."""
+        found = self._cuda.download(raw.outputs)
+        return {name: widen(array) for name, array in found.items()} if self._narrow else found
 
     def close(self) -> None:
-        """Also free what `evict` writes to."""
-        super().close()
-        self.gpu = None
-        if cuda := self.__dict__.pop("_cuda", None):
-            cuda.close()
+        """Drop the session, then what it was bound to and its stream."""
+        if self.gpu is not None:
+            self._cuda.synchronize()
+            super().close()
+            self._cuda.close()
+            self.gpu = None
 
-    def _evict(self) -> None:
-        """Done on return."""
-        self._cuda.evict()
-        self._cuda.synchronize()
+    def _event_ns(self, staged: Slot, calls: int) -> list[float]:
+        """Nanoseconds of so many calls of `execute`, by events on the session's stream; see `Cuda.event_ns`."""
+        return self._cuda.event_ns(lambda: self.execute(staged), calls)
 
-    @cached_property
-    def _cuda(self) -> Cuda:
-        return Cuda()
+    def _new_slot(self, slot: int) -> Slot:
+        binding = self._session.io_binding()
+        inputs, outputs = (tuple(map(self._cuda.buffer, specs)) for specs in (self._inputs, self._outputs))
+        for bind, buffers in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
+            for one in buffers:
+                bind(one.name, "cuda", DEVICE, np.dtype(one.spec.dtype).type, list(one.spec.shape), one.device_address)
+        options = _run_options(slot if self._graph else None)
+        self._slots[slot] = Slot(binding, options, inputs=inputs, outputs=outputs)
+        return self._slots[slot]
 
 
 def _sharing(binding: Any, name: str) -> Callable[[Array], None]:
@@ -181,6 +204,12 @@ def _sharing(binding: Any, name: str) -> Callable[[Array], None]:
         kept[:] = [array]
 
     return bind
+
+
+def _copying(value: Any, spec: TensorSpec) -> Callable[[], Array]:
+    """What copies a tensor to the caller: `numpy` is a view of it."""
+    read: Callable[[], Array] = value.numpy
+    return (lambda: widen(np.copy(read()))) if spec.dtype == "float16" else lambda: np.copy(read())
 
 
 def _handing_out(binding: Any, name: str, place: int) -> Callable[[], Array]:
@@ -197,17 +226,16 @@ def _handing_out(binding: Any, name: str, place: int) -> Callable[[], Array]:
     return hand_out
 
 
-def _graph_options(slot: int) -> Any:
-    """Run options by which a slot's calls capture and replay a graph of its own: a graph holds its addresses."""
+def _run_options(graph: int | None) -> Any:
+    """Run options by which a call doesn't wait for its stream, and replays this slot's own graph: one holds addresses.
+
+    Args:
+        graph: the slot's number, None where nothing is captured.
+    """
     from onnxruntime import RunOptions
 
     options = RunOptions()
-    options.add_run_config_entry("gpu_graph_id", str(slot + 1))  # 0 is ONNX Runtime's own
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if graph is not None:
+        options.add_run_config_entry("gpu_graph_id", str(graph + 1))  # 0 is ONNX Runtime's own
     return options
-
-
-def _has_bindings() -> bool:
-    try:
-        return find_spec("cuda.bindings.runtime") is not None
-    except ModuleNotFoundError:
-        return False

@@ -93,7 +93,7 @@ class TensorRtAdapter:
             network=load_network(built.folder),
             kernels=kernels.read_bytes() if kernels.exists() else b"",
             graph=built.arm.options.get("cuda_graph") == "1",
-            copies=built.arm.options.get("copies", cuda_memory.PINNED),
+            copies=built.arm.options.get(cuda_memory.COPIES.name, cuda_memory.PINNED),
         )
         return TensorRtSession(reopen(str(built.facts["library"])), setup)
 

@@ -16,7 +16,7 @@ from typing import Any
 from shootout.backends._tensorrt.account import account
 from shootout.backends._tensorrt.library import Library, telling
 from shootout.backends._tensorrt.network import TYPED_AS, read_network, require_precision
-from shootout.backends.cuda_memory import PAGEABLE, PINNED
+from shootout.backends.cuda_memory import COPIES
 from shootout.contract import INTEGERS, Option, Precision, TensorSpec
 
 OPTIONS = (
@@ -33,11 +33,7 @@ OPTIONS = (
         form=r"SM\d+(,SM\d+)*",
         takes="names such as SM86,SM120",
     ),
-    Option(
-        name="copies",
-        help="inputs and outputs by way of page-locked memory (pinned), or from and to the caller's as it is",
-        values=(PINNED, PAGEABLE),
-    ),
+    COPIES,
     Option(name="timing_cache", help="a file of what the full TensorRT timed in an earlier build on the same GPU"),
 )
 TIMINGS = "timing.cache"

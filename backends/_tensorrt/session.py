@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from shootout.backends._tensorrt.account import Layer, account
 from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.network import Network
@@ -135,12 +133,11 @@ class TensorRtSession:
         self._library, self._setup = library, setup
         self._engine: Engine | None = Engine(library, setup.plan, setup.kernels)
         _require_tensors(self._engine, (*setup.inputs, *setup.outputs))
-        self._cuda = Cuda()
+        self._cuda = Cuda(setup.copies)
         self.gpu: GpuSide | None = GpuSide(
             copies=setup.copies, event_ns=self._event_ns, allocator=self._allocator, evict=self._cuda.evict
         )
         self._slots: dict[int, Slot] = {}
-        self._pending = False
 
     @cached_property
     def executed(self) -> Executed:
@@ -159,11 +156,7 @@ class TensorRtSession:
         """Queue the copies to the slot's buffers; the first time, also its context and CUDA graph."""
         check_inputs(self._setup.inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
-        if self._pending:  # an earlier copy may still read the page-locked buffers
-            self.synchronize()
-        for buffer in handle.inputs:
-            self._cuda.upload(buffer, inputs[buffer.name])
-        self._pending = self._setup.copies == PINNED
+        self._cuda.upload(handle.inputs, inputs)
         if handle.launch is None:
             handle.launch = self._launcher(handle.context)
         return handle
@@ -176,17 +169,13 @@ class TensorRtSession:
     def synchronize(self) -> None:
         """Wait for the stream."""
         self._cuda.synchronize()
-        self._pending = False
 
     def fetch(self, raw: Slot) -> Arrays:
         """Copies of the slot's outputs; the copy is queued behind the run and waited for."""
-        hosts = {buffer.name: self._cuda.download(buffer) for buffer in raw.outputs}
-        self.synchronize()
-        return {name: widen(np.copy(host) if self._setup.copies == PINNED else host) for name, host in hosts.items()}
+        return {name: widen(array) for name, array in self._cuda.download(raw.outputs).items()}
 
     def _event_ns(self, staged: Slot, calls: int) -> list[float]:
         """Nanoseconds of so many calls of `execute`, by events on the session's stream; see `Cuda.event_ns`."""
-        self.synchronize()
         return self._cuda.event_ns(lambda: self.execute(staged), calls)
 
     def _allocator(self) -> tuple[int, int]:
@@ -222,8 +211,8 @@ class TensorRtSession:
     def _new_slot(self, number: int) -> Slot:
         assert self._engine, "staged after close"
         context = self._engine.context()
-        inputs = tuple(self._cuda.buffer(spec, self._setup.copies) for spec in self._setup.inputs)
-        outputs = tuple(self._cuda.buffer(spec, self._setup.copies) for spec in self._setup.outputs)
+        inputs = tuple(self._cuda.buffer(spec) for spec in self._setup.inputs)
+        outputs = tuple(self._cuda.buffer(spec) for spec in self._setup.outputs)
         done = [context.set_input_shape(spec.name, spec.shape) for spec in self._setup.inputs]
         done += [context.set_tensor_address(one.name, one.device_address) for one in (*inputs, *outputs)]
         if not all(done):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shootout.backends._torch import gpu, quantize
 from shootout.backends._torch.account import Tally, kernel_recorder
-from shootout.backends._torch.gpu import COPIES, session_on
+from shootout.backends._torch.gpu import session_on
 from shootout.backends._torch.inductor import (
     breaks,
     captured_graphs,
@@ -52,6 +52,7 @@ from shootout.backends._torch.session import (
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, trial
+from shootout.backends.cuda_memory import COPIES
 from shootout.contract import (
     INFERENCE,
     INTEGERS,
@@ -107,7 +108,7 @@ OPTIONS = (
     *gpu.OPTIONS,
 )
 """Freezing is no float model's default: it is torch's own to leave it off, and it gains on some and costs on others."""
-OURS = frozenset({COPIES, UNGUARDED})
+OURS = frozenset({COPIES.name, UNGUARDED})
 """Options that are no part of Inductor's configuration."""
 CACHE, PACKAGE = "inductor", "model.pt2"
 CALLS_TO_CAPTURE = 3

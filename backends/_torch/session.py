@@ -176,6 +176,8 @@ def configure(arm: Arm) -> None:
     policy = "tf32" if arm.target.precision is Precision.TF32 else "ieee"
     if arm.target.device is Device.CUDA:
         _set_older_flags(rounds=policy == "tf32")
+        # Inductor's own convolutions in Triton read this one, and no other.
+        torch.backends.cudnn.fp32_precision = policy
     for flag in float32_flags(arm.target.device).values():
         flag.fp32_precision = policy
 

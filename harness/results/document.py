@@ -140,7 +140,7 @@ class Gpu(Part):
         stage_ns, compute_ns, fetch_ns: the steps of one call on the host's clock, the device waited for after each.
         event_ns: `compute` by the device's own clock.
         dispatch_ns: what a timer shows that doesn't wait for the device; no latency.
-        copies: `pageable` or `pinned` host memory.
+        copies: `pinned`, `pageable` or `staged`, see `GpuSide`.
         l2: whether the cache was emptied before each timed call (`cold`).
         sm_clock_mhz: right after the blocks.
         faults: what could not be told though it should, and how telling broke.

@@ -78,11 +78,19 @@ def test_the_project_says_what_it_needs():
     core = {one.name for one in project.core}
     assert core >= {"numpy", "pydantic", "typer", "rich", "psutil", "pyarrow", "archspec"}
     assert "nvidia-ml-py" in core
+    assert {one.name for one in project.extras["cuda"]} == {"cuda-bindings"}
+    assert "cuda-bindings" not in core, "it costs rows at most"
     assert {one.name for one in project.extras["openvino"]} >= {"openvino", "nncf"}
     assert not {"dev", "cpu", "gpu"} & set(project.extras)
 
 
 # wheels
+
+
+def test_the_gpu_s_build_of_onnxruntime_is_onnxruntime(tmp_path: Path):
+    (tmp_path / "onnxruntime_gpu-1.31.1.dist-info").mkdir()
+    (tmp_path / "onnxruntime_gpu-1.31.1.dist-info" / "METADATA").write_text("Name: onnxruntime-gpu\nVersion: 1.31.1\n")
+    assert there([str(tmp_path)]) == {"onnxruntime-gpu": "1.31.1", "onnxruntime": "1.31.1"}
 
 
 def test_what_is_missing_or_too_old_is_chosen_and_nothing_else(tmp_path: Path):

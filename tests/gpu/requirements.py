@@ -17,6 +17,10 @@ _LIMIT = re.compile(r"(===|~=|==|!=|<=|>=|<|>)\s*([\w.*+!-]+)")
 _EARLY = re.compile(r"(a|b|rc|dev)(\d+)")
 _NOT_OURS = ("cpu", "dev", "testing")
 """Extras that only gather others, or that developers alone need."""
+_WATCHING = "nvidia-ml-py"
+"""Of the extra `gpu`, what no campaign goes without; the rest costs rows at most."""
+_ALSO = {"onnxruntime-gpu": "onnxruntime"}
+"""Packages that are another one in another build: both bring the same module, and must not be installed together."""
 
 Key = tuple[tuple[int, ...], bool, int]
 
@@ -83,6 +87,9 @@ def there(path: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in metadata.distributions(path=list(path)):
         found.setdefault(normal(one.metadata["Name"] or ""), one.version)
+    for name, instead in _ALSO.items():
+        if name in found:
+            found.setdefault(instead, found[name])
     return found
 
 
@@ -98,7 +105,7 @@ class Project:
 
     Attributes:
         core: what nothing works without, on a machine with a GPU.
-        extras: what single backends need, by extra.
+        extras: what single backends need, by extra; `cuda`: what several take to reach the GPU's memory.
     """
 
     name: str
@@ -111,7 +118,9 @@ class Project:
         """Read it."""
         table = tomllib.loads(file.read_text())["project"]
         extras = {name: needs(lines) for name, lines in table["optional-dependencies"].items() if name not in _NOT_OURS}
-        core = (*needs(table["dependencies"]), *extras.pop("gpu", ()))
+        gpu = extras.pop("gpu", ())
+        core = (*needs(table["dependencies"]), *(one for one in gpu if one.name == _WATCHING))
+        extras["cuda"] = tuple(one for one in gpu if one.name != _WATCHING)
         return cls(name=table["name"], version=table["version"], core=core, extras=extras)
 
     @property

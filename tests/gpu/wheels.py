@@ -22,7 +22,7 @@ CORE = (
 """What nothing works without, in the versions that belong together: about 5 MB."""
 BACKENDS = (
     *("openvino", "openvino-telemetry", "nncf", "pydot", "tabulate", "torchao", "torchax"),
-    *("tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs"),
+    *("cuda-bindings", "cuda-pathfinder", "tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs"),
 )
 """What gives more rows; the two largest are openvino and tensorrt-rtx-cu13-libs."""
 PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 31, 28, 27, 24, 17, 12)), "manylinux2014_x86_64")

@@ -6,17 +6,20 @@ The modules below are written by hand in the form that XLA prints for NVIDIA GPU
 from __future__ import annotations
 
 import re
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from support.gpus.fake_gpu import FakeCuda
 
 from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
 from shootout.backends._jax.backend import JaxSession
-from shootout.backends._jax.session import PRODUCTS, DeviceMemory, gpu_side
+from shootout.backends._jax.session import PRODUCTS, allocated_bytes, gpu_side
 from shootout.backends._jax.training import JaxTrainingSession
+from shootout.backends.cuda_memory import Eviction
 from shootout.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
@@ -201,35 +204,31 @@ def test_to_synchronize_is_to_wait_for_what_came_last_staged_inputs_too(kind: ty
 def test_the_allocator_s_account_is_jax_s_or_a_reason():
     told: Any = {"bytes_in_use": 5, "peak_bytes_in_use": 9, "num_allocs": 2}
     device = SimpleNamespace(memory_stats=lambda: told)
-    assert DeviceMemory(device).allocator() == (5, 9)
+    assert allocated_bytes(device) == (5, 9)
     told = None
     with pytest.raises(RuntimeError, match="JAX keeps no account of memory"):
-        DeviceMemory(device).allocator()
+        allocated_bytes(device)
 
 
-def test_only_a_gpu_s_session_tells_of_a_gpu():
+def test_only_a_gpu_s_session_tells_of_a_gpu_and_its_cache_is_emptied_outside_of_jax_s_account(
+    monkeypatch: pytest.MonkeyPatch,
+):
     on_gpu, on_cpu = (
         Arm(target=Target(backend="jax-jit", device=device), model="m") for device in (Device.CUDA, Device.CPU)
     )
-    side = gpu_side(on_gpu, None)
+    eviction = Eviction()
+    assert gpu_side(on_cpu, None, eviction) is None
+    monkeypatch.setattr(jax_session, "has_bindings", lambda: False)
+    side = gpu_side(on_gpu, None, eviction)
     assert side
-    assert (side.copies, side.event_ns) == ("pageable", None)
-    assert gpu_side(on_cpu, None) is None
-
-
-def written(l2_bytes: int | None) -> tuple[int, bool]:
-    """Bytes that one eviction writes, on the CPU, and whether they are given back."""
-    import jax
-
-    jax_session.cuda_driver.l2_bytes = lambda: l2_bytes
-    jax_session.LARGEST_L2_BYTES = 500
-    memory = DeviceMemory(jax.devices("cpu")[0])
-    made = memory._blank()
-    memory.evict()
-    del made
-    return int(memory._blank().nbytes), not [one for one in jax.live_arrays() if one.nbytes > 100]
-
-
-@pytest.mark.parametrize(("l2_bytes", "size"), [(300, 600), (None, 1_000)])
-def test_evicting_writes_twice_the_cache_or_twice_the_largest_known(l2_bytes: int | None, size: int):
-    assert run_fresh(written, l2_bytes, warm=JAX) == (size, True)
+    assert (side.copies, side.event_ns, side.evict) == ("staged", None, None)
+    cuda = FakeCuda()
+    monkeypatch.setattr(jax_session, "has_bindings", lambda: True)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", cuda)  # type: ignore[arg-type]
+    side = gpu_side(on_gpu, None, eviction)
+    assert side
+    assert side.evict
+    side.evict()
+    assert cuda.calls == ["memset", "synchronize"], "JAX is asked for nothing"
+    eviction.close()
+    assert cuda.open == []

@@ -13,37 +13,38 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from support.gpus.fake_gpu import FakeCuda
 
 from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT
 
 
-class Value:
-    """An `OrtValue`: a tensor at one address for good."""
+@dataclass(frozen=True)
+class Bound:
+    """A tensor at somebody's own address."""
 
-    def __init__(self, shape: Sequence[int], dtype: Any, device: str) -> None:
-        self.array, self.device = np.zeros(shape, dtype), device
+    device: str
+    shape: Sequence[int]
+    dtype: Any
+    address: int
 
-    def update_inplace(self, array: Any) -> None:
-        self.array[...] = array
-
-    def numpy(self) -> Any:
-        return self.array.copy() if self.device == "cuda" else self.array
+    def array(self, gpu: FakeCuda) -> Any:
+        return np.ndarray(self.shape, self.dtype, gpu.memory[self.address])
 
 
 class Binding:
-    """An IO binding."""
+    """An IO binding, by address alone."""
 
     def __init__(self) -> None:
-        self.inputs: dict[str, Value] = {}
-        self.outputs: dict[str, Value] = {}
+        self.inputs: dict[str, Bound] = {}
+        self.outputs: dict[str, Bound] = {}
 
-    def bind_ortvalue_input(self, name: str, value: Value) -> None:
+    def bind_input(self, name: str, device: str, index: int, dtype: Any, shape: Sequence[int], address: int) -> None:
         assert name not in self.inputs, "an address is set once"
-        self.inputs[name] = value
+        self.inputs[name] = Bound(f"{device}:{index}", shape, dtype, address)
 
-    def bind_ortvalue_output(self, name: str, value: Value) -> None:
+    def bind_output(self, name: str, device: str, index: int, dtype: Any, shape: Sequence[int], address: int) -> None:
         assert name not in self.outputs, "an address is set once"
-        self.outputs[name] = value
+        self.outputs[name] = Bound(f"{device}:{index}", shape, dtype, address)
 
 
 @dataclass
@@ -51,19 +52,26 @@ class Machine:
     """What the fake is told to be, and what was asked of it.
 
     Attributes:
-        available: the providers it is built with.
+        gpu: its memory and streams.
+        available: the providers it is built with; `plugins` those that were registered.
         loads: those whose libraries are there.
         elsewhere: nodes (operator, name) that the first provider leaves to the second, or to the CPU.
+        tells_tf32: whether a session tells of its provider's options.
         fails_with: what opening a session raises.
         refuses: whether TensorRT takes no stored engine.
+        asked: in which order the libraries and the providers were asked for.
         sessions: all that were opened.
     """
 
+    gpu: FakeCuda = field(default_factory=FakeCuda)
     available: Sequence[str] = (TENSORRT, CUDA, CPU)
+    plugins: Sequence[str] = ()
     loads: Sequence[str] = (TENSORRT, CUDA, CPU)
     elsewhere: Sequence[tuple[str, str]] = ()
     fails_with: Exception | None = None
     refuses: bool = False
+    tells_tf32: bool = True
+    asked: list[str] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
 
     def session(self, source: Any, options: Any, providers: Any, enable_fallback: int) -> Session:
@@ -95,7 +103,7 @@ class Session:
         return self.providers
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        return self.given
+        return self.given if self.machine.tells_tf32 else {}
 
     def get_session_options(self) -> Any:
         return self.options
@@ -111,7 +119,13 @@ class Session:
 
     def run_with_iobinding(self, binding: Binding, options: Any) -> None:
         self.runs.append((binding, options))
-        np.multiply(binding.inputs["x"].array, 2, out=binding.outputs["y"].array)
+        gpu, x, y = self.machine.gpu, binding.inputs["x"], binding.outputs["y"]
+        streams = {given["user_compute_stream"] for name, given in self.given.items() if name != CPU}
+        assert streams == {str(gpu.stream)}, "a provider with a stream of its own would read what isn't copied yet"
+        gpu.calls.append("run")
+        gpu.put(lambda: np.multiply(x.array(gpu), 2, out=y.array(gpu)))
+        if options.get_run_config_entry("disable_synchronize_execution_providers") != "1":
+            gpu.cudaStreamSynchronize(gpu.stream)
 
     def _keep_engine(self, folder: Path) -> None:
         kept = folder / "graph_sm90.engine"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,15 +14,13 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from fake_onnxruntime import Machine, Value
+from fake_onnxruntime import Machine
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
-from support.gpus.fake_gpu import FakeCuda
 
 from shootout import backends
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import backend as onnxruntime_backend
 from shootout.backends._onnxruntime import providers, tensorrt
-from shootout.backends._onnxruntime import session as onnxruntime_session
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
 from shootout.backends._onnxruntime.session import OnnxRuntimeSession
@@ -49,17 +48,21 @@ def arm_of(precision: Precision = Precision.FP32, mode: str = "", scheme: str = 
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A GPU machine in place of this one; ONNX Runtime's session and run options stay its own."""
     made = Machine()
+
+    def asked(name: str, answer: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: (made.asked.append(name), answer())[1]
+
     monkeypatch.setenv(TF32, "1")  # so that it is restored; a user's own wish
-    told = SimpleNamespace(ortvalue_from_shape_and_type=Value)
     opened = type("InferenceSession", (), {"__new__": lambda _, *args, **named: made.session(*args, **named)})
     opened.get_provider_graph_assignment_info = None  # type: ignore[attr-defined] # it is asked whether there is one
-    monkeypatch.setattr(onnxruntime, "OrtValue", told)
     monkeypatch.setattr(onnxruntime, "InferenceSession", opened)
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(made.available))
-    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", asked("available", lambda: list(made.available)))
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: [SimpleNamespace(ep_name=name) for name in made.plugins])
+    monkeypatch.setattr(onnxruntime, "preload_dlls", asked("preload", lambda: None))
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", made.gpu)  # type: ignore[arg-type]
+    monkeypatch.setattr(providers, "has_bindings", lambda: True)
     monkeypatch.setattr(providers, "load_fault", lambda provider: "")
     monkeypatch.setattr(providers, "_require_tensorrt", lambda: None)
-    monkeypatch.setattr(onnxruntime_session, "_has_bindings", lambda: False)
     return made
 
 
@@ -138,16 +141,26 @@ def test_a_cpu_arm_leaves_the_environment_and_the_gpu_alone(machine: Machine, tm
 
 
 @pytest.mark.parametrize("mode", ["", "tensorrt"])
-def test_no_node_falls_back_to_the_cpu_and_every_other_one_is_named(mode: str, machine: Machine, tmp_path: Path):
+def test_every_node_that_another_provider_runs_is_named(mode: str, machine: Machine, tmp_path: Path):
     machine.elsewhere = [("Erf", "gelu"), ("Cast", "narrow")]
     arm = arm_of(mode=mode)
     session = session_of(arm, built(tmp_path, arm).folder) if mode else session_of(arm, tmp_path)
     opened = machine.sessions[-1]
-    assert opened.entry("session.disable_cpu_ep_fallback") == "1"
     assert opened.entry("session.record_ep_graph_assignment_info") == "1"
     second = CUDA if mode else CPU
     assert session.executed.fallbacks == (f"Erf 'gelu' on {second}", f"Cast 'narrow' on {second}")
     assert session.executed.device == (f"{TENSORRT} on CUDA" if mode else CUDA)
+
+
+@pytest.mark.parametrize("mode", ["", "tensorrt"])
+def test_a_product_on_the_cpu_is_no_gpu_s_and_a_shape_may_be(mode: str, machine: Machine, tmp_path: Path):
+    (tmp_path / ENGINES).mkdir()
+    machine.elsewhere = [("Shape", "s"), ("Gather", "g"), ("Concat", "c")]
+    open_session(tmp_path / MODEL, arm_of(mode=mode))
+    machine.elsewhere = [("MatMul", "a"), ("Add", "b"), *[("Conv", name) for name in "cde"]]
+    machine.loads = [TENSORRT if mode else CUDA, CPU]
+    with pytest.raises(RuntimeError, match=r"leaves products to the CPU: MatMul 'a', Conv 'c', Conv 'd' and 1 more"):
+        open_session(tmp_path / MODEL, arm_of(mode=mode))
 
 
 def test_a_missing_provider_is_a_skip_with_what_there_is_and_how_to_get_it(machine: Machine, tmp_path: Path):
@@ -185,6 +198,14 @@ def test_tensorrt_itself_is_looked_for_by_the_name_that_the_provider_needs(libra
     with pytest.raises(SkippedArm, match=r"needs TensorRT 987: libnvinfer\.so\.987") as caught:
         providers._require_tensorrt()
     assert "tensorrt-cu13==987.*" in str(caught.value.fix)
+
+
+def test_another_tensorrt_that_is_here_is_named_with_both_ways_out(libraries: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(providers, "version", lambda name: "11.4.0")
+    with pytest.raises(SkippedArm, match=r"TensorRT 11\.4\.0 is installed: one environment holds one") as caught:
+        providers._require_tensorrt()
+    assert "tensorrt-cu13==987.*" in caught.value.fix
+    assert "onnxruntime+tensorrt@NAME with --python NAME=PATH" in caught.value.fix
 
 
 def test_a_session_that_fails_says_why_its_provider_is_missing(machine: Machine, monkeypatch: pytest.MonkeyPatch):
@@ -285,42 +306,83 @@ def test_each_slot_replays_a_graph_of_its_own_on_its_own_tensors(machine: Machin
     ids = [options.get_run_config_entry("gpu_graph_id") for _, options in opened.runs]
     assert ids == ["1", "2", "3"] * 2, "0 is ONNX Runtime's own"
     assert [binding for binding, _ in opened.runs[:3]] == [binding for binding, _ in opened.runs[3:]]
-    assert len({id(value) for binding, _ in opened.runs for value in binding.inputs.values()}) == 3
+    assert len({bound.address for binding, _ in opened.runs for bound in binding.inputs.values()}) == 3
 
 
 def test_without_the_option_nothing_is_captured_and_the_account_never_is(machine: Machine, tmp_path: Path):
-    session = session_of(arm_of(), tmp_path)
-    call(session, inputs(1))
-    assert machine.sessions[0].runs[0][1] is None
+    call(session_of(arm_of(), tmp_path), inputs(1))
+    entries = machine.sessions[0].runs[0][1].get_run_config_entry
+    with pytest.raises(RuntimeError, match="gpu_graph_id"):
+        entries("gpu_graph_id")
     open_session(tmp_path / MODEL, arm_of(cuda_graph="1"), profile=tmp_path / "profile")
     assert not [opened for opened in machine.sessions if "enable_cuda_graph" in opened.given[CUDA]]
 
 
-def test_tensors_lie_on_the_gpu_and_what_was_fetched_survives(machine: Machine, tmp_path: Path):
-    session = session_of(arm_of(), tmp_path)
+CALLS = {
+    "pinned": ["upload", "run", "synchronize", "download", "synchronize"],
+    "pageable": ["upload", "synchronize", "run", "synchronize", "download", "synchronize"],
+}
+
+
+@pytest.mark.parametrize("copies", CALLS)
+@pytest.mark.parametrize("mode", ["", "tensorrt"])
+def test_one_call_is_copy_run_wait_copy_on_our_stream_and_on_our_memory(
+    mode: str, copies: str, machine: Machine, tmp_path: Path
+):
+    arm = arm_of(mode=mode, copies=copies)
+    session = session_of(arm, built(tmp_path, arm).folder if mode else tmp_path)
     first = call(session, inputs(1))
+    assert machine.gpu.calls == CALLS[copies], "nobody waits at the end of a run"
     call(session, inputs(9))
     np.testing.assert_array_equal(first["y"], 2)
-    binding = machine.sessions[0].runs[0][0]
-    assert {value.device for value in (*binding.inputs.values(), *binding.outputs.values())} == {"cuda"}
-    assert session.gpu.copies == "pageable"
+    binding = machine.sessions[-1].runs[0][0]
+    assert {bound.device for bound in (*binding.inputs.values(), *binding.outputs.values())} == {"cuda:0"}
+    assert session.gpu.copies == copies
+    assert ("host" in machine.gpu.opened) is (copies == "pinned")
 
 
-def test_the_cache_is_emptied_by_cuda_bindings_where_they_are(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    assert session_of(arm_of(), tmp_path).gpu.evict is None
-    monkeypatch.setattr(onnxruntime_session, "_has_bindings", lambda: True)
-    gpu = FakeCuda()
-    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", gpu)  # type: ignore[arg-type]
+def test_copies_are_pinned_events_are_ours_and_close_frees_all(machine: Machine, tmp_path: Path):
     session: Any = session_of(arm_of(), tmp_path)
-    assert gpu.opened == [], "not before it is asked"
+    assert session.gpu.copies == "pinned"
+    staged = session.stage(inputs(1), 0)
+    del machine.gpu.calls[:]
+    assert session.gpu.event_ns(staged, 2) == [1e6] * 2, "the run alone, and not the copy before it"
+    assert machine.gpu.calls == ["synchronize", *["record", "run", "record", "synchronize"] * 2]
     session.gpu.evict()
-    session.gpu.evict()
-    assert gpu.calls == ["memset", "synchronize"] * 2
     session.close()
     session.close()
-    assert gpu.open == []
+    assert machine.gpu.open == []
+
+
+def test_without_nvidia_s_bindings_it_is_a_skip_with_the_way_to_get_them(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(providers, "has_bindings", lambda: False)
+    with pytest.raises(SkippedArm, match="cuda-bindings is not installed") as caught:
+        providers.require(CUDA)
+    assert "pip install 'cuda-bindings" in caught.value.fix
+    providers.require(CPU)
+
+
+def test_a_provider_may_be_a_plugin_and_its_libraries_are_loaded_before_it_is_asked_for(machine: Machine):
+    machine.available, machine.plugins = [CPU], [CPU, CUDA]
+    providers.require(CUDA)
+    assert machine.asked == ["preload", "available"]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_who_doesn_t_tell_of_tf32_is_believed_to_do_as_told(tells: bool, machine: Machine, tmp_path: Path):
+    machine.tells_tf32 = tells
+    for precision in (Precision.FP32, Precision.TF32):
+        session = open_session(tmp_path / MODEL, arm_of(precision))
+        assert providers.uses_tf32(session, arm_of(precision).target) is (precision is Precision.TF32)
+
+
+def test_a_folder_for_timings_switches_their_cache_on(machine: Machine, tmp_path: Path):
+    (tmp_path / ENGINES).mkdir()
+    open_session(tmp_path / MODEL, arm_of(mode="tensorrt", trt_timing_cache_path="kept"))
+    given = machine.sessions[0].given[TENSORRT]
+    assert (given["trt_timing_cache_path"], given["trt_timing_cache_enable"]) == ("kept", "True")
 
 
 def shared() -> ModelBundle:

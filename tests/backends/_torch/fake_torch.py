@@ -6,6 +6,7 @@ result that is read too early, or memory that is written over too early, gives w
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -13,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-L2_BYTES = 1_024
 KERNEL_MS = 0.25
 
 
@@ -45,6 +45,10 @@ class FakeTensor:
         if self.device == source.device == "cpu":
             copy()
             return self
+        if self.device == source.device:
+            self.torch.log("convert")
+            self.torch.queue.append(copy)
+            return self
         self.torch.log("upload" if self.device == "cuda" else "download")
         self.torch.queue.append(copy)
         host = source if self.device == "cuda" else self
@@ -71,9 +75,6 @@ class FakeTensor:
         assert self.device == "cpu", "can't convert a cuda tensor to numpy"
         return self.array
 
-    def zero_(self) -> None:
-        self.torch.log("evict")
-
 
 class FakeEvent:
     """Made with timing, or it tells no time."""
@@ -81,7 +82,8 @@ class FakeEvent:
     def __init__(self, torch: FakeTorch, enable_timing: bool = False) -> None:
         self.torch, self.timed, self.at_ms = torch, enable_timing, -1.0
 
-    def record(self) -> None:
+    def record(self, stream: FakeStream) -> None:
+        assert stream is self.torch.current, "not on the stream of what is timed"
         self.torch.log("event")
         self.torch.queue.append(self._happen)
 
@@ -95,6 +97,23 @@ class FakeEvent:
         self.at_ms = self.torch.now_ms
 
 
+class FakeStream:
+    """A queue of its own; `drained` is how often somebody waited for it."""
+
+    def __init__(self, torch: FakeTorch) -> None:
+        self.torch, self.drained = torch, 0
+        self.queue: list[Callable[[], None]] = []
+
+    def synchronize(self) -> None:
+        self.torch.log("synchronize")
+        self.drained += 1
+        self.drain()
+
+    def drain(self) -> None:
+        while self.queue:
+            self.queue.pop(0)()
+
+
 class FakeTorch:
     """Stands in for the module. `calls` are what the device was asked, in order; `made` all that was allocated."""
 
@@ -105,7 +124,9 @@ class FakeTorch:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.made: list[FakeTensor] = []
-        self.queue: list[Callable[[], None]] = []
+        self.default = FakeStream(self)
+        self.streams = [self.default]
+        self._thread = threading.local()
         self.now_ms = 0.0
         self.peak = 0
         self.held = False
@@ -115,8 +136,9 @@ class FakeTorch:
             Event=lambda enable_timing=False: FakeEvent(self, enable_timing),
             memory_allocated=self._allocated,
             max_memory_allocated=lambda: max(self.peak, self._allocated()),
-            reset_peak_memory_stats=lambda: setattr(self, "peak", self._allocated()),
-            get_device_properties=lambda: SimpleNamespace(L2_cache_size=L2_BYTES),
+            Stream=self._stream,
+            current_stream=lambda: self.current,
+            set_stream=lambda stream: setattr(self._thread, "stream", stream),
             current_device=lambda: 0,
             _sleep=lambda cycles: self.log(f"sleep {cycles}"),
         )
@@ -145,9 +167,18 @@ class FakeTorch:
     def log(self, what: str) -> None:
         self.calls.append(what)
 
+    @property
+    def current(self) -> FakeStream:
+        """This thread's stream."""
+        stream: FakeStream = getattr(self._thread, "stream", self.default)
+        return stream
+
+    @property
+    def queue(self) -> list[Callable[[], None]]:
+        return self.current.queue
+
     def drain(self) -> None:
-        while self.queue:
-            self.queue.pop(0)()
+        self.current.drain()
 
     def double(self, x: FakeTensor) -> FakeTensor:
         """A model; what it returns is the same memory each time, as a CUDA graph's is."""
@@ -164,7 +195,12 @@ class FakeTorch:
 
     def _synchronize(self) -> None:
         self.log("synchronize")
-        self.drain()
+        for stream in self.streams:
+            stream.drain()
+
+    def _stream(self) -> FakeStream:
+        self.streams.append(FakeStream(self))
+        return self.streams[-1]
 
     def _allocated(self) -> int:
         return sum(tensor.nbytes for tensor in self.made if tensor.device == "cuda")

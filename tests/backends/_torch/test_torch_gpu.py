@@ -6,6 +6,8 @@ It shows that the calls are in order; that torch and CUDA answer as they are mad
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from fake_torch import KERNEL_MS, L2_BYTES, FakeTorch
+from fake_torch import KERNEL_MS, FakeTorch
+from support.gpus.fake_gpu import FakeCuda
 
 from shootout import backends
 from shootout.backends._spin import backend as spin
@@ -45,6 +48,14 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
     return fake
 
 
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    fake = FakeCuda()
+    monkeypatch.setattr(gpu, "has_bindings", lambda: True)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", fake)  # type: ignore[arg-type]
+    return fake
+
+
 def arm_of(precision: Precision = Precision.FP32, **options: str) -> Arm:
     target = Target(backend="torch-eager", device=Device.CUDA, precision=precision)
     return Arm(target=target, model="made", options=options)
@@ -57,11 +68,15 @@ def inputs(value: float) -> dict[str, np.ndarray]:
 BUNDLE: Any = SimpleNamespace(inputs=(X,), outputs=(Y,), input_buffers=lambda: [inputs(1)])
 
 
-def session_on(torch: FakeTorch, copies: str, precision: Precision = Precision.FP32) -> gpu.TorchGpuSession:
+def session_on(
+    torch: FakeTorch, copies: str, precision: Precision = Precision.FP32, instances: int = 1
+) -> gpu.TorchGpuSession:
     def account(staged: Any) -> Facts:
         return {"compute_nodes_by_precision": {str(precision): len(staged)}, "artifact_bytes": 1}
 
-    session = gpu.session_on(torch.double, arm_of(precision, copies=copies), BUNDLE, account)
+    session = gpu.session_on(
+        torch.double, replace(arm_of(precision, copies=copies), instances=instances), BUNDLE, account
+    )
     assert isinstance(session, gpu.TorchGpuSession)
     return session
 
@@ -139,12 +154,20 @@ def test_the_caller_s_array_may_change_and_what_was_fetched_survives(torch: Fake
 
 
 @pytest.mark.parametrize("copies", COPIES)
-def test_floats_are_the_arm_s_on_the_device_and_float32_on_the_host(torch: FakeTorch, copies: str):
+def test_floats_travel_as_the_caller_has_them_and_are_converted_on_the_device(torch: FakeTorch, copies: str):
     session = session_on(torch, copies, Precision.FP16)
     assert session.stage(inputs(1), 0)[0].dtype == np.float16
+    assert torch.calls == ["upload", "convert"]
+    assert {one.dtype for one in torch.made if one.pinned} <= {np.dtype(np.float32)}
     outputs = call(session, 3)
     assert outputs["y"].dtype == np.float32
     np.testing.assert_array_equal(outputs["y"], 6)
+
+
+def test_copies_are_pinned_unless_somebody_says_otherwise(torch: FakeTorch):
+    session = gpu.session_on(torch.double, arm_of(), BUNDLE, Mock())
+    assert session.gpu is not None
+    assert session.gpu.copies == "pinned"
 
 
 def test_events_tell_the_device_s_own_time_of_each_call(torch: FakeTorch):
@@ -155,19 +178,44 @@ def test_events_tell_the_device_s_own_time_of_each_call(torch: FakeTorch):
     assert torch.calls == ["synchronize", *["event", "kernel", "event", "synchronize"] * 3]
 
 
-def test_the_cache_is_overwritten_twice_over_and_its_buffer_is_not_the_arm_s(torch: FakeTorch):
+def test_the_account_of_memory_is_torch_s_and_the_cache_is_emptied_by_memory_that_is_not_in_it(
+    torch: FakeTorch, cuda: FakeCuda
+):
     session = session_on(torch, "pageable")
     session.stage(inputs(1), 0)
-    torch.peak = 10_000 * L2_BYTES  # loading took more for a while than the buffer and all that is there now
-    before = session.gpu.allocator()
+    torch.peak = 10_000
     session.gpu.evict()
     session.gpu.evict()
-    assert torch.calls.count("evict") == 2
-    assert torch.made[-1].nbytes == 2 * L2_BYTES
-    assert torch.made[-1].device == "cuda"
-    assert session.gpu.allocator() == before == (4 * SIZE, 10_000 * L2_BYTES)
-    torch.peak = 20_000 * L2_BYTES  # with the buffer there
-    assert session.gpu.allocator() == (4 * SIZE, 20_000 * L2_BYTES - 2 * L2_BYTES)
+    assert cuda.calls == ["memset", "synchronize"] * 2, "done on return"
+    assert session.gpu.allocator() == (4 * SIZE, 10_000)
+    session.close()
+    assert cuda.open == []
+
+
+def test_a_cache_can_t_be_emptied_without_nvidia_s_bindings(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gpu, "has_bindings", lambda: False)
+    assert session_on(torch, "pinned").gpu.evict is None
+
+
+def test_several_sessions_have_a_stream_each_in_whichever_thread_they_are_called(torch: FakeTorch):
+    sessions = [session_on(torch, "pinned", instances=2) for _ in range(2)]
+    streams = torch.streams[1:]
+    raws = [session.execute(session.stage(inputs(value), 0)) for value, session in enumerate(sessions, start=1)]
+    assert [len(stream.queue) for stream in streams] == [2, 2], "a copy and a kernel on each, and nobody waited"
+    sessions[0].synchronize()
+    assert [len(stream.queue) for stream in streams] == [0, 2], "one waits for its own work alone"
+    with ThreadPoolExecutor(1) as pool:  # a thread of which torch's own stream is the default one
+        again = pool.submit(lambda: sessions[1].execute(sessions[1].stage(inputs(3), 1)))
+        again.result()
+    assert torch.default.queue == []
+    sessions[1].synchronize()
+    np.testing.assert_array_equal(sessions[0].fetch(raws[0])["y"], 6)
+
+
+def test_one_session_uses_the_stream_that_everybody_does(torch: FakeTorch):
+    call(session_on(torch, "pinned"), 3)
+    assert torch.streams == [torch.default]
+    assert torch.default.drained == 2
 
 
 def test_the_account_names_the_device_of_a_real_output(torch: FakeTorch):
@@ -217,7 +265,7 @@ def test_a_training_step_uses_the_slot_s_tensors_too(torch: FakeTorch):
 
 
 BAD_OPTIONS = {
-    "a value": (Device.CUDA, {"copies": "mapped"}, "expected pageable or pinned, got 'mapped'"),
+    "a value": (Device.CUDA, {"copies": "mapped"}, "expected pinned or pageable, got 'mapped'"),
     "the CPU": (Device.CPU, {"copies": "pinned"}, "is for cuda"),
     "a name": (Device.CUDA, {"copy": "pinned"}, "unknown option 'copy'"),
 }
@@ -315,7 +363,8 @@ def rounding(precision: str) -> tuple[Any, ...]:
     target = Target(backend="torch-eager", device=Device.CUDA, precision=Precision(precision))
     configure(Arm(target=target, model="made"))
     older = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    return dict(float32_policy(Device.CUDA)), older, torch.get_float32_matmul_precision()
+    policy = {**float32_policy(Device.CUDA), "all of cudnn": torch.backends.cudnn.fp32_precision}  # Inductor reads this
+    return policy, older, torch.get_float32_matmul_precision()
 
 
 @pytest.mark.parametrize(
@@ -324,7 +373,7 @@ def rounding(precision: str) -> tuple[Any, ...]:
 )
 def test_one_policy_rounds_products_convolutions_and_recurrent_layers(precision: str, policy: str, older: str):
     flags, switches, matmul = run_fresh(rounding, precision, warm=TORCH)
-    assert flags == dict.fromkeys(("conv", "rnn", "matmul"), policy)
+    assert flags == dict.fromkeys(("conv", "rnn", "matmul", "all of cudnn"), policy)
     assert switches == (policy == "tf32",) * 2
     assert matmul == older
 
