@@ -24,7 +24,11 @@ PRODUCT_TYPE = re.compile(
 )
 PRODUCT_NAME = re.compile(r"^__myl_\w*?(?:Fc|Corr|Deco|Gemm)(?![a-z])|^_gemm|mha")
 TYPING = ("Format/Datatype", "DataType", "Datatype", "Type")
-INTEGERS = ((Precision.INT4.value, re.compile(r"(?i)int4")), (Precision.INT8.value, re.compile(r"(?i)int8")))
+SCALED = (
+    (Precision.INT4.value, re.compile(r"(?i)int4")),
+    (Precision.INT8.value, re.compile(r"(?i)int8")),
+    (Precision.FP8.value, re.compile(r"(?i)fp8|e4m3")),
+)
 FLOATS = (
     (Precision.BF16.value, re.compile(r"(?i)bfloat16|bf16")),
     (Precision.FP16.value, re.compile(r"(?i)half|fp16|float16")),
@@ -78,16 +82,16 @@ def is_product(layer: Layer) -> bool:
 def precision_of(layer: Layer) -> str:
     """What a product computes in.
 
-    Integers by what it reads: two INT8 operands, or INT4 weights. With a single INT8 one it is unknown: the other is
-    either rounded inside the layer, or it is float and so is the product. Floats by the narrowest type of all, since a
+    INT8 and FP8 by two operands of it, INT4 by weights. With a single one of 8 bits it is unknown: the other is either
+    rounded inside the layer, or it is a wider float and so is the product. Floats by the narrowest type of all, since a
     cast that is fused into a layer widens one side of it, but narrows none. TF32 shows in no type, at best in the
     kernel's name.
     """
-    operands = list(_types(layer, ("Inputs", "Constants", "Weights"), INTEGERS))
+    operands = list(_types(layer, ("Inputs", "Constants", "Weights"), SCALED))
     if Precision.INT4.value in operands:
         return Precision.INT4.value
     if operands:
-        return Precision.INT8.value if len(operands) > 1 else UNKNOWN
+        return operands[0] if len(operands) > 1 and len(set(operands)) == 1 else UNKNOWN
     types = set(_types(layer, ("Inputs", "Constants", "Weights", "Outputs"), FLOATS))
     found = next((name for name, _ in FLOATS if name in types), UNKNOWN)
     rounds = "tf32" in str(layer.get("TacticName", "")).lower()

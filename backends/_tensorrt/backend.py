@@ -1,8 +1,8 @@
 """TensorRT: an engine built from the ONNX file, run on an NVIDIA GPU.
 
-TensorRT takes a graph's types as they are, so the FP16 arm builds from a half graph, INT8 from the shared Q/DQ one, and
-INT4 from a half graph with 4-bit weights. With TensorRT-RTX, a machine without a GPU still builds: what would ship, its
-size and its layers' types are then known, only not its speed.
+TensorRT takes a graph's types as they are, so the FP16 arm builds from a half graph, INT8 from the shared Q/DQ one, FP8
+from a half graph with Q/DQ pairs in FP8, and INT4 from one with 4-bit weights. With TensorRT-RTX, a machine without a
+GPU still builds: what would ship, its size and its layers' types are then known, only not its speed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx, cuda_memory
-from shootout.backends._tensorrt.engine import OPTIONS, Plan, compile_engine
+from shootout.backends._tensorrt.engine import OPTIONS, Plan, compile_engine, lacks_float8
 from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
 from shootout.backends._tensorrt.network import load_network
-from shootout.backends._tensorrt.quantize import write_int4
+from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends.adapter import Built, Fixture
-from shootout.backends.common import check_options, require_device, trial
+from shootout.backends.common import calibration_of, check_options, require_device, trial
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, TensorSpec
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
 
-PRECISIONS = (Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16, Precision.INT8, Precision.INT4)
+PRECISIONS = (
+    *(Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16),
+    *(Precision.FP8, Precision.INT8, Precision.INT4),
+)
 ENGINE, KERNELS = "engine.plan", "runtime.cache"
 TINY = TensorSpec(name="x", shape=(2, 2), dtype="float32")
 FIXTURE = Fixture(lacks=lambda target: target.precision is Precision.INT8 and target.scheme != "shared")
@@ -42,7 +45,7 @@ class TensorRtAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset((Device.CUDA, precision) for precision in PRECISIONS),
-        schemes={Precision.INT8: frozenset(schemes.QUANTIZED)},
+        schemes={Precision.INT8: frozenset(schemes.QUANTIZED), Precision.FP8: frozenset({"samples-*"})},
         options=OPTIONS,
     )
 
@@ -61,16 +64,18 @@ class TensorRtAdapter:
         Raises:
             ValueError: an unknown option, or a value it can't have; or there is nothing to quantize.
             RuntimeError: TensorRT can't parse or build the model, or a product isn't in the arm's precision.
-            SkippedArm: TensorRT is not installed, or can't quantize by itself.
+            ModelError: there is nothing to quantize to FP8.
+            SkippedArm: TensorRT is not installed, or can't quantize by itself; or this GPU multiplies no FP8.
         """
         check_options(arm, self.capabilities.options)
         capability = cuda_memory.capability()
+        _require_float8(arm, capability)
         library = open_library(gpu=capability is not None)
         here = capability is not None and library.runs_on(capability)
         precision = arm.target.precision
         plan = Plan(precision=precision, inputs=bundle.inputs, current=here, options=arm.options)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            source = _narrowed(bundle.path(Artifact.ONNX), arm, Path(scratch))
+            source = _narrowed(bundle, arm, Path(scratch))
             facts = compile_engine(library, source, plan, folder)
         if capability is not None:
             facts["gpu"] = f"{cuda_memory.device_name()} ({capability})"
@@ -98,13 +103,28 @@ class TensorRtAdapter:
         return TensorRtSession(reopen(str(built.facts["library"])), setup)
 
 
-def _narrowed(source: Path, arm: Arm, folder: Path) -> Path:
+def _require_float8(arm: Arm, capability: str | None) -> None:
+    """Refuse FP8 on a GPU that has no products of it; without a GPU it builds.
+
+    Raises:
+        SkippedArm: with the fix.
+    """
+    if arm.target.precision is Precision.FP8 and capability and lacks_float8(capability):
+        reason = (
+            f"FP8 products need a GPU of compute capability 8.9 or more (Ada, Hopper, Blackwell); this is {capability}"
+        )
+        raise SkippedArm(reason, "ask for fp16 or int8/shared here, or run fp8 on such a GPU")
+
+
+def _narrowed(bundle: ModelBundle, arm: Arm, folder: Path) -> Path:
     """The graph in the arm's precision."""
-    precision = arm.target.precision
+    source, precision = bundle.path(Artifact.ONNX), arm.target.precision
     if precision in common_onnx.NARROWED:
         return common_onnx.write_half(source, precision, folder)
     if precision is Precision.INT4:
         return write_int4(source, folder)
+    if precision is Precision.FP8:
+        return write_half_float8(source, calibration_of(bundle, schemes.parse(arm.target.scheme)), folder)
     if precision is Precision.INT8 and not schemes.parse(arm.target.scheme).is_quantized:
         fix = f"{replace(arm.target, scheme='shared')} runs the one Q/DQ model that is made for all backends"
         raise SkippedArm("TensorRT has no quantizer of its own: it takes INT8 only as Q/DQ in the graph", fix)

@@ -1,8 +1,8 @@
 """From an ONNX file to a TensorRT engine on disk, and never one in another precision than its label's.
 
 Networks are strongly typed: the graph's own types are what runs, and a float32 graph gives a float32 engine without a
-word. So the parsed network's types are checked before anything is built from it, and for integers, which a network only
-asks for, also what TensorRT made of them.
+word. So the parsed network's types are checked before anything is built from it, and for what is quantized, which a
+network only asks for, also what TensorRT made of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shootout.backends._tensorrt.account import account
 from shootout.backends._tensorrt.library import Library, telling
 from shootout.backends._tensorrt.network import TYPED_AS, read_network, require_precision
 from shootout.backends.cuda_memory import COPIES
-from shootout.contract import INTEGERS, Option, Precision, TensorSpec
+from shootout.contract import SCALED, Option, Precision, TensorSpec
 
 OPTIONS = (
     Option(
@@ -36,6 +36,8 @@ OPTIONS = (
     COPIES,
     Option(name="timing_cache", help="a file of what the full TensorRT timed in an earlier build on the same GPU"),
 )
+FIRST_FLOAT8 = 89
+"""Ada's compute capability; Hopper's and Blackwell's are larger."""
 TIMINGS = "timing.cache"
 """What the full TensorRT timed while it built: `timing_cache` gives it to a later build on the same GPU."""
 PORTABLE = "portable"
@@ -86,7 +88,7 @@ def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> 
         raise RuntimeError(f"{library.name} built no engine: {library.words()}")
     layers = library.log.layers()
     told = account(layers, network) if layers else {"compute_nodes_by_precision": asked}
-    _require_integers(library, plan.precision, told["compute_nodes_by_precision"])
+    _require_scaled(library, plan.precision, told["compute_nodes_by_precision"])
     (folder / "engine.plan").write_bytes(engine)
     network.save(folder)
     if not library.is_rtx:  # where it does nothing
@@ -108,15 +110,15 @@ def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> 
 def _notes(library: Library, precision: Precision, total: int) -> list[str]:
     """Why an engine with 8-bit weights may be larger than the float one: a reader would take it for a mistake."""
     weights = library.log.weight_bytes
-    if precision not in INTEGERS or weights is None or not library.is_rtx:
+    if precision not in SCALED or weights is None or not library.is_rtx:
         return []
     return [f"{weights:,} of the engine's {total:,} bytes are weights; most of the rest is code TensorRT-RTX generated"]
 
 
-def _require_integers(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:
-    """An engine may well dequantize first and multiply floats: that is no INT8, nor INT4."""
+def _require_scaled(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:
+    """An engine may well dequantize first and multiply wider floats: that is no INT8, INT4 or FP8."""
     promised = TYPED_AS[precision][0]
-    if precision in INTEGERS and promised not in counts:
+    if precision in SCALED and promised not in counts:
         ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "none at all"
         raise RuntimeError(f"labelled {precision}, but {library.name} built its products otherwise: {ran}")
 
@@ -158,9 +160,17 @@ def _aim(library: Library, config: Any, plan: Plan) -> None:
     for name in names:
         if name not in known:
             raise ValueError(f"compute_capability {name!r}: {library.name} knows {', '.join(known)}")
+        if plan.precision is Precision.FP8 and lacks_float8(name):
+            raise ValueError(f"compute_capability {name!r} multiplies no FP8: SM89 and later do")
     config.num_compute_capabilities = len(names)
     for index, name in enumerate(names):
         config.set_compute_capability(known[name], index)
+
+
+def lacks_float8(capability: str) -> bool:
+    """Whether GPUs of a compute capability, e.g. `SM86`, are known to have no FP8 products: those before Ada."""
+    number = capability.removeprefix("SM")
+    return number.isdigit() and int(number) < FIRST_FLOAT8
 
 
 def _targets(library: Library, config: Any) -> list[str]:

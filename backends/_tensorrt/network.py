@@ -1,7 +1,7 @@
 """A parsed TensorRT network: its products with the types that go into them, and the layers that only convert.
 
-Networks are strongly typed. An INT8 product shows in one as a float layer whose operands come straight out of
-DequantizeLinear layers, through nothing but reshapes; that the engine then multiplies integers is TensorRT's doing, and
+Networks are strongly typed. An INT8 or FP8 product shows in one as a float layer whose operands come straight out of
+DequantizeLinear layers, through nothing but reshapes; that the engine then multiplies these is TensorRT's doing, and
 its list of layers tells (see `account`).
 """
 
@@ -33,6 +33,7 @@ TYPED_AS = {
     Precision.TF32: ("fp32",),
     Precision.INT8: ("int8", "fp32"),
     Precision.INT4: ("int4", "fp16"),
+    Precision.FP8: ("fp8", "fp16"),
 }
 """What a label's products may be; the first must be among them. TF32 is leave to round, no type: the network stays
 float32, and only the permutation probe can tell.
@@ -107,11 +108,13 @@ def require_precision(network: Network, precision: Precision) -> dict[str, int]:
 
 
 def _precision(layer: Any, makers: Mapping[str, Any]) -> str:
-    """Integers count by the operands alone: both are INT8, or one is INT4, the weights."""
+    """What is quantized counts by the operands alone: both are INT8 or FP8, or one is INT4, the weights."""
     inputs = list(_inputs(layer))
     operands = [_source_type(tensor, makers) for tensor in inputs[:2]]
-    if "int4" in operands or operands == ["int8", "int8"]:
-        return operands[0] if operands[0].startswith("int") else operands[1]
+    if "int4" in operands:
+        return "int4"
+    if operands in (["int8", "int8"], ["fp8", "fp8"]):
+        return operands[0]
     others = (_type(tensor) for tensor in (*inputs[2:], *_outputs(layer)))
     return "+".join(sorted({*operands, *others}))
 

@@ -1,19 +1,21 @@
-"""INT4 weights for TensorRT: the half graph with each matrix product's weights in 4 bits, dequantized block by block.
+"""FP8 and INT4 weights for TensorRT, both in a half graph, as NVIDIA's own quantizer leaves the rest by default.
 
-Only the weights are quantized: TensorRT-RTX keeps them in 4 bits and widens them inside the product, as long as each
-channel has several blocks (with one scale for a whole channel it writes the wide weights to memory on each call).
-Convolutions and odd sizes stay half: TensorRT has no 4-bit convolution.
+FP8 has Q/DQ pairs on what products read (see `quantize.float8`), their scales in half. INT4 is each matrix product's
+weights in 4 bits, dequantized block by block: TensorRT-RTX keeps them so and widens them inside the product, as long as
+each channel has several blocks (with one scale for a whole channel it writes the wide weights to memory on each call).
+Convolutions and odd sizes stay half there: TensorRT has no 4-bit convolution.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shootout.backends import common_onnx
-from shootout.contract import Array, Precision
+from shootout.contract import Array, Arrays, Precision
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -23,6 +25,27 @@ LEVELS = 7
 """Symmetric: -7 to 7."""
 OPSET, IR = 21, 10
 """The first in which ONNX has 4 bits and blocks."""
+
+
+def write_half_float8(source: Path, calibration: Sequence[Arrays], folder: Path) -> Path:
+    """Write `source` with E4M3 pairs on what its products read and all else in half; see `write_float8`.
+
+    Args:
+        source: a float32 ONNX file.
+        calibration: input sets.
+        folder: where the new file and its weights go; must be empty.
+
+    Returns:
+        The new file; inputs and outputs keep their types.
+
+    Raises:
+        ModelError: there is nothing to quantize.
+    """
+    from shootout.quantize.float8 import write_float8
+
+    write_float8(source, calibration, folder / "float8.onnx")
+    (folder / "half").mkdir()
+    return common_onnx.write_half(folder / "float8.onnx", Precision.FP16, folder / "half")
 
 
 def write_int4(source: Path, folder: Path) -> Path:

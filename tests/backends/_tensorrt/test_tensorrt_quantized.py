@@ -201,6 +201,6 @@ def test_a_model_without_products_to_quantize_is_refused(tmp_path: Path):
 
 def test_it_offers_the_shared_and_mixed_schemes_for_int8_alone():
     can = backends.get("tensorrt").capabilities
-    assert can.schemes == {INT8: frozenset({"shared", "mixed-*"})}
+    assert can.schemes == {INT8: frozenset({"shared", "mixed-*"}), Precision.FP8: frozenset({"samples-*"})}
     assert {(Device.CUDA, INT8), (Device.CUDA, INT4)} <= can.targets
     assert not arm_of(INT4).target.scheme
