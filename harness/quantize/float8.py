@@ -1,4 +1,4 @@
-"""FP8 (E4M3) as an ONNX graph: the Q/DQ pairs of the shared INT8 model, around products alone, retyped.
+"""FP8 (E4M3) as an ONNX graph: the Q/DQ pairs of the shared INT8 model, retyped.
 
 So the same values are rounded by the same rule, and scales come from the same calibration: a value's largest magnitude
 becomes E4M3's largest number. Scales are rounded to float16, so that a graph in half precision has the same ones; one
@@ -40,8 +40,7 @@ def write_float8(source: Path, calibration: Sequence[Arrays], target: Path) -> N
         ModelError: there is nothing to quantize.
     """
     quantizer = qdq.Quantizer(source, calibration)
-    products = [name for name, node in quantizer.layers.items() if node.op_type in qdq.PRODUCTS]
-    quantizer.write(target, products)
+    quantizer.write(target, quantizer.layers)
     onnx_files.save(_retyped(onnx.load(target), quantizer.weights), target)
 
 
