@@ -16,7 +16,7 @@ import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx, cuda_memory
-from shootout.backends._tensorrt.engine import OPTIONS, Plan, compile_engine, lacks_float8
+from shootout.backends._tensorrt.engine import GRAPH, OPTIONS, Plan, compile_engine, lacks_float8
 from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
 from shootout.backends._tensorrt.network import load_network
 from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
@@ -97,7 +97,7 @@ class TensorRtAdapter:
             outputs=built.bundle.outputs,
             network=load_network(built.folder),
             kernels=kernels.read_bytes() if kernels.exists() else b"",
-            graph=built.arm.options.get("cuda_graph") == "1",
+            graph=built.arm.options.get(GRAPH) == "1",
             copies=built.arm.options.get(cuda_memory.COPIES.name, cuda_memory.PINNED),
         )
         return TensorRtSession(reopen(str(built.facts["library"])), setup)

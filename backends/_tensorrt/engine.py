@@ -19,6 +19,7 @@ from shootout.backends._tensorrt.network import TYPED_AS, read_network, require_
 from shootout.backends.cuda_memory import COPIES
 from shootout.contract import SCALED, Option, Precision, TensorSpec
 
+GRAPH = "cuda_graph"
 OPTIONS = (
     Option(
         name="builder_optimization_level",
@@ -26,7 +27,7 @@ OPTIONS = (
         values=tuple("012345"),
         tries=("5",),
     ),
-    Option(name="cuda_graph", help="replay a CUDA graph for each input buffer", values=("0", "1"), tries=("1",)),
+    Option(name=GRAPH, help="replay a CUDA graph for each input buffer", values=("0", "1"), tries=("1",)),
     Option(
         name="compute_capability",
         help="the GPUs that TensorRT-RTX builds for",
@@ -136,6 +137,8 @@ def _config(library: Library, builder: Any, network: Any, plan: Plan) -> Any:
         config.builder_optimization_level = int(options["builder_optimization_level"])
     if library.is_rtx:
         _aim(library, config, plan)
+        if options.get(GRAPH) == "1":  # else an engine may allocate while it runs, which no graph can hold
+            config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
     else:
         _start_timings(library, config, options.get("timing_cache"))
     _add_profile(builder, network, config, plan.inputs)

@@ -1,7 +1,8 @@
 """TensorRT's run path: an engine, its own stream, a context and a set of addresses per slot, an optional CUDA graph.
 
-A context keeps the addresses it was given, so each slot has one: a call then only enqueues. Contexts share the
-engine's weights; each has activation memory of its own.
+A context keeps the addresses it was given, so each slot has one: a call then only enqueues. All share the engine's
+weights, and one block of memory for what lies between the layers: they never overlap on one stream, and with a block
+each, calls that rotate through slots would find none of it in the L2 cache, where other libraries' calls do.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from shootout.backends._tensorrt.network import Network
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
 from shootout.contract import Arrays, Executed, TensorSpec
+from shootout.errors import NotRunKind, SkippedArm
 from shootout.host.cuda_driver import DEVICE
 from shootout.session import GpuSide
 from shootout.trace_events import Event
@@ -44,13 +46,20 @@ class Engine:
         if self._engine is None:
             raise RuntimeError(f"{library.name} can't load the engine here: {library.words()}")
 
-    def context(self) -> Any:
-        """A new execution context. TensorRT-RTX compiles its kernels now, for the shapes that are run, not later.
+    def context(self, *, graph: bool = False) -> Any:
+        """A new execution context, without memory for activations: `set_device_memory` gives it some.
+
+        TensorRT-RTX compiles its kernels now, for the shapes that are run, not later.
+
+        Args:
+            graph: TensorRT-RTX captures and replays a CUDA graph of its own; nothing to the full TensorRT.
 
         Raises:
             RuntimeError: TensorRT can't make one; in its words.
         """
-        context = self._rtx_context() if self._library.is_rtx else self._engine.create_execution_context()
+        lent = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        is_rtx = self._library.is_rtx
+        context = self._rtx_context(lent, graph) if is_rtx else self._engine.create_execution_context(lent)
         if context is None:
             raise RuntimeError(f"{self._library.name} makes no execution context: {self._library.words()}")
         return context
@@ -65,7 +74,7 @@ class Engine:
         return bytes(self._cache.serialize()) if self._cache is not None else b""
 
     def activation_bytes(self) -> int:
-        """Device memory that each context takes for what lies between the layers."""
+        """Device memory that a context needs for what lies between the layers."""
         return int(self._engine.device_memory_size_v2)
 
     def weight_bytes(self) -> int:
@@ -79,8 +88,11 @@ class Engine:
         told = json.loads(self._engine.create_engine_inspector().get_engine_information(form))
         return [layer for layer in told.get("Layers", ()) if isinstance(layer, Mapping)]
 
-    def _rtx_context(self) -> Any:
+    def _rtx_context(self, lent: Any, graph: bool) -> Any:
         config = self._engine.create_runtime_config()
+        config.set_execution_context_allocation_strategy(lent)
+        if graph:
+            config.cuda_graph_strategy = self._trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
         config.dynamic_shapes_kernel_specialization_strategy = self._trt.DynamicShapesKernelSpecializationStrategy.EAGER
         if self._cache is None:
             self._cache = config.create_runtime_cache()
@@ -138,6 +150,7 @@ class TensorRtSession:
             copies=setup.copies, event_ns=self._event_ns, allocator=self._allocator, evict=self._cuda.evict
         )
         self._slots: dict[int, Slot] = {}
+        self._activations = 0
 
     @cached_property
     def executed(self) -> Executed:
@@ -179,13 +192,13 @@ class TensorRtSession:
         return self._cuda.event_ns(lambda: self.execute(staged), calls)
 
     def _allocator(self) -> tuple[int, int]:
-        """Bytes of device memory that are told of: inputs and outputs, weights, and each context's activations.
+        """Bytes of device memory that are told of: inputs and outputs, weights, and the contexts' activations.
 
         CUDA graphs, code and what TensorRT keeps for itself are not: only NVML's figure has them. Nothing is given back
         before `close`, so the most it held is what it holds.
         """
         assert self._engine, "read before close"
-        held = self._cuda.held_bytes + self._engine.weight_bytes() + len(self._slots) * self._engine.activation_bytes()
+        held = self._cuda.held_bytes + self._engine.weight_bytes()
         return held, held
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
@@ -210,25 +223,39 @@ class TensorRtSession:
 
     def _new_slot(self, number: int) -> Slot:
         assert self._engine, "staged after close"
-        context = self._engine.context()
+        context = self._engine.context(graph=self._setup.graph)
         inputs = tuple(self._cuda.buffer(spec) for spec in self._setup.inputs)
         outputs = tuple(self._cuda.buffer(spec) for spec in self._setup.outputs)
         done = [context.set_input_shape(spec.name, spec.shape) for spec in self._setup.inputs]
         done += [context.set_tensor_address(one.name, one.device_address) for one in (*inputs, *outputs)]
         if not all(done):
             raise RuntimeError(f"{self._library.name} refuses a tensor's shape or address: {self._library.words()}")
+        if size := self._engine.activation_bytes():
+            self._activations = self._activations or self._cuda.block(size)
+            context.set_device_memory(self._activations, size)
+        if self._setup.graph:
+            self._require_capturable(context)
         self._slots[number] = Slot(context, inputs, outputs)
         return self._slots[number]
 
+    def _require_capturable(self, context: Any) -> None:
+        """Skip where TensorRT itself says that no CUDA graph can be made of this engine; not every version tells."""
+        ask = getattr(context, "is_stream_capturable", None)
+        if ask is not None and not ask(self._cuda.stream):
+            reason = f"{self._library.name} can't capture this engine as a CUDA graph"
+            raise SkippedArm(reason, "leave out cuda_graph=1", NotRunKind.UNSUPPORTED)
+
     def _launcher(self, context: Any) -> Callable[[], Any]:
-        """What `execute` calls. A graph is captured after one plain run, in which TensorRT settles its set-up."""
+        """What `execute` calls. A graph is captured after one plain run, in which TensorRT settles its set-up; by
+        TensorRT-RTX itself, which is its own way and needs nobody's help.
+        """
         run, stream, library = context.execute_async_v3, self._cuda.stream, self._library
 
         def enqueue() -> None:
             if not run(stream):
                 raise RuntimeError(f"{library.name} could not run: {library.words()}")
 
-        if not self._setup.graph:
+        if not self._setup.graph or library.is_rtx:
             return enqueue
         enqueue()
         self.synchronize()

@@ -32,7 +32,8 @@ class FakeFull:
     """
 
     __name__, __version__ = "tensorrt", "0.0"
-    BuilderFlag = SimpleNamespace(TF32="tf32")
+    BuilderFlag = SimpleNamespace(TF32="tf32", REQUIRE_USER_ALLOCATION="lent")
+    ComputeCapability = SimpleNamespace(__members__={"CURRENT": 1})
     ProfilingVerbosity = SimpleNamespace(DETAILED="detailed")
 
     def __init__(
@@ -95,6 +96,12 @@ class FakeConfig:
     def get_timing_cache(self) -> Any:
         return SimpleNamespace(serialize=lambda: self.cache + b"more")
 
+    def set_compute_capability(self, capability: int, index: int) -> None:
+        self.asked["capability"] = capability
+
+    def get_compute_capability(self, index: int) -> Any:
+        return SimpleNamespace(name="CURRENT")
+
     def add_optimization_profile(self, profile: Any) -> None:
         self.asked["profiles"] = self.asked.get("profiles", 0) + 1
 
@@ -138,6 +145,16 @@ def test_rounding_to_tf32_is_allowed_under_its_own_label_alone(precision: Precis
     fake = FakeFull()
     compiled(fake, tmp_path, precision)
     assert fake.asked["tf32"] is (precision is Precision.TF32)
+
+
+@pytest.mark.parametrize(("graph", "lent"), [("0", None), ("1", True)])
+def test_an_rtx_engine_that_is_to_be_captured_may_allocate_nothing_while_it_runs(
+    graph: str, lent: bool | None, tmp_path: Path
+):
+    fake = FakeFull()
+    fake.__name__ = "tensorrt_rtx"
+    compiled(fake, tmp_path, cuda_graph=graph)
+    assert fake.asked.get("lent") is lent
 
 
 @pytest.mark.parametrize(("strong", "flags"), [(1, 2), (0, 1), (None, 0)])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.gpus import fake_gpu
 from support.gpus.fake_gpu import ACTIVATION_BYTES, FAILED, L2_BYTES, SIZE, WEIGHT_BYTES, FakeCuda, FakeTensorRt
 
 from shootout.backends import cuda_memory
@@ -22,6 +23,7 @@ from shootout.backends._tensorrt.network import Network, Product
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Arrays, Device, Precision, Target, TensorSpec
+from shootout.errors import SkippedArm
 
 X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")
 TOLD = json.dumps(
@@ -77,7 +79,26 @@ def test_each_slot_has_its_own_context_and_addresses_for_good(gpu: FakeCuda, trt
             np.testing.assert_array_equal(call(session, value + slot, slot)["y"], 2 * (value + slot))
     assert len(trt.contexts) == 3
     assert len({address for context in trt.contexts for address in context.addresses.values()}) == 6
-    assert gpu.open.count("device") == gpu.open.count("host") == 6, "nothing is allocated by a call"
+    assert gpu.open.count("host") == 6, "nothing is allocated by a call"
+    assert gpu.open.count("device") == 7, "one more for what lies between the layers"
+
+
+@pytest.mark.parametrize("name", ["tensorrt", "tensorrt_rtx"])
+def test_contexts_work_in_one_block_of_memory(name: str, gpu: FakeCuda, trt: FakeTensorRt):
+    trt.__name__ = name
+    session = session_on(trt)
+    for slot in range(3):
+        call(session, 1.0, slot)
+    assert len({context.lent for context in trt.contexts}) == 1
+    assert trt.contexts[0].lent is not None
+    assert trt.contexts[0].lent[1] == ACTIVATION_BYTES
+
+
+def test_an_engine_that_needs_no_memory_is_lent_none(trt: FakeTensorRt, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fake_gpu, "ACTIVATION_BYTES", 0)
+    session = session_on(trt)
+    session.stage(inputs(1), 0)
+    assert trt.contexts[0].lent is None
 
 
 @in_both_ways
@@ -109,7 +130,38 @@ def test_what_was_fetched_survives_and_the_caller_s_array_may_change(copies: str
     np.testing.assert_array_equal(kept["y"], 2)
 
 
+def test_rtx_captures_by_its_own_strategy_and_is_asked_whether_it_can(
+    gpu: FakeCuda, trt: FakeTensorRt, monkeypatch: pytest.MonkeyPatch
+):
+    session = session_on(trt, graph=True)
+    np.testing.assert_array_equal(call(session, 3)["y"], 6)
+    assert trt.contexts[0].config.cuda_graph_strategy == "whole"
+    assert gpu.calls == ["upload", "execute", "synchronize", "download", "synchronize"], "no capture of ours"
+    assert not hasattr(plain_context(trt).config, "cuda_graph_strategy")
+    monkeypatch.setattr(fake_gpu.FakeContext, "capturable", False)
+    with pytest.raises(SkippedArm, match="tensorrt_rtx can't capture this engine as a CUDA graph"):
+        session.stage(inputs(1), 1)
+
+
+def plain_context(trt: FakeTensorRt) -> Any:
+    session_on(trt).stage(inputs(1), 0)
+    return trt.contexts[-1]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_the_full_tensorrt_is_asked_where_its_version_tells(tells: bool, trt: FakeTensorRt, monkeypatch: Any):
+    trt.__name__ = "tensorrt"
+    monkeypatch.setattr(fake_gpu.FakeContext, "capturable", False)
+    if tells:
+        with pytest.raises(SkippedArm, match="tensorrt can't capture this engine"):
+            session_on(trt, graph=True).stage(inputs(1), 0)
+        return
+    monkeypatch.delattr(fake_gpu.FakeContext, "is_stream_capturable")
+    np.testing.assert_array_equal(call(session_on(trt, graph=True), 3)["y"], 6)
+
+
 def test_a_graph_is_captured_once_per_slot_and_then_replayed(gpu: FakeCuda, trt: FakeTensorRt):
+    trt.__name__ = "tensorrt"
     session = session_on(trt, graph=True)
     session.stage(inputs(0), 0)
     assert gpu.calls == ["upload", "execute", "synchronize", "capture", "execute"], "one plain run comes first"
@@ -123,6 +175,7 @@ def test_a_graph_is_captured_once_per_slot_and_then_replayed(gpu: FakeCuda, trt:
 
 
 def test_close_frees_everything_newest_first_and_twice_is_harmless(gpu: FakeCuda, trt: FakeTensorRt):
+    trt.__name__ = "tensorrt"
     session = session_on(trt, graph=True)
     handle = session.stage(inputs(1), 0)
     session.gpu.event_ns(handle, 1)
@@ -257,6 +310,7 @@ def test_copies_are_page_locked_by_default_and_told(trt: FakeTensorRt):
 
 
 def test_a_captured_slot_takes_no_other_shape(gpu: FakeCuda, trt: FakeTensorRt):
+    trt.__name__ = "tensorrt"
     session = session_on(trt, graph=True)
     call(session, 1)
     before = list(gpu.calls)
@@ -268,6 +322,7 @@ def test_a_captured_slot_takes_no_other_shape(gpu: FakeCuda, trt: FakeTensorRt):
 
 @pytest.mark.parametrize(("graph", "run"), [(False, "execute"), (True, "launch")])
 def test_events_stand_around_each_call_on_its_stream(graph: bool, run: str, gpu: FakeCuda, trt: FakeTensorRt):
+    trt.__name__ = "tensorrt"
     session = session_on(trt, graph=graph)
     handle = session.stage(inputs(1), 0)
     del gpu.calls[:]
@@ -278,12 +333,12 @@ def test_events_stand_around_each_call_on_its_stream(graph: bool, run: str, gpu:
 
 
 @in_both_ways
-def test_memory_is_tensors_weights_and_what_each_context_needs(copies: str, trt: FakeTensorRt):
+def test_memory_is_tensors_weights_and_what_the_contexts_share(copies: str, trt: FakeTensorRt):
     session = session_on(trt, copies=copies)
     assert session.gpu.allocator() == (WEIGHT_BYTES, WEIGHT_BYTES)
     for slot in (0, 1, 0):
         call(session, 1, slot)
-    held = WEIGHT_BYTES + 2 * (ACTIVATION_BYTES + 2 * 4 * SIZE)
+    held = WEIGHT_BYTES + ACTIVATION_BYTES + 2 * 2 * 4 * SIZE
     session.gpu.evict()
     assert session.gpu.allocator() == (held, held), "the harness's own scratch is not the model's"
 

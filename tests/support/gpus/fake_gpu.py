@@ -169,11 +169,14 @@ class FakeCuda:
 
 
 class FakeContext:
-    """An execution context of a model that doubles its input."""
+    """An execution context of a model that doubles its input; it has no memory of its own."""
+
+    capturable = True
 
     def __init__(self, gpu: FakeCuda, config: Any) -> None:
         self.gpu, self.config = gpu, config
         self.addresses: dict[str, int] = {}
+        self.lent: tuple[int, int] | None = None
         self.works = True
 
     def set_input_shape(self, name: str, shape: Sequence[int]) -> bool:
@@ -184,8 +187,18 @@ class FakeContext:
         self.addresses[name] = address
         return address in self.gpu.memory
 
+    def set_device_memory(self, address: int, size: int) -> None:
+        assert len(self.gpu.memory[address]) >= size, "less than the engine needs"
+        self.lent = address, size
+
+    def is_stream_capturable(self, stream: int) -> bool:
+        assert stream == self.gpu.stream, "not its own stream"
+        assert self.lent, "asked before it has memory"
+        return self.capturable
+
     def execute_async_v3(self, stream: int) -> bool:
         assert stream == self.gpu.stream, "not its own stream"
+        assert self.lent, "it has no memory to work in"
         self.gpu.calls.append("execute")
         self.gpu.put(self._run)
         return self.works
@@ -196,12 +209,14 @@ class FakeContext:
 
 
 class FakeTensorRt:
-    """The part of TensorRT-RTX that a session uses; `contexts` are those made."""
+    """The part of TensorRT-RTX that a session uses, and of the full TensorRT; `contexts` are those made."""
 
     __name__, __version__ = "tensorrt_rtx", "0.0"
     ComputeCapability = SimpleNamespace(__members__={"CURRENT": 1, "SM89": 89})
     DynamicShapesKernelSpecializationStrategy = SimpleNamespace(EAGER="eager")
     LayerInformationFormat = SimpleNamespace(JSON="json")
+    ExecutionContextAllocationStrategy = SimpleNamespace(USER_MANAGED="lent")
+    CudaGraphStrategy = SimpleNamespace(WHOLE_GRAPH_CAPTURE="whole")
     EngineStat = SimpleNamespace(TOTAL_WEIGHTS_SIZE=WEIGHT_BYTES)
 
     def __init__(self, gpu: FakeCuda, told: str, dtype: type = np.float32) -> None:
@@ -222,14 +237,18 @@ class FakeTensorRt:
             get_engine_stat=lambda stat: stat,
             get_tensor_name="xy".__getitem__,
             get_tensor_dtype=lambda name: self.dtype,
-            create_runtime_config=lambda: SimpleNamespace(
-                create_runtime_cache=self._cache, set_runtime_cache=lambda cache: True
-            ),
+            create_runtime_config=self._config,
             create_execution_context=self._context,
             create_engine_inspector=lambda: SimpleNamespace(get_engine_information=lambda form: self.told),
         )
 
-    def _context(self, runtime_config: Any = None) -> FakeContext:
+    def _config(self) -> Any:
+        config = SimpleNamespace(create_runtime_cache=self._cache, set_runtime_cache=lambda cache: True)
+        config.set_execution_context_allocation_strategy = lambda strategy: setattr(config, "strategy", strategy)
+        return config
+
+    def _context(self, strategy: str = "", runtime_config: Any = None) -> FakeContext:
+        assert "lent" in (strategy, getattr(runtime_config, "strategy", "")), "each context would have its own memory"
         self.contexts.append(FakeContext(self.gpu, runtime_config))
         return self.contexts[-1]
 
