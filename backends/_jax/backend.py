@@ -194,11 +194,12 @@ def _program(bundle: ModelBundle, arm: Arm) -> Program:
     if bundle.trained:
         return training.step_of(bundle, arm.target.mode)
     program, target = program_of(bundle, arm.target.mode), arm.target
-    if target.precision in INTEGERS:
-        return quantize.quantized(program, bundle, arm)
-    if target.precision in REDUCED and target.device is Device.CPU:
+    if target.device is not Device.CPU:
+        return program
+    if target.precision in REDUCED:
         return replace(program, run=with_wide_sums(program.run))
-    return laid_out(program, bundle) if target.device is Device.CPU else program
+    program = laid_out(program, bundle)
+    return quantize.quantized(program, bundle, arm) if target.precision in INTEGERS else program
 
 
 def _refuse_widened(hlo: str, arm: Arm) -> None:

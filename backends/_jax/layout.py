@@ -31,6 +31,11 @@ class Read:
     order: tuple[int, ...]
 
     @property
+    def turns(self) -> bool:
+        """Whether the weight is to be stored in another form than it is."""
+        return bool(self.order) and (bool(self.weight.steps) or self.order != tuple(range(len(self.order))))
+
+    @property
     def form(self) -> tuple[object, ...]:
         """Equal for reads that one stored array serves."""
         return (*((step.primitive.name, str(step.params)) for step in self.weight.steps), self.order)
@@ -41,17 +46,14 @@ class Read:
 
 
 def laid_out(program: Program, bundle: ModelBundle) -> Program:
-    """The same program on weights stored as it reads them; where any is stored anew, it brings all of its own."""
+    """The same program on weights stored as it reads them; those it then has among its buffers, no others."""
     stored = {**bundle.weights(), **program.buffers}
     reads = _survey(program, [stored[name] for name in program.names], bundle)
     if not reads:
         return program
     shapes = [stored[name].shape for name in program.names]
-    buffers = {
-        name: reads[index].stored(stored[name]) if index in reads else stored[name]
-        for index, name in enumerate(program.names)
-    }
-    return replace(program, run=_runner(program, shapes, reads), buffers=buffers)
+    turned = {program.names[index]: read.stored(stored[program.names[index]]) for index, read in reads.items()}
+    return replace(program, run=_runner(program, shapes, reads), buffers={**program.buffers, **turned})
 
 
 def _survey(program: Program, weights: Sequence[Array], bundle: ModelBundle) -> dict[int, Read]:
@@ -82,7 +84,7 @@ def _survey(program: Program, weights: Sequence[Array], bundle: ModelBundle) -> 
     interpreter = Interpreter(noting(_matrix_order), array, noting(_filter_order))
     jax.eval_shape(lambda x: interpreter.run(jaxpr, [*map(Weight, range(len(weights))), *x]), inputs)
     single = {index: next(iter(forms.values())) for index, forms in found.items() if len(forms) == 1}
-    return {index: read for index, read in single.items() if read.order}
+    return {index: read for index, read in single.items() if read.turns}
 
 
 def _runner(
@@ -94,24 +96,19 @@ def _runner(
     shaped: Any = jax.ShapeDtypeStruct
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
-        def product(step: JaxprEqn, left: Any, right: Any) -> Any:
-            if not isinstance(right, Weight) or right.index not in reads:
-                return None
-            inner = contracted(step, 0)
-            return bind(
-                step, (left, weights[right.index]), dimension_numbers=((inner, tuple(range(len(inner)))), ((), ()))
-            )
+        def reading(axes_of: Callable[[JaxprEqn], Any]) -> Callable[[JaxprEqn, Any, Any], Any]:
+            def product(step: JaxprEqn, left: Any, right: Any) -> Any:
+                if not isinstance(right, Weight) or right.index not in reads:
+                    return None
+                return bind(step, (left, weights[right.index]), dimension_numbers=axes_of(step))
 
-        def convolution(step: JaxprEqn, left: Any, right: Any) -> Any:
-            if not isinstance(right, Weight) or right.index not in reads:
-                return None
-            axes = step.params["dimension_numbers"]
-            spec = (len(axes.rhs_spec) - 1, len(axes.rhs_spec) - 2, *range(len(axes.rhs_spec) - 2))
-            return bind(step, (left, weights[right.index]), dimension_numbers=axes._replace(rhs_spec=spec))
+            return product
 
         given = [shaped(shape, weight.dtype) for shape, weight in zip(shapes, weights, strict=True)]
         jaxpr = jax.make_jaxpr(program.run)(given, inputs)
-        interpreter = Interpreter(product, lambda weight: weight.laid_out(weights[weight.index]), convolution)
+        interpreter = Interpreter(
+            reading(_matrix_axes), lambda weight: weight.laid_out(weights[weight.index]), reading(_filter_axes)
+        )
         return tuple(interpreter.run(jaxpr, [*map(Weight, range(len(weights))), *inputs]))
 
     return run
@@ -124,7 +121,20 @@ def _matrix_order(step: JaxprEqn) -> tuple[int, ...]:
     return () if is_batched(step) else (*inner, *outer)
 
 
+def _matrix_axes(step: JaxprEqn) -> Any:
+    """The product's axes where its right operand is (in, out)."""
+    inner = contracted(step, 0)
+    return (inner, tuple(range(len(inner)))), ((), ())
+
+
 def _filter_order(step: JaxprEqn) -> tuple[int, ...]:
     """(height, width, in, out) of a convolution's filters."""
     channels_out, channels_in, *window = step.params["dimension_numbers"].rhs_spec
     return (*window, channels_in, channels_out)
+
+
+def _filter_axes(step: JaxprEqn) -> Any:
+    """The convolution's axes where its filters are (height, width, in, out)."""
+    axes = step.params["dimension_numbers"]
+    *window, channels_in, channels_out = range(len(axes.rhs_spec))
+    return axes._replace(rhs_spec=(channels_out, channels_in, *window))

@@ -172,8 +172,8 @@ def read_weights(bundle: ModelBundle, arm: Arm, names: Sequence[str], device: An
     from safetensors.numpy import load_file
 
     stored: dict[str, Array] = load_file(folder / BUFFERS)
-    if not stored.keys() >= set(names):  # a quantized program brings all of its own
-        stored = {**bundle.weights(), **stored}
+    if absent := set(names) - stored.keys():  # a quantized program brings all of its own
+        stored |= bundle.weights(absent)
     host = tuple(stored[name].astype(_dtype(stored[name], arm), copy=False) for name in names)
     weights: tuple[Any, ...] = jax.device_put(host, device)
     return weights

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,18 +118,25 @@ class ModelBundle:
             raise ModelError(f"{self.model} has no {artifact} artifact; it has {', '.join(self.artifacts)}")
         return self.folder / FILES[artifact]
 
-    def weights(self) -> dict[str, Array]:
+    def weights(self, names: Collection[str] | None = None) -> dict[str, Array]:
         """The float32 weights by their names in the torch module; none where the model has none.
+
+        Args:
+            names: read only these; None: all.
 
         Raises:
             ModelError: the weights are inside a user's ONNX file only.
         """
         if not (self.parameter_count or self.source_sha256):  # a user's module may have buffers and no parameter
             return {}
+        from safetensors import safe_open
         from safetensors.numpy import load_file
 
-        held = Artifact.FORWARD if Artifact.FORWARD in self.artifacts else Artifact.MODULE
-        return dict(load_file(self.path(held)))
+        path = self.path(Artifact.FORWARD if Artifact.FORWARD in self.artifacts else Artifact.MODULE)
+        if names is None:
+            return dict(load_file(path))
+        with safe_open(path, framework="numpy") as stored:
+            return {name: stored.get_tensor(name) for name in names}
 
     def input_buffers(self) -> list[dict[str, Array]]:
         """The input sets that calls rotate through."""

@@ -16,7 +16,7 @@ from shootout import backends, models
 from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
 from shootout.backends.adapter import Built
-from shootout.contract import Arrays, Device, Executed, Precision, Target
+from shootout.contract import Arm, Arrays, Device, Executed, Precision, Target
 from shootout.testing.cases import Case, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -93,7 +93,8 @@ def stored_orders(case: Case, folder: Path) -> tuple[list[bool], float]:
     wanted = np.asarray(filtered(jnp, weights, {})(inputs)["y"])
     got = call(adapter.load(built), inputs)["y"]
     stored = load_file(folder / jax_session.BUFFERS)
-    turned = [bool(np.array_equal(stored[name], array.T)) for name, array in weights.items()]
+    assert all(np.array_equal(array, weights[name].T) for name, array in stored.items())
+    turned = [name in stored for name in weights]
     return turned, float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
 
 
@@ -103,37 +104,50 @@ def test_a_weight_is_stored_as_all_its_readers_read_it(tmp_path: Path):
     assert error < 1e-5
 
 
-def laid_out_shapes() -> list[tuple[int, ...]]:
-    """Of a 5x4 matrix and 6 filters of 3x3 over 2 channels, as they are stored."""
+def laid_out_shapes() -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+    """What is stored anew of a 5x4 matrix, 6 filters of 3x3 over 2 channels and a 4x3 matrix that is read as it is; and
+    all that a quantized arm stores of them.
+    """
     from types import SimpleNamespace
 
     from jax import lax
 
+    from shootout.backends._jax import backend
     from shootout.backends._jax.layout import laid_out
 
     def run(weights: Any, inputs: Any) -> tuple[Any, ...]:
-        matrix, filters = weights
+        matrix, filters, kernel = weights
         image = lax.conv_general_dilated(inputs[0].reshape(1, 2, 2, 2), filters, (1, 1), "SAME")
-        return inputs[0][:, :4] @ matrix.T, image
+        return inputs[0][:, :4] @ matrix.T, image, inputs[0][:, :4] @ kernel
 
-    weights = {"matrix": np.ones((5, 4), np.float32), "filters": np.ones((6, 2, 3, 3), np.float32)}
+    shapes = {"matrix": (5, 4), "filters": (6, 2, 3, 3), "kernel": (4, 3)}
+    weights = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    inputs = [np.ones((1, 8), np.float32)]
     bundle: Any = SimpleNamespace(
         weights=lambda: weights,
         inputs=(SimpleNamespace(name="x"),),
-        input_buffers=lambda: [{"x": np.ones((1, 8), np.float32)}],
+        input_buffers=lambda: [{"x": inputs[0]}],
+        trained=(),
+        model="m",
     )
     program = jax_session.Program(run=run, names=tuple(weights))
+    arm = Arm(target=replace(PLAIN, precision=Precision.INT8_DYNAMIC), model="m")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "program_of", lambda *_: program)
+        quantized = backend._program(bundle, arm)
     found = laid_out(program, bundle)
-    before, after = (
-        run(list(weights.values()), [np.ones((1, 8))]),
-        found.run(list(found.buffers.values()), [np.ones((1, 8), np.float32)]),
-    )
-    assert all(np.allclose(one, other) for one, other in zip(before, after, strict=True))
-    return [found.buffers[name].shape for name in weights]
+    before = run(list(weights.values()), inputs)
+    for after in (found, quantized):
+        outputs = after.run([{**weights, **after.buffers}[name] for name in after.names], inputs)
+        assert all(np.allclose(one, other) for one, other in zip(before, outputs, strict=True))
+    return tuple({name: array.shape for name, array in one.buffers.items()} for one in (found, quantized))  # type: ignore[return-value]
 
 
 def test_matrices_are_stored_in_out_and_filters_with_their_channels_last():
-    assert run_fresh(laid_out_shapes, warm=warm_of(PLAIN)) == [(4, 5), (3, 3, 2, 6)]
+    stored, quantized = run_fresh(laid_out_shapes, warm=warm_of(PLAIN))
+    assert stored == {"matrix": (4, 5), "filters": (3, 3, 2, 6)}, "and what is read as it is, not at all"
+    assert quantized["filters"] == (3, 3, 2, 6), "the float rest of an integer arm likewise"
+    assert (quantized["0.int8"], quantized["1.int8"]) == ((5, 4), (3, 4)), "integers (out, in), by either order as fast"
 
 
 def case_with(precision: Precision = Precision.FP32, threads: int = 1, **options: str) -> Case:
