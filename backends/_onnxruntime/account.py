@@ -14,8 +14,6 @@ from shootout.contract import Arm, Device
 
 MODEL, ENGINES = "model.onnx", "engines"
 """In a build's folder: the graph that sessions run, and what TensorRT built of it."""
-SINGLE_FILE_BYTES = 1_500_000_000
-"""Bigger models keep their weights beside the graph: one protobuf message ends at 2 GB."""
 QUIET = 3
 """Errors only."""
 SHOWN = 3
@@ -24,21 +22,18 @@ SHOWN = 3
 
 def optimise(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
     """Write the graph that ONNX Runtime makes of `source`, every optimisation on but `without`; returns its path."""
+    from shootout.bundle import onnx_files
+
     options, path = _options(arm), folder / MODEL
     if without:
         options.add_session_config_entry("optimization.disable_specified_optimizers", without)
     options.optimized_model_filepath = str(path)
-    if is_big(source):
+    if onnx_files.is_big(source):
         prefix = "session.optimized_model_external_initializers"
         options.add_session_config_entry(f"{prefix}_file_name", f"{path.name}.data")
         options.add_session_config_entry(f"{prefix}_min_size_in_bytes", "1024")
     _open(source, arm, options, providers.given(arm, folder / ENGINES, graph=False))
     return path
-
-
-def is_big(source: Path) -> bool:
-    """Whether a model, with all that lies beside it, is too big for one file."""
-    return sum(file.stat().st_size for file in source.parent.iterdir() if file.is_file()) > SINGLE_FILE_BYTES
 
 
 def open_session(

@@ -123,6 +123,8 @@ def _method(precision: Precision, scheme: Scheme) -> Method:
 def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme) -> None:
     from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 
+    from shootout.bundle import onnx_files
+
     methods = {
         "entropy": CalibrationMethod.Entropy,
         "percentile": CalibrationMethod.Percentile,
@@ -137,6 +139,7 @@ def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme
         activation_type=QuantType.QInt8 if scheme.own == S8S8 else QuantType.QUInt8,
         weight_type=QuantType.QInt8,
         per_channel=scheme.granularity != "per-tensor",
+        use_external_data_format=onnx_files.is_big(prepared),
         calibrate_method=methods.get(scheme.ranges, CalibrationMethod.MinMax),
         extra_options=options,
     )
@@ -145,12 +148,17 @@ def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme
 def _dynamic(prepared: Path, target: Path, scheme: Scheme) -> None:
     from onnxruntime.quantization import quantize_dynamic
 
-    quantize_dynamic(prepared, target, per_channel=scheme.granularity != "per-tensor")
+    from shootout.bundle import onnx_files
+
+    per_channel, big = scheme.granularity != "per-tensor", onnx_files.is_big(prepared)
+    quantize_dynamic(prepared, target, per_channel=per_channel, use_external_data_format=big)
 
 
 def _in_blocks(prepared: Path, target: Path, scheme: Scheme, precision: Precision, block: int) -> None:
     """Asymmetric by default, as the quantizer has it. Without an accuracy level, activations stay float."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    from shootout.bundle import onnx_files
 
     rounds = precision is Precision.INT8_DYNAMIC or scheme.activations == "activations-8"
     quantizer = MatMulNBitsQuantizer(
@@ -161,7 +169,8 @@ def _in_blocks(prepared: Path, target: Path, scheme: Scheme, precision: Precisio
         accuracy_level=ROUNDING if rounds else None,
     )
     quantizer.process()
-    quantizer.model.save_model_to_file(str(target))
+    quantizer.model.topological_sort()
+    onnx_files.save(quantizer.model.model, target)
 
 
 def _rewrite_gemm(path: Path) -> None:

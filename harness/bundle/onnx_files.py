@@ -57,10 +57,24 @@ def load(path: Path) -> ModelProto:
     return model
 
 
+def is_big(path: Path) -> bool:
+    """Whether a model's weights lie beside it, or are so many that they should; raises as `external_files` does.
+
+    What is made of such a model has its own beside it too: runtimes leave untouched tensors where they lie.
+    """
+    return path.stat().st_size > INLINE_BYTES or bool(external_files(path))
+
+
 def save(model: ModelProto, path: Path) -> None:
-    """Write the model, big weights to one file beside it."""
+    """Write the model, big weights to one file beside it.
+
+    Args:
+        model: with all its weights in memory, so that a file of that name may give way to the new one.
+    """
     big = sum(len(tensor.raw_data) for tensor in model.graph.initializer) > INLINE_BYTES
-    onnx.save(model, path, save_as_external_data=big, location=f"{path.name}.data")
+    beside = path.with_name(f"{path.name}.data")
+    beside.unlink(missing_ok=True)  # ONNX would write behind what is there
+    onnx.save(model, path, save_as_external_data=big, location=beside.name)
     if big:  # saving moved the weights out of `model`
         load_external_data_for_model(model, str(path.parent))
 

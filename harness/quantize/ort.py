@@ -53,7 +53,14 @@ def prepared(source: Path, folder: Path) -> Path:
         converted = version_converter.convert_version(onnx.load(source), PER_CHANNEL_OPSET)
         source = folder / "converted.onnx"
         onnx_files.save(converted, source)
-    quant_pre_process(source, path, skip_symbolic_shape=True)
+    quant_pre_process(
+        source,
+        path,
+        skip_symbolic_shape=True,
+        save_as_external_data=onnx_files.is_big(source),
+        all_tensors_to_one_file=True,
+        external_data_location=f"{path.name}.data",
+    )
     return path
 
 

@@ -165,7 +165,8 @@ def _name_nodes(model: ModelProto) -> None:
 
 def _ranges(model: Path, calibration: Sequence[Arrays]) -> TensorsData:
     types = [*PRODUCTS, *SUMS, *CUTS]
-    calibrator = MinMaxCalibrater(model, types, augmented_model_path=str(model.with_name("observed.onnx")))
+    observed, big = str(model.with_name("observed.onnx")), onnx_files.is_big(model)
+    calibrator = MinMaxCalibrater(model, types, augmented_model_path=observed, use_external_data_format=big)
     calibrator.augment_graph()
     calibrator.create_inference_session()
     calibrator.collect_data(Sets(calibration))

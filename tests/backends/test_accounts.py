@@ -15,6 +15,7 @@ from shootout.backends._numpy.account import nodes_of
 from shootout.backends._onnxruntime import account as onnxruntime_account
 from shootout.backends._onnxruntime import profile
 from shootout.backends.common_numpy import blas_threads, counts, products_of
+from shootout.bundle import onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.workload import COMPUTE_OPS
 from shootout.contract import Arm, Arrays, Device, Target
@@ -116,7 +117,7 @@ def test_onnxruntime_lists_the_nodes_that_another_provider_runs():
 
 
 def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(onnxruntime_account, "SINGLE_FILE_BYTES", 0)
+    monkeypatch.setattr(onnx_files, "INLINE_BYTES", 0)
     bundle = case_of(ORT.target).probe_bundle
     assert bundle is not None
     adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=bundle.model, batch=bundle.batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from shootout import backends
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
-from shootout.bundle import fidelity
+from shootout.bundle import fidelity, onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Executed, Precision, Target
 from shootout.export.client import Request
@@ -40,6 +41,8 @@ OTHERS = [
     (Precision.INT8_DYNAMIC, "matmul-nbits"),
 ]
 SCHEMES = [*((Precision.INT8, scheme) for scheme in INT8), *OTHERS]
+LIMIT = 20_000
+"""Bytes of a file, in place of 2 GB."""
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")
 
 
@@ -152,6 +155,42 @@ def test_convolutions_run_in_int8_and_4_bits_leave_them_in_float(tmp_path: Path)
     assert four.executed.compute_nodes_by_precision == {"fp32": 3, "int4": 1}
     assert four.executed.flops_by_precision["fp32"] > 100 * four.executed.flops_by_precision["int4"]
     assert [gated(bundle, one) for one in (static, dynamic, four)] == [None] * 3
+
+
+def run_big(bundles: list[ModelBundle], arms: list[Arm], folder: Path) -> list[tuple[set[str], bool]]:
+    """Every arm on its bundle with weights beside the graphs, and files of less than LIMIT: which it wrote, and whether
+    it answers as without the limit. The shared model is also written anew, for the last arm.
+    """
+    writer = type(onnx.serialization.registry.get("protobuf"))
+    write, found = writer.serialize_proto, []
+
+    def limited(self: Any, proto: Any) -> Any:
+        assert proto.ByteSize() < LIMIT, "too big for one file"
+        return write(self, proto)
+
+    plain = [run_arm(*one, folder / f"plain{index}") for index, one in enumerate(zip(bundles, arms, strict=True))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx_files, "INLINE_BYTES", LIMIT // 2)
+        patch.setattr(writer, "serialize_proto", limited)
+        bundles[-1] = replace(bundles[-1], folder=Path(shutil.copytree(bundles[-1].folder, folder / "shared")))
+        qdq.write_shared(bundles[0].path(Artifact.ONNX), bundles[0].calibration(), bundles[-1].path(Artifact.ONNX))
+        for index, (bundle, arm) in enumerate(zip(bundles, arms, strict=True)):
+            (place := folder / str(index)).mkdir()
+            adapter = backends.get("onnxruntime")
+            session = adapter.load(adapter.build(bundle, arm, place))
+            outputs = [call(session, inputs, slot) for slot, inputs in enumerate(bundles[0].input_buffers())]
+            same = [np.array_equal(one["y"], y["y"]) for one, y in zip(outputs, plain[index].outputs, strict=True)]
+            found.append(({path.name for path in place.iterdir()}, all(same)))
+    return found
+
+
+def test_a_model_that_no_file_holds_is_quantized_with_its_weights_beside_it(tmp_path: Path):
+    """One protobuf ends at 2 GB; here at a fifth of this model."""
+    bundle, shared = bundles(DIGITS, replace(DIGITS, variant="shared"))
+    kinds = [(Precision.INT8, ""), (Precision.INT8_DYNAMIC, ""), (Precision.INT4, ""), (Precision.INT8, "shared")]
+    arms = [arm_of(bundle, *one) for one in kinds]
+    found = run_fresh(run_big, [bundle] * 3 + [shared], arms, tmp_path)
+    assert found == [({"model.onnx", "model.onnx.data"}, True)] * len(arms)
 
 
 def test_kernel_times_name_every_kind(tmp_path: Path):
