@@ -123,6 +123,9 @@ def work_of(model: ModelProto) -> Work:
         output_bytes=graph.bytes_of([info.name for info in found.output]),
         activation_bytes=sum(each),
         widest_bytes=max(each, default=0),
+        weight_flops=None
+        if uncounted
+        else sum(graph.flops(node) or 0.0 for node in graph.nodes if _weighs(graph, node)),
         uncounted=uncounted,
     )
 
@@ -159,6 +162,11 @@ def _operations(graph: Graph, node: NodeProto) -> float | None:
 
 def _multiplies(node: NodeProto) -> bool:
     return node.op_type in PRODUCTS or is_product(node.op_type)
+
+
+def _weighs(graph: Graph, node: NodeProto) -> bool:
+    """Whether it is a product of an activation and a stored weight."""
+    return _multiplies(node) and any(name and name not in graph.live for name in node.input)
 
 
 def _with_inner(node: NodeProto) -> Iterator[NodeProto]:

@@ -38,6 +38,7 @@ class Work:
         activation_bytes: what products read and write beside weights, summed over them: each product by itself, and all
             else fused.
         widest_bytes: the part of it that the largest product has.
+        weight_flops: the part of `flops` that products with a stored weight have; None: an older count didn't tell.
         uncounted: operators of products whose operations aren't known.
     """
 
@@ -48,6 +49,7 @@ class Work:
     output_bytes: int
     activation_bytes: int
     widest_bytes: int
+    weight_flops: float | None = None
     uncounted: tuple[str, ...] = ()
 
 

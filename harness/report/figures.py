@@ -162,6 +162,7 @@ FIGURES = (
     Figure(name="serve.unloaded_ns", header="idle"),
     Figure(name="compute.median_ns", header="compute"),
     Figure(name="ceiling", header="of peak", show=_ceiling),
+    Figure(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Figure(name="", header="proven", show=proven, left=True),
     Figure(name="fidelity.relative_l2", header="error", show=error, missing="exact"),
     Figure(name="fidelity.accuracy", header="accuracy", show=share),

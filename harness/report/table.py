@@ -18,7 +18,7 @@ from shootout.worker import interpreters
 
 ANSWER = ("arm", "time", "ratio", "verdict")
 RACE = (
-    *("arm", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict", "idle", "compute", "of peak"),
+    *("arm", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict", "idle", "compute", "of peak", "GB/s"),
     *("proven", "error", "accuracy", "size", "build", "load"),
 )
 """The columns of a race; those without any figure are left out."""
@@ -26,7 +26,7 @@ RACE_FIRST = ("arm", "time", "items/s", "requests/s", "p99", "limit", "ratio", "
 """Those that are shown unasked: five of one call after the other, without labels."""
 COSTS_ANSWER = ("arm", "time", "size", "to own fp32")
 COSTS = (
-    *(*COSTS_ANSWER, "to baseline", "error", "accuracy", "change", "proven", "int ops", "quantizer", "of peak"),
+    *(*COSTS_ANSWER, "to baseline", "error", "accuracy", "change", "proven", "int ops", "quantizer", "of peak", "GB/s"),
     *("memory", "build", "load"),
 )
 """The columns of a quantization study: what a precision costs and buys."""

@@ -105,6 +105,7 @@ class Ceiling(Part):
         binds: which of these takes at least half of the measured time; neither: "overhead".
         level: the smallest memory level that holds the weights and the widest activations.
         gflops: the model's operations ÷ the measured time, 10^9 a second.
+        gbs: bytes of weights and activations ÷ the measured time, 10^9 a second.
     """
 
     share: float
@@ -113,6 +114,7 @@ class Ceiling(Part):
     bandwidth_ns: float
     level: str
     gflops: float
+    gbs: float
 
 
 class GpuEnergy(Part):

@@ -7,15 +7,40 @@ as its arithmetic at the peak rate, and at least as long as its bytes at the ban
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from shootout.bundle.workload import Work
 from shootout.ceilings.model import Ceilings, ceilings_of_run
-from shootout.contract import Device, Scenario
+from shootout.contract import Device, Precision, Scenario
 from shootout.results.document import Ceiling, Row
 
-BITS = {"fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
-"""Of an element, by the precision that a runtime says it computes in; `Work` counts 32."""
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """Bits of an element, by what a runtime says a product computes in; `Work` counts 32.
+
+    Attributes:
+        peak: the precision whose peak rate bounds it: what its operands are multiplied in.
+    """
+
+    weights: int
+    activations: int
+    peak: str
+
+
+WIDTHS = {
+    **{
+        name: Width(bits, bits, name)
+        for name, bits in {"fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}.items()
+    },
+    # Scales come on top, a thirty-second to an eighth of a weight of 4 bits: the bound stays one.
+    "int4": Width(4, 32, "fp32"),
+    "int4-activations-8": Width(4, 32, "int8"),
+    "int8-weights": Width(8, 32, "fp32"),
+    "int8-dynamic": Width(8, 32, "int8"),
+}
+"""What is rounded at run time is read in float32 all the same."""
 BINDS = 0.5
 """A bound that explains less than this share of the time doesn't bind."""
 
@@ -41,14 +66,15 @@ def _of_row(row: Row, ceilings: Ceilings | None) -> Ceiling | None:
 def precisions(row: Row) -> dict[str, float]:
     """Shares of the operations by the precision that they ran in: the runtime's own account, else its node counts.
 
-    A model without any product has its label's precision.
+    A model without any product has its label's precision. What a runtime calls INT8 is dynamic under such a label.
     """
     executed = row.executed or {}
     counts = executed.get("flops_by_precision") or {}
     if not sum(counts.values()):
         counts = executed.get("compute_nodes_by_precision") or {}
     whole = sum(counts.values())
-    return {name: count / whole for name, count in counts.items()} if whole else {row.precision: 1.0}
+    own = {Precision.INT8.value: row.precision} if row.precision == Precision.INT8_DYNAMIC else {}
+    return {own.get(name, name): count / whole for name, count in counts.items()} if whole else {row.precision: 1.0}
 
 
 def ceiling(work: Work, measured_ns: float, shares: Mapping[str, float], ceilings: Ceilings) -> Ceiling | None:
@@ -63,14 +89,17 @@ def ceiling(work: Work, measured_ns: float, shares: Mapping[str, float], ceiling
         width), a working set larger than any level that was measured.
     """
     arithmetic_ns = _arithmetic_ns(work, shares, ceilings)
-    if arithmetic_ns is None or any(name not in BITS for name in shares):
+    if arithmetic_ns is None or any(name not in WIDTHS for name in shares):
         return None
-    narrow = sum(share * BITS[name] / 32 for name, share in shares.items())
-    moved, widest = traffic(work)
-    stored, between = ceilings.level_of(narrow * (work.weight_bytes + widest)), ceilings.level_of(narrow * widest)
+    narrow = sum(share * WIDTHS[name].activations / 32 for name, share in shares.items())
+    weights, (moved, widest) = (
+        _weight_width(work, shares) * work.weight_bytes,
+        (narrow * size for size in traffic(work)),
+    )
+    stored, between = ceilings.level_of(weights + widest), ceilings.level_of(widest)
     if stored is None or between is None:
         return None
-    bandwidth_ns = narrow * (work.weight_bytes / stored.best_gbs + moved / between.best_gbs)
+    bandwidth_ns = weights / stored.best_gbs + moved / between.best_gbs
     bound_ns = max(arithmetic_ns, bandwidth_ns)
     return Ceiling(
         share=bound_ns / measured_ns,
@@ -79,6 +108,7 @@ def ceiling(work: Work, measured_ns: float, shares: Mapping[str, float], ceiling
         bandwidth_ns=bandwidth_ns,
         level=stored.level,
         gflops=(work.flops or 0.0) / measured_ns,
+        gbs=(weights + moved) / measured_ns,
     )
 
 
@@ -91,14 +121,29 @@ def traffic(work: Work) -> tuple[int, int]:
     return max(work.activation_bytes, outside), max(work.widest_bytes, outside)
 
 
+def _weight_width(work: Work, shares: Mapping[str, float]) -> float:
+    """What a stored weight takes, of 32 bits.
+
+    Products of two activations, as in attention, read no weights. The narrowest are taken for those that do: quantizers
+    begin with them.
+    """
+    left = whole = work.weight_flops / work.flops if work.flops and work.weight_flops else 1.0
+    width = 0.0
+    for name, share in sorted(shares.items(), key=lambda one: WIDTHS[one[0]].weights):
+        width += min(share, left) * WIDTHS[name].weights / 32
+        left -= min(share, left)
+    return width / whole
+
+
 def _arithmetic_ns(work: Work, shares: Mapping[str, float], ceilings: Ceilings) -> float | None:
     if work.flops is None:
         return None
     if not work.flops:
         return 0.0
-    if any(name not in ceilings.peaks for name in shares):
+    peaks = {name: ceilings.peaks.get(WIDTHS[name].peak) if name in WIDTHS else None for name in shares}
+    if None in peaks.values():
         return None
-    return sum(work.flops * share / ceilings.peaks[name].giga_ops for name, share in shares.items())
+    return sum(work.flops * shares[name] / peak.giga_ops for name, peak in peaks.items() if peak)
 
 
 def _binds(

@@ -78,6 +78,23 @@ def test_narrow_precisions_have_their_own_peak_and_their_own_bytes():
     assert mixed.arithmetic_ns == 5_000 + 1_250
 
 
+def test_weights_of_few_bits_are_read_narrow_and_activations_as_they_are():
+    """A tenth of the operations are attention's, which has no weights and stays float."""
+    work = replace(WORK, weight_flops=900_000.0, weight_bytes=80_000_000)
+    four = ceiling(work, 2_000_000, {"int4": 0.9, "fp32": 0.1}, CEILINGS)
+    assert four is not None
+    assert four.arithmetic_ns == pytest.approx(10_000), "unpacked and multiplied in FP32"
+    assert four.bandwidth_ns == pytest.approx(10_000_000 / 20 + 20_000 / 100)
+    assert (four.level, four.gbs) == ("L3", pytest.approx(10_020_000 / 2_000_000))
+    dynamic = ceiling(work, 2_000_000, {"int8-dynamic": 0.9, "fp32": 0.1}, CEILINGS)
+    assert dynamic is not None
+    assert dynamic.arithmetic_ns == pytest.approx(0.9 * 2_500 + 1_000)
+    assert dynamic.bandwidth_ns == pytest.approx(20_000_000 / 20 + 20_000 / 100)
+    untold = ceiling(replace(work, weight_flops=None), 2_000_000, {"int4": 0.9, "fp32": 0.1}, CEILINGS)
+    assert untold is not None
+    assert untold.bandwidth_ns == pytest.approx(17_000_000 / 20 + 20_000 / 100)
+
+
 @pytest.mark.parametrize(
     ("weight_bytes", "widest_bytes", "level"),
     [(20_000, 12_000, "L1"), (20_001, 12_000, "L2"), (31_000_000, 1_000_000, "L3"), (32_000_001, 8_000, "DRAM")],
