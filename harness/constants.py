@@ -38,6 +38,8 @@ FIRST_CALL_FACTOR = 4.0
 
 LEAD_IN_CALLS = 3
 LEAD_IN_NS = 2_000_000
+GPU_LEAD_IN_NS = 50_000_000
+"""On a GPU a turn begins with calls for so long: its clock falls while others play, and takes tens of ms to rise."""
 BLOCK_NS = 10_000_000
 BLOCK_CALLS = 5
 LONG_CALL_NS = 200_000_000

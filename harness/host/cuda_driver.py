@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ OLDEST = 12_000
 GET_ONE = "run on a machine with an NVIDIA GPU and its driver (nvidia-smi lists it)"
 UPDATE = "update the NVIDIA driver (nvidia.com/drivers)"
 _REPAIR = "see whether nvidia-smi works; reboot, start nvidia-fabricmanager on an HGX board, or reinstall the driver"
+MPS_PIPES, MPS_FOLDER = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"  # noqa: S108 - NVIDIA's own place for them
 _NO_DEVICE = 100
 _L2_CACHE_SIZE = 38
 """CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE of cuda.h."""
@@ -120,6 +122,13 @@ def l2_bytes() -> int | None:
     except (SkippedArm, RuntimeError):
         return None
     return told.value or None
+
+
+def is_shared() -> bool:
+    """Whether processes reach the GPU through NVIDIA's MPS, whose server has one context for all: its clients are told
+    by a variable where its pipes are, or find them at their usual place.
+    """
+    return MPS_PIPES in os.environ or (Path(MPS_FOLDER) / "control").exists()
 
 
 def model() -> str | None:

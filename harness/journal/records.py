@@ -176,13 +176,16 @@ class Holding(Record):
     """How arms on the GPU are held while another one plays: stopped, or waiting on their pipes (`race.pausing`).
 
     Attributes:
-        ratio: a CUDA arm's time while the others were stopped ÷ while they waited, the median over `pairs` of blocks.
+        ratio: a CUDA arm's time while the others were stopped ÷ while they waited, the median over `pairs` of blocks;
+            None where it wasn't tried.
+        shared: they share one process's context (MPS), so stopping one was out of the question.
     """
 
     kind: Literal["holding"] = "holding"
     mode: Literal["stop", "pipe"]
-    ratio: float
+    ratio: float | None
     pairs: int
+    shared: bool = False
 
 
 def _reason(found: object) -> object:

@@ -17,7 +17,7 @@ from shootout.contract import NotRun, NotRunKind, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError
-from shootout.host import environment, gpu
+from shootout.host import cuda_driver, environment, gpu
 from shootout.host.noise import NoiseMeter
 from shootout.host.placement import on_cpus
 from shootout.journal.group import group_of
@@ -72,6 +72,8 @@ class Campaign:
         self.search = Search(axis=self.history.header.axis)
         self.beside = lanes_near(self.plan.placement)[1:]  # of all CPUs: in the race this thread is bound to a few
         self.hold = Hold(found=self.history.holding, note=self.file.append)
+        if cuda_driver.is_shared():
+            self.hold.share(arm for group in self.plan.groups for arm in group.playing)
 
     def prepare(self) -> None:
         """Export every group's model and build every arm; groups that an earlier process added are among them."""

@@ -3,7 +3,8 @@
 Stopping is the rule, since idle threads spin. But what a driver makes of a context whose process can't run is not ours
 to know, so it is tried, once in a run: the fastest CUDA arm plays short blocks in pairs, the other CUDA arms stopped
 during one of the two and waiting during the other. Where stopping them costs it time, they wait from then on; their
-idle threads then run on for as long as they spin.
+idle threads then run on for as long as they spin. Where NVIDIA's MPS lends all of them one process's context, a stopped
+one could hold up the others: there they wait, and nothing is tried.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ class Hold:
     def stops(self, arm: Arm) -> bool:
         """Whether `arm` is stopped while others play; one on the CPU always is."""
         return not on_cuda(arm) or self.found is None or self.found.mode == "stop"
+
+    def share(self, arms: Iterable[Arm]) -> None:
+        """Have these arms, as far as they are on the GPU, wait: they share one process's context."""
+        if any(map(on_cuda, arms)) and not (self.found and self.found.mode == "pipe"):
+            self.found = Holding(mode="pipe", ratio=None, pairs=0, shared=True)
+            if self.note:
+                self.note(self.found)
 
     def untried(self, performances: Iterable[Performance]) -> list[Performance]:
         """The CUDA arms to try it on, the fastest first; empty when it is known, or can't be told by these."""

@@ -12,8 +12,17 @@ from rich.text import Text
 from shootout import backends
 from shootout.build.cpu_pool import lanes, lanes_near
 from shootout.build.groups import expected_s
-from shootout.constants import BLOCK_NS, LEAD_IN_NS, ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S, WINDOW_NS
-from shootout.contract import Arm, Artifact, Scenario
+from shootout.constants import (
+    BLOCK_NS,
+    GPU_LEAD_IN_NS,
+    LEAD_IN_NS,
+    ROUNDS,
+    SERVE_LEAD_IN,
+    SERVE_ROUNDS,
+    SERVE_STEP_S,
+    WINDOW_NS,
+)
+from shootout.contract import Arm, Artifact, Device, Scenario
 from shootout.messages import Scope
 from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_generations
@@ -67,7 +76,8 @@ def _rounds_s(arm: Arm) -> float:
     if arm.scenario is Scenario.SERVE:
         return SERVE_ROUNDS * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
     block_ns = WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS
-    return ROUNDS * len(Scope) * (block_ns + LEAD_IN_NS) / 1e9
+    ramp_ns = GPU_LEAD_IN_NS if arm.target.device is Device.CUDA else 0
+    return ROUNDS * (len(Scope) * (block_ns + LEAD_IN_NS) + ramp_ns) / 1e9
 
 
 def _generations(planned: Plan, groups: Sequence[PlannedGroup]) -> str:

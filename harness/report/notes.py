@@ -188,6 +188,9 @@ def tell_holding(holding: Holding | None) -> Iterator[str]:
     """How arms on the GPU were held, and why; nothing where it wasn't tried."""
     if holding:
         how = "stopped" if holding.mode == "stop" else "left waiting on their pipes"
+        if holding.shared:
+            yield f"Arms on the GPU were {how} while another one played: all compute in one process (NVIDIA's MPS)."
+            return
         why = f"beside stopped ones an arm takes {holding.ratio:.3f} times as long as beside waiting ones"
         yield f"Arms on the GPU were {how} while another one played: {why} ({holding.pairs} pairs of blocks)."
 

@@ -104,10 +104,11 @@ class Worker:
 
     def _timed(self, built: Built) -> Blocks | Instances:
         """What reads the calls: blocks of one session, or all of an arm's instances at once."""
+        on_gpu = built.arm.target.device is Device.CUDA
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
-            return Blocks(self._session, self._buffers, cold=built.arm.cold_l2)
+            return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu)
         inputs = [self._buffers, *(built.bundle.input_buffers() for _ in self._sessions[1:])]
-        return Instances(self._sessions, inputs, built.arm.batch)
+        return Instances(self._sessions, inputs, built.arm.batch, on_gpu=on_gpu)
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""

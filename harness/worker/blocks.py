@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from shootout import clock
-from shootout.constants import BLOCK_CALLS, BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, LONG_CALL_NS, SHORT_CALL_NS
+from shootout.constants import (
+    BLOCK_CALLS,
+    BLOCK_NS,
+    GPU_LEAD_IN_NS,
+    LEAD_IN_CALLS,
+    LEAD_IN_NS,
+    LONG_CALL_NS,
+    SHORT_CALL_NS,
+)
 from shootout.contract import Array, Arrays
 from shootout.messages import Scope, Tuned
 from shootout.session import Session
@@ -27,12 +35,15 @@ class Blocks:
 
     Args:
         cold: the device's L2 cache is emptied before each reading of a block, which then is one call.
+        on_gpu: each turn begins with calls until a GPU's clock has risen again.
     """
 
-    def __init__(self, session: Session, buffers: Sequence[Arrays], *, cold: bool = False) -> None:
+    def __init__(
+        self, session: Session, buffers: Sequence[Arrays], *, cold: bool = False, on_gpu: bool = False
+    ) -> None:
         self._calls = bracketed(session, buffers)
         self._chill = chilling(session) if cold else None
-        self._buffers = len(buffers)
+        self._buffers, self._on_gpu = len(buffers), on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
 
@@ -64,6 +75,8 @@ class Blocks:
     def play(self, scopes: Sequence[Scope]) -> dict[Scope, Array]:
         """One block per scope, in the order given, each after its lead-in; nanoseconds per call."""
         clock.quiet_collector()
+        if self._on_gpu:
+            clock.lead_in(self._calls[scopes[0]], self._buffers, calls=_READINGS, ns=GPU_LEAD_IN_NS)
         return {scope: self._block(scope) for scope in scopes}
 
     def _glance(self, scope: Scope) -> float:

@@ -23,7 +23,7 @@ import numpy as np
 
 from shootout import clock
 from shootout.clock import Call
-from shootout.constants import BLOCK_CALLS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS, WINDOW_NS
+from shootout.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS, WINDOW_NS
 from shootout.contract import Array, Arrays
 from shootout.messages import Offer, Scope, Tuned
 from shootout.session import Session
@@ -41,10 +41,14 @@ class Instances:
         sessions: all of one arm; no two share anything.
         inputs: each session's own input buffers.
         batch: items in one call.
+        on_gpu: a window begins with calls until a GPU's clock has risen again.
     """
 
-    def __init__(self, sessions: Sequence[Session], inputs: Sequence[Sequence[Arrays]], batch: int) -> None:
+    def __init__(
+        self, sessions: Sequence[Session], inputs: Sequence[Sequence[Arrays]], batch: int, *, on_gpu: bool = False
+    ) -> None:
         self._sessions, self._inputs, self._batch = sessions, inputs, batch
+        self._lead_in_ns = GPU_LEAD_IN_NS if on_gpu else 0
         self._blocks = [Blocks(session, buffers) for session, buffers in zip(sessions, inputs, strict=True)]
         self._threads = [ThreadPoolExecutor(1) for _ in sessions[1:]]  # the first one runs in this thread
         self._tuned: Tuned | None = None
@@ -120,7 +124,7 @@ class Instances:
                 meeting,
                 mine,
                 per_look=max(1, int(SHORT_CALL_NS / max(call_ns, 1.0))),
-                lead_in=1 if call_ns > LONG_CALL_NS else LEAD_IN_CALLS,
+                lead_in=1 if call_ns > LONG_CALL_NS else max(LEAD_IN_CALLS, int(self._lead_in_ns / max(call_ns, 1.0))),
                 window_ns=window_ns,
                 calls=calls,
             )

@@ -22,6 +22,7 @@ from shootout.messages import Tuned, Turn, Warming
 from shootout.race.generation import Generation
 from shootout.race.pausing import Hold, decide, pairs_in_time
 from shootout.race.protocols import Context, Notes
+from shootout.report.notes import tell_holding
 from shootout.results.analysis import analyse
 
 PIPE = Holding(mode="pipe", ratio=1.1, pairs=20)
@@ -112,6 +113,23 @@ def test_stopped_neighbours_that_cost_time_wait_on_their_pipes_from_then_on() ->
     assert found.mode == "pipe"
     assert found.ratio == pytest.approx(np.exp(0.1), rel=0.02)
     assert {frozenset(one) for one in running} == {frozenset("ab"), frozenset("abc")}, "c, on the CPU, is still stopped"
+
+
+def test_those_who_share_one_process_s_context_wait_and_nothing_is_tried() -> None:
+    noted: list[Holding] = []
+    hold = Hold(note=noted.append)
+    hold.share([fakes.arm("c")])
+    assert (hold.found, noted) == (None, []), "no arm on the GPU"
+    hold.share([fakes.arm("c"), cuda("a")])
+    assert noted == [Holding(mode="pipe", ratio=None, pairs=0, shared=True)] == [hold.found]
+    hold.share([cuda("a")])
+    assert len(noted) == 1, "a run that goes on has it in its journal"
+    assert tried(World(THREE, hold=hold), GPU, GPU, CPU).found is hold.found
+    assert not hold.stops(cuda("a"))
+    assert hold.stops(fakes.arm("c"))
+    (line,) = tell_holding(hold.found)
+    assert "left waiting on their pipes" in line
+    assert "NVIDIA's MPS" in line
 
 
 def _spied(world: World, running: list[set[str]]) -> World:
@@ -226,7 +244,7 @@ def test_a_run_tries_it_once_notes_it_and_shows_it(stage: list[ByBatch], tmp_pat
     assert found.mode == "stop"
     assert lines.index(found) < min(index for index, line in enumerate(lines) if line.kind == "played")
     shown = analyse(out).model_dump(mode="json", by_alias=True)["holding"]
-    assert shown == {"mode": "stop", "ratio": found.ratio, "pairs": HOLD_PAIRS}
+    assert shown == {"mode": "stop", "ratio": found.ratio, "pairs": HOLD_PAIRS, "shared": False}
 
 
 def test_a_resumed_run_remembers(stage: list[ByBatch], tmp_path: Path) -> None:

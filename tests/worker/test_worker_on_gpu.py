@@ -25,7 +25,7 @@ from support.gpus.queued import (
 
 from shootout import backends, clock
 from shootout.backends.adapter import Built
-from shootout.constants import LEAD_IN_CALLS
+from shootout.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS, WINDOW_NS
 from shootout.contract import Arm, NotRun, Scenario, Target
 from shootout.contract import Device as Kind
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn, Warming
@@ -171,7 +171,20 @@ def test_a_block_begins_behind_calls_that_nobody_reads(device: Device, adapter: 
     found.tune()
     device.log.clear()
     latency_ns = found.turn((Scope.COMPUTE,)).latency_ns[Scope.COMPUTE]
-    assert device.log.count("execute") == len(latency_ns) + LEAD_IN_CALLS
+    ramp = -(-GPU_LEAD_IN_NS // (QUEUE_NS + KERNELS_NS))
+    assert device.log.count("execute") == ramp + LEAD_IN_CALLS + len(latency_ns), "its clock had fallen"
+    device.log.clear()
+    turn = found.turn(tuple(Scope))
+    read = sum(len(one) for one in turn.latency_ns.values())
+    assert device.log.count("execute") < ramp + 2 * LEAD_IN_CALLS + read, "once in a turn, by its first scope"
+
+
+def test_several_instances_begin_a_window_behind_as_long_a_lead_in(device: Device, adapter: Adapter):
+    found = loaded(replace(ON_GPU, scenario=Scenario.THROUGHPUT, instances=1))
+    call_ns = found.tune().call_ns[Scope.COMPUTE]
+    device.log.clear()
+    found.turn((Scope.COMPUTE,))
+    assert device.log.count("execute") * call_ns >= GPU_LEAD_IN_NS + WINDOW_NS
 
 
 def test_a_cold_arm_s_blocks_are_cold(device: Device, adapter: Adapter):
