@@ -50,6 +50,8 @@ class Entry:
         fixture: `module:NAME` of how the conformance suite drives it, "" for the plain way.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
+        shared: modules that an arm's process on the CPU begins with, where importing them takes long and leaves no
+            threads: arms of which they are the same may be forked from one process that has imported them.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
         build_s: seconds that `build` takes there, quantization apart; `mode_build_s` of modes that take otherwise.
     """
@@ -67,6 +69,7 @@ class Entry:
     get_ready: str = ""
     fixture: str = ""
     movable: bool = False
+    shared: tuple[str, ...] = ()
     ready_s: float = 2.0
     build_s: float = 3.0
     mode_build_s: Mapping[str, float] = field(default_factory=dict)
@@ -94,6 +97,7 @@ SHIPPED = {
         baseline=True,
         makers=("torchao",),
         movable=True,
+        shared=("torch",),
         loads={"": ("torch", "safetensors")},
         gemms="shootout.backends._torch.eager:gemms",
         fixture="shootout.backends._torch.eager:FIXTURE",
@@ -105,6 +109,7 @@ SHIPPED = {
         needs="torch, a C++ compiler, Python's headers",
         makers=("torchao",),
         movable=True,
+        shared=("torch",),
         loads={"": ("torch", "safetensors")},
         get_ready="shootout.backends._torch.inductor:get_ready",
         fixture="shootout.backends._torch.compile:FIXTURE",
@@ -118,6 +123,7 @@ SHIPPED = {
         needs="torch",
         fixture="shootout.backends._torch.script:FIXTURE",
         movable=True,
+        shared=("torch",),
         loads={"": ("torch", "safetensors")},
         ready_s=1.7,
     ),

@@ -11,11 +11,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Protocol
 
 from shootout import clock
 from shootout.constants import LAST_WORDS_LINES
@@ -45,6 +45,20 @@ class Ending:
     how: str
 
 
+class Process(Protocol):
+    """What a child needs of its process; `subprocess.Popen` has it."""
+
+    pid: int
+    returncode: int | Any | None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended; `subprocess.TimeoutExpired` after `timeout` seconds."""
+
+
+Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], Process | None]
+"""Makes a process of arguments, variables and descriptors (what stays open, standard output and error)."""
+
+
 class Child:
     """A module of ours in a process and a session of its own: what it starts can be stopped and ended with it.
 
@@ -56,6 +70,7 @@ class Child:
         cpus: those that it may run on, set before it starts so that no library sees others; None: ours.
         log: gets all its output, behind what is there; None: its standard output is kept for `finish`.
         pass_fds: what stays open for it.
+        fork: makes the process in place of starting one; where it gives None, one is started.
     """
 
     def __init__(
@@ -68,14 +83,18 @@ class Child:
         cpus: frozenset[int] | None = None,
         log: Path | None = None,
         pass_fds: Sequence[int] = (),
+        fork: Fork | None = None,
     ) -> None:
         self._words: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._said: IO[bytes] = self._words if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._words_start = self._words.seek(0, os.SEEK_END)
         self._family: tuple[int, ...] | None = None
+        words = [*map(str, arguments), str(os.getpid())]
+        files = (*pass_fds, self._said.fileno(), self._words.fileno())
         with on_cpus(cpus) if cpus is not None else nullcontext():
-            self._process = subprocess.Popen(  # noqa: S603
-                [executable or sys.executable, "-P", "-m", module, *map(str, arguments), str(os.getpid())],
+            forked = fork(words, environment or os.environ, files) if fork else None
+            self._process: Process = forked or subprocess.Popen(  # noqa: S603
+                [executable or sys.executable, "-P", "-m", module, *words],
                 env=environment,
                 pass_fds=pass_fds,
                 stdin=subprocess.DEVNULL,

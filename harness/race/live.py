@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 
 from shootout import backends
 from shootout.backends.adapter import Built
@@ -17,7 +19,7 @@ from shootout.constants import (
     LOAD_TIMEOUT_S,
     WARM_UP_NS,
 )
-from shootout.contract import Arm, Executed
+from shootout.contract import Arm, Device, Executed
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
 from shootout.host.placement import Bounds, Placement, child_environment
@@ -28,6 +30,7 @@ from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import Gpus, Placed
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.process import WorkerProcess, log_name
+from shootout.worker.starter import Starter, can_fork
 
 
 class LivePlayer:
@@ -169,9 +172,85 @@ def _checked(executed: Executed) -> Executed:
         raise ArmFailed(f"its account of what it ran: {where} is {first['input']!r}: {first['msg']}") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
+class _Slot:
+    """A starter to be, and then to be had: `made` once, by the first arm that needs it."""
+
+    making: Lock = field(default_factory=Lock)
+    starter: Starter | None = None
+    made: bool = False
+
+
+class LiveStarters:
+    """A starter for each library that several arms on the CPU need, with the same threads, CPUs and interpreter.
+
+    Those of one such set differ in nothing that a library reads while it is imported.
+    """
+
+    def __init__(self, stage: LiveStage, arms: Sequence[Arm]) -> None:
+        self._stage, self._closing, self._ended = stage, Lock(), False
+        counts = Counter(key for arm in arms if (key := self._key(arm)))
+        self._slots = {key: _Slot() for key, count in counts.items() if count > 1 and can_fork()}
+
+    def _key(self, arm: Arm) -> Hashable:
+        row = backends.SHIPPED.get(arm.target.backend)
+        if row is None or not row.shared or arm.target.device is not Device.CPU:
+            return None
+        return row.shared, arm.target.python, arm.threads, self._stage.place(arm, OWN)
+
+    def is_busy(self, arm: Arm) -> bool:
+        """Whether another thread is at it."""
+        slot = self._slots.get(self._key(arm))
+        return slot is not None and slot.making.locked()
+
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Start it, and wait until it can fork; on CPUs of the lane, but told of no more than the arm may use."""
+        if (slot := self._slots.get(self._key(arm))) is None:
+            return
+        with slot.making:
+            if slot.made:
+                return
+            slot.made = True
+            library, *_ = modules = backends.SHIPPED[arm.target.backend].shared
+            starter = Starter(
+                modules,
+                environment=child_environment(arm.threads, padding),
+                cpus=self._stage.place(arm, OWN),
+                log=self._stage.logs / log_name(f"import-{library}"),
+                interpreter=self._stage.interpreters.get(arm.target.python),
+            )
+            with self._closing:
+                slot.starter = starter
+                if self._ended:
+                    starter.end()
+            if lane != OWN:
+                starter.move(self._stage.place(arm, lane))
+            starter.is_ready()
+
+    def of(self, arm: Arm) -> Starter | None:
+        """The starter that was prepared for an arm."""
+        slot = self._slots.get(self._key(arm))
+        return slot.starter if slot else None
+
+    def end(self) -> None:
+        """Let whoever waits for one hear that it died; from any thread."""
+        with self._closing:
+            self._ended = True
+            for slot in self._slots.values():
+                if slot.starter:
+                    slot.starter.end()
+
+    def kill(self) -> None:
+        """End them."""
+        for slot in self._slots.values():
+            if slot.starter:
+                slot.starter.kill()
+            slot.starter = None
+
+
+@dataclass(slots=True, kw_only=True)
 class LiveStage:
-    """Starts workers for a group's arms.
+    """Starts workers for a group's arms, or forks them.
 
     Attributes:
         built: by arm label.
@@ -192,6 +271,7 @@ class LiveStage:
     unsynchronised: bool = False
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()
+    _starters: LiveStarters | None = field(default=None, init=False)
 
     @property
     def lanes(self) -> int:
@@ -205,11 +285,17 @@ class LiveStage:
         movable = backends.entry(arm.target.backend).movable
         return frozenset(sorted(self.beside[lane - 1])[: arm.cpus]) if movable else frozenset()
 
+    def starters(self, arms: Sequence[Arm]) -> LiveStarters:
+        """What workers that are spawned from now on are forked from, where it is prepared."""
+        self._starters = LiveStarters(self, arms)
+        return self._starters
+
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
         """A fresh worker for `arm`."""
         environment = child_environment(arm.threads, padding)
         other = self.interpreters.get(arm.target.python)
-        process = WorkerProcess(environment, self.place(arm, OWN), self.logs / log_name(arm.label), other)
+        starter, log = self._starters.of(arm) if self._starters else None, self.logs / log_name(arm.label)
+        process = WorkerProcess(environment, self.place(arm, OWN), log, other, starter)
         return LivePlayer(process, self.built[arm.label], self, first=generation == 0)
 
 

@@ -2,7 +2,8 @@
 
 Each lane is a set of as many CPUs as an arm has. An arm is loaded in one lane, then its threads are moved to the arms'
 own CPUs and it is held. One whose library pins its threads while it loads is loaded on those CPUs in the first place,
-and arms with a GPU context one after the other, behind all others.
+and arms with a GPU context one after the other, behind all others. While one lane makes a starter ready (see
+`worker.starter`), the other takes arms that need another one or none.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shootout.contract import Arm
 from shootout.errors import ArmFailed, ArmOut
 from shootout.messages import Loaded, Verified
 from shootout.race.pausing import on_cuda
-from shootout.race.protocols import Player, Stage
+from shootout.race.protocols import Player, Stage, Starters
 
 OWN = 0
 """The lane of the arms' own CPUs."""
@@ -58,12 +59,15 @@ class Loading:
     say: Callable[[str], None]
     _waiting: list[Entrance] = field(default_factory=list, init=False)
     _begun: list[Player] = field(default_factory=list, init=False)
+    _starters: Starters = field(init=False)
     _stopped: bool = field(default=False, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def run(self, entrances: Sequence[Entrance]) -> None:
         """Bring each as far as it gets, spawned in this order; an exception in one thread ends them all."""
         self._waiting = [one for one in entrances if not on_cuda(one.arm)]
+        self._starters = self.stage.starters([one.arm for one in entrances])
+        self.players.callback(self._starters.kill)
         helpers = range(OWN + 1, min(self.stage.lanes, len(self._waiting)))
         # A process is killed when the thread that started it ends, so the threads stay as long as the players do.
         pool = self.players.enter_context(ThreadPoolExecutor(max(1, len(helpers))))
@@ -75,6 +79,7 @@ class Loading:
         except BaseException:
             self._stop()
             raise
+        self._starters.kill()
         for one in entrances:
             if on_cuda(one.arm):
                 self._enter(one, OWN)
@@ -88,11 +93,12 @@ class Loading:
                 raise
 
     def _next(self, lane: int) -> Entrance | None:
-        """The first that may be loaded in this lane; None where none is left."""
+        """The first that may be loaded in this lane, rather one that need not wait; None where none is left."""
         with self._lock:
-            found = next((one for one in self._waiting if self.stage.place(one.arm, lane)), None)
-            if found is None or self._stopped:
+            able = [one for one in self._waiting if self.stage.place(one.arm, lane)]
+            if not able or self._stopped:
                 return None
+            found = next((one for one in able if not self._starters.is_busy(one.arm)), able[0])
             self._waiting.remove(found)
             return found
 
@@ -100,6 +106,7 @@ class Loading:
         """Let nobody begin, and everybody who waits for an answer hear that there will be none."""
         with self._lock:
             self._stopped = True
+            self._starters.end()
             for player in self._begun:
                 player.end()
 
@@ -107,6 +114,7 @@ class Loading:
         self.say(f"loading {entrance.arm.label}")
         try:
             with Stopwatch() as load:
+                self._starters.prepare(entrance.arm, lane, entrance.padding)
                 player = entrance.player = self._spawn(entrance)
                 if lane != OWN:
                     player.move(self.stage.place(entrance.arm, lane))

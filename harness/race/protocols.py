@@ -5,7 +5,7 @@ Protocols and records only. A generation knows processes and clocks through thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,6 +41,22 @@ class Player(Protocol):
     def kill(self) -> None: ...  # noqa: D102
 
 
+class Starters(Protocol):
+    """Processes of one generation that several players' are forked from."""
+
+    def is_busy(self, arm: Arm) -> bool:
+        """Whether this arm's is being made ready for another arm: its load would have to wait."""
+
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Have this arm's ready, if it has one, made so in this lane."""
+
+    def end(self) -> None:
+        """Let whoever waits for one hear that it died; from any thread."""
+
+    def kill(self) -> None:
+        """End them; the players live on."""
+
+
 class Stage(Protocol):
     """Where players come from."""
 
@@ -50,6 +66,9 @@ class Stage(Protocol):
 
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         """The CPUs in a lane for `arm`; none where it can't be loaded there."""
+
+    def starters(self, arms: Sequence[Arm]) -> Starters:
+        """What the players of a generation of these arms are forked from."""
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         """A fresh process for `arm` on its own CPUs, with `padding` bytes more in its environment."""

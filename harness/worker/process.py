@@ -24,6 +24,7 @@ from shootout.messages import Fault
 
 if TYPE_CHECKING:
     from shootout.worker.interpreters import Interpreter
+    from shootout.worker.starter import Starter
 
 _GOODBYE_S = 5.0
 _LONGEST_NAME = 150
@@ -37,12 +38,18 @@ class WorkerProcess:
         cpus: the CPUs it may run on, set before it starts so that no library sees others.
         log: where its output goes, behind what is there; its own last lines become a failure's last words.
         interpreter: the Python that it runs under, when not ours.
+        starter: what it is forked from, if that can be; None starts it.
 
     Its temporary folder is its own and goes with it: a killed process can't tidy up, and compilers leave megabytes.
     """
 
     def __init__(
-        self, environment: Mapping[str, str], cpus: frozenset[int], log: Path, interpreter: Interpreter | None = None
+        self,
+        environment: Mapping[str, str],
+        cpus: frozenset[int],
+        log: Path,
+        interpreter: Interpreter | None = None,
+        starter: Starter | None = None,
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._interpreter = interpreter
@@ -58,6 +65,7 @@ class WorkerProcess:
                 cpus=cpus,
                 log=log,
                 pass_fds=(theirs.fileno(),),
+                fork=starter.fork if starter else None,
             )
             self._pipe: Connection[Any, Any] = Connection(os.dup(ours.fileno()))
 

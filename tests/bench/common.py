@@ -29,7 +29,7 @@ from shootout.host.store import cache_folder
 from shootout.messages import Scope
 from shootout.race.generation import Generation
 from shootout.race.live import LiveStage, LiveWatch
-from shootout.race.protocols import Context, Gpus, Notes, Performance, Player, Stage
+from shootout.race.protocols import Context, Gpus, Notes, Performance, Player, Stage, Starters
 from shootout.race.race import block_medians
 from shootout.stats.verdicts import log_ratios
 from shootout.study.points import describe
@@ -205,6 +205,10 @@ class TimedStage:
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         """As the stage inside."""
         return self.inner.place(arm, lane)
+
+    def starters(self, arms: Sequence[Arm]) -> Starters:
+        """As the stage inside."""
+        return self.inner.starters(arms)
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         spawn = self.ledger.timed("spawn", self.inner.spawn)

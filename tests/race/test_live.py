@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -116,6 +117,9 @@ class InProcessStage:
 
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return self.live.place(arm, lane)
+
+    def starters(self, arms: Sequence[Arm]) -> fakes.NoStarters:
+        return fakes.NoStarters()
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
         return player_of(self.workers[arm.label], arm, self.live, first=generation == 0)

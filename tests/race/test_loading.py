@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ from shootout.contract import Arm, Device, Target
 from shootout.errors import ArmFailed
 from shootout.host.placement import Placement
 from shootout.messages import Loaded
+from shootout.race import live
 from shootout.race.generation import Generation
 from shootout.race.live import LivePlayer, LiveStage
-from shootout.race.loading import Entrance, Loading
+from shootout.race.loading import OWN, Entrance, Loading
 from shootout.race.protocols import Context, Notes
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
@@ -164,6 +167,106 @@ def test_a_generation_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_
     assert set(found.spent_s) == {"load", "warm_up", "rounds", "hand_off", "leave"}
     assert all(set(one.spent_s) == {"load", "verify", "warm_up"} for one in found.performances)
     assert len({one.arm.label for one in found.performances}) == len(THREE)
+
+
+class Busy(fakes.NoStarters):
+    """One starter, of the arms a and b, that is ready when `ready` says so."""
+
+    def __init__(self, ready: threading.Event) -> None:
+        self.ready, self.at_it, self.ends = ready, False, list[str]()
+
+    def is_busy(self, arm: Arm) -> bool:
+        return self.at_it and arm.target.backend in "ab"
+
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        if arm.target.backend in "ab":
+            self.at_it = True
+            assert self.ready.wait(30)
+            self.at_it = False
+
+    def end(self) -> None:
+        self.ends.append("end")
+        self.ready.set()
+
+    def kill(self) -> None:
+        self.ends.append("kill")
+
+
+class Shared(Beside):
+    """Arms a and b share a starter; the second lane loads c meanwhile, which only then lets the starter be ready."""
+
+    def __init__(self, **planted: Any) -> None:
+        self.ready = threading.Event()
+        self.found = Busy(self.ready)
+        super().__init__(**planted)
+
+    def starters(self, arms: Sequence[Arm]) -> Busy:
+        return self.found
+
+
+def test_a_lane_takes_another_arm_while_a_starter_is_made_ready():
+    world = Shared()
+    world.meeting = lambda player: world.ready.set() if player.arm.target.backend == "c" else None
+    found = load(world)
+    assert all(one.loaded for one in found)
+    spawned = [label for name, label in world.events if name == "spawn"]
+    assert spawned[0] == "c:cpu:fp32", "b did not wait behind a"
+    assert world.found.ends[0] == "kill", "it is gone once all are loaded"
+
+
+def test_an_interrupt_ends_the_wait_for_a_starter():
+    world = Shared()
+
+    def meet(player: Side) -> None:
+        raise KeyboardInterrupt
+
+    world.meeting = meet
+    with pytest.raises(KeyboardInterrupt):
+        load(world)
+    assert "end" in world.found.ends
+
+
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arms: Arm) -> list[tuple[Any, ...]]:
+    """What starters a live stage makes for these arms: modules, CPUs and OpenMP threads of each."""
+    made: list[tuple[Any, ...]] = []
+
+    class Recorded:
+        def __init__(self, modules: Any, *, environment: Any, cpus: Any, **_: Any) -> None:
+            made.append((modules, sorted(cpus), environment["OMP_NUM_THREADS"]))
+
+        def is_ready(self) -> bool:
+            return True
+
+        def kill(self) -> None:
+            pass
+
+    monkeypatch.setattr(live, "Starter", Recorded)
+    monkeypatch.setattr(live, "can_fork", lambda: True)
+    place = Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
+    starters = LiveStage(built={}, placement=place, logs=tmp_path).starters(arms)
+    for arm in arms:
+        starters.prepare(arm, OWN, 0)
+    starters.kill()
+    return made
+
+
+def test_arms_share_a_starter_only_where_their_library_would_find_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    eager, script = (
+        Arm(target=Target(backend=name), model="identity", threads=1) for name in ("torch-eager", "torchscript")
+    )
+    assert started(monkeypatch, tmp_path, eager, script) == [(("torch",), [1], "1")]
+    alone = [
+        replace(script, threads=2),
+        replace(script, target=Target(backend="torchscript", python="new")),
+        replace(script, target=Target(backend="torchscript", device=Device.CUDA)),
+        replace(script, target=Target(backend="numpy")),
+        replace(script, target=Target(backend="somebody's")),
+    ]
+    assert started(monkeypatch, tmp_path, eager, *alone) == []
+    wide = [replace(one, threads=2) for one in (eager, script)]
+    assert len(started(monkeypatch, tmp_path, eager, script, *wide)) == 2
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no second lane")

@@ -23,6 +23,7 @@ from shootout.errors import ArmFailed, one_line
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Loaded
 from shootout.worker.process import WorkerProcess, worker
+from shootout.worker.starter import Starter
 
 IN_LOAD = ["raises-in-load", "exits", "killed", "crashes", "eats"]
 
@@ -37,10 +38,19 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return os.pathsep.join([str(TESTS), str(installed(tmp_path_factory.mktemp("third")))])
 
 
-@pytest.fixture
-def process(path: str, tmp_path: Path) -> Iterator[WorkerProcess]:
-    with worker(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as started:
-        yield started
+@pytest.fixture(scope="module")
+def starter(path: str) -> Iterator[Starter]:
+    found = Starter((), environment=environment(PYTHONPATH=path))
+    yield found
+    found.kill()
+
+
+@pytest.fixture(params=["started", "forked"])
+def process(path: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
+    of = request.getfixturevalue("starter") if request.param == "forked" else None
+    found = WorkerProcess(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log", None, of)
+    yield found
+    found.kill()
 
 
 def built(bundle: ModelBundle, backend: str, folder: Path) -> Built:
@@ -136,8 +146,12 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from shootout.worker.process import WorkerProcess
+from shootout.worker.starter import Starter
 from shootout.host.placement import allowed_cpus, child_environment
-workers = [WorkerProcess(child_environment(1, 0), frozenset(allowed_cpus()), Path(sys.argv[1], str(n))) for n in "ab"]
+starter = Starter((), environment=child_environment(1, 0))
+how = [(Path(sys.argv[1], "a"), None, starter), (Path(sys.argv[1], "b"), None, None)]
+workers = [WorkerProcess(child_environment(1, 0), frozenset(allowed_cpus()), *rest) for rest in how]
+starter.kill()
 for worker in workers:
     worker.ask("memory", 60)
 workers[0].hold()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,6 +71,9 @@ class World:
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return frozenset({1 - lane})
 
+    def starters(self, arms: Sequence[Arm]) -> NoStarters:
+        return NoStarters()
+
     def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
         self.players = [player for player in self.players if player.alive]
         player = FakePlayer(self, arm, place=len(self.players))
@@ -80,6 +83,22 @@ class World:
 
     def running(self, but: FakePlayer) -> list[FakePlayer]:
         return [player for player in self.players if player.alive and not player.held and player is not but]
+
+
+class NoStarters:
+    """Each player starts by itself."""
+
+    def is_busy(self, arm: Arm) -> bool:
+        return False
+
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        pass
 
 
 class FakePlayer:

@@ -1,0 +1,336 @@
+"""Workers forked from one process that has imported their library, where several of a generation need the same one.
+
+Importing torch takes 1.5 s of CPU time; a generation of five arms on it did so five times. Now a starter does it once,
+forks each arm's worker, and is gone when all are loaded: every generation has one of its own, started like any worker
+(see `Child`), so address layout, hash seed and padding are drawn anew in each. The arms that share it share that draw.
+A generation therefore stays what is independent of the others, and nothing of one lives on into the next.
+
+A forked worker has a session, a temporary folder, CPUs and descriptors of its own, and is the child of the process that
+asked for it: an orphan that this one adopts. What its arm needs beyond the library, it imports itself. A starter that
+is not alone (threads, processes of its own) forks nobody: locks and pools don't survive a fork. `fork` then gives None,
+and the worker is started as ever, which also tells what is wrong with a library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout import clock
+from shootout.constants import LOAD_TIMEOUT_S
+from shootout.errors import ArmFailed
+from shootout.host.child import Child, leave_with
+from shootout.host.placement import TASKS
+
+if TYPE_CHECKING:
+    from shootout.worker.interpreters import Interpreter
+
+WORKER = "shootout.worker"
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_LONGEST_MESSAGE = 1 << 17
+_READY = b"ready"
+_IS_FILES, _ENTRY_BYTES = np.uint64(0b101 << 61), 8
+"""Of /proc/PID/pagemap: a page is present, and a file's rather than a process's own copy."""
+_PATIENCE = 1000
+_ADOPTING = Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadStart:
+    """What a worker was spared, so that it tells the same figures as one that had to do it.
+
+    Attributes:
+        import_s: seconds that its library's import took, under the same loads beside it.
+        rss_before_bytes: what was resident before.
+    """
+
+    import_s: float
+    rss_before_bytes: int
+
+
+class Forked:
+    """A forked worker, as `subprocess.Popen` tells of one that was started."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ends = os.pidfd_open(pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
+        """
+        if self.returncode is None:
+            if not select.select([self._ends], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(WORKER, timeout or 0)
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            os.close(self._ends)
+        return self.returncode
+
+
+def can_fork() -> bool:
+    """Whether the system has all that a starter needs: Linux from 5.3 on, with /proc."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return False
+    return TASKS.is_dir()
+
+
+class Starter:
+    """The process that workers are forked from, and this one's end of the pipe to it.
+
+    Args:
+        modules: what it imports; this, the environment, the CPUs and the interpreter are its workers' too.
+    """
+
+    def __init__(
+        self,
+        modules: Iterable[str],
+        *,
+        environment: Mapping[str, str],
+        cpus: frozenset[int] | None = None,
+        log: Path | None = None,
+        interpreter: Interpreter | None = None,
+    ) -> None:
+        if log:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        self._pipe, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._forking = Lock()
+        self._ready: bool | None = None
+        with theirs:
+            self._child = Child(
+                __name__,
+                [str(theirs.fileno()), *modules],
+                environment=interpreter.environment(environment) if interpreter else environment,
+                executable=interpreter.path if interpreter else None,
+                cpus=cpus,
+                log=log,
+                pass_fds=(theirs.fileno(),),
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
+    def move(self, cpus: frozenset[int]) -> None:
+        """Let it go on on these CPUs."""
+        self._child.move(cpus)
+
+    def is_ready(self, timeout_s: float = LOAD_TIMEOUT_S) -> bool:
+        """Whether it can fork, once it has imported everything; it can't where an import failed or left threads."""
+        with self._forking:
+            if self._ready is None:
+                self._pipe.settimeout(timeout_s)
+                with suppress(OSError):
+                    self._ready = self._pipe.recv(len(_READY)) == _READY
+            return bool(self._ready)
+
+    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> Forked | None:
+        """A worker with these arguments, on this thread's CPUs.
+
+        Args:
+            environment: the starter's own, but for what differs from worker to worker and no library reads.
+            files: descriptors of its commands, its standard output and its standard error.
+
+        Returns:
+            None where the starter can't fork, or has gone.
+
+        Raises:
+            ArmFailed: it went while it forked this one.
+        """
+        if not self.is_ready():
+            return None
+        message = json.dumps(
+            [list(arguments), dict(environment), str(Path.cwd()), sorted(os.sched_getaffinity(0))]
+        ).encode()
+        with self._forking, _adopting():
+            try:
+                socket.send_fds(self._pipe, [message], files)
+            except OSError:
+                return None
+            try:
+                return Forked(int(self._pipe.recv(_LONGEST_MESSAGE)))
+            except (OSError, ValueError):
+                raise ArmFailed(self._child.told("the process that it was forked from died")) from None
+
+    def end(self) -> None:
+        """Make whoever waits for it hear that it died. May be called from any thread; `kill` cleans up."""
+        self._child.signal(signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End it; its workers live on."""
+        self._child.kill()
+        self._pipe.close()
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Orphans among this process's descendants become its own children inside, and not init's."""
+    control: Any = ctypes.CDLL(None).prctl
+    was = ctypes.c_int()
+    with _ADOPTING:
+        control(_PR_GET_CHILD_SUBREAPER, ctypes.byref(was))
+        control(_PR_SET_CHILD_SUBREAPER, 1)
+        try:
+            yield
+        finally:
+            control(_PR_SET_CHILD_SUBREAPER, was.value)
+
+
+def main() -> None:
+    """Import what every worker imports, then the modules that are asked for, and fork one worker for each message."""
+    number, *modules, parent = sys.argv[1:]
+    leave_with(int(parent))
+    worker: Any = import_module(f"{WORKER}.__main__")
+    before = worker.resident_bytes()
+    own = dict(os.environ)
+    with clock.Stopwatch() as watch, clock.collected_once():
+        for module in modules:
+            import_module(module)
+    if not is_alone():
+        sys.exit(f"{', '.join(modules)} left threads or processes: each worker imports it by itself")
+    head_start, pages = HeadStart(import_s=watch.seconds, rss_before_bytes=before), touched_pages()
+    with socket.socket(fileno=int(number)) as pipe, suppress(ConnectionError):  # who asked may be killed
+        pipe.send(_READY)
+        while True:
+            message, files, _, _ = socket.recv_fds(pipe, _LONGEST_MESSAGE, 3)
+            if not message:
+                return
+            arguments, environment, folder, cpus = json.loads(message)
+            changed = {name: text for name, text in environment.items() if own.get(name) != text}
+            _fork(pipe, files, _Life(arguments, changed, folder, cpus, pages, head_start))
+
+
+def is_alone() -> bool:
+    """Whether this process has one thread and no children, once it has forked.
+
+    OpenBLAS, which NumPy brings, starts its threads when it is imported, ends them before a fork and starts them again
+    when they are needed; so a first fork, for nothing, shows who else has any.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if not (child := os.fork()):
+            os._exit(0)
+    os.waitpid(child, 0)
+    for _ in range(_PATIENCE):  # a thread that was joined may still be on its way out
+        if len(list(TASKS.iterdir())) == 1:
+            break
+        time.sleep(0)
+    else:
+        return False
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """What a worker begins with."""
+
+    arguments: Sequence[str]
+    variables: Mapping[str, str]
+    folder: str
+    cpus: Sequence[int]
+    pages: Sequence[int]
+    head_start: HeadStart
+
+
+def _fork(pipe: socket.socket, files: Sequence[int], life: _Life) -> None:
+    told, tells = os.pipe()
+    between = os.fork()
+    if not between:  # whose end makes the worker an orphan, which the process that asked then adopts
+        parent = os.getpid()
+        if not os.fork():
+            pipe.close()
+            os.setsid()  # before anybody knows it: it is ended by its group
+            os.write(tells, str(os.getpid()).encode())
+            os.close(told)
+            os.close(tells)
+            _live(parent, files, life)
+        os._exit(0)
+    os.close(tells)
+    os.waitpid(between, 0)
+    pipe.send(os.read(told, 20))
+    for one in (told, *files):
+        os.close(one)
+
+
+def _live(between: int, files: Sequence[int], life: _Life) -> None:
+    """Be a worker in this forked process, to its end, once it is adopted: a worker ends where its parent has."""
+    commands, out, errors = files
+    while os.getppid() == between:
+        time.sleep(0)
+    os.sched_setaffinity(0, life.cpus)
+    os.chdir(life.folder)
+    for file, number in ((out, 1), (errors, 2)):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.update(life.variables)
+    tempfile.tempdir = None
+    touch(life.pages)
+    sys.argv = [WORKER, str(commands), *life.arguments[1:]]  # there its descriptor has another number
+    code = 0
+    try:
+        worker: Any = import_module(f"{WORKER}.__main__")
+        worker.main(life.head_start)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def touched_pages() -> list[int]:
+    """Addresses of the pages of files (code, mostly) that this process has in memory: a fork doesn't inherit them.
+
+    A started worker has them, so a forked one takes them in again: its memory and its first calls are then the same.
+    """
+    found: list[int] = []
+    page = mmap.PAGESIZE
+    with Path("/proc/self/maps").open() as maps, Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
+        for line in maps:
+            span, mode, _, _, inode, *_ = line.split()
+            if inode == "0" or mode[0] != "r":
+                continue
+            start, end = (int(address, 16) for address in span.split("-"))
+            pagemap.seek(start // page * _ENTRY_BYTES)
+            entries = np.frombuffer(pagemap.read((end - start) // page * _ENTRY_BYTES), np.uint64)
+            found += (start + page * np.flatnonzero((entries & _IS_FILES) == _IS_FILES)).tolist()
+    return found
+
+
+def touch(pages: Iterable[int]) -> None:
+    """Have these pages in memory."""
+    for address in pages:
+        ctypes.string_at(address, 1)
+
+
+if __name__ == "__main__":
+    main()
