@@ -92,7 +92,13 @@ def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], dev
             """False: wrapping the mode for torch.compile would import all of it, 0.8 s and 800 modules."""
             return False
 
+        supports_higher_order_operators = True
+        """Torchao multiplies integers on a GPU by one, `out_dtype`."""
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if isinstance(func, torch._ops.HigherOrderOperator):  # seen by the operations that it is made of
+                with self:
+                    return func.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd](*args, **(kwargs or {}))
             result = func(*args, **(kwargs or {}))
             operands = [arg for arg in args if isinstance(arg, torch.Tensor)]
             if operands and not func.is_view:

@@ -55,7 +55,7 @@ from shootout.backends.common import check_options, trial
 from shootout.backends.cuda_memory import COPIES
 from shootout.contract import (
     INFERENCE,
-    INTEGERS,
+    SCALED,
     Arm,
     Artifact,
     Availability,
@@ -141,7 +141,7 @@ FIXTURE = Fixture(
 
 
 class TorchCompileAdapter:
-    """Inductor on CPU and CUDA, there also with CUDA graphs; integers, through torchao, on CPU."""
+    """Inductor on CPU and CUDA, there also with CUDA graphs; what torchao quantizes on both."""
 
     name = "torch-compile"
     capabilities = Capabilities(
@@ -206,7 +206,7 @@ def configuration(arm: Arm) -> dict[str, Any]:
     on_cpu, trains = arm.target.device is Device.CPU, arm.scenario is Scenario.TRAIN_STEP
     tuned = on_cpu and not trains and switches.get(AUTOTUNE, False)
     # The C++ template that a CPU's kernels are tuned with takes constant weights only; AOTInductor's always are.
-    needed = arm.target.precision in INTEGERS or (tuned and not arm.target.mode)
+    needed = (on_cpu and arm.target.precision in SCALED) or (tuned and not arm.target.mode)
     return {FREEZING: True, **switches} if needed else switches
 
 
@@ -214,7 +214,7 @@ def stored_module(folder: Path, bundle: ModelBundle, arm: Arm) -> torch.nn.Modul
     """The quantized module that the build wrote into its folder, or the bundle's float one."""
     if arm.target.precision is Precision.INT8:
         return quantize.load_program(folder)
-    quantized = arm.target.precision in INTEGERS
+    quantized = arm.target.precision in SCALED
     return quantize.load_module(bundle, folder) if quantized else module_of(bundle, arm)
 
 
@@ -261,7 +261,7 @@ def load_cache(built: Built) -> TorchSession:
     captured = _captured_since(before) if graphs else 0
 
     def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
-        in_folder = arm.target.precision in INTEGERS
+        in_folder = arm.target.precision in SCALED
         artifact = _bytes(built.folder) + (0 if in_folder else weight_bytes(module.state_dict().values()))
         since = captured_graphs() - before - captured if captured else 0
         outside = outside_graphs(captured, since, built.facts["graph_parts"]) if captured else ()
@@ -353,7 +353,8 @@ def _refuse(bundle: ModelBundle, arm: Arm) -> None:
     mode = arm.target.mode
     if bundle.trained and mode:
         raise SkippedArm(NO_STEP[mode], "ask for torch-compile")
-    if arm.options.get(FREEZING) == "0" and arm.target.precision in INTEGERS:
+    quantized = arm.target.precision in SCALED and arm.target.device is Device.CPU
+    if arm.options.get(FREEZING) == "0" and quantized:
         raise ValueError(f"option {FREEZING!r}: {arm.target.precision} has kernels for frozen weights only, got '0'")
     if bundle.trained and (asked := {FREEZING, UNGUARDED} & arm.options.keys()):
         raise ValueError(f"option {min(asked)!r} is for inference, not for a training step")
@@ -365,7 +366,7 @@ def _store(bundle: ModelBundle, arm: Arm, folder: Path) -> None:
     """Write the quantized model; a float one is in the bundle."""
     if arm.target.precision is Precision.INT8:
         quantize.save_program(quantize.quantize_program(bundle, arm), folder)
-    elif arm.target.precision in INTEGERS:
+    elif arm.target.precision in SCALED:
         quantize.save_module(quantize.quantize_module(bundle, arm), folder)
 
 
@@ -375,7 +376,7 @@ def _program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:
 
     if arm.target.precision is Precision.INT8:
         return quantize.quantize_program(bundle, arm)
-    quantized = arm.target.precision in INTEGERS
+    quantized = arm.target.precision in SCALED
     module = quantize.quantize_module(bundle, arm) if quantized else module_of(bundle, arm)
     with torch.no_grad():
         return torch.export.export(module, example_of(bundle, arm))

@@ -23,7 +23,7 @@ from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, trial
 from shootout.contract import (
     INFERENCE,
-    INTEGERS,
+    SCALED,
     Arm,
     Artifact,
     Availability,
@@ -68,16 +68,16 @@ class TorchEagerAdapter:
             ValueError: an option that eager mode doesn't have here, or nothing can be quantized.
         """
         check_options(arm, self.capabilities.options)
-        if MEMORY_FORMAT in arm.options and (bundle.trained or arm.target.precision in INTEGERS):
+        if MEMORY_FORMAT in arm.options and (bundle.trained or arm.target.precision in SCALED):
             what = "a training step" if bundle.trained else str(arm.target.precision)
             raise ValueError(f"option {MEMORY_FORMAT!r} is for inference in floats, not for {what}")
-        if arm.target.precision in INTEGERS:
+        if arm.target.precision in SCALED:
             quantize.save_module(quantize.quantize_module(bundle, arm), folder)
         return Built(arm=arm, bundle=bundle, folder=folder)
 
     def load(self, built: Built) -> TorchSession | training.TorchTrainingSession:
         """The module with its weights, on the arm's device and in its dtype; sets the process's threads and flags."""
-        arm, quantized = built.arm, built.arm.target.precision in INTEGERS
+        arm, quantized = built.arm, built.arm.target.precision in SCALED
         configure(arm)
         if built.bundle.trained:
             return training.eager_session(built)

@@ -1,7 +1,8 @@
-"""Torchao's quantization: INT8 with ranges taken in each call and INT4 weights, and for torch.compile static INT8.
+"""Torchao's quantization: INT8 and FP8 with ranges taken in each call, INT4 weights, and for torch.compile static INT8.
 
-For the first two torchao swaps a linear layer's weight for a tensor of its own class, whose `linear` runs integer
-kernels, in eager mode and compiled alike. Only such weights are stored and loaded: the float ones are not read again.
+For all but the last torchao swaps a linear layer's weight for a tensor of its own class, whose `linear` runs kernels of
+that type, in eager mode and compiled alike. Only such weights are stored and loaded: the float ones are not read again.
+What isn't quantized is float32 on a CPU and bfloat16 on a GPU, for which torchao's kernels there are made.
 
 Static INT8 is its PT2E flow with the quantizer that is made for Inductor on x86. The exported graph gets observers,
 calibration sets run through it, and what comes out holds INT8 weights between quantize and dequantize operations, which
@@ -19,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout import schemes
-from shootout.backends._torch.session import example_of, tensors_of
+from shootout.backends._torch.session import dtype_of, example_of, tensors_of
 from shootout.backends.common import calibration_of
 from shootout.backends.common_torch import architecture, float32_module
 from shootout.contract import Arm, Device, Precision
+from shootout.errors import SkippedArm
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
@@ -30,12 +32,18 @@ if TYPE_CHECKING:
 
     from shootout.bundle.bundle import ModelBundle
 
-TARGETS = frozenset((Device.CPU, precision) for precision in (Precision.INT8_DYNAMIC, Precision.INT4))
-"""Not on CUDA: torchao takes another path there, `torch._int_mm`, which has limits on shapes and, beyond
-those, a float32 product in its place. That such an arm runs what it is labelled can only be shown on a GPU.
+TARGETS = frozenset(
+    [(device, precision) for device in Device for precision in (Precision.INT8_DYNAMIC, Precision.INT4)]
+    + [(Device.CUDA, Precision.FP8)]
+)
+"""FP8 not on a CPU: torchao refuses, and `torch._scaled_mm` there widens both operands and multiplies float32.
+
+On CUDA `torch._int_mm` takes more than 16 rows, and sizes in 8s: beyond that torchao multiplies float32 on the GPU or
+int32 on the CPU in its place, and the trace says so.
 """
 SCHEMES: Mapping[Precision, frozenset[str]] = {
-    Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", "symmetric", "asymmetric"})
+    Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", "symmetric", "asymmetric"}),
+    Precision.FP8: frozenset({"per-channel", "per-tensor"}),
 }
 STATIC_TARGETS = frozenset({(Device.CPU, Precision.INT8)})
 STATIC_SCHEMES = {Precision.INT8: frozenset({"per-channel", "symmetric", "asymmetric", "minmax", "samples-*"})}
@@ -43,8 +51,10 @@ STATIC_SCHEMES = {Precision.INT8: frozenset({"per-channel", "symmetric", "asymme
 WEIGHTS, PROGRAM = "quantized.pt", "quantized.pt2"
 GROUPS = (128, 64, 32)
 """Inputs that share a scale in INT4, torchao's default first; a layer gets the widest that divides its inputs."""
-INT4_OUTPUTS = 16
-"""Torch's INT4 kernel for CPUs takes layers whose number of outputs is a multiple of this."""
+MULTIPLE = 16
+"""Torch's INT4 kernel for CPUs takes layers whose number of outputs is a multiple of this, FP8's also of inputs."""
+FIRST_FLOAT8 = (8, 9)
+"""The compute capability of the first GPUs with FP8 products: Ada."""
 EPSILON = 2**-12
 """The smallest scale of static INT8, as in the x86 quantizer's own configuration."""
 NOISY = ("torchao", "torch.utils._pytree")
@@ -78,10 +88,11 @@ def quantize_module(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
 
     Raises:
         ValueError: no layer can be quantized; says why.
+        SkippedArm: this GPU multiplies no FP8.
     """
-    module = float32_module(bundle).requires_grad_(False)
-    swapped = _int8_dynamic(module, arm) if arm.target.precision is Precision.INT8_DYNAMIC else _int4(module)
-    if not swapped:
+    module = float32_module(bundle).requires_grad_(False).to(arm.target.device, dtype_of(arm))
+    swap = {Precision.INT8_DYNAMIC: _int8_dynamic, Precision.FP8: _float8, Precision.INT4: _int4}
+    if not swap[arm.target.precision](module, arm):
         raise ValueError(f"nothing to quantize: {_unfit(module, arm.target.precision)}")
     return module
 
@@ -122,21 +133,70 @@ def _int8_dynamic(module: torch.nn.Module, arm: Arm) -> int:
     return len(_linears(module))
 
 
-def _int4(module: torch.nn.Module) -> int:
-    """Each layer in the widest groups it can have; the kernel takes float32 activations as they are."""
+def _float8(module: torch.nn.Module, arm: Arm) -> int:
+    """One scale for all activations and one for the weights, as torchao has it by default; `per-channel`: for each row
+    and each channel. The product is torch's own, which the trace sees, also where MSLK is installed.
+    """
+    with torchao_quietly():
+        from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, PerTensor, quantize_
+        from torchao.quantization.quantize_.common import KernelPreference
+    require_float8()
+    fitting = {name for name, layer in _linears(module).items() if _takes_float8(layer)}
+    config = Float8DynamicActivationFloat8WeightConfig(
+        granularity=PerRow() if schemes.parse(arm.target.scheme).granularity == "per-channel" else PerTensor(),
+        kernel_preference=KernelPreference.TORCH,
+        set_inductor_config=False,
+    )
+    quantize_(module, config, filter_fn=lambda _, name: name in fitting)
+    return len(fitting)
+
+
+def require_float8() -> None:
+    """Refuse a GPU that has no FP8 products.
+
+    Raises:
+        SkippedArm: with the fix.
+    """
+    import torch
+
+    found = torch.cuda.get_device_capability()
+    if found < FIRST_FLOAT8:
+        first, this = (".".join(map(str, one)) for one in (FIRST_FLOAT8, found))
+        reason = (
+            f"FP8 products need a GPU of compute capability {first} or more (Ada, Hopper, Blackwell); this is {this}"
+        )
+        raise SkippedArm(reason, "ask for bf16 or int8-dynamic here, or run fp8 on such a GPU")
+
+
+def _takes_float8(layer: Any) -> bool:
+    return bool(layer.in_features % MULTIPLE == layer.out_features % MULTIPLE == 0)
+
+
+def _int4(module: torch.nn.Module, arm: Arm) -> int:
+    """Each layer in the widest groups it can have; the kernels take float activations as they are."""
     with torchao_quietly():
         from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
-        from torchao.quantization import quantize_
-    fitting = {name: group for name, layer in _linears(module).items() if (group := _group(layer))}
+        from torchao.quantization import Int4WeightOnlyConfig, quantize_
+        from torchao.quantization.quantize_.workflows.int4.int4_packing_format import Int4PackingFormat
+    on_gpu = arm.target.device is Device.CUDA
+    fitting = {name: group for name, layer in _linears(module).items() if (group := _group(layer, padded=on_gpu))}
     for group in set(fitting.values()):
-        config = PrototypeInt4WeightOnlyConfig(group_size=group, set_inductor_config=False)
+        config = (
+            Int4WeightOnlyConfig(  # the one packing whose kernel torch itself has
+                group_size=group,
+                int4_packing_format=Int4PackingFormat.TILE_PACKED_TO_4D,
+                set_inductor_config=False,
+            )
+            if on_gpu
+            else PrototypeInt4WeightOnlyConfig(group_size=group, set_inductor_config=False)
+        )
         quantize_(module, config, filter_fn=lambda _, name, group=group: fitting.get(name) == group)
     return len(fitting)
 
 
-def _group(layer: Any) -> int:
-    """The layer's group size; 0 where the kernel can't take it."""
-    fits = layer.out_features % INT4_OUTPUTS == 0
+def _group(layer: Any, *, padded: bool) -> int:
+    """The layer's group size; 0 where the kernel can't take it. Outputs may be `padded` to what it takes."""
+    fits = padded or layer.out_features % MULTIPLE == 0
     return next((group for group in GROUPS if fits and layer.in_features % group == 0), 0)
 
 
@@ -149,7 +209,8 @@ def _linears(module: torch.nn.Module) -> dict[str, Any]:
 def _unfit(module: torch.nn.Module, precision: Precision) -> str:
     if not _linears(module):
         return f"torchao's {precision} is for linear layers, and the model has none"
-    return f"int4 takes linear layers with inputs in {GROUPS[-1]}s and outputs in {INT4_OUTPUTS}s; the model has none"
+    inputs = MULTIPLE if precision is Precision.FP8 else GROUPS[-1]
+    return f"{precision} takes linear layers with inputs in {inputs}s and outputs in {MULTIPLE}s; the model has none"
 
 
 def quantize_program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:

@@ -158,10 +158,11 @@ def profile_calls(call: Callable[[], object], calls: int, device: Device) -> lis
 
 
 def dtype_of(arm: Arm) -> torch.dtype:
-    """The dtype of the arm's float weights and inputs; integers live inside the model."""
+    """The dtype of the arm's float weights and inputs; what a quantizer makes lives inside the model."""
     import torch
 
-    dtype: torch.dtype = getattr(torch, DTYPES.get(arm.target.precision, "float32"))
+    rest = "bfloat16" if arm.target.device is Device.CUDA else "float32"
+    dtype: torch.dtype = getattr(torch, DTYPES.get(arm.target.precision, rest))
     return dtype
 
 

@@ -1,0 +1,157 @@
+"""Torchao on a GPU without one: what it is asked for, and what the trace says of what torch then runs.
+
+FP8 really runs here: `torch._scaled_mm` takes E4M3 on a CPU too, where it widens it: the values are a GPU's.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_torch_quantized import built_in, bundle_of, probed, ran
+
+from shootout import backends
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Device, Executed, Precision, Target
+from shootout.errors import SkippedArm
+from shootout.testing.cases import warm_of
+from shootout.testing.fresh import run_fresh
+
+FP8 = Target(backend="torch-eager", precision=Precision.FP8)
+WARM = warm_of(FP8)
+
+
+def on_ada(call: Any, *args: Any) -> Any:
+    """What this gives where torchao takes the CPU for a GPU with FP8 products."""
+    import torch
+    from torchao.quantization import quant_api
+
+    quant_api._check_hardware_support = lambda granularity: None
+    torch.cuda.get_device_capability = lambda: (8, 9)
+    return call(*args)
+
+
+def loaded(bundle: ModelBundle, folder: Path) -> tuple[Executed, str | None]:
+    return ran(built_in(bundle, FP8, folder))
+
+
+def test_fp8_is_fp8_in_the_trace_and_in_the_error(tmp_path: Path):
+    executed, fault = run_fresh(on_ada, loaded, bundle_of("digits"), tmp_path, warm=WARM)
+    assert fault is None
+    assert dict(executed.compute_nodes_by_precision) == {"fp8": 1, "fp32": 1}  # ten outputs are no multiple of 16
+    assert dict(executed.flops_by_precision) == {"fp8": 2 * 2 * 64 * 64, "fp32": 2 * 2 * 64 * 10}
+
+
+def test_the_grid_probe_sees_fp8(tmp_path: Path):
+    assert run_fresh(on_ada, probed, bundle_of("probe"), FP8, tmp_path, warm=WARM) == "fp8"
+
+
+def refused(capability: tuple[int, int]) -> tuple[str, str]:
+    import torch
+
+    from shootout.backends._torch import quantize
+
+    torch.cuda.get_device_capability = lambda: capability
+    try:
+        quantize.require_float8()
+    except SkippedArm as skip:
+        return skip.reason, skip.fix
+    return "", ""
+
+
+def test_an_older_gpu_is_a_skip_that_says_which_ones_have_fp8():
+    reason, fix = run_fresh(refused, (8, 6), warm=WARM)
+    assert "compute capability 8.9 or more" in reason
+    assert reason.endswith("this is 8.6")
+    assert "bf16" in fix
+    assert run_fresh(refused, (12, 0), warm=WARM) == ("", "")
+
+
+def asked_of_torchao(precision: Precision, scheme: str = "") -> list[tuple[str, Any]]:
+    """Torchao's configuration for a small module on a GPU, and the layers it is for."""
+    import torch
+    import torchao.quantization
+
+    from shootout.backends._torch import quantize
+
+    told = []
+
+    def note(module: Any, config: Any, filter_fn: Any = None) -> None:
+        layers = [name for name, one in module.named_modules() if filter_fn is None or filter_fn(one, name)]
+        told.append((type(config).__name__, {**vars(config), "layers": layers}))
+
+    torchao.quantization.quantize_ = note
+    torch.cuda.get_device_capability = lambda: (9, 0)
+    layers = torch.nn.Sequential(torch.nn.Linear(256, 10), torch.nn.Linear(96, 16), torch.nn.Linear(24, 16))
+    target = Target(backend="torch-eager", device=Device.CUDA, precision=precision, scheme=scheme)
+    swap = {Precision.FP8: quantize._float8, Precision.INT4: quantize._int4}
+    swap[precision](layers, Arm(target=target, model="made"))
+    return [(name, {key: str(value) for key, value in config.items()}) for name, config in told]
+
+
+def test_int4_on_a_gpu_is_the_packing_that_torch_has_a_kernel_for():
+    told = run_fresh(asked_of_torchao, Precision.INT4, warm=WARM)
+    assert {name for name, _ in told} == {"Int4WeightOnlyConfig"}
+    assert {(config["group_size"], config["layers"]) for _, config in told} == {("128", "['0']"), ("32", "['1']")}
+    assert all("TILE_PACKED_TO_4D" in config["int4_packing_format"].upper() for _, config in told)
+    assert all(config["set_inductor_config"] == "False" for _, config in told)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "scales"), [("", "PerTensor"), ("per-tensor", "PerTensor"), ("per-channel", "PerRow")]
+)
+def test_fp8_on_a_gpu_is_torch_s_own_product(scheme: str, scales: str):
+    [(name, config)] = run_fresh(asked_of_torchao, Precision.FP8, scheme, warm=WARM)
+    assert name == "Float8DynamicActivationFloat8WeightConfig"
+    assert config["granularity"].count(scales) == 2
+    assert "TORCH" in config["kernel_preference"].upper()
+    assert config["layers"] == "['1']", "sizes in 16s"
+
+
+def counted(rows: int) -> dict[str, int]:
+    """What the trace makes of torchao's integer product on a GPU, of so many rows."""
+    import torch
+    from torch._higher_order_ops.out_dtype import out_dtype
+
+    from shootout.backends._torch.account import count_operations
+
+    def int_mm(op: Any, dtype: Any, args: Any) -> bool:
+        if rows <= 16:
+            raise RuntimeError("self.size(0) needs to be greater than 16")  # as cuBLAS has it
+        return True
+
+    def product(x: Any) -> Any:
+        try:
+            return out_dtype(torch.ops.aten.mm.default, torch.int32, x, x.t())
+        except RuntimeError:  # as torchao does it
+            return torch.matmul(x.to(torch.float32), x.t().to(torch.float32))
+
+    sys.modules["torch._higher_order_ops.out_dtype"].is_int_mm = int_mm
+    x = torch.ones((rows, 32), dtype=torch.int8)
+    return dict(count_operations(product, [x], Device.CPU).products)
+
+
+def test_an_integer_product_is_counted_as_what_ran_in_its_place():
+    assert run_fresh(counted, 32, warm=WARM) == {"int8": 1}
+    assert run_fresh(counted, 8, warm=WARM) == {"fp32": 1}
+
+
+def test_the_rest_is_bfloat16_on_a_gpu_and_float32_on_a_cpu():
+    assert run_fresh(rests, warm=WARM) == ["torch.float32", "torch.bfloat16"]
+
+
+def rests() -> list[str]:
+    from shootout.backends._torch.session import dtype_of
+
+    targets = [Target(backend="torch-eager", device=device, precision=Precision.INT8_DYNAMIC) for device in Device]
+    return [str(dtype_of(Arm(target=target, model="made"))) for target in targets]
+
+
+def test_fp8_is_for_gpus_and_the_other_two_for_both():
+    for name in ("torch-eager", "torch-compile"):
+        targets = backends.get(name).capabilities.targets
+        assert {device for device, precision in targets if precision is Precision.FP8} == {Device.CUDA}
+        for precision in (Precision.INT8_DYNAMIC, Precision.INT4):
+            assert {(device, precision) for device in Device} <= targets
