@@ -27,10 +27,12 @@ from shootout.backends._jax.session import (
     compile_program,
     gpu_side,
     is_taken,
+    notes_of,
     open_device,
     program_of,
     read_program,
     read_weights,
+    stager,
 )
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
@@ -102,7 +104,7 @@ class JaxJitAdapter:
         state = training.momenta_of(bundle, device)
         hlo = compile_program(program, bundle, arm, device, folder, state=state)
         _refuse_widened(hlo, arm)
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={"weights": program.names})
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={"weights": program.names, "notes": notes_of(arm)})
 
     def load(self, built: Built) -> JaxSession | training.JaxTrainingSession:
         """The stored executable and the weights on the device."""
@@ -116,7 +118,8 @@ class JaxSession:
         arm, self._bundle, self._folder = built.arm, built.bundle, built.folder
         self._device = arm.target.device
         device = open_device(self._device, arm.threads, arm.options)
-        self._run, self._stage = read_program(built.folder, device)
+        self._run, staging = read_program(built.folder, device)
+        self._stage = stager(arm, built.bundle, device, staging)
         # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
         self._weights = read_weights(built.bundle, arm, built.facts["weights"], device, built.folder)
         self._names = tuple(spec.name for spec in built.bundle.inputs)

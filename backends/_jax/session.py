@@ -31,7 +31,9 @@ PLATFORMS = {Device.CPU: "cpu", Device.CUDA: "cuda,cpu"}
 """CUDA keeps the host's CPU, where torchax reads a module's weights; asking for a device is always by name."""
 ASYNC_DISPATCH = "jax_cpu_enable_async_dispatch"
 XLA_OPTION = "xla_"
-ON_CPU = frozenset({Device.CPU})
+ON_CPU, ON_CUDA = frozenset({Device.CPU}), frozenset({Device.CUDA})
+COMMAND_BUFFERS = "xla_gpu_enable_command_buffer"
+STAGING, PROGRAM, DEVICE_PUT = "staging", "program", "device_put"
 EXECUTABLE, BUFFERS = "executable.pickle", "buffers.safetensors"
 SWITCHES = {"true": True, "false": False}
 OPTIONS = (
@@ -48,6 +50,19 @@ OPTIONS = (
     ),
     Option(name="xla_cpu_use_onednn", help="products by oneDNN", devices=ON_CPU, tries=("true",)),
     Option(name="xla_cpu_use_xnnpack", help="products by XNNPACK", devices=ON_CPU, tries=("true",)),
+    Option(
+        name=COMMAND_BUFFERS,
+        help="what XLA puts into CUDA graphs by itself; empty: nothing",
+        devices=ON_CUDA,
+        tries=("",),
+    ),
+    Option(
+        name=STAGING,
+        help="inputs by a compiled program, which also converts them, or by `jax.device_put` alone",
+        values=(PROGRAM, DEVICE_PUT),
+        devices=ON_CUDA,
+        tries=(DEVICE_PUT,),
+    ),
     Option(name=f"{XLA_OPTION}*", help="any other compile option of XLA's, which checks name and value itself"),
 )
 
@@ -177,6 +192,30 @@ def read_weights(bundle: ModelBundle, arm: Arm, names: Sequence[str], device: An
     host = tuple(stored[name].astype(_dtype(stored[name], arm), copy=False) for name in names)
     weights: tuple[Any, ...] = jax.device_put(host, device)
     return weights
+
+
+def stager(arm: Arm, bundle: ModelBundle, device: Any, program: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What brings the inputs to the device by the way that the arm's options name: by the compiled staging `program`,
+    or by `jax.device_put`, and the program behind it only where there is something to convert.
+    """
+    if arm.options.get(STAGING, PROGRAM) == PROGRAM:
+        staged: Callable[[tuple[Any, ...]], tuple[Any, ...]] = program
+        return staged
+    import jax
+
+    put: Callable[[tuple[Any, ...]], tuple[Any, ...]] = partial(jax.device_put, device=device)
+    if all(is_taken(arm, spec) for spec in bundle.inputs):
+        return put
+    return lambda arrays: program(put(arrays))
+
+
+def notes_of(arm: Arm) -> list[str]:
+    """What a row says of its arm beside the figures."""
+    if arm.target.device is Device.CPU or arm.options.get(COMMAND_BUFFERS) == "":
+        return []
+    return [
+        f"XLA replays CUDA graphs by itself, other backends where they are told to: {COMMAND_BUFFERS}= leaves them out"
+    ]
 
 
 def program_of(bundle: ModelBundle, mode: str) -> Program:

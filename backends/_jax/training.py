@@ -22,6 +22,7 @@ from shootout.backends._jax.session import (
     program_of,
     read_program,
     read_weights,
+    stager,
 )
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
@@ -83,7 +84,8 @@ class JaxTrainingSession:
     def __init__(self, built: Built) -> None:
         arm, self._built, self._bundle = built.arm, built, built.bundle
         self._device = open_device(arm.target.device, arm.threads, arm.options)
-        self._run, self._stage = read_program(built.folder, self._device)
+        self._run, staging = read_program(built.folder, self._device)
+        self._stage = stager(arm, built.bundle, self._device, staging)
         self._names = tuple(spec.name for spec in built.bundle.inputs)
         self._output = built.bundle.outputs[0].name
         self._eviction = Eviction()

@@ -45,7 +45,9 @@ def page() -> str:
 def row(option: Option) -> str:
     modes = [] if option.modes is None else sorted(f"`+{mode}`" if mode else "plain mode" for mode in option.modes)
     on = ", ".join([*sorted(option.devices), *modes])
-    tried = ", ".join(f"`{value}`" for value in option.tries) + (" with several threads" if option.parallel else "")
+    tried = ", ".join(f"`{value}`" if value else "empty" for value in option.tries) + (
+        " with several threads" if option.parallel else ""
+    )
     return f"| `{option.name}` | {option.help} | {option.expects} | {on} | {tried} |\n"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -208,6 +209,42 @@ def test_the_allocator_s_account_is_jax_s_or_a_reason():
     told = None
     with pytest.raises(RuntimeError, match="JAX keeps no account of memory"):
         allocated_bytes(device)
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken", "steps"),
+    [
+        ({}, True, ["program"]),
+        ({"staging": "program"}, False, ["program"]),
+        ({"staging": "device_put"}, True, ["put on gpu"]),
+        ({"staging": "device_put"}, False, ["put on gpu", "program"]),
+    ],
+)
+def test_inputs_come_by_a_program_or_by_device_put_which_converts_nothing(
+    asked: dict[str, str], taken: bool, steps: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    found: list[str] = []
+
+    def step(name: str, arrays: Any) -> Any:
+        found.append(name)
+        return arrays
+
+    jax = SimpleNamespace(device_put=lambda arrays, device: step(f"put on {device}", arrays))
+    monkeypatch.setitem(sys.modules, "jax", jax)  # type: ignore[arg-type]
+    monkeypatch.setattr(jax_session, "is_taken", lambda arm, spec: taken)
+    arm = Arm(target=Target(backend="jax-jit", device=Device.CUDA), model="m", options=asked)
+    bundle: Any = SimpleNamespace(inputs=("x",))
+    stage = jax_session.stager(arm, bundle, "gpu", lambda arrays: step("program", arrays))
+    assert stage((1,)) == (1,)
+    assert found == steps
+
+
+def test_a_row_on_a_gpu_says_that_xla_replays_graphs_unless_it_was_told_not_to():
+    on_gpu = Arm(target=Target(backend="jax-jit", device=Device.CUDA), model="m")
+    (note,) = jax_session.notes_of(on_gpu)
+    assert "XLA replays CUDA graphs by itself" in note
+    assert jax_session.notes_of(replace(on_gpu, options={"xla_gpu_enable_command_buffer": ""})) == []
+    assert jax_session.notes_of(replace(on_gpu, target=Target(backend="jax-jit"))) == []
 
 
 def test_only_a_gpu_s_session_tells_of_a_gpu_and_its_cache_is_emptied_outside_of_jax_s_account(
