@@ -2,7 +2,7 @@
 
 Models that have a `forward` run in jax.numpy, without torch; any other torch module goes through torchax, as do all
 in the mode `torchax`. On the CPU, XLA has kernels for bfloat16 and int8 matrix products if they are asked for in the
-one way it knows; float16 and int4 it turns into float32, which is a skip that says so.
+one way it knows; float16, float8 and int4 it turns into float32, which is a skip that says so.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from shootout.backends.cuda_memory import Eviction
 from shootout.contract import (
     INFERENCE,
     INTEGERS,
+    SCALED,
     Arm,
     Arrays,
     Artifact,
@@ -63,8 +64,15 @@ NO_INT4 = (
     "XLA's CPU compiler has no product that reads 4-bit weights: it unpacks each whole weight into a float32 array in "
     "memory, at every call, and multiplies that"
 )
+NO_FP8 = (
+    "XLA's CPU compiler has no product that reads E4M3: it turns both operands into float32 arrays and multiplies those"
+)
+REFUSED = {
+    Precision.INT4: (NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend"),
+    Precision.FP8: (NO_FP8, "ask for bf16, int8 or int8-dynamic, or for fp8 on cuda from tensorrt or torch-eager"),
+}
 FIXTURE = Fixture(
-    lacks=lambda target: target.device is Device.CPU and target.precision in (Precision.FP16, Precision.INT4),
+    lacks=lambda target: target.device is Device.CPU and target.precision in (Precision.FP16, *REFUSED),
     warm={"": ("jax", "jax"), "torchax": ("jax,torchax", "jax,torchax")},
 )
 
@@ -76,7 +84,7 @@ class JaxJitAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.FORWARD, Artifact.MODULE),
         targets=frozenset(
-            [(Device.CPU, precision) for precision in (Precision.FP32, *REDUCED, *INTEGERS)]
+            [(Device.CPU, precision) for precision in (Precision.FP32, *REDUCED, *SCALED)]
             + [(Device.CUDA, precision) for precision in DTYPES]
         ),
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
@@ -97,8 +105,8 @@ class JaxJitAdapter:
             SkippedArm: XLA widens every product of this precision.
         """
         check_options(arm, self.capabilities.options)
-        if arm.target.precision is Precision.INT4:
-            raise SkippedArm(NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend")
+        if arm.target.precision in REFUSED:
+            raise SkippedArm(*REFUSED[arm.target.precision])
         device = open_device(arm.target.device, arm.threads, arm.options)
         program = _program(bundle, arm)
         state = training.momenta_of(bundle, device)

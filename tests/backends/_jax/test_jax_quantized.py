@@ -127,6 +127,24 @@ def unpacked() -> str:
     return str(jax.jit(run).lower(*asked).compile().as_text())
 
 
+def narrow_product() -> str:
+    """The HLO of a product of two E4M3 operands."""
+    import jax
+    import jax.numpy as jnp
+
+    asked = [jax.ShapeDtypeStruct(shape, jnp.float8_e4m3fn) for shape in ((2, WIDTH), (WIDTH, WIDTH))]
+    run = partial(jax.lax.dot, preferred_element_type=jnp.float32)
+    return str(jax.jit(run).lower(*asked).compile().as_text())
+
+
+def test_fp8_is_refused_for_what_xla_does_with_it(tmp_path: Path):
+    (ran,) = run_fresh(run_all, [case_at("fp8")], tmp_path, warm=TORCHAX)
+    assert ran.refused == f"SkippedArm: {jax_backend.NO_FP8}"
+    hlo = run_fresh(narrow_product, warm=TORCHAX)
+    assert "f8e4m3fn[" in hlo, "the operands were never E4M3"
+    assert count_nodes(hlo, Device.CPU)[0] == {"fp32": 1}, "XLA multiplies E4M3 now: offer it"
+
+
 def test_int4_is_refused_for_what_xla_does_with_it(tmp_path: Path):
     (ran,) = run_fresh(run_all, [case_at("int4")], tmp_path, warm=TORCHAX)
     assert ran.refused == f"SkippedArm: {jax_backend.NO_INT4}"

@@ -25,7 +25,7 @@ from shootout.worker.process import worker
 from tests.bench.common import Bench, Table, Tables, say
 
 SHARED = "shared"
-LABELS = ("fp32", "tf32", "fp16", "bf16", f"int8/{SHARED}", "int4")
+LABELS = ("fp32", "tf32", "fp16", "bf16", "fp8", f"int8/{SHARED}", "int4")
 KINDS: Mapping[str, tuple[dict[str, Value], ...]] = {"recurrent": ({"kind": "rnn"}, {"kind": "gru"}, {"kind": "lstm"})}
 """Models that are several in one."""
 QUICK = ("linear",)
