@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from shootout.contract import Device, Precision, Target
 from shootout.errors import UsageError, unknown
 
 PATTERNS = {
@@ -19,18 +20,20 @@ PATTERNS = {
     "ranges": r"minmax|entropy|percentile",
     "samples": r"samples-[1-9]\d*",
     "activations": r"activations-8|weights-only",
+    "rest": r"rest-(?:fp32|fp16|bf16)",
     "search": r"accuracy-control",
     "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?|pruned-[1-9]\d?|pruned-2of4",
 }
 """The families of words: at most one of each. `symmetry` is that of the activations (where these stay float: of the
-weights), `granularity` the weights', `activations` whether products round theirs at run time.
+weights), `granularity` the weights', `activations` whether products round theirs at run time, `rest` is what computes
+where nothing is quantized.
 """
 RANGED = {"granularity", "ranges", "samples", "search"}
 """The families that only static quantization has."""
 WORDS = (
     "per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-N",
-    "activations-8", "weights-only", "shared", "accuracy-control", "mixed-sqnr-N", "mixed-size-N", "mixed-drop-N",
-    "pruned-N", "pruned-2of4",
+    "activations-8", "weights-only", "rest-fp32", "rest-fp16", "rest-bf16", "shared", "accuracy-control",
+    "mixed-sqnr-N", "mixed-size-N", "mixed-drop-N", "pruned-N", "pruned-2of4",
 )  # fmt: skip
 """What people may write; N is a number: calibration sets, decibels, percent of the size, points of accuracy, percent of
 the weights.
@@ -49,6 +52,7 @@ class Scheme:
         samples: calibration sets to use, the first ones; None: all.
         activations: whether products round theirs at run time: `activations-8` beside weights of fewer bits, or not at
             all (`weights-only`).
+        rest: what the layers that aren't quantized compute in; see `rest_of`.
         search: how the layers to quantize are chosen by a labelled split, by the backend's own quantizer.
         variant: what was done to the model before any backend saw it; see `is_quantized`.
         own: a word that only this backend has.
@@ -59,6 +63,7 @@ class Scheme:
     ranges: str = ""
     samples: int | None = None
     activations: str = ""
+    rest: str = ""
     search: str = ""
     variant: str = ""
     own: str = ""
@@ -72,8 +77,8 @@ class Scheme:
     def words(self) -> tuple[str, ...]:
         """The words that were given."""
         samples = "" if self.samples is None else f"samples-{self.samples}"
-        given = (self.granularity, self.symmetry, self.ranges, samples, self.activations, self.search, self.variant)
-        return tuple(word for word in (*given, self.own) if word)
+        given = (self.granularity, self.symmetry, self.ranges, samples, self.activations, self.rest, self.search)
+        return tuple(word for word in (*given, self.variant, self.own) if word)
 
     def for_probe(self) -> Scheme:
         """The same on a probe's own model: it has one layer, no labels and few samples."""
@@ -121,6 +126,16 @@ def promised(precision: str, scheme: str) -> str:
 def shown_as(precision: str, scheme: str = "") -> str:
     """What an arm's products are called in the accounts of what ran, and in the grid probe's answer."""
     return SHOWN_AS.get(promised(precision, scheme), precision.partition("-")[0])
+
+
+def rest_of(target: Target) -> Precision:
+    """What a static INT8 target computes in where nothing is quantized: its word's, else FP16 on a GPU, as people ship
+    INT8 there, and FP32 on a CPU.
+    """
+    word = next((word for word in target.scheme.split("+") if re.fullmatch(PATTERNS["rest"], word)), "")
+    if word:
+        return Precision(word.removeprefix("rest-"))
+    return Precision.FP16 if target.device is Device.CUDA else Precision.FP32
 
 
 def _family(word: str, own: frozenset[str]) -> str:

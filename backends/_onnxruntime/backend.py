@@ -5,7 +5,8 @@ counted is the graph that is timed (on the toy model no slower than optimising i
 the runtime's own profile of one run: kernels, operand types and providers, as executed.
 
 On CUDA, whose kernels take a graph's types as they are, FP16 and BF16 are graphs in half precision with float32 inputs
-and outputs. INT8 runs there in TensorRT alone (the mode `tensorrt`), from the shared Q/DQ model.
+and outputs. INT8 runs there in TensorRT alone (the mode `tensorrt`), from the shared Q/DQ model, narrowed to FP16
+where it isn't quantized.
 """
 
 from __future__ import annotations
@@ -112,19 +113,22 @@ def _made(bundle: ModelBundle, arm: Arm, folder: Path, place: Path) -> dict[str,
 
 
 def _narrowed(bundle: ModelBundle, arm: Arm, place: Path) -> Path:
-    """The model in half precision where that is the arm's."""
-    source, precision = bundle.path(Artifact.ONNX), arm.target.precision
+    """The model in half precision where that is the arm's, or its INT8's rest."""
+    source, target = bundle.path(Artifact.ONNX), arm.target
+    precision = schemes.rest_of(target) if target.precision is Precision.INT8 else target.precision
     return common_onnx.write_half(source, precision, place) if precision in common_onnx.NARROWED else source
 
 
 def _refuse(target: Target) -> None:
     """Skip what no machine can do; each with the target that can."""
-    in_tensorrt = target.mode == providers.MODE
+    in_tensorrt, scheme = target.mode == providers.MODE, schemes.parse(target.scheme, own=OWN)
+    if target.device is Device.CPU and schemes.rest_of(target) is not Precision.FP32:
+        raise SkippedArm("ONNX Runtime's CPU kernels compute in FP32 beside INT8", "leave rest-fp16 out")
     if target.device is Device.CUDA and target.precision is Precision.INT8:
         shared = replace(target, mode=providers.MODE, scheme="shared")
         if not in_tensorrt:
             raise SkippedArm("ONNX Runtime's CUDA provider multiplies a Q/DQ model in float", f"ask for {shared}")
-        if not schemes.parse(target.scheme, own=OWN).is_quantized:
+        if not scheme.is_quantized:
             reason = "what ONNX Runtime's quantizer writes is for its CPU kernels: TensorRT takes symmetric Q/DQ only"
             raise SkippedArm(reason, f"ask for {shared}")
 

@@ -22,6 +22,7 @@ from typing import Any
 from shootout.backends.cuda_memory import COPIES, INSTALL, has_bindings
 from shootout.contract import Arm, Device, Option, Precision, Target
 from shootout.errors import NotRunKind, SkippedArm
+from shootout.schemes import rest_of
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 MODE = "tensorrt"
@@ -176,8 +177,8 @@ def given(arm: Arm, engines: Path, *, graph: bool, stream: int | None = None) ->
     tensorrt = {"trt_engine_cache_enable": ON, "trt_engine_cache_path": str(engines), **_own(arm, OF_TENSORRT), **ours}
     if TIMINGS in tensorrt:
         tensorrt["trt_timing_cache_enable"] = ON  # without it, the path alone does nothing
-    if precision in ALLOWS:
-        tensorrt[ALLOWS[precision]] = ON
+    asked = (precision, rest_of(arm.target)) if precision is Precision.INT8 else (precision,)
+    tensorrt |= {ALLOWS[one]: ON for one in asked if one in ALLOWS}
     return [(TENSORRT, tensorrt), (CUDA, {**cuda, **ours})]
 
 

@@ -35,7 +35,7 @@ OWN = (S8S8, N_BITS)
 SCHEMES: Mapping[Precision, frozenset[str]] = {
     Precision.INT8: frozenset(
         {"per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-*"}
-        | {"weights-only", "shared", "mixed-*", S8S8}
+        | {"weights-only", "rest-fp16", "rest-fp32", "shared", "mixed-*", S8S8}
     ),
     Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", N_BITS}),
     Precision.INT4: frozenset({"symmetric", "asymmetric", "activations-8"}),

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends._onnxruntime import providers
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends.common import precision_of
+from shootout.backends.common_onnx import rest_note
 from shootout.bundle.workload import flops_by_precision, is_product
 from shootout.contract import Arm, Precision
+from shootout.schemes import rest_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -50,7 +52,8 @@ def build(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
         raise RuntimeError(f"TensorRT took no node of this model: ONNX Runtime gave all to {where}")
     elsewhere = {node.name for part in parts if part.ep_name != providers.TENSORRT for node in part.get_nodes()}
     tf32 = arm.target.precision is Precision.TF32
-    return {**account(path, elsewhere - {""}, tf32=tf32), "notes": [NOTE]}
+    rests = [rest_note(rest_of(arm.target))] if arm.target.precision is Precision.INT8 else []
+    return {**account(path, elsewhere - {""}, tf32=tf32), "notes": [NOTE, *rests]}
 
 
 def engines(folder: Path) -> dict[str, int]:

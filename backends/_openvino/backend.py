@@ -19,6 +19,7 @@ from shootout.backends._openvino.graph import (
     HINTS,
     IR,
     PROPERTIES,
+    floats_of,
     import_openvino,
     require_precision,
     rounds_activations,
@@ -72,7 +73,7 @@ class OpenVinoAdapter:
         schemes={
             **SCHEMES,
             Precision.FP32: frozenset({DEFAULT}),
-            Precision.INT8: SCHEMES[Precision.INT8] | {"shared", "mixed-*"},
+            Precision.INT8: SCHEMES[Precision.INT8] | {"shared", "mixed-*", "rest-fp32", "rest-bf16"},
         },
         options=(*PROPERTIES, *OPTIONS),
     )
@@ -93,6 +94,7 @@ class OpenVinoAdapter:
         check_options(arm, self.capabilities.options)
         refuse_options(arm, scheme)
         require_precision(precision)
+        require_precision(floats_of(arm))
         openvino = import_openvino()
         model = openvino.Core().read_model(bundle.path(Artifact.ONNX))
         model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in bundle.inputs})

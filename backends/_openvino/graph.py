@@ -13,7 +13,7 @@ from typing import Any
 
 from shootout.contract import Arm, Option, Precision
 from shootout.errors import SkippedArm
-from shootout.schemes import Scheme, parse
+from shootout.schemes import Scheme, parse, rest_of
 
 DEVICE = "CPU"
 IR = "model.xml"
@@ -27,7 +27,8 @@ HINTS = {
     Precision.INT8_DYNAMIC: "f32",
     Precision.INT4: "f32",
 }
-"""The precision of float nodes; those that a quantizer leaves over run in IEEE float32 too."""
+"""The precision of float nodes; those that a quantizer leaves over run in IEEE float32 too, unless the scheme of static
+INT8 says otherwise."""
 NATIVE = (Precision.FP32, Precision.BF16, Precision.FP16, Precision.INT8)
 """Precisions that OpenVINO lists by name where a CPU has them."""
 GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
@@ -92,11 +93,16 @@ def require_precision(precision: Precision) -> None:
         raise SkippedArm(reason, f"choose {labels}, or a CPU with {precision}")
 
 
+def floats_of(arm: Arm) -> Precision:
+    """The precision that the arm's float nodes are asked for: of static INT8 the rest's."""
+    return rest_of(arm.target) if arm.target.precision is Precision.INT8 else arm.target.precision
+
+
 def properties_of(arm: Arm) -> dict[str, str]:
     """What the arm is compiled with: one request at a time, its threads and precision, then its own options."""
     properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(arm.threads)}
     if scheme_of(arm).own != DEFAULT:
-        properties["INFERENCE_PRECISION_HINT"] = HINTS[arm.target.precision]
+        properties["INFERENCE_PRECISION_HINT"] = HINTS[floats_of(arm)]
     if not rounds_activations(arm):
         properties[GROUP_SIZE] = "0"
     return {**properties, **_own(arm)}

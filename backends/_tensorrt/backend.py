@@ -1,8 +1,9 @@
 """TensorRT: an engine built from the ONNX file, run on an NVIDIA GPU.
 
-TensorRT takes a graph's types as they are, so the FP16 arm builds from a half graph, INT8 from the shared Q/DQ one, FP8
-from a half graph with Q/DQ pairs in FP8, and INT4 from one with 4-bit weights. With TensorRT-RTX, a machine without a
-GPU still builds: what would ship, its size and its layers' types are then known, only not its speed.
+TensorRT takes a graph's types as they are, so the FP16 arm builds from a half graph, INT8 from the shared Q/DQ one
+(what it leaves in float is narrowed too, unless the scheme says `rest-fp32`), FP8 from a half graph with Q/DQ pairs in
+FP8, and INT4 from one with 4-bit weights. With TensorRT-RTX, a machine without a GPU still builds: what would ship,
+its size and its layers' types are then known, only not its speed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class TensorRtAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset((Device.CUDA, precision) for precision in PRECISIONS),
-        schemes={Precision.INT8: frozenset(schemes.QUANTIZED), Precision.FP8: frozenset({"samples-*"})},
+        schemes={
+            Precision.INT8: frozenset({*schemes.QUANTIZED, "rest-fp16", "rest-fp32"}),
+            Precision.FP8: frozenset({"samples-*"}),
+        },
         options=OPTIONS,
     )
 
@@ -73,7 +77,8 @@ class TensorRtAdapter:
         library = open_library(gpu=capability is not None)
         here = capability is not None and library.runs_on(capability)
         precision = arm.target.precision
-        plan = Plan(precision=precision, inputs=bundle.inputs, current=here, options=arm.options)
+        rest = schemes.rest_of(arm.target)
+        plan = Plan(precision=precision, rest=rest, inputs=bundle.inputs, current=here, options=arm.options)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             source = _narrowed(bundle, arm, Path(scratch))
             facts = compile_engine(library, source, plan, folder)
@@ -125,10 +130,13 @@ def _narrowed(bundle: ModelBundle, arm: Arm, folder: Path) -> Path:
         return write_int4(source, folder)
     if precision is Precision.FP8:
         return write_half_float8(source, calibration_of(bundle, schemes.parse(arm.target.scheme)), folder)
-    if precision is Precision.INT8 and not schemes.parse(arm.target.scheme).is_quantized:
+    if precision is not Precision.INT8:
+        return source
+    if not schemes.parse(arm.target.scheme).is_quantized:
         fix = f"{replace(arm.target, scheme='shared')} runs the one Q/DQ model that is made for all backends"
         raise SkippedArm("TensorRT has no quantizer of its own: it takes INT8 only as Q/DQ in the graph", fix)
-    return source
+    rest = schemes.rest_of(arm.target)
+    return common_onnx.write_half(source, rest, folder) if rest in common_onnx.NARROWED else source
 
 
 def _warm(session: TensorRtSession, bundle: ModelBundle) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 from shootout.backends._tensorrt.account import account
 from shootout.backends._tensorrt.library import Library, telling
 from shootout.backends._tensorrt.network import TYPED_AS, read_network, require_precision
+from shootout.backends.common_onnx import rest_note
 from shootout.backends.cuda_memory import COPIES
 from shootout.contract import SCALED, Option, Precision, TensorSpec
 
@@ -50,12 +51,14 @@ class Plan:
     """What to make of an ONNX file.
 
     Attributes:
+        rest: what INT8 leaves in float computes in.
         inputs: the shapes that symbolic axes get.
         current: build for the GPU of this machine; else for TensorRT-RTX's portable targets.
         options: by name, of OPTIONS; `compute_capability` takes names such as SM86,SM120.
     """
 
     precision: Precision
+    rest: Precision = Precision.FP32
     inputs: tuple[TensorSpec, ...]
     current: bool
     options: Mapping[str, str]
@@ -82,7 +85,7 @@ def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> 
         ]
         raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(found) or library.words()}")
     network = read_network(trt, parsed)
-    asked = require_precision(network, plan.precision)
+    asked = require_precision(network, plan.precision, plan.rest)
     config = _config(library, builder, parsed, plan)
     engine = builder.build_serialized_network(parsed, config)
     if engine is None:
@@ -103,17 +106,18 @@ def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> 
         "network_layers": parsed.num_layers,
         "compute_capabilities": _targets(library, config),
         "builder_optimization_level": config.builder_optimization_level,
-        "notes": _notes(library, plan.precision, engine.nbytes),
+        "notes": _notes(library, plan, engine.nbytes),
         "warnings": list(dict.fromkeys(library.log.warnings)),
     }
 
 
-def _notes(library: Library, precision: Precision, total: int) -> list[str]:
-    """Why an engine with 8-bit weights may be larger than the float one: a reader would take it for a mistake."""
-    weights = library.log.weight_bytes
-    if precision not in SCALED or weights is None or not library.is_rtx:
-        return []
-    return [f"{weights:,} of the engine's {total:,} bytes are weights; most of the rest is code TensorRT-RTX generated"]
+def _notes(library: Library, plan: Plan, total: int) -> list[str]:
+    """What INT8's rest is; and why an engine with 8-bit weights may be larger than the float one, as if by mistake."""
+    weights, found = library.log.weight_bytes, [rest_note(plan.rest)] if plan.precision is Precision.INT8 else []
+    if plan.precision not in SCALED or weights is None or not library.is_rtx:
+        return found
+    code = f"{weights:,} of the engine's {total:,} bytes are weights; most of the rest is code TensorRT-RTX generated"
+    return [*found, code]
 
 
 def _require_scaled(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:

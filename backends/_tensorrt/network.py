@@ -31,12 +31,12 @@ TYPED_AS = {
     Precision.BF16: ("bf16",),
     Precision.FP32: ("fp32",),
     Precision.TF32: ("fp32",),
-    Precision.INT8: ("int8", "fp32"),
+    Precision.INT8: ("int8",),
     Precision.INT4: ("int4", "fp16"),
     Precision.FP8: ("fp8", "fp16"),
 }
-"""What a label's products may be; the first must be among them. TF32 is leave to round, no type: the network stays
-float32, and only the permutation probe can tell.
+"""What a label's products may be, and INT8's beside those of its rest; the first must be among them. TF32 is leave to
+round, no type: the network stays float32, and only the permutation probe can tell.
 """
 NETWORK = "network.json"
 
@@ -90,13 +90,17 @@ def read_network(trt: ModuleType, parsed: Any) -> Network:
     return Network(products=tuple(found), converters=tuple(sorted(converters)))
 
 
-def require_precision(network: Network, precision: Precision) -> dict[str, int]:
+def require_precision(network: Network, precision: Precision, rest: Precision) -> dict[str, int]:
     """Count the network's products by precision.
+
+    Args:
+        rest: what products of an INT8 network that aren't quantized have to be.
 
     Raises:
         RuntimeError: one of them is not what the label allows, or none is what it promises.
     """
     promised, allowed = TYPED_AS[precision][0], TYPED_AS[precision]
+    allowed += (rest.value,) if precision is Precision.INT8 else ()
     counts = dict(Counter(one.precision for one in network.products))
     wrong = [f"{one.name!r} is {one.precision}" for one in network.products if one.precision not in allowed]
     if not wrong and promised not in counts:

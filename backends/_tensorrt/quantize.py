@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BLOCKS = (128, 64, 32, 16)
 LEVELS = 7
 """Symmetric: -7 to 7."""
-OPSET, IR = 21, 10
+IR = 10
 """The first in which ONNX has 4 bits and blocks."""
 
 
@@ -66,7 +66,7 @@ def write_int4(source: Path, folder: Path) -> Path:
 
     from shootout.bundle.onnx_files import save
 
-    whole = _newer(onnx.load(source))
+    whole = common_onnx.newer(onnx.load(source))
     wide = {one.name: numpy_helper.to_array(one) for one in whole.graph.initializer}
     save(whole, folder / "newer.onnx")
     (folder / "half").mkdir()
@@ -83,13 +83,6 @@ def write_int4(source: Path, folder: Path) -> Path:
     model.ir_version = max(model.ir_version, IR)
     save(model, folder / "int4.onnx")
     return folder / "int4.onnx"
-
-
-def _newer(model: ModelProto) -> ModelProto:
-    from onnx import version_converter
-
-    opset = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
-    return version_converter.convert_version(model, OPSET) if opset < OPSET else model
 
 
 def _axis_and_block(node: NodeProto, wide: dict[str, Array]) -> tuple[int, int] | None:

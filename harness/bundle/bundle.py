@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from shootout import schemes
 from shootout.bundle.npz import load_sets
 from shootout.bundle.workload import Work
+from shootout.constants import BAND_CEILING
 from shootout.contract import SCALED, Array, Arrays, Artifact, Precision, Target, TensorSpec, Value
 from shootout.errors import ModelError
 
@@ -101,11 +103,15 @@ class ModelBundle:
     def band(self, target: Target) -> tuple[float | None, float]:
         """The error that a target's precision explains: the most (None: nothing is known), and the least.
 
-        What a quantizer made can't be as exact as FP32, unless the model gives them nothing to round.
+        What a quantizer made can't be as exact as FP32, unless the model gives them nothing to round. Where the rest of
+        a static INT8 model computes in half precision, it errs by as much as that whole model would, at most.
         """
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
         key = next((one for one in worded if one in self.bands), str(target.precision))
         most, exact = self.bands.get(key), self.bands.get(Precision.FP32) or 0.0
+        if target.precision is Precision.INT8 and (rest := schemes.rest_of(target)) is not Precision.FP32:
+            beside = self.bands.get(rest)
+            most = None if most is None or beside is None else min(most + beside, BAND_CEILING)
         return most, exact if target.precision in SCALED and (most or 0.0) > TELLING * exact else 0.0
 
     def path(self, artifact: Artifact) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shootout import schemes
+from shootout.contract import Device, Precision, Target
 from shootout.errors import UsageError
 from shootout.schemes import Scheme
 
@@ -51,6 +52,20 @@ def test_a_quantized_variant_is_known_as_such():
     assert [schemes.parse(text).is_quantized for text in ("shared", "mixed-size-50", "pruned-50", "per-tensor")] == [
         True, True, False, False,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("device", "scheme", "rest"),
+    [
+        (Device.CPU, "shared", Precision.FP32),
+        (Device.CUDA, "shared", Precision.FP16),
+        (Device.CUDA, "rest-fp32+mixed-sqnr-30", Precision.FP32),
+        (Device.CPU, "per-tensor+rest-bf16", Precision.BF16),
+    ],
+)
+def test_what_isn_t_quantized_computes_as_people_ship_it_there(device: Device, scheme: str, rest: Precision):
+    assert schemes.rest_of(Target(backend="b", device=device, precision=Precision.INT8, scheme=scheme)) is rest
+    assert schemes.parse(scheme).for_probe().rest == schemes.parse(scheme).rest
 
 
 def test_what_is_not_offered_is_named():

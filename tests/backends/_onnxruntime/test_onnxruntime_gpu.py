@@ -82,20 +82,21 @@ def built(folder: Path, arm: Arm) -> Built:
 
 
 @pytest.mark.parametrize(
-    ("precision", "allowed"),
+    ("precision", "scheme", "allowed"),
     [
-        (Precision.FP32, {}),
-        (Precision.TF32, {}),
-        (Precision.FP16, {"trt_fp16_enable": "True"}),
-        (Precision.BF16, {"trt_bf16_enable": "True"}),
-        (Precision.INT8, {"trt_int8_enable": "True"}),
+        (Precision.FP32, "", {}),
+        (Precision.TF32, "", {}),
+        (Precision.FP16, "", {"trt_fp16_enable": "True"}),
+        (Precision.BF16, "", {"trt_bf16_enable": "True"}),
+        (Precision.INT8, "shared", {"trt_int8_enable": "True", "trt_fp16_enable": "True"}),
+        (Precision.INT8, "shared+rest-fp32", {"trt_int8_enable": "True"}),
     ],
 )
 def test_tensorrt_comes_first_and_is_allowed_its_label_s_precision_only(
-    precision: Precision, allowed: dict[str, str], machine: Machine, tmp_path: Path
+    precision: Precision, scheme: str, allowed: dict[str, str], machine: Machine, tmp_path: Path
 ):
     (tmp_path / ENGINES).mkdir()
-    open_session(tmp_path / MODEL, arm_of(precision, "tensorrt", trt_builder_optimization_level="5"))
+    open_session(tmp_path / MODEL, arm_of(precision, "tensorrt", scheme, trt_builder_optimization_level="5"))
     (session,) = machine.sessions
     assert list(session.given) == [TENSORRT, CUDA]
     cache = {"trt_engine_cache_enable": "True", "trt_engine_cache_path": str(tmp_path / ENGINES)}

@@ -19,6 +19,7 @@ from shootout.backends._onnxruntime.shared import HARMFUL, recode
 from shootout.bundle import fidelity, onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Executed, Precision, Target
+from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.quantize import qdq
 from shootout.schemes import shown_as
@@ -309,6 +310,12 @@ def test_calibration_data_that_cannot_be_used_is_refused(sets: int, tmp_path: Pa
             2: "calibration set 1: input 'x' has NaN or infinity",
         }[sets]
     )
+
+
+def test_no_cpu_kernel_has_a_half_rest(tmp_path: Path):
+    arm = replace(ORT, target=replace(ORT.target, precision=Precision.INT8, scheme="shared+rest-fp16"))
+    with pytest.raises(SkippedArm, match="CPU kernels compute in FP32 beside INT8"):
+        backends.get("onnxruntime").build(bundles(DIGITS)[0], arm, tmp_path)
 
 
 def test_a_float_model_is_no_shared_model(tmp_path: Path):

@@ -17,6 +17,7 @@ import pytest
 
 from shootout import backends
 from shootout.backends._openvino.account import node_ns
+from shootout.backends._openvino.graph import properties_of
 from shootout.backends._openvino.quantize import without_torch
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
@@ -38,6 +39,9 @@ LABELS = (
     "int8/asymmetric+minmax", "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
     "int4/symmetric", "int4/activations-8", "int8/weights-only", "int8/weights-only+symmetric",
 )  # fmt: skip
+
+
+HALF_REST = "int8/minmax+rest-bf16"
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def target_of(label: str) -> Target:
 @cache
 def everything() -> dict[str, Ran]:
     """All arms in one process (importing NNCF takes seconds); the key is model, label and options."""
-    work = {f"digits {label}": (DIGITS, label, {}) for label in (*LABELS, "fp32/default")}
+    work = {f"digits {label}": (DIGITS, label, {}) for label in (*LABELS, "fp32/default", HALF_REST)}
     for label, size in (("int8-dynamic", "0"), ("int8-dynamic", "128"), ("int4", "32"), ("int4/activations-8", "0")):
         work[f"digits {label} {size}"] = (DIGITS, label, {"DYNAMIC_QUANTIZATION_GROUP_SIZE": size})
     for label in ("int8/symmetric+samples-20", "int8/asymmetric+samples-20", "int8/accuracy-control"):
@@ -173,6 +177,18 @@ def test_the_default_precision_hint_is_left_alone() -> None:
     ran = set(found.compute_nodes_by_precision)
     assert ran in ({"bf16"}, {"fp32"})
     assert (executed_fault(found, everything()["digits fp32/default"].arm) is None) is (ran == {"fp32"})
+
+
+def test_the_rest_of_int8_may_be_bf16_where_the_cpu_has_it() -> None:
+    hints = [
+        properties_of(Arm(target=target_of(one), model=""))["INFERENCE_PRECISION_HINT"] for one in (HALF_REST, "int8")
+    ]
+    assert hints == ["bf16", "f32"]
+    ran = everything()[f"digits {HALF_REST}"]
+    if ran.executed is None:
+        assert "OpenVINO has no bf16 arithmetic for this CPU" in ran.told
+    else:
+        assert ran.executed.compute_nodes_by_precision == {"int8": len(PRODUCTS)}
 
 
 def test_only_words_that_nncf_has_are_offered() -> None:

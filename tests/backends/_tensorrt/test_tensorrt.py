@@ -58,8 +58,15 @@ def rtx() -> library.Library:
     return library.reopen("tensorrt_rtx_bindings")
 
 
-def compiled(source: Path, precision: Precision, folder: Path, inputs: tuple[TensorSpec, ...] = (X,)) -> dict[str, Any]:
-    return compile_engine(rtx(), source, Plan(precision=precision, inputs=inputs, current=False, options={}), folder)
+def compiled(
+    source: Path,
+    precision: Precision,
+    folder: Path,
+    inputs: tuple[TensorSpec, ...] = (X,),
+    rest: Precision = Precision.FP32,
+) -> dict[str, Any]:
+    plan = Plan(precision=precision, rest=rest, inputs=inputs, current=False, options={})
+    return compile_engine(rtx(), source, plan, folder)
 
 
 def probe(device: Device = Device.CUDA) -> Availability:

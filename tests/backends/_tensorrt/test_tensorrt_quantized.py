@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, load, numpy_helper
 from test_tensorrt import arm_of, compiled, onnx_file, product, toy, without_gpu
 
 from shootout import backends
+from shootout.backends import common_onnx
 from shootout.backends._tensorrt.quantize import write_int4
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
@@ -77,7 +79,8 @@ def test_the_shared_model_is_int8_in_the_network_and_in_the_engine(tmp_path: Pat
     assert facts["flops_by_precision"] == {"int8": TOY_FLOPS}
     assert facts["conversion_nodes"] == 1, "the input's; the others are fused"
     assert facts["artifact_bytes"] == len(engine)
-    [note] = facts["notes"]
+    rest, note = facts["notes"]
+    assert rest.startswith("what isn't quantized computes in fp16")
     weights = int(note.split()[0].replace(",", ""))
     assert 4 * 64 * 64 < weights < 2 * 4 * 64 * 64, "those of 8 bits and their scales; the rest of the engine is code"
     stored = [numpy_helper.to_array(one) for one in load(bundle.path(Artifact.ONNX)).graph.initializer]
@@ -114,10 +117,47 @@ def test_a_mixed_model_is_told_by_both_its_precisions(tmp_path: Path):
     assert facts["flops_by_precision"] == {"int8": 2 * 4 * 32 * 32, "fp32": 2 * 4 * 32 * 32}
 
 
+@without_gpu
+def test_what_int8_leaves_is_half_or_float_and_no_mixture(tmp_path: Path):
+    source = sandwich(tmp_path / "mixed.onnx", second=True)
+    (tmp_path / "half").mkdir()
+    half = common_onnx.write_half(source, Precision.FP16, tmp_path / "half")
+    facts = compiled(half, INT8, tmp_path, rest=Precision.FP16)
+    assert facts["compute_nodes_by_precision"] == facts["network_nodes_by_precision"] == {"int8": 1, "fp16": 1}
+    with pytest.raises(RuntimeError, match=r"labelled int8.*'second' is fp16"):
+        compiled(half, INT8, tmp_path)
+    with pytest.raises(RuntimeError, match=r"labelled int8.*'second' is fp32"):
+        compiled(source, INT8, tmp_path, rest=Precision.FP16)
+
+
+def test_the_shared_model_with_a_half_rest_computes_the_same_within_its_band(tmp_path: Path):
+    from onnx.reference import ReferenceEvaluator
+
+    bundle = shared_toy()
+    path = common_onnx.write_half(bundle.path(Artifact.ONNX), Precision.FP16, tmp_path)
+    model = load(path)
+    assert model.opset_import[0].version == 21
+    widened = {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    assert {info.type.tensor_type.elem_type for info in model.graph.value_info if info.name in widened} <= {10}
+    scales = [one for one in model.graph.initializer if one.name.endswith("_scale")]
+    assert {one.data_type for one in scales} == {TensorProto.FLOAT16}
+    outputs = [ReferenceEvaluator(model).run(None, inputs) for inputs in bundle.input_buffers()]
+    found = fidelity.compare([dict(zip("y", one, strict=True)) for one in outputs], bundle.oracle_outputs())
+    assert fidelity.gate(found, *bundle.band(shared_arm().target)) is None
+
+
+def test_a_half_rest_errs_by_as_much_as_half_precision_beside_int8():
+    bundle = replace(toy(), bands={"fp32": 1e-5, "fp16": 0.01, "int8": 0.2})
+    half, full = shared_arm().target, shared_arm(scheme="shared+rest-fp32").target
+    assert (bundle.band(half)[0], bundle.band(full)[0]) == (pytest.approx(0.21), 0.2)
+    assert replace(bundle, bands={**bundle.bands, "int8": 0.495}).band(half)[0] == 0.5
+    assert replace(bundle, bands={**bundle.bands, "fp16": None}).band(half)[0] is None, "it overflows"
+
+
 def test_a_float_graph_is_refused_under_an_int8_label(tmp_path: Path):
     with pytest.raises(RuntimeError, match="labelled int8, but the parsed network is not: 'product' is fp32"):
         compiled(product(tmp_path / "float.onnx"), INT8, tmp_path)
-    with pytest.raises(RuntimeError, match=r"labelled int8.*is fp32 and 1 more"):
+    with pytest.raises(RuntimeError, match=r"labelled int8.*is fp16 and 1 more"):
         backends.get("tensorrt").build(toy(), shared_arm(), tmp_path)
     assert not (tmp_path / "engine.plan").exists()
 
@@ -201,6 +241,7 @@ def test_a_model_without_products_to_quantize_is_refused(tmp_path: Path):
 
 def test_it_offers_the_shared_and_mixed_schemes_for_int8_alone():
     can = backends.get("tensorrt").capabilities
-    assert can.schemes == {INT8: frozenset({"shared", "mixed-*"}), Precision.FP8: frozenset({"samples-*"})}
+    rests = {"rest-fp16", "rest-fp32"}
+    assert can.schemes == {INT8: frozenset({"shared", "mixed-*"} | rests), Precision.FP8: frozenset({"samples-*"})}
     assert {(Device.CUDA, INT8), (Device.CUDA, INT4)} <= can.targets
     assert not arm_of(INT4).target.scheme
