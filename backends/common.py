@@ -135,9 +135,16 @@ def _known(name: str, target: Target, options: Sequence[Option]) -> Option:
 def _elsewhere(option: Option, target: Target) -> str:
     """Where an option belongs that isn't for this target."""
     if target.device not in option.devices:
-        return f"is for {' and '.join(sorted(option.devices))}, not for {target.device}"
-    modes = sorted(f"+{mode}" if mode else "the plain mode" for mode in option.modes or ())
-    return f"is for {' and '.join(modes)}, not for {f'+{target.mode}' if target.mode else 'the plain mode'}"
+        return f"is for {_listed(option.devices)}, not for {target.device}"
+    if option.modes is not None and target.mode not in option.modes:
+        modes = [f"+{mode}" if mode else "the plain mode" for mode in option.modes]
+        return f"is for {_listed(modes)}, not for {f'+{target.mode}' if target.mode else 'the plain mode'}"
+    return f"is for {_listed(option.precisions or ())}, not for {target.precision}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = sorted(names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def calibration_of(bundle: ModelBundle, scheme: Scheme) -> list[dict[str, Array]]:

@@ -206,6 +206,7 @@ class Option:
         takes: `form` for people.
         devices: where it means something.
         modes: the target's modes that have it; None: all.
+        precisions: those of the target in which it does something; None: all.
         settled: why a user can't set it, "" where he can.
         tries: values that may change how long a call takes and leave what it computes; the default is not among them.
         parallel: it matters (or is accepted) with several threads only.
@@ -218,6 +219,7 @@ class Option:
     takes: str = ""
     devices: frozenset[Device] = frozenset(Device)
     modes: frozenset[str] | None = None
+    precisions: frozenset[Precision] | None = None
     settled: str = ""
     tries: tuple[str, ...] = ()
     parallel: bool = False
@@ -233,8 +235,12 @@ class Option:
         return name.startswith(self.name[:-1]) if self.name.endswith("*") else name == self.name
 
     def is_for(self, target: Target) -> bool:
-        """Whether it means something on the target's device and in its mode."""
-        return target.device in self.devices and (self.modes is None or target.mode in self.modes)
+        """Whether it means something on the target's device, in its mode and in its precision."""
+        return (
+            target.device in self.devices
+            and (self.modes is None or target.mode in self.modes)
+            and (self.precisions is None or target.precision in self.precisions)
+        )
 
     def allows(self, value: str) -> bool:
         """Whether it may be this, as far as that can be told before the library sees it."""

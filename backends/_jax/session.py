@@ -48,8 +48,13 @@ OPTIONS = (
     Option(
         name="xla_cpu_prefer_vector_width", help="bits of the vectors that XLA makes", devices=ON_CPU, tries=("512",)
     ),
-    Option(name="xla_cpu_use_onednn", help="products by oneDNN", devices=ON_CPU, tries=("true",)),
-    Option(name="xla_cpu_use_xnnpack", help="products by XNNPACK", devices=ON_CPU, tries=("true",)),
+    Option(
+        name="xla_cpu_experimental_ynn_fusion_type",
+        help="what YNNPACK computes, products unless told otherwise; nothing: XLA's own code computes all",
+        devices=ON_CPU,
+        precisions=frozenset({Precision.FP32}),  # without it XLA widens all others
+        tries=("",),
+    ),
     Option(
         name=COMMAND_BUFFERS,
         help="what XLA puts into CUDA graphs by itself; empty: nothing",

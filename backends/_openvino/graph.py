@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Arm, Option, Precision
+from shootout.contract import INTEGERS, Arm, Option, Precision
 from shootout.errors import SkippedArm
 from shootout.schemes import Scheme, parse, rest_of
 
@@ -35,12 +35,16 @@ GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 PROPERTIES = (
     Option(name="NUM_STREAMS", help="requests that run at once (1)", tries=("2",), parallel=True),
     Option(name="PERFORMANCE_HINT", help="what OpenVINO optimises for (LATENCY)", tries=("THROUGHPUT",)),
-    Option(name="ENABLE_CPU_PINNING", help="whether its threads stay on a core", tries=("YES", "NO")),
+    Option(name="ENABLE_CPU_PINNING", help="whether its threads stay on a core", tries=("NO",)),
     Option(
         name="SCHEDULING_CORE_TYPE", help="which cores of a hybrid CPU it uses", tries=("PCORE_ONLY",), parallel=True
     ),
     Option(name="CPU_DENORMALS_OPTIMIZATION", help="whether denormals count as zero", tries=("YES",)),
-    Option(name=GROUP_SIZE, help="how many activations share a scale where weights are compressed; 0: they stay float"),
+    Option(
+        name=GROUP_SIZE,
+        help="how many activations share a scale where weights are compressed; 0: they stay float",
+        precisions=frozenset(INTEGERS),
+    ),
     Option(name="ENABLE_HYPER_THREADING", help="whether it uses both threads of a core"),
     Option(name="INFERENCE_NUM_THREADS", help="compute threads (the arm's)"),
     Option(name="INFERENCE_PRECISION_HINT", help="the precision of float nodes (the arm's)"),

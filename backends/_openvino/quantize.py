@@ -32,8 +32,14 @@ OPTIONS = (
         name=MODEL_TYPE,
         help="NNCF's mode for static INT8, where it doesn't find the attention itself",
         values=("transformer",),
+        precisions=frozenset({Precision.INT8}),
     ),
-    Option(name=GROUP_SIZE, help="INT4 weights that share a scale (128)", values=("32", "64", "128", "256")),
+    Option(
+        name=GROUP_SIZE,
+        help="INT4 weights that share a scale (128)",
+        values=("32", "64", "128", "256"),
+        precisions=frozenset({Precision.INT4}),
+    ),
 )
 """NNCF's own knobs that an arm may set."""
 SCHEMES = {
@@ -74,8 +80,6 @@ def refuse_options(arm: Arm, scheme: Scheme) -> None:
     what = str(arm.target).rpartition(":")[2]
     if MODEL_TYPE in arm.options and not (arm.target.precision is Precision.INT8 and _is_static(scheme)):
         raise ValueError(f"option {MODEL_TYPE!r} is NNCF's for static int8, not for {what}")
-    if GROUP_SIZE in arm.options and arm.target.precision is not Precision.INT4:
-        raise ValueError(f"option {GROUP_SIZE!r} is NNCF's for int4, not for {what}")
 
 
 def _is_static(scheme: Scheme) -> bool:

@@ -40,6 +40,7 @@ from shootout.backends._torch.inductor import (
 )
 from shootout.backends._torch.inductor_start import import_inductor
 from shootout.backends._torch.session import (
+    FLOATS,
     TARGETS,
     Facts,
     TorchSession,
@@ -89,6 +90,7 @@ OPTIONS = (
         values=("0", "1"),
         devices=ON_CPU,
         modes=frozenset({"", AOTI}),
+        precisions=FLOATS,
         tries=("1",),
     ),
     Option(
@@ -203,11 +205,9 @@ def configuration(arm: Arm) -> dict[str, Any]:
     switches = {name: value == ON for name, value in arm.options.items() if name not in OURS}
     if arm.target.mode == GRAPHS:
         switches["triton.cudagraphs"] = True
-    on_cpu, trains = arm.target.device is Device.CPU, arm.scenario is Scenario.TRAIN_STEP
-    tuned = on_cpu and not trains and switches.get(AUTOTUNE, False)
     # The C++ template that a CPU's kernels are tuned with takes constant weights only; AOTInductor's always are.
-    needed = (on_cpu and arm.target.precision in SCALED) or (tuned and not arm.target.mode)
-    return {FREEZING: True, **switches} if needed else switches
+    needed = arm.target.precision in SCALED or (switches.get(AUTOTUNE, False) and not arm.target.mode)
+    return {FREEZING: True, **switches} if needed and arm.target.device is Device.CPU else switches
 
 
 def stored_module(folder: Path, bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
@@ -345,17 +345,18 @@ def _bytes(folder: Path) -> int:
 
 
 def _refuse(bundle: ModelBundle, arm: Arm) -> None:
-    """What a mode can't do.
+    """What a mode can't do, and options that would do nothing.
 
     Raises:
         SkippedArm: with the reason and the fix.
+        ValueError: such an option.
     """
     mode = arm.target.mode
     if bundle.trained and mode:
         raise SkippedArm(NO_STEP[mode], "ask for torch-compile")
-    quantized = arm.target.precision in SCALED and arm.target.device is Device.CPU
-    if arm.options.get(FREEZING) == "0" and quantized:
-        raise ValueError(f"option {FREEZING!r}: {arm.target.precision} has kernels for frozen weights only, got '0'")
+    frozen = arm.options.get(FREEZING) != "0" and not bundle.trained
+    if arm.options.get(AUTOTUNE) == ON and arm.target.device is Device.CPU and not (mode or frozen):
+        raise ValueError(f"option {AUTOTUNE!r}: the kernels that are tuned for a CPU take frozen weights only")
     if bundle.trained and (asked := {FREEZING, UNGUARDED} & arm.options.keys()):
         raise ValueError(f"option {min(asked)!r} is for inference, not for a training step")
     if mode == AOTI and arm.target.device is Device.CUDA:

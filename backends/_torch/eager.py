@@ -68,9 +68,8 @@ class TorchEagerAdapter:
             ValueError: an option that eager mode doesn't have here, or nothing can be quantized.
         """
         check_options(arm, self.capabilities.options)
-        if MEMORY_FORMAT in arm.options and (bundle.trained or arm.target.precision in SCALED):
-            what = "a training step" if bundle.trained else str(arm.target.precision)
-            raise ValueError(f"option {MEMORY_FORMAT!r} is for inference in floats, not for {what}")
+        if MEMORY_FORMAT in arm.options and bundle.trained:
+            raise ValueError(f"option {MEMORY_FORMAT!r} is for inference, not for a training step")
         if arm.target.precision in SCALED:
             quantize.save_module(quantize.quantize_module(bundle, arm), folder)
         return Built(arm=arm, bundle=bundle, folder=folder)

@@ -35,13 +35,13 @@ TARGETS = frozenset(
     [(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)]
     + [(Device.CUDA, precision) for precision in DTYPES]
 )
+FLOATS = frozenset(DTYPES)
 MEMORY_FORMAT, CHANNELS_LAST = "memory_format", "channels_last"
-FILTERS = 4
-"""Axes of a convolution's weight over images."""
 LAYOUT = Option(
     name=MEMORY_FORMAT,
-    help="filters, and so what convolutions give, with their channels last in memory; floats' inference only",
+    help="filters, and so what convolutions give, with their channels last in memory; inference only",
     values=("contiguous_format", CHANNELS_LAST),
+    precisions=FLOATS,
     tries=(CHANNELS_LAST,),
 )
 """Of the adapters that run the module's own convolutions: Inductor lays them out by itself."""
@@ -198,17 +198,21 @@ def _set_older_flags(*, rounds: bool) -> None:
 def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
     """The module with its weights, for inference, on the arm's device, in its dtype and its order of axes.
 
+    Of the weights with four axes only filters are laid out, as torch's own utility does it: what follows a convolution
+    inherits its order, and nothing else gains by it.
+
     Raises:
         ValueError: the filters' channels are to be last, and there are no filters.
     """
     import torch
+    from torch.nn.utils import convert_conv2d_weight_memory_format
 
     module = float32_module(bundle).requires_grad_(False).to(arm.target.device, dtype_of(arm))
     if arm.options.get(MEMORY_FORMAT) != CHANNELS_LAST:
         return module
-    if not any(weight.ndim == FILTERS for weight in module.parameters()):
+    if not any(isinstance(one, torch.nn.Conv2d | torch.nn.ConvTranspose2d) for one in module.modules()):
         raise ValueError(f"option {MEMORY_FORMAT!r}: {bundle.model} has no convolution over an image")
-    return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return convert_conv2d_weight_memory_format(module, torch.channels_last)
 
 
 def example_of(bundle: ModelBundle, arm: Arm) -> tuple[torch.Tensor, ...]:

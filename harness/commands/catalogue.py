@@ -42,5 +42,6 @@ def _described(option: Option) -> dict[str, Any]:
         "expects": option.expects,
         "devices": sorted(option.devices),
         "modes": None if option.modes is None else sorted(option.modes),
+        "precisions": None if option.precisions is None else sorted(option.precisions),
         "tries": list(option.tries),
     }

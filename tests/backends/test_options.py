@@ -5,21 +5,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shootout import backends
 from shootout.backends.common import check_options
-from shootout.contract import Arm, Device, Option, Target
+from shootout.contract import Arm, Device, Option, Precision, Target
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 HEAD = """# Every backend's own options
 
 `--option openvino.NUM_STREAMS=2` sets one for all of a backend's targets, `--option openvino:cpu:int8.NUM_STREAMS=2`
-for one of them. What is set is part of the row. A name that the backend doesn't have on that device or in that mode,
-or a value that it can't have, fails the row: silently ignored, it would be a lie. Where no value is given here, the
-library checks it. `shootout tune` tries what stands in the last column, alone and together.
+for one of them. What is set is part of the row. A name that the backend doesn't have on that device, in that mode or
+in that precision, or a value that it can't have, fails the row: silently ignored, it would be a lie. Where no value is
+given here, the library checks it. `shootout tune` tries what stands in the last column, alone and together.
 
 (Made from what the adapters declare, by `python tests/backends/test_options.py`; a test holds it.)
 """
@@ -31,6 +32,7 @@ OPTIONS = (
     Option(name="lib.*", help="the library's own"),
     Option(name="graph", help="replay a graph", values=("0", "1"), devices=GPU),
     Option(name="wrapper", help="in C++", modes=MODED),
+    Option(name="blocks", help="so many", precisions=frozenset({Precision.INT8, Precision.INT4})),
 )
 
 
@@ -44,7 +46,7 @@ def page() -> str:
 
 def row(option: Option) -> str:
     modes = [] if option.modes is None else sorted(f"`+{mode}`" if mode else "plain mode" for mode in option.modes)
-    on = ", ".join([*sorted(option.devices), *modes])
+    on = ", ".join([*sorted(option.devices), *modes, *sorted(option.precisions or ())])
     tried = ", ".join(f"`{value}`" if value else "empty" for value in option.tries) + (
         " with several threads" if option.parallel else ""
     )
@@ -67,6 +69,7 @@ REFUSED = [
     ({"wrapper": "1"}, Device.CPU, "", r"option 'wrapper' is for \+fast, not for the plain mode: in C\+\+"),
     ({"grpah": "1"}, Device.CUDA, "", r"unknown option 'grpah': did you mean 'graph'\? this backend takes graph, lib"),
     ({"grpah": "1"}, Device.CPU, "fast", r"unknown option 'grpah': this backend takes lib\.\*, lib.threads, wrapper"),
+    ({"blocks": "1"}, Device.CPU, "", "option 'blocks' is for int4 and int8, not for fp32: so many"),
 ]
 
 
@@ -81,6 +84,8 @@ def test_a_wrong_option_is_refused_with_what_is_known(
 def test_a_right_one_passes():
     check_options(arm_of({"lib.threads": "2", "lib.other": "x", "wrapper": ""}, Device.CPU, "fast"), OPTIONS)
     check_options(arm_of({"graph": "1"}, Device.CUDA, ""), OPTIONS)
+    in_int8 = arm_of({"blocks": "1"}, Device.CPU, "")
+    check_options(replace(in_int8, target=replace(in_int8.target, precision=Precision.INT8)), OPTIONS)
     with pytest.raises(ValueError, match="unknown option 'x': this backend takes no options"):
         check_options(arm_of({"x": "1"}, Device.CPU, ""), ())
 
@@ -93,8 +98,9 @@ def test_what_a_backend_wants_tried_is_what_it_takes(name: str):
         assert (option.modes or frozenset()) <= capabilities.modes
         for value in option.tries:
             assert option.allows(value)
+            precision = min(option.precisions or {Precision.FP32})
             for device, mode in ((device, mode) for device in option.devices for mode in option.modes or {""}):
-                target = Target(backend=name, device=device, mode=mode)
+                target = Target(backend=name, device=device, mode=mode, precision=precision)
                 check_options(Arm(target=target, model="m", options={option.name: value}), capabilities.options)
 
 

@@ -43,6 +43,13 @@ def test_modes_and_allowed_precisions_are_knobs_too():
     assert "int8" in names(openvino, list_changes(openvino, 1, [Precision.INT8]))
 
 
+def test_a_knob_of_one_precision_is_not_turned_in_another():
+    quantized, half = default("torch-compile", precision=Precision.INT8), default("jax-jit", precision=Precision.BF16)
+    assert "freezing" not in {one.knob for one in list_changes(quantized, 1)}, "integers are always frozen"
+    assert "xla_cpu_experimental_ynn_fusion_type" not in {one.knob for one in list_changes(half, 1)}
+    assert "xla_cpu_experimental_ynn_fusion_type" in {one.knob for one in list_changes(default("jax-jit"), 1)}
+
+
 def test_an_option_of_the_default_setting_is_not_turned():
     arm = replace(default("openvino"), options={"ENABLE_CPU_PINNING": "YES"})
     assert not [one for one in list_changes(arm, 1) if one.knob == "ENABLE_CPU_PINNING"]
