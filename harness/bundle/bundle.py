@@ -20,7 +20,7 @@ from shootout import schemes
 from shootout.bundle.npz import load_sets
 from shootout.bundle.workload import Work
 from shootout.constants import BAND_CEILING
-from shootout.contract import SCALED, Array, Arrays, Artifact, Precision, Target, TensorSpec, Value
+from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Target, TensorSpec, Value
 from shootout.errors import ModelError
 
 SCHEMA = 1
@@ -103,13 +103,14 @@ class ModelBundle:
     def band(self, target: Target) -> tuple[float | None, float]:
         """The error that a target's precision explains: the most (None: nothing is known), and the least.
 
-        What a quantizer made can't be as exact as FP32, unless the model gives them nothing to round. Where the rest of
-        a static INT8 model computes in half precision, it errs by as much as that whole model would, at most.
+        What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round. Where the rest of
+        the model computes in half precision, it errs by as much as that whole model would, at most. On a GPU it does,
+        and unless that is known BF16's error counts, the larger one.
         """
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
         key = next((one for one in worded if one in self.bands), str(target.precision))
         most, exact = self.bands.get(key), self.bands.get(Precision.FP32) or 0.0
-        if target.precision is Precision.INT8 and (rest := schemes.rest_of(target)) is not Precision.FP32:
+        if target.precision in SCALED and (rest := _rest_of(target)) is not Precision.FP32:
             beside = self.bands.get(rest)
             most = None if most is None or beside is None else min(most + beside, BAND_CEILING)
         return most, exact if target.precision in SCALED and (most or 0.0) > TELLING * exact else 0.0
@@ -195,6 +196,12 @@ class ModelBundle:
         files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
         text = json.dumps({"schema": SCHEMA, **facts, "files": files}, indent=1)
         (self.folder / MANIFEST).write_text(text)
+
+
+def _rest_of(target: Target) -> Precision:
+    if target.precision is Precision.INT8 or target.device is Device.CPU:
+        return schemes.rest_of(target)
+    return Precision.BF16
 
 
 def open_bundle(folder: Path) -> ModelBundle:

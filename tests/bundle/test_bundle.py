@@ -16,7 +16,7 @@ from support.exports import obtain
 from shootout import models
 from shootout.bundle.bundle import ModelBundle, open_bundle
 from shootout.bundle.fidelity import compare, gate, with_accuracy
-from shootout.contract import Artifact, Precision
+from shootout.contract import Artifact, Device, Precision, Target
 from shootout.errors import ModelError
 from shootout.export import __main__ as exporter
 from shootout.export import inputs
@@ -126,6 +126,17 @@ def test_bands_widen_as_precision_narrows(bundles: Bundles, name: str):
     bands = bundles[name].bands
     fp32, tf32, fp16, bf16 = (bands[p] or np.nan for p in ("fp32", "tf32", "fp16", "bf16"))
     assert 1e-5 == fp32 < tf32 <= fp16 < bf16 < 0.2
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8_DYNAMIC, Precision.INT4, Precision.FP8])
+def test_on_a_gpu_the_band_has_bf16_s_on_top(bundles: Bundles, precision: Precision):
+    """What a quantizer leaves is BF16 or FP16 there, while on a CPU it is FP32."""
+    bundle = bundles["digits"]
+    own, rest = bundle.bands[precision], bundle.bands[Precision.BF16]
+    assert own
+    assert rest
+    targets = [Target(backend="any", device=device, precision=precision) for device in (Device.CPU, Device.CUDA)]
+    assert [bundle.band(target)[0] for target in targets] == [own, own + rest]
 
 
 def test_bands_hold_torchs_own_reduced_precision(bundles: Bundles):
