@@ -54,13 +54,19 @@ class TensorRtAdapter:
     )
 
     def probe(self, device: Device) -> Availability:
-        """Run a tiny engine; where that can't be, say whether one can at least be built."""
+        """Run a tiny engine; where that can't be, say whether one can at least be built.
+
+        Where only a GPU is missing, and a build fails all the same, the library is broken: a GPU wouldn't mend it.
+        """
         found = trial("tensorrt-rtx", lambda: _try(device))
         if found.why is None or device is not Device.CUDA:
             return found
-        version = trial("", _build_tiny).version
-        why = replace(found.why, kind=NotRunKind.BUILT_ONLY) if version else found.why
-        return Availability(version=version, why=why)
+        built, why = trial("tensorrt-rtx", _build_tiny), found.why
+        if built.why is None:
+            why = replace(why, kind=NotRunKind.BUILT_ONLY)
+        elif why.kind is NotRunKind.UNAVAILABLE and built.why.kind is NotRunKind.BROKEN:
+            why = replace(built.why, reason=f"{why.reason}, and without a GPU {built.why.reason}")
+        return Availability(version=built.version, why=why)
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
         """The engine; on a GPU that TensorRT-RTX knows, also its kernels for that GPU.

@@ -36,7 +36,7 @@ class Ending:
 
     Attributes:
         code: its exit code, negative for the signal that killed it; None: it took too long and was killed.
-        said: its standard output; "" where it took too long.
+        said: its standard output, as far as it got.
         how: all that in words, with its last ones.
     """
 
@@ -161,9 +161,10 @@ class Child:
         how = self.wait(timeout_s)
         if how is None:
             self.signal(signal.SIGKILL)
-            return Ending(code=None, said="", how=self.told(too_long(timeout_s)))
+            self._process.wait()
+        code = None if how is None else self._process.returncode
         said = _tail(self._said, 0).decode(errors="replace")
-        return Ending(code=self._process.returncode, said=said, how=self.told(how))
+        return Ending(code=code, said=said, how=self.told(how or too_long(timeout_s)))
 
 
 def too_long(timeout_s: float) -> str:

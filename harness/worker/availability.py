@@ -1,8 +1,9 @@
 """Does a backend work here? Asked in a fresh process: a broken library may crash, hang or print, not just raise.
 
-Backends of one library are asked in one process, which imports it once; whoever gets no answer there is asked alone.
+Backends of one library are asked in one process, which imports it once; what it said before it crashed or hung counts,
+and whoever got no answer there is asked alone.
 Run as `python -m shootout.worker.availability BACKEND DEVICE ... PARENT_PID`; each answer is a line of JSON on standard
-output, and whatever the library itself prints goes to standard error.
+output, with the backend and the device that it is of, and whatever the library itself prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, replace
 from threading import Event
@@ -49,18 +50,23 @@ def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None 
     started: list[Child] = []
     stopped = Event()
 
-    def ask(pairs: Sequence[Pair]) -> dict[Pair, Availability]:
+    def ask(pairs: Sequence[Pair]) -> tuple[Sequence[Pair], dict[Pair, Availability]]:
         with start_probe(pairs, others or {}) as probe:
             started.append(probe)
-            found = _answers(probe, pairs, others or {})
-        for pair in pairs:
-            if pair not in found and not stopped.is_set():
-                found |= ask([pair])
-        return found
+            if stopped.is_set():
+                probe.signal(signal.SIGKILL)
+            return pairs, _answers(probe, pairs, others or {})
 
     with ThreadPoolExecutor(at_once()) as pool:
         try:
-            return {pair: one for found in pool.map(ask, _by_library(pairs)) for pair, one in found.items()}
+            found: dict[Pair, Availability] = {}
+            running = {pool.submit(ask, together) for together in _by_library(pairs)}
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for asked, answers in (one.result() for one in done):
+                    found |= answers
+                    running |= {pool.submit(ask, [pair]) for pair in asked if pair not in answers}
+            return found
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -104,13 +110,15 @@ def start_probe(pairs: Sequence[Pair], others: Mapping[str, Interpreter]) -> Chi
 
 
 def _answers(probe: Child, pairs: Sequence[Pair], others: Mapping[str, Interpreter]) -> dict[Pair, Availability]:
-    """Wait for what a probe finds. Whom a crash left without an answer is missing, unless it was asked alone."""
+    """Wait for what a probe finds. Whom its end left without an answer is missing, unless it was asked alone."""
     ended = probe.finish(PROBE_TIMEOUT_S)
+    asked = {(_parts(pair, others)[0], pair[1].value): pair for pair in pairs}
     found = {}
-    for pair, line in zip(pairs, ended.said.splitlines(), strict=False):
+    for line in ended.said.splitlines():
         with suppress(ValueError, TypeError, AttributeError, KeyError):
-            version, why = json.loads(line)
-            found[pair] = Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
+            backend, device, version, why = json.loads(line)
+            answer = Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
+            found[asked[backend, device]] = answer
     if len(pairs) == 1 and not found:
         found[pairs[0]] = _unavailable(f"gave no answer: {ended.how}", _parts(pairs[0], others)[0])
     return {pair: _mended(one, pair, others) for pair, one in found.items()}
@@ -153,7 +161,8 @@ def main() -> None:
             found = backends.get(backend).probe(Device(device))
         except Exception as error:
             found = _unavailable(f"{type(error).__name__}: {error}", backend)
-        os.write(answer, json.dumps([found.version, found.why and asdict(found.why)]).encode() + b"\n")
+        said = [backend, device, found.version, found.why and asdict(found.why)]
+        os.write(answer, json.dumps(said).encode() + b"\n")
     os._exit(0)  # taking a framework down takes long, and some GPU drivers crash in it
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -125,10 +126,14 @@ def settled_s(answers: Sequence[tuple[float, str | None]]) -> float | None:
 
 
 def run(bench: Bench, name: str, *words: str, busy: bool) -> Run:
-    """Run `shootout run` with these words; what it says goes where the bench's words go."""
+    """Run `shootout run` with these words; what it says goes where the bench's words go.
+
+    Its folder is emptied here, and not by --fresh, which would also try anew which backends work: nobody types that.
+    """
     folder = bench.folder / name
+    shutil.rmtree(folder, ignore_errors=True)
     limit = ["--max-time", bench.max_time] if bench.max_time else []
-    command = [sys.executable, "-c", COMMAND, "run", *words, *limit, "--fresh", "--out", str(folder)]
+    command = [sys.executable, "-c", COMMAND, "run", *words, *limit, "--out", str(folder)]
     with _loop() if busy else _nothing(), Stopwatch() as wall:
         code = subprocess.run(command, env=os.environ, stdout=sys.stderr, check=False).returncode
     if not journal.begun(folder):

@@ -50,7 +50,7 @@ def test_one_that_takes_too_long_is_ended_with_what_it_started(odd: Path):
         while not (said := os.pread(child._said.fileno(), 100, 0)).endswith(b"\n"):
             time.sleep(0.01)
         ended = child.finish(0.1)
-    assert (ended.code, ended.said) == (None, "")
+    assert (ended.code, ended.said) == (None, said.decode())
     assert ended.how == "took longer than 0 s and was killed; its last words: waiting"
     while alive(int(said)):
         time.sleep(0.01)

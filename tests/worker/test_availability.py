@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -11,7 +15,7 @@ import pytest
 
 from shootout.backends import Entry
 from shootout.contract import Availability, Device
-from shootout.host.child import Child
+from shootout.host.child import Child, Ending
 from shootout.worker import availability
 
 FAKES = """
@@ -34,9 +38,18 @@ class Crashing(Base):
 
 class CrashingLate(Base):
     def probe(self, device):
-        import atexit
-        atexit.register(os.kill, os.getpid(), signal.SIGABRT)
+        os._exit = lambda code: os.kill(os.getpid(), signal.SIGABRT)
         return Availability(version="2.0")
+
+class HangingOnce(Base):
+    def probe(self, device):
+        with open(os.environ["FAKE_PIDS"], "a+") as asked:
+            asked.seek(0)
+            hangs = not asked.read()
+            asked.write(f"{os.getpid()}\\n")
+        if hangs:
+            os.system("sleep 600")
+        return Availability(version="3.0")
 
 class Hanging(Base):
     def probe(self, device):
@@ -52,7 +65,7 @@ class Leaving(Base):
         os._exit(7)
 """
 NAMES = {"fine": "Fine", "crash": "Crashing", "late": "CrashingLate", "hang": "Hanging", "raise": "Raising"}
-NAMES |= {"leave": "Leaving", "gone": "Missing"}
+NAMES |= {"leave": "Leaving", "gone": "Missing", "once": "HangingOnce"}
 
 
 @pytest.fixture
@@ -81,7 +94,10 @@ def test_a_working_backend_answers_whatever_it_prints():
 
 @pytest.mark.usefixtures("fakes")
 def test_an_answer_counts_even_when_the_process_then_crashes():
-    assert ask("late") == Availability(version="2.0")
+    late = ("late", Device.CPU)
+    with availability.start_probe([late], {}) as probe:
+        assert availability._answers(probe, [late], {}) == {late: Availability(version="2.0")}
+        assert probe.wait(0) == "killed by SIGABRT"
 
 
 @pytest.mark.parametrize(
@@ -170,9 +186,9 @@ def test_every_pair_gets_its_own_answer_and_is_asked_once():
 
 @pytest.fixture
 def probes(fakes: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The backends that each process was asked for; fine, late, raise and crash are of one library."""
+    """The backends that each process was asked for; all but leave are of one library."""
     library = Entry(path="", loads={"": ("fakes",)})
-    monkeypatch.setattr(availability.backends, "SHIPPED", dict.fromkeys(["fine", "late", "raise", "crash"], library))
+    monkeypatch.setattr(availability.backends, "SHIPPED", dict.fromkeys(set(NAMES) - {"leave"}, library))
     found: list[list[str]] = []
     start = availability.start_probe
 
@@ -196,6 +212,33 @@ def test_whom_a_crash_left_without_an_answer_is_asked_alone(probes: list[list[st
     assert {name for (name, _), one in found.items() if one.ok} == {"late", "fine"}
     assert "killed by SIGSEGV; its last words: about to die" in found["crash", Device.CPU].reason
     assert probes == [["crash", "fine", "late"], ["crash"], ["fine"], ["late"]]
+
+
+@pytest.mark.timeout(60)
+def test_a_hang_loses_no_answer_and_the_rest_are_asked_side_by_side(
+    probes: list[list[str]], monkeypatch: pytest.MonkeyPatch
+):
+    both = threading.Barrier(2, timeout=30)
+    monkeypatch.setattr(availability, "PROBE_TIMEOUT_S", 3.0)
+    answers = availability._answers
+
+    def together(probe: Child, pairs: Sequence[availability.Pair], others: Any) -> Any:
+        if len(pairs) == 1:
+            both.wait()
+        return answers(probe, pairs, others)
+
+    monkeypatch.setattr(availability, "_answers", together)
+    found = availability.available([(name, Device.CPU) for name in ("raise", "once", "fine")])
+    assert {name: one.version for (name, _), one in found.items()} == {"fine": "1.0 on cpu", "once": "3.0", "raise": ""}
+    assert (probes[0], sorted(probes[1:])) == (["fine", "once", "raise"], [["once"], ["raise"]])
+
+
+def test_an_answer_is_of_the_pair_that_it_names():
+    line = json.dumps(["fine", "cuda", "9.0", None])
+    ended = Ending(code=0, said=f"not ours\n[1, 2]\n{line}\n", how="exited with code 0")
+    probe: Any = SimpleNamespace(finish=lambda _: ended)
+    pairs = [("fine", Device.CPU), ("fine", Device.CUDA)]
+    assert availability._answers(probe, pairs, {}) == {pairs[1]: Availability(version="9.0")}
 
 
 @pytest.mark.parametrize(("cpus", "count"), [(1, 2), (2, 2), (6, 3), (16, 8), (128, 8)])

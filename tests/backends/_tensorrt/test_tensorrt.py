@@ -20,7 +20,7 @@ from shootout.backends._tensorrt.engine import Plan, compile_engine
 from shootout.backends._tensorrt.network import Network, Product
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target, TensorSpec
+from shootout.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
 from shootout.testing.cases import case_of, has_gpu
 from shootout.testing.fresh import run_fresh
 
@@ -84,6 +84,14 @@ def probe_broken(folder: Path) -> Availability:
     return probe()
 
 
+def probe_that_builds_nothing() -> Availability:
+    def compile_engine(*_: object) -> None:
+        raise RuntimeError("no tactics")
+
+    tensorrt_backend.compile_engine = compile_engine
+    return probe()
+
+
 def probe_on_hopper() -> Availability:
     cuda_memory.capability = lambda: "SM90"
     tensorrt_backend.require_device = lambda device, known: None
@@ -100,6 +108,16 @@ def test_without_a_gpu_the_probe_says_that_it_still_builds():
     assert found.version
     assert "NVIDIA" in found.reason
     assert "GPU" in found.fix
+
+
+@without_gpu
+def test_a_library_that_builds_nothing_is_broken_also_where_there_is_no_gpu():
+    found = run_fresh(probe_that_builds_nothing)
+    assert found.why
+    assert (found.why.kind, found.builds) == (NotRunKind.BROKEN, False)
+    assert "NVIDIA" in found.reason
+    assert "a tiny session failed: RuntimeError: no tactics" in found.reason
+    assert "--force-reinstall" in found.fix
 
 
 def test_no_library_no_builds():
