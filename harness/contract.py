@@ -6,7 +6,7 @@ Imports NumPy at most, so that any worker can load it. What `load` returns is in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -194,6 +194,11 @@ class Availability:
         return self.why.fix if self.why else ""
 
 
+def is_among(mode: str, modes: Collection[str]) -> bool:
+    """Whether these modes hold `mode`, or a beginning of it that ends in `*`."""
+    return mode in modes or any(one.endswith("*") and mode.startswith(one[:-1]) for one in modes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """One of a backend's own knobs, `--option backend.name=value`: what the adapter takes, what the tuner tries.
@@ -205,7 +210,7 @@ class Option:
         form: a regular expression that a value must match as a whole.
         takes: `form` for people.
         devices: where it means something.
-        modes: the target's modes that have it; None: all.
+        modes: the target's modes that have it, in the words of `Capabilities`; None: all.
         precisions: those of the target in which it does something; None: all.
         settled: why a user can't set it, "" where he can.
         tries: values that may change how long a call takes and leave what it computes; the default is not among them.
@@ -238,7 +243,7 @@ class Option:
         """Whether it means something on the target's device, in its mode and in its precision."""
         return (
             target.device in self.devices
-            and (self.modes is None or target.mode in self.modes)
+            and (self.modes is None or is_among(target.mode, self.modes))
             and (self.precisions is None or target.precision in self.precisions)
         )
 
@@ -256,7 +261,7 @@ class Capabilities:
     Attributes:
         consumes: the artifacts it can load, the preferred one first; a bundle with none of them is skipped.
         targets: every (device, precision) it has code for.
-        modes: the `+mode` suffixes it knows, "" (the plain one) among them.
+        modes: the `+mode` suffixes it knows, "" (the plain one) among them; one may end in `*`, for all that begin so.
         cuda_modes: those of them that are for CUDA only.
         schemes: by precision, the words it offers in a `/scheme` (see `shootout.schemes`); one may end in `*`.
         scenarios: what it can be measured in.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shootout.backends._onnxruntime import providers, quantize
+from shootout.backends._onnxruntime import plugins, providers, quantize
 from shootout.bundle.workload import is_product
-from shootout.contract import Arm, Device
+from shootout.contract import Arm
 
 MODEL, ENGINES = "model.onnx", "engines"
 """In a build's folder: the graph that sessions run, and what TensorRT built of it."""
@@ -52,14 +52,14 @@ def open_session(
         RuntimeError: the arm's provider couldn't be loaded, can't take the graph, or has no memory for it; or it leaves
             a product to the CPU.
     """
-    options = _options(arm, optimised=True)
+    options = _options(arm, optimised=not plugins.is_asked(arm.target))
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
     engines = Path() if isinstance(model, bytes) else model.parent / ENGINES
     session = _open(model, arm, options, providers.given(arm, engines, graph=graph, stream=stream))
-    if arm.target.device is Device.CUDA:
-        _require_products_on_gpu(session)
+    if providers.of(arm.target) != providers.CPU:
+        _require_products_off_cpu(session)
     return session
 
 
@@ -69,7 +69,7 @@ def fallbacks(session: Any, provider: str) -> tuple[str, ...]:
     return tuple(f"{node.op_type} {node.name!r} on {part.ep_name}" for part in subgraphs for node in part.get_nodes())
 
 
-def _require_products_on_gpu(session: Any) -> None:
+def _require_products_off_cpu(session: Any) -> None:
     """Refuse a session whose products, or some of them, the CPU computes.
 
     Other nodes it may: ONNX Runtime gives chains that compute shapes to the CPU on purpose, though CUDA has kernels for
@@ -111,8 +111,12 @@ def _open(model: Path | bytes, arm: Arm, options: Any, given: list[tuple[str, di
     onnxruntime.set_default_logger_severity(QUIET)
     providers.prepare(arm.target)
     wanted, source = given[0][0], model if isinstance(model, bytes) else str(model)
+    how: dict[str, Any] = {"providers": given}
+    if plugins.is_asked(arm.target):
+        plugins.attach(options, arm)
+        how = {}
     try:
-        session = onnxruntime.InferenceSession(source, options, providers=given, enable_fallback=0)
+        session = onnxruntime.InferenceSession(source, options, enable_fallback=0, **how)
     except Exception as error:
         if why := providers.load_fault(wanted):
             raise RuntimeError(f"{wanted} can't be loaded: {why}") from error

@@ -21,7 +21,7 @@ import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx
-from shootout.backends._onnxruntime import providers, tensorrt
+from shootout.backends._onnxruntime import plugins, providers, tensorrt
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.quantize import OPTIONS, OWN, SCHEMES, quantize, refuse_options
@@ -29,7 +29,18 @@ from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRu
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Gemm, Gemms, Precision, Target
+from shootout.contract import (
+    INTEGERS,
+    Arm,
+    Artifact,
+    Availability,
+    Capabilities,
+    Device,
+    Gemm,
+    Gemms,
+    Precision,
+    Target,
+)
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
@@ -64,7 +75,7 @@ class OnnxRuntimeAdapter:
             {(Device.CPU, precision) for precision in (Precision.FP32, *SCHEMES)}
             | {(Device.CUDA, precision) for precision in ON_CUDA}
         ),
-        modes=frozenset({"", providers.MODE}),
+        modes=frozenset({"", providers.MODE, plugins.MODES}),
         cuda_modes=frozenset({providers.MODE}),
         schemes=SCHEMES,
         options=(*providers.OPTIONS, *OPTIONS),
@@ -86,6 +97,8 @@ class OnnxRuntimeAdapter:
         check_options(arm, self.capabilities.options)
         refuse_options(arm)
         _refuse(arm.target)
+        if plugins.is_asked(arm.target):
+            plugins.register(arm.target, arm.options)
         providers.require(providers.of(arm.target))
         with tempfile.TemporaryDirectory() as place:
             facts = _made(bundle, arm, folder, Path(place))
@@ -93,14 +106,17 @@ class OnnxRuntimeAdapter:
 
     def load(self, built: Built) -> OnnxRuntimeSession:
         """A session on the graph."""
-        on_cpu = built.arm.target.device is Device.CPU
-        return OnnxRuntimeSession(built) if on_cpu else OnnxRuntimeGpuSession(built)
+        target = built.arm.target
+        in_host_memory = target.device is Device.CPU or plugins.is_asked(target)
+        return OnnxRuntimeSession(built) if in_host_memory else OnnxRuntimeGpuSession(built)
 
 
 def _made(bundle: ModelBundle, arm: Arm, folder: Path, place: Path) -> dict[str, Any]:
     """Write the graph into `folder`; returns what `Executed` says of it."""
     if arm.target.mode == providers.MODE:
         return tensorrt.build(_narrowed(bundle, arm, place), arm, folder)
+    if plugins.is_asked(arm.target):
+        return tensorrt.build_plugin(_narrowed(bundle, arm, place), arm, folder)
     source, precision = _narrowed(bundle, arm, place), arm.target.precision
     scheme = schemes.parse(arm.target.scheme, own=OWN)
     if scheme.is_quantized:
@@ -122,6 +138,12 @@ def _narrowed(bundle: ModelBundle, arm: Arm, place: Path) -> Path:
 def _refuse(target: Target) -> None:
     """Skip what no machine can do; each with the target that can."""
     in_tensorrt, scheme = target.mode == providers.MODE, schemes.parse(target.scheme, own=OWN)
+    if plugins.is_asked(target):
+        if target.precision in INTEGERS and not scheme.is_quantized:
+            fix = f"ask for {replace(target, precision=Precision.INT8, scheme='shared')}"
+            reason = "a plugin is given the graph as it is: ONNX Runtime's quantizer writes for its own kernels"
+            raise SkippedArm(reason, fix)
+        return
     if target.device is Device.CPU and schemes.rest_of(target) is not Precision.FP32:
         raise SkippedArm("ONNX Runtime's CPU kernels compute in FP32 beside INT8", "leave rest-fp16 out")
     if target.device is Device.CUDA and target.precision is Precision.INT8:

@@ -14,11 +14,13 @@ import ctypes
 import os
 import re
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from shootout.backends._onnxruntime import plugins
 from shootout.backends.cuda_memory import COPIES, INSTALL, has_bindings
 from shootout.contract import Arm, Device, Option, Precision, Target
 from shootout.errors import NotRunKind, SkippedArm
@@ -90,7 +92,8 @@ OPTIONS = (
         modes=_MODE,
     ),
     Option(name=f"{OF_TENSORRT}*", help="any other option of the TensorRT provider", devices=_CUDA, modes=_MODE),
-    COPIES,
+    replace(COPIES, modes=frozenset({"", MODE})),
+    *plugins.OPTIONS,
     Option(name=THREADS[0], help="threads inside an operator (the arm's)", form=r"\d+", takes="a whole number"),
     Option(name=THREADS[1], help="operators at once (1)", form=r"\d+", takes="a whole number"),
     *(
@@ -114,15 +117,19 @@ NEEDED = rb"libnvinfer\.so\.\d+"
 GPU_BUILD = "pip uninstall -y onnxruntime && pip install 'onnxruntime-gpu[cuda,cudnn]>=1.27'"
 """From 1.27 on, what the package index has is built for CUDA 13; before, it was for CUDA 12."""
 FIXES = {
+    CPU: "pip install --force-reinstall onnxruntime",
     CUDA: f"{GPU_BUILD} (for CUDA 13)",
     TENSORRT: f"ask for the backend tensorrt itself, or {GPU_BUILD} (for CUDA 13)",
 }
+REGISTER = "name its library: --option onnxruntime+ep={name}.ep_library=PATH"
 TELLS = "get_provider_graph_assignment_info"
 """What a session says of its nodes' providers; new in 1.24."""
 
 
 def of(target: Target) -> str:
     """The provider that has to run every node of a target."""
+    if plugins.is_asked(target):
+        return plugins.named(target)
     if target.device is Device.CPU:
         return CPU
     return TENSORRT if target.mode == MODE else CUDA
@@ -141,12 +148,12 @@ def require(provider: str) -> None:
     available = _available()
     if provider not in available:
         reason = f"onnxruntime {onnxruntime.__version__} is built without {provider} (it has {', '.join(available)})"
-        raise SkippedArm(reason, FIXES.get(provider, "pip install --force-reinstall onnxruntime"), NotRunKind.BROKEN)
+        raise SkippedArm(reason, FIXES.get(provider, REGISTER.format(name=provider)), NotRunKind.BROKEN)
     if not hasattr(onnxruntime.InferenceSession, TELLS):
         reason = f"onnxruntime {onnxruntime.__version__} doesn't tell which provider runs a node: 1.24 is the first to"
         package = "onnxruntime" if provider == CPU else "onnxruntime-gpu"
         raise SkippedArm(reason, f"pip install --upgrade '{package}>=1.24'", NotRunKind.BROKEN)
-    if provider != CPU and not has_bindings():
+    if provider in LIBRARIES and not has_bindings():
         reason = "cuda-bindings is not installed, by which ONNX Runtime is given its memory and its stream"
         raise SkippedArm(reason, INSTALL, NotRunKind.NOT_INSTALLED)
     if provider == TENSORRT:
@@ -166,8 +173,8 @@ def given(arm: Arm, engines: Path, *, graph: bool, stream: int | None = None) ->
         stream: the CUDA stream that they compute on; None: one of their own.
     """
     precision, wanted = arm.target.precision, of(arm.target)
-    if wanted == CPU:
-        return [(CPU, {})]
+    if plugins.is_asked(arm.target) or wanted == CPU:
+        return [(wanted, {})]
     cuda = {"use_tf32": str(int(precision is Precision.TF32)), **_own(arm, OF_CUDA, cut=len(OF_CUDA))}
     if graph:
         cuda["enable_cuda_graph"] = "1"
@@ -184,7 +191,7 @@ def given(arm: Arm, engines: Path, *, graph: bool, stream: int | None = None) ->
 
 def is_provider_option(name: str) -> bool:
     """Whether an arm's option is for a provider, and not for the session."""
-    return name in (GRAPH, COPIES.name) or name.startswith((OF_CUDA, OF_TENSORRT))
+    return name in (GRAPH, COPIES.name, plugins.LIBRARY) or name.startswith((OF_CUDA, OF_TENSORRT))
 
 
 def prepare(target: Target) -> None:
@@ -202,9 +209,9 @@ def prepare(target: Target) -> None:
         _load_wheel()
 
 
-def on_device(provider: str) -> str:
-    """A provider's name as an account of where it ran: TensorRT's doesn't say that it is on CUDA."""
-    return f"{provider} on CUDA" if provider == TENSORRT else provider
+def on_device(provider: str, device: Device) -> str:
+    """A provider's name as an account of where it ran: only CUDA's own says that it is on CUDA."""
+    return f"{provider} on CUDA" if device is Device.CUDA and provider not in (CUDA, CPU) else provider
 
 
 def uses_tf32(session: Any, target: Target) -> bool:

@@ -49,7 +49,7 @@ class Slot:
 
 
 class OnnxRuntimeSession:
-    """A graph as it was built, on the CPU.
+    """A graph as it was built, its inputs and outputs in the host's memory.
 
     Args:
         built: what to load.
@@ -76,7 +76,7 @@ class OnnxRuntimeSession:
         return Executed(
             library="onnxruntime",
             version=onnxruntime.__version__,
-            device=providers.on_device(self._session.get_providers()[0]),
+            device=providers.on_device(self._session.get_providers()[0], self._built.arm.target.device),
             threads=self._session.get_session_options().intra_op_num_threads,
             fallbacks=fallbacks(self._session, wanted),
             artifact_bytes=sum(path.stat().st_size for path in files),

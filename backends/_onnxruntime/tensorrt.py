@@ -1,4 +1,5 @@
 """TensorRT inside ONNX Runtime: its engine is built once, kept beside the graph, and counted by what was handed to it.
+A provider that is a plugin is counted likewise.
 
 The provider tells no layer's type. So its nodes are counted as the graph that it was given asks for them, which a note
 on the row says; what it computes in, the probes find out from outside. The graph is not optimised before: TensorRT does
@@ -17,7 +18,7 @@ from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends.common import precision_of
 from shootout.backends.common_onnx import rest_note
 from shootout.bundle.workload import flops_by_precision, is_product
-from shootout.contract import Arm, Precision
+from shootout.contract import Arm, Device, Precision
 from shootout.schemes import rest_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ NOTE = (
     "TensorRT inside ONNX Runtime doesn't tell its layers' types: nodes are counted as the graph asks for them, and "
     "the probe alone says what they compute in"
 )
+PLUGIN_NOTE = (
+    "{name} doesn't tell its layers' types: nodes are counted as the graph asks for them, and the probe alone says "
+    "what they compute in"
+)
+COPIES_NOTE = "ONNX Runtime copies this provider's inputs and outputs within a run, so `compute` has the copies in it"
 DEQUANTIZE = "DequantizeLinear"
 CONVERSIONS = ("QuantizeLinear", DEQUANTIZE, "Cast")
 MOVES = ("Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten")
@@ -43,7 +49,7 @@ def build(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
     Raises:
         RuntimeError: TensorRT took no node, can't build the engine, or isn't there; in ONNX Runtime's words.
     """
-    path = _store(source, folder / MODEL)
+    path = store(source, folder / MODEL)
     (folder / ENGINES).mkdir()
     session = open_session(path, arm)
     parts = session.get_provider_graph_assignment_info()
@@ -54,6 +60,18 @@ def build(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
     tf32 = arm.target.precision is Precision.TF32
     rests = [rest_note(rest_of(arm.target))] if arm.target.precision is Precision.INT8 else []
     return {**account(path, elsewhere - {""}, tf32=tf32), "notes": [NOTE, *rests]}
+
+
+def build_plugin(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
+    """Keep the model at `source` for a provider that is a plugin, and see which nodes it takes; returns as `build`."""
+    path = store(source, folder / MODEL)
+    wanted = providers.of(arm.target)
+    parts = open_session(path, arm).get_provider_graph_assignment_info()
+    elsewhere = {node.name for part in parts if part.ep_name != wanted for node in part.get_nodes()}
+    notes = [PLUGIN_NOTE.format(name=wanted), *([COPIES_NOTE] if arm.target.device is Device.CUDA else [])]
+    notes += [rest_note(rest_of(arm.target))] if arm.target.precision is Precision.INT8 else []
+    tf32 = arm.target.precision is Precision.TF32
+    return {**account(path, elsewhere - {""}, tf32=tf32), "notes": notes}
 
 
 def engines(folder: Path) -> dict[str, int]:
@@ -111,7 +129,7 @@ class Typed:
         return self._origin(maker.input[0]) if maker.op_type in MOVES else maker.op_type
 
 
-def _store(source: Path, target: Path) -> Path:
+def store(source: Path, target: Path) -> Path:
     """Copy a model, with the weights that lie beside it."""
     import onnx
 

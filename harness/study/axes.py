@@ -116,8 +116,8 @@ def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
     """
     options: dict[str, dict[str, str]] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        backend, dot, key = name.partition(".")
+        backend, dot, setting = text.partition(".")  # a mode may hold an equals sign, but no dot
+        key, equals, value = setting.partition("=")
         if not (equals and dot and backend and key):
             raise UsageError(f"{flag} {text!r} is not of the form backend.KEY=value")
         options.setdefault(backend, {})[key] = value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from shootout import schemes
-from shootout.contract import Capabilities, Device, Precision, Target
+from shootout.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.errors import UsageError, unknown
 
 _SHAPE = re.compile(
@@ -34,7 +34,8 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
         raise UsageError(f"target {text!r} is not of the form backend[+mode][@python]:device:precision[/scheme]")
     part = {name: value or "" for name, value in match.groupdict().items()}
     capabilities, first = describe(part["backend"])
-    _known("mode", part["mode"], capabilities.modes, text)
+    if not is_among(part["mode"], capabilities.modes):
+        _known("mode", part["mode"], capabilities.modes, text)
     if part["python"] and part["python"] not in pythons:
         error = unknown("interpreter", part["python"], pythons)
         raise UsageError(f"{error} (in target {text!r}): name it with --python {part['python']}=path/to/python")

@@ -44,7 +44,7 @@ def targets(names: Iterable[str]) -> list[Target]:
     for name in names:
         can = backends.get(name).capabilities
         for mode, (device, precision) in itertools.product(sorted(can.modes), sorted(can.targets)):
-            if mode in can.cuda_modes and device is not Device.CUDA:
+            if mode.endswith("*") or (mode in can.cuda_modes and device is not Device.CUDA):
                 continue
             plain = Target(backend=name, device=device, precision=precision, mode=mode)
             found.append(plain)

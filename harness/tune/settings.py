@@ -47,7 +47,7 @@ def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision]
         changes += [Change(knob="threads", threads=count) for count in counts if count != default.threads]
     if not target.mode:
         absent = frozenset[str]() if target.device is Device.CUDA else capabilities.cuda_modes
-        changes += [Change(knob="mode", mode=mode) for mode in sorted(capabilities.modes - absent) if mode]
+        changes += [Change(knob="mode", mode=mode) for mode in _named(capabilities.modes - absent)]
     changes += [
         Change(knob="precision", precision=precision)
         for precision in allowed
@@ -60,6 +60,11 @@ def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision]
                 Change(knob=option.name, threads=threads, options={option.name: value}) for value in option.tries
             ]
     return changes
+
+
+def _named(modes: Collection[str]) -> list[str]:
+    """Those that are one mode each, and not the plain one."""
+    return [mode for mode in sorted(modes) if mode and not mode.endswith("*")]
 
 
 def thread_counts(most: int) -> list[int]:

@@ -41,6 +41,7 @@ TARGETS = [
     for name, row in backends.SHIPPED.items()
     if row.loads and row.default[0] is Device.CPU
     for mode in sorted(backends.get(name).capabilities.modes - backends.get(name).capabilities.cuda_modes)
+    if not mode.endswith("*")
 ]
 
 
