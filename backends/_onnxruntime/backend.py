@@ -24,7 +24,7 @@ from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import plugins, providers, tensorrt
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
-from shootout.backends._onnxruntime.quantize import OPTIONS, OWN, SCHEMES, quantize, refuse_options
+from shootout.backends._onnxruntime.quantize import OPTIONS, OWN, SCHEMES, notes_of, quantize, refuse_options
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
 from shootout.backends.adapter import Built, Fixture
@@ -118,14 +118,15 @@ def _made(bundle: ModelBundle, arm: Arm, folder: Path, place: Path) -> dict[str,
     if plugins.is_asked(arm.target):
         return tensorrt.build_plugin(_narrowed(bundle, arm, place), arm, folder)
     source, precision = _narrowed(bundle, arm, place), arm.target.precision
-    scheme = schemes.parse(arm.target.scheme, own=OWN)
+    scheme, notes = schemes.parse(arm.target.scheme, own=OWN), list[str]()
     if scheme.is_quantized:
         path = optimise(recode(source, place), arm, folder, without=HARMFUL)
     elif precision in SCHEMES:
         path = optimise(quantize(source, bundle, arm, scheme, place), arm, folder)
+        notes = notes_of(precision, scheme)
     else:
         path = optimise(source, arm, folder)
-    return account(path, arm, bundle.input_buffers()[0])
+    return {**account(path, arm, bundle.input_buffers()[0]), "notes": notes}
 
 
 def _narrowed(bundle: ModelBundle, arm: Arm, place: Path) -> Path:

@@ -1,8 +1,9 @@
 """ONNX Runtime's own quantizers: static INT8 as Q/DQ pairs, dynamic INT8, and weights in blocks (MatMulNBits).
 
-On x86 its INT8 kernels take U8 activations and S8 weights, so those are the default here. ONNX Runtime's own default is
-S8 for both (`s8s8`): a pair is turned into U8 only where one node alone reads it, so that in a residual net no product
-runs in INT8, and every one gets conversions around it.
+On x86 its INT8 kernels take U8 activations and S8 weights, so those are the default here; without VNNI they clip, and
+weights get 7 bits, as Microsoft advises. On ARM S8 is the fast form of both, and the default. ONNX Runtime has it as
+its own default on x86 too (`s8s8`): there a pair is turned into U8 only where one node alone reads it, so that in a
+residual net no product runs in INT8, and every one gets conversions around it.
 
 Biases stay float in the file (ONNX Runtime folds them into its INT8 kernels by itself). Histograms are collected one
 set at a time: it bounds their memory, and without a second set to merge, ONNX Runtime's entropy search has one
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Arrays, Device, Option, Precision
+from shootout.host.hardware import SEVEN_BITS, prefers_signed, saturates
 from shootout.quantize import ort
 from shootout.quantize.ort import Sets, quietly
 from shootout.schemes import Scheme, parse
@@ -113,6 +115,11 @@ def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme, folder
     return target
 
 
+def notes_of(precision: Precision, scheme: Scheme) -> list[str]:
+    """What the row of a quantized model says: that this CPU cost its weights a bit."""
+    return [SEVEN_BITS.format("weights")] if saturates() and _method(precision, scheme) is not BLOCKS else []
+
+
 def _method(precision: Precision, scheme: Scheme) -> Method:
     """The quantizer that makes an integer precision."""
     if precision is Precision.INT4 or scheme.activations == "weights-only" or scheme.own == N_BITS:
@@ -136,8 +143,9 @@ def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme
         prepared,
         target,
         Sets(sets),
-        activation_type=QuantType.QInt8 if scheme.own == S8S8 else QuantType.QUInt8,
+        activation_type=QuantType.QInt8 if scheme.own == S8S8 or prefers_signed() else QuantType.QUInt8,
         weight_type=QuantType.QInt8,
+        reduce_range=saturates(),
         per_channel=scheme.granularity != "per-tensor",
         use_external_data_format=onnx_files.is_big(prepared),
         calibrate_method=methods.get(scheme.ranges, CalibrationMethod.MinMax),
@@ -151,7 +159,7 @@ def _dynamic(prepared: Path, target: Path, scheme: Scheme) -> None:
     from shootout.bundle import onnx_files
 
     per_channel, big = scheme.granularity != "per-tensor", onnx_files.is_big(prepared)
-    quantize_dynamic(prepared, target, per_channel=per_channel, use_external_data_format=big)
+    quantize_dynamic(prepared, target, per_channel=per_channel, reduce_range=saturates(), use_external_data_format=big)
 
 
 def _in_blocks(prepared: Path, target: Path, scheme: Scheme, precision: Precision, block: int) -> None:

@@ -1,4 +1,4 @@
-"""The one quantized model that all runtimes share, written so that ONNX Runtime's INT8 kernels on x86 take it.
+"""The one quantized model that all runtimes share, written so that ONNX Runtime's INT8 kernels for CPUs take it.
 
 It has Q/DQ pairs on what products read and none behind them, its activations are S8 around 0, its biases float. These
 rewrites make the kernels fuse:
@@ -8,8 +8,9 @@ rewrites make the kernels fuse:
   those of the file's own calibration;
 - a sum or product with such a result gets pairs on its other operand and behind it, or it would be float between two
   conversions;
-- activations become U8: around 128, and from 0 on behind a Relu, which a pair that has no negative steps then replaces.
-  Steps are as wide as before; weights stay S8;
+- on x86 activations become U8 around 128 (ARM's kernels want them signed); behind a Relu all steps are above 0, so that
+  the pair takes the Relu's place. Steps are as wide as before, and weights stay S8. Without VNNI an x86 CPU clips
+  the sum of two products of U8 and S8; for it the file's weights have 7 bits from the start, and nothing is clipped;
 - a Gemm's bias becomes INT32 at the scale of its products. That rounds it, as ONNX Runtime does by itself to the bias
   of every convolution that it fuses, to less than 1/127 of an activation's step times a weight's.
 """
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.contract import Array
+from shootout.host.hardware import prefers_signed
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -32,8 +34,7 @@ HARMFUL = "MatMulAddFusion"
 """An optimisation to leave out: it makes a Gemm with a float bias, which stays float, of a product that would have run
 in INT8, and fails on a file that it has already been applied to (ONNX Runtime 1.31: "replace the existing tensor").
 """
-MIDDLE = 128
-AROUND, FROM_0 = "activations_zero_point", "positive_activations_zero_point"
+ZERO_POINTS = AROUND, FROM_0 = "activations_zero_point", "positive_activations_zero_point"
 PRODUCTS, SUMS, CUTS = ("Conv", "Gemm", "MatMul"), ("Add", "Mul"), ("Relu", "Clip")
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity")
 """Operators behind which a value is as positive as before."""
@@ -108,12 +109,13 @@ class Recoded:
                     self._round(value)
 
     def recode_activations(self) -> None:
-        """S8 around 0 becomes U8 around 128, or from 0 on where there is nothing below."""
+        """S8 around 0 becomes U8 around 128, except on ARM; where there is nothing below 0, all steps go above it."""
         for node in self._pairs():
             narrow = node if node.op_type == ROUND else self._maker[node.input[0]]
             node.input[2] = FROM_0 if self._is_positive(narrow.input[0]) else AROUND
-        self._store(AROUND, np.array(MIDDLE, np.uint8))
-        self._store(FROM_0, np.array(0, np.uint8))
+        middle, least = (np.int8(0), np.int8(-128)) if prefers_signed() else (np.uint8(128), np.uint8(0))
+        self._store(AROUND, np.array(middle))
+        self._store(FROM_0, np.array(least))
 
     def quantize_biases(self) -> None:
         """Those of Gemms between quantized operands; one that INT32 can't hold stays float, and its Gemm with it."""

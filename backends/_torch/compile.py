@@ -184,7 +184,7 @@ class TorchCompileAdapter:
                 compile_module(stored_module(folder, bundle, arm), bundle, arm)
             cached = not graph_bypassed()
         facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
-        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, "notes": quantize.notes_of(arm)})
 
     def load(self, built: Built) -> TorchSession | TorchTrainingSession:
         """The package, or the module with its kernels out of the cache, called once (to capture it, three times).

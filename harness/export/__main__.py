@@ -48,7 +48,7 @@ def _bundle(job: Job) -> ModelBundle:
     if job.base:
         from shootout.quantize import variants
 
-        found = variants.quantized(Path(job.base_folder), job.variant, Path(job.folder))
+        found = variants.quantized(Path(job.base_folder), job.variant, Path(job.folder), reduced=job.reduced)
         return dataclasses.replace(found, key=job.key)
     if job.is_own:
         from shootout.export import user_torch

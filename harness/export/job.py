@@ -49,6 +49,7 @@ class Job:
     model: str
     batch: int = 1
     variant: str = ""
+    reduced: bool = False
     training: bool = False
     parameters: Mapping[str, Value] = field(default_factory=dict)
     file: str = ""

@@ -12,6 +12,7 @@ from shootout.bundle.bundle import sha256
 from shootout.contract import Value
 from shootout.errors import ShootoutError, UsageError, install
 from shootout.export.job import Given, Job
+from shootout.host import hardware
 from shootout.host.environment import providing
 from shootout.models.base import Whole
 from shootout.models.user import factory
@@ -75,8 +76,9 @@ def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutE
     except ShootoutError as error:
         return error
     job = replace(job, calibration=_calibration(request.calibration_npz))
-    base = job.keyed() if scheme.is_quantized else None
-    return replace(job, variant=request.variant, base=base).keyed()
+    if scheme.is_quantized:
+        job = replace(job, base=job.keyed(), reduced=hardware.saturates())
+    return replace(job, variant=request.variant).keyed()
 
 
 def _variant(request: Request) -> schemes.Scheme:

@@ -21,6 +21,10 @@ FLAGS = (
     *("neon", "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
 )
 """The instruction sets that decide which kernels a runtime picks (x86, then ARM)."""
+VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+"""Any of them multiplies 8-bit integers and adds up in 32 bits."""
+SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit products may overflow"
+"""The note of a row whose quantizer left a bit out because of `saturates`."""
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 """By NVML's numbers."""
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -33,7 +37,7 @@ def cpu_facts() -> dict[str, Any]:
 
     host = archspec.host()
     table = parse_cpuinfo(read(PROC / "cpuinfo") or "")
-    flags = set((table.get("flags") or table.get("Features") or "").split()) or host.features
+    flags = cpu_flags()
     allowed = allowed_cpus()
     return {
         "model": cpu_model(),
@@ -49,6 +53,24 @@ def cpu_facts() -> dict[str, Any]:
         "cache_bytes": caches(SYSTEM / f"devices/system/cpu/cpu{allowed[0]}/cache"),
         **clock_facts(SYSTEM / "devices/system/cpu", allowed[0]),
     }
+
+
+def cpu_flags() -> frozenset[str]:
+    """The CPU's instruction sets, as Linux calls them."""
+    from archspec import cpu as archspec
+
+    table = parse_cpuinfo(read(PROC / "cpuinfo") or "")
+    return frozenset((table.get("flags") or table.get("Features") or "").split() or archspec.host().features)
+
+
+def saturates() -> bool:
+    """Whether INT8 products of 8-bit weights go wrong here: an x86 CPU without VNNI adds two of them up in 16 bits."""
+    return platform.machine().lower() in {"x86_64", "amd64"} and not VNNI & cpu_flags()
+
+
+def prefers_signed() -> bool:
+    """Whether INT8 kernels here take signed activations: ARM's do, x86's want them unsigned."""
+    return platform.machine().lower() in {"aarch64", "arm64"}
 
 
 def cpu_model() -> str:

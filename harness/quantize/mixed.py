@@ -46,7 +46,7 @@ class Candidate:
         return f"SQNR {self.sqnr_db:.1f} dB, {self.size:.1f} % of the float file's size{lost}"
 
 
-def search(base: ModelBundle, variant: str, target: Path) -> tuple[str, ...]:
+def search(base: ModelBundle, variant: str, target: Path, *, reduced: bool) -> tuple[str, ...]:
     """Write the best model within a limit.
 
     Args:
@@ -54,6 +54,7 @@ def search(base: ModelBundle, variant: str, target: Path) -> tuple[str, ...]:
         variant: `mixed-sqnr-N`: fewest float layers with at least N dB; `mixed-drop-N`: fewest that lose at most N
             points of accuracy; `mixed-size-N`: the least noise in at most N percent of the float file's size.
         target: the file to write.
+        reduced: see `Quantizer`.
 
     Returns:
         What was chosen and what it reaches, one line each.
@@ -67,7 +68,7 @@ def search(base: ModelBundle, variant: str, target: Path) -> tuple[str, ...]:
         raise UsageError(
             f"{variant}: {base.model} has no labelled data to lose accuracy on; use mixed-sqnr or mixed-size"
         )
-    quantizer, order = _studied(base.folder)
+    quantizer, order = _studied(base.folder, reduced)
     order = sorted(order, key=_noise_by_byte, reverse=True) if kind == "size" else order
     best = _bisect(kind, float(number), _measurer(quantizer, order, base), len(order) - 1, variant)
     quantizer.write(target, [layer.name for layer in order[best.kept :]])
@@ -104,9 +105,9 @@ def _fits(kind: str, limit: float, one: Candidate) -> bool:
 
 
 @lru_cache(maxsize=1)  # several limits on one model follow each other in an export
-def _studied(folder: Path) -> tuple[Quantizer, list[LayerSensitivity]]:
+def _studied(folder: Path, reduced: bool) -> tuple[Quantizer, list[LayerSensitivity]]:
     base = open_bundle(folder)
-    quantizer = Quantizer(base.path(Artifact.ONNX), base.calibration())
+    quantizer = Quantizer(base.path(Artifact.ONNX), base.calibration(), reduced=reduced)
     return quantizer, ranked(quantizer, base)
 
 

@@ -58,12 +58,16 @@ class Quantizer:
         weights: the stored tensors by name.
     """
 
-    def __init__(self, source: Path, calibration: Sequence[Arrays]) -> None:
+    def __init__(self, source: Path, calibration: Sequence[Arrays], *, reduced: bool = False) -> None:
         """Prepare the model at `source`.
+
+        Args:
+            reduced: weights get 7 bits, for CPUs on which 8 saturate.
 
         Raises:
             ModelError: it has nothing to quantize, or can't be prepared.
         """
+        self._reduced = reduced
         with tempfile.TemporaryDirectory() as folder, quietly():
             prepared = _prepared(source, Path(folder))
             self._model = load_model_with_shape_infer(prepared)
@@ -81,7 +85,7 @@ class Quantizer:
             quantizer = QDQQuantizer(
                 deepcopy(self._model),
                 per_channel=True,
-                reduce_range=False,
+                reduce_range=self._reduced,
                 weight_qType=QuantType.QInt8,
                 activation_qType=QuantType.QInt8,
                 tensors_range=self._ranges,
@@ -121,18 +125,19 @@ class Quantizer:
         return node.op_type in PRODUCTS and stored == [False, True] and not (scaled and len(node.input) > 2)
 
 
-def write_shared(source: Path, calibration: Sequence[Arrays], target: Path) -> None:
+def write_shared(source: Path, calibration: Sequence[Arrays], target: Path, *, reduced: bool = False) -> None:
     """Write the quantized model.
 
     Args:
         source: a float ONNX file with static shapes.
         calibration: input sets.
         target: the file to write.
+        reduced: see `Quantizer`.
 
     Raises:
         ModelError: there is nothing to quantize.
     """
-    quantizer = Quantizer(source, calibration)
+    quantizer = Quantizer(source, calibration, reduced=reduced)
     quantizer.write(target, quantizer.layers)
 
 

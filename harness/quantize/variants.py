@@ -25,13 +25,17 @@ from shootout.bundle.bundle import (
 from shootout.bundle.npz import save_sets
 from shootout.contract import Artifact
 from shootout.errors import SkippedArm, UsageError
+from shootout.host.hardware import SEVEN_BITS
 from shootout.quantize import mixed, qdq
 
 SAME = (INPUTS, ORACLE, CALIBRATION, REPORT, SELECTION)
 
 
-def quantized(plain: Path, variant: str, folder: Path) -> ModelBundle:
+def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ModelBundle:
     """The bundle of a quantized variant, in `folder`, with the key of the plain one, which is in the folder `plain`.
+
+    Args:
+        reduced: weights get 7 bits; the bundle's notes say so.
 
     Raises:
         SkippedArm: the plain one has no ONNX file, since torch can't export the user's module.
@@ -45,11 +49,11 @@ def quantized(plain: Path, variant: str, folder: Path) -> ModelBundle:
     if base.calibration_fault:
         raise UsageError(base.calibration_fault)
     target = folder / FILES[Artifact.ONNX]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = (SEVEN_BITS.format("weights"),) if reduced else ()
     if variant == "shared":
-        qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target)
+        qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target, reduced=reduced)
     else:
-        notes = mixed.search(base, variant, target)
+        notes += mixed.search(base, variant, target, reduced=reduced)
     save_sets(folder / REFERENCE, onnx_files.run(target, base.input_buffers(), base.model))
     for name in SAME:
         if (base.folder / name).exists():

@@ -73,6 +73,24 @@ def test_learning_the_versions_imports_no_library():
     assert not loaded - {"numpy"}
 
 
+@pytest.mark.parametrize(
+    ("machine", "flags", "saturates"),
+    [
+        ("x86_64", "flags: sse4_2 avx2 avx512f avx512bw", True),
+        ("AMD64", "flags: avx2 avx_vnni", False),
+        ("x86_64", "flags: avx512f avx512_vnni", False),
+        ("aarch64", "Features: asimd asimddp", False),
+    ],
+)
+def test_x86_without_vnni_saturates_and_arm_takes_signed_activations(
+    machine: str, flags: str, saturates: bool, recorded: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(recorded, {"proc/cpuinfo": flags})
+    monkeypatch.setattr(hardware.platform, "machine", lambda: machine)
+    assert hardware.saturates() is saturates
+    assert hardware.prefers_signed() is (machine == "aarch64")
+
+
 def test_cpuinfo_is_read_from_its_first_processor():
     table = hardware.parse_cpuinfo(X86)
     assert table["model name"] == "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"

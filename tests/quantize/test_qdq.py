@@ -18,7 +18,10 @@ from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Artifact, Precision
 from shootout.errors import ModelError, UsageError
 from shootout.export.client import Request, obtain_all
-from shootout.quantize import qdq
+from shootout.export.job import Job
+from shootout.export.request import checked
+from shootout.host import hardware
+from shootout.quantize import qdq, variants
 from shootout.testing.cases import bundles
 from shootout.testing.fresh import run_fresh
 
@@ -169,6 +172,34 @@ def test_pairs_stand_before_products_and_on_one_branch_of_a_residual_sum(tmp_pat
     convolutions = {(name, at) for name in ("stem", "short", "inner", "long", "last", "z") for at in (0, 1)}
     assert read == convolutions | {("sum", 1), ("y", 0), ("other", 1)}
     assert error < 0.05
+
+
+def test_weights_of_7_bits_leave_room_for_two_products_in_16(tmp_path: Path):
+    """And activations keep theirs; the row and the export's key say so."""
+    plain, whole = exported()["digits_cnn"]
+    made = variants.quantized(plain.folder, "shared", tmp_path, reduced=True)
+    assert made.notes[-1].startswith("7-bit weights: this CPU has no VNNI")
+    largest, scales = {}, {}
+    for one in (whole, made):
+        graph = onnx.load(one.path(Artifact.ONNX)).graph
+        stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        rounded = [stored[node.input[0]] for node in graph.node if node.input[0] in stored and "Dequ" in node.op_type]
+        largest[one.folder] = max(int(np.abs(weight.astype(int)).max()) for weight in rounded)
+        scales[one.folder] = [float(stored[node.input[1]]) for node in graph.node if node.op_type == "QuantizeLinear"]
+    assert largest == {whole.folder: 127, made.folder: 64}
+    assert 2 * 255 * 64 < 2**15 < 2 * 255 * 127
+    assert scales[whole.folder] == scales[made.folder]
+    found = compare(onnx_files.run(made.path(Artifact.ONNX), made.input_buffers(), "m"), made.oracle_outputs())
+    assert gate(found, plain.bands[Precision.INT8]) is None
+
+
+@pytest.mark.parametrize("saturates", [True, False])
+def test_the_cpu_settles_the_weights_bits_of_a_quantized_variant_alone(
+    saturates: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(hardware, "saturates", lambda: saturates)
+    jobs = [checked(Request(model="digits", variant=one)) for one in ("", "shared")]
+    assert [isinstance(one, Job) and one.reduced for one in jobs] == [False, saturates]
 
 
 def test_an_old_file_without_node_names_gets_both(tmp_path: Path):

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from shootout import backends
+from shootout.backends._onnxruntime import quantize, shared
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
@@ -22,7 +23,7 @@ from shootout.contract import Arm, Artifact, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.quantize import qdq
-from shootout.schemes import shown_as
+from shootout.schemes import parse, shown_as
 from shootout.testing.cases import bundles
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -249,6 +250,50 @@ def test_activations_keep_their_values_bit_for_bit_where_biases_stay(tmp_path: P
     left, right = (open_session(one, ORT) for one in (path, tmp_path / "shared.onnx"))
     for one in sets:
         np.testing.assert_allclose(left.run(None, one)[0], right.run(None, one)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_arm_keeps_activations_signed_and_every_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (bundle,) = bundles(replace(CNN, variant="shared"))
+    folders = [tmp_path / name for name in ("x86", "arm")]
+    made = []
+    for folder, signed in zip(folders, (False, True), strict=True):
+        monkeypatch.setattr(shared, "prefers_signed", lambda signed=signed: signed)
+        folder.mkdir()
+        made.append(recode(bundle.path(Artifact.ONNX), folder))
+    zeros = [
+        {int(numpy_helper.to_array(one)) for one in onnx.load(path).graph.initializer if one.name in shared.ZERO_POINTS}
+        for path in made
+    ]
+    assert zeros == [{128, 0}, {0, -128}]
+    assert largest_difference(*made, bundle) < 1e-6
+
+
+def written(folder: Path, scheme: str, precision: Precision = Precision.INT8) -> tuple[set[int], int]:
+    """The types of activations, and the largest weight, of what ONNX Runtime's quantizer writes."""
+    (bundle,) = bundles(DIGITS)
+    folder.mkdir()
+    arm, words = arm_of(bundle, precision, scheme), parse(scheme, own=quantize.OWN)
+    graph = onnx.load(quantize.quantize(bundle.path(Artifact.ONNX), bundle, arm, words, folder)).graph
+    stored = {one.name: one for one in graph.initializer}
+    types = {stored[node.input[2]].data_type for node in graph.node if node.op_type == "QuantizeLinear"}
+    weights = [numpy_helper.to_array(one) for one in stored.values() if one.data_type == TensorProto.INT8]
+    return types, max(int(np.abs(one.astype(int)).max()) for one in weights if one.ndim == 2)
+
+
+def test_the_cpu_settles_signs_and_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(quantize, "saturates", lambda: False)
+    monkeypatch.setattr(quantize, "prefers_signed", lambda: False)
+    assert written(tmp_path / "vnni", "") == ({TensorProto.UINT8}, 127)
+    assert quantize.notes_of(Precision.INT8, parse("")) == []
+    monkeypatch.setattr(quantize, "saturates", lambda: True)
+    assert written(tmp_path / "avx2", "") == ({TensorProto.UINT8}, 64)
+    assert written(tmp_path / "dynamic", "", Precision.INT8_DYNAMIC)[1] == 64
+    (note,) = quantize.notes_of(Precision.INT8, parse(""))
+    assert note.startswith("7-bit weights: this CPU has no VNNI")
+    assert quantize.notes_of(Precision.INT4, parse("")) == []
+    monkeypatch.setattr(quantize, "saturates", lambda: False)
+    monkeypatch.setattr(quantize, "prefers_signed", lambda: True)
+    assert written(tmp_path / "arm", "") == ({TensorProto.INT8}, 127)
 
 
 def file_of(path: Path, nodes: list[Any], opset: int = 11, **weights: np.ndarray) -> Path:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shootout import backends
+from shootout.backends._torch import quantize
 from shootout.backends.adapter import Built
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.export.client import Request
 from shootout.models.probes import GRID_BATCH
+from shootout.schemes import parse
 from shootout.testing.cases import bundles, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -27,6 +31,35 @@ STATIC = Target(backend="torch-compile", precision=Precision.INT8)
 DYNAMIC = Target(backend="torch-eager", precision=Precision.INT8_DYNAMIC)
 INT4 = Target(backend="torch-eager", precision=Precision.INT4)
 FLOAT = Target(backend="torch-eager")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A fake of the x86 quantizer's, with what it was asked for."""
+
+    input_activation: Any = None
+    output_activation: Any = None
+    reduced: bool = False
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_where_8_bits_saturate_activations_get_7_and_a_note(answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(input_activation=Config())
+    x86 = SimpleNamespace(
+        get_default_x86_inductor_quantization_config=lambda *, reduce_range: replace(config, reduced=reduce_range),
+        X86InductorQuantizer=lambda: SimpleNamespace(set_global=lambda found: found),
+    )
+    pt2e = SimpleNamespace(MinMaxObserver=None)
+    names = ("torchao", "torchao.quantization", "torchao.quantization.pt2e", "torchao.quantization.pt2e.quantizer")
+    fakes = (*[SimpleNamespace()] * 2, pt2e, SimpleNamespace(x86_inductor_quantizer=x86))
+    for name, fake in zip(names, fakes, strict=True):
+        monkeypatch.setitem(sys.modules, name, fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch") or ModuleType("torch"))
+    monkeypatch.setattr(quantize, "saturates", lambda: answer)
+    assert quantize._quantizer(parse("")).reduced is answer
+    notes = quantize.notes_of(Arm(target=STATIC, model=""))
+    assert [one.partition(":")[0] for one in notes] == (["7-bit activations"] if answer else [])
+    assert quantize.notes_of(Arm(target=DYNAMIC, model="")) == []
 
 
 @cache
