@@ -26,7 +26,7 @@ from shootout.backends._openvino.graph import (
     scheme_of,
     version,
 )
-from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, quantize, refuse_options
+from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
 from shootout.backends._openvino.session import OpenVinoSession
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
@@ -105,7 +105,7 @@ class OpenVinoAdapter:
         facts = survey(folder / IR, arm, bundle.input_buffers()[0])
         if rounds_activations(arm):
             _require_rounded(facts)
-        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, "notes": notes_of(arm, scheme)})
 
     def load(self, built: Built) -> OpenVinoSession:
         """Read the IR and compile it."""

@@ -87,6 +87,19 @@ def _is_static(scheme: Scheme) -> bool:
     return not scheme.is_quantized and scheme.activations != "weights-only"
 
 
+def notes_of(arm: Arm, scheme: Scheme) -> list[str]:
+    """Of a static INT8 row whose words others have too: what NNCF makes of them, and does beside them."""
+    if arm.target.precision is not Precision.INT8 or not _is_static(scheme):
+        return []
+    percentile = ["percentile: NNCF's is the mean over the sets of each one's 0.01 and 99.99 % quantiles"]
+    beside = [
+        "beside its words NNCF corrects biases, gives the first convolutions' weights half the range, and smooths "
+        "activations in transformers"
+    ]
+    named = scheme.granularity or scheme.symmetry or scheme.ranges
+    return percentile * (scheme.ranges == "percentile") + beside * bool(named)
+
+
 def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
     """`model` in the arm's integer precision.
 

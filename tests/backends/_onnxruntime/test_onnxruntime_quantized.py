@@ -285,6 +285,8 @@ def test_the_cpu_settles_signs_and_bits(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(quantize, "prefers_signed", lambda: False)
     assert written(tmp_path / "vnni", "") == ({TensorProto.UINT8}, 127)
     assert quantize.notes_of(Precision.INT8, parse("")) == []
+    (note,) = quantize.notes_of(Precision.INT8, parse("percentile"))
+    assert "99.999 % of one histogram" in note
     monkeypatch.setattr(quantize, "saturates", lambda: True)
     assert written(tmp_path / "avx2", "") == ({TensorProto.UINT8}, 64)
     assert written(tmp_path / "dynamic", "", Precision.INT8_DYNAMIC)[1] == 64

@@ -17,8 +17,8 @@ import pytest
 
 from shootout import backends
 from shootout.backends._openvino.account import node_ns
-from shootout.backends._openvino.graph import properties_of
-from shootout.backends._openvino.quantize import without_torch
+from shootout.backends._openvino.graph import properties_of, scheme_of
+from shootout.backends._openvino.quantize import notes_of, without_torch
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
@@ -189,6 +189,23 @@ def test_the_rest_of_int8_may_be_bf16_where_the_cpu_has_it() -> None:
         assert "OpenVINO has no bf16 arithmetic for this CPU" in ran.told
     else:
         assert ran.executed.compute_nodes_by_precision == {"int8": len(PRODUCTS)}
+
+
+@pytest.mark.parametrize(
+    ("label", "starts"),
+    [
+        ("int8", []),
+        ("int8/shared", []),
+        ("int8/weights-only+symmetric", []),
+        ("int8/minmax", ["beside its words NNCF corrects biases"]),
+        ("int8/percentile", ["percentile: NNCF's is the mean", "beside its words NNCF"]),
+    ],
+)
+def test_a_row_says_where_its_words_are_not_all(label: str, starts: list[str]) -> None:
+    arm = Arm(target=target_of(label), model="")
+    notes = notes_of(arm, scheme_of(arm))
+    assert len(notes) == len(starts)
+    assert all(note.startswith(start) for note, start in zip(notes, starts, strict=True))
 
 
 def test_only_words_that_nncf_has_are_offered() -> None:
