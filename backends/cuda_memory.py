@@ -23,8 +23,11 @@ from typing import Any
 import numpy as np
 
 from shootout.contract import Array, Arrays, Device, Option, TensorSpec
+from shootout.errors import SkippedArm
 from shootout.host.cuda_driver import DEVICE
 
+FIRST_FLOAT8 = 89
+"""Compute capability 8.9, Ada's: the first GPUs with FP8 products."""
 EVICTING = 2
 """So many times its size is written to empty an L2 cache, whichever line it gives up for a new one."""
 PINNED, PAGEABLE, STAGED = "pinned", "pageable", "staged"
@@ -260,6 +263,27 @@ def capability() -> str | None:
     wanted = (attributes.cudaDevAttrComputeCapabilityMajor, attributes.cudaDevAttrComputeCapabilityMinor)
     major, minor = (runtime.cudaDeviceGetAttribute(attribute, DEVICE)[1] for attribute in wanted)
     return f"SM{major}{minor}"
+
+
+def lacks_float8(capability: str) -> bool:
+    """Whether GPUs of a compute capability, e.g. `SM86`, are known to have no FP8 products: those before Ada."""
+    number = capability.removeprefix("SM")
+    return number.isdigit() and int(number) < FIRST_FLOAT8
+
+
+def require_float8(capability: str | None, instead: str) -> None:
+    """Refuse a GPU that has no FP8 products.
+
+    Args:
+        capability: of the GPU, None without one: then there is nothing to refuse.
+        instead: precisions of the same backend to ask for.
+
+    Raises:
+        SkippedArm: with the fix.
+    """
+    if capability and lacks_float8(capability):
+        reason = f"FP8 products need a GPU of SM{FIRST_FLOAT8} or later (Ada, Hopper, Blackwell); this is {capability}"
+        raise SkippedArm(reason, f"ask for {instead} here, or run fp8 on such a GPU")
 
 
 def device_name() -> str:

@@ -17,14 +17,24 @@ import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx, cuda_memory
-from shootout.backends._tensorrt.engine import GRAPH, OPTIONS, Plan, compile_engine, lacks_float8
+from shootout.backends._tensorrt.engine import GRAPH, OPTIONS, Plan, compile_engine
 from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
 from shootout.backends._tensorrt.network import load_network
 from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import calibration_of, check_options, require_device, trial
-from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, TensorSpec
+from shootout.contract import (
+    Arm,
+    Artifact,
+    Availability,
+    Capabilities,
+    Device,
+    NotRunKind,
+    Precision,
+    Target,
+    TensorSpec,
+)
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
@@ -36,7 +46,16 @@ PRECISIONS = (
 )
 ENGINE, KERNELS = "engine.plan", "runtime.cache"
 TINY = TensorSpec(name="x", shape=(2, 2), dtype="float32")
-FIXTURE = Fixture(lacks=lambda target: target.precision is Precision.INT8 and target.scheme != "shared")
+
+
+def _lacks(target: Target) -> bool:
+    """INT8 comes from the shared model only, and FP8 on newer GPUs."""
+    if target.precision is Precision.FP8:
+        return cuda_memory.lacks_float8(cuda_memory.capability() or "")
+    return target.precision is Precision.INT8 and target.scheme != "shared"
+
+
+FIXTURE = Fixture(lacks=_lacks)
 
 
 class TensorRtAdapter:
@@ -79,7 +98,8 @@ class TensorRtAdapter:
         """
         check_options(arm, self.capabilities.options)
         capability = cuda_memory.capability()
-        _require_float8(arm, capability)
+        if arm.target.precision is Precision.FP8:
+            cuda_memory.require_float8(capability, "fp16 or int8/shared")
         library = open_library(gpu=capability is not None)
         here = capability is not None and library.runs_on(capability)
         precision = arm.target.precision
@@ -112,19 +132,6 @@ class TensorRtAdapter:
             copies=built.arm.options.get(cuda_memory.COPIES.name, cuda_memory.PINNED),
         )
         return TensorRtSession(reopen(str(built.facts["library"])), setup)
-
-
-def _require_float8(arm: Arm, capability: str | None) -> None:
-    """Refuse FP8 on a GPU that has no products of it; without a GPU it builds.
-
-    Raises:
-        SkippedArm: with the fix.
-    """
-    if arm.target.precision is Precision.FP8 and capability and lacks_float8(capability):
-        reason = (
-            f"FP8 products need a GPU of compute capability 8.9 or more (Ada, Hopper, Blackwell); this is {capability}"
-        )
-        raise SkippedArm(reason, "ask for fp16 or int8/shared here, or run fp8 on such a GPU")
 
 
 def _narrowed(bundle: ModelBundle, arm: Arm, folder: Path) -> Path:

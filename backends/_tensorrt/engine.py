@@ -17,7 +17,7 @@ from shootout.backends._tensorrt.account import account
 from shootout.backends._tensorrt.library import Library, telling
 from shootout.backends._tensorrt.network import TYPED_AS, read_network, require_precision
 from shootout.backends.common_onnx import rest_note
-from shootout.backends.cuda_memory import COPIES
+from shootout.backends.cuda_memory import COPIES, FIRST_FLOAT8, lacks_float8
 from shootout.contract import SCALED, Option, Precision, TensorSpec
 
 GRAPH = "cuda_graph"
@@ -38,8 +38,6 @@ OPTIONS = (
     COPIES,
     Option(name="timing_cache", help="a file of what the full TensorRT timed in an earlier build on the same GPU"),
 )
-FIRST_FLOAT8 = 89
-"""Ada's compute capability; Hopper's and Blackwell's are larger."""
 TIMINGS = "timing.cache"
 """What the full TensorRT timed while it built: `timing_cache` gives it to a later build on the same GPU."""
 PORTABLE = "portable"
@@ -168,16 +166,10 @@ def _aim(library: Library, config: Any, plan: Plan) -> None:
         if name not in known:
             raise ValueError(f"compute_capability {name!r}: {library.name} knows {', '.join(known)}")
         if plan.precision is Precision.FP8 and lacks_float8(name):
-            raise ValueError(f"compute_capability {name!r} multiplies no FP8: SM89 and later do")
+            raise ValueError(f"compute_capability {name!r} multiplies no FP8: SM{FIRST_FLOAT8} and later do")
     config.num_compute_capabilities = len(names)
     for index, name in enumerate(names):
         config.set_compute_capability(known[name], index)
-
-
-def lacks_float8(capability: str) -> bool:
-    """Whether GPUs of a compute capability, e.g. `SM86`, are known to have no FP8 products: those before Ada."""
-    number = capability.removeprefix("SM")
-    return number.isdigit() and int(number) < FIRST_FLOAT8
 
 
 def _targets(library: Library, config: Any) -> list[str]:

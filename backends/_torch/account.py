@@ -39,7 +39,7 @@ ROUNDING = (
     r"^(convert_element_type|clamp|round|mul|div|reciprocal|add|sub|neg|maximum|minimum|full|permute|view|expand)"
 )
 """What torchao's quantize is decomposed into; a loop of nothing else that ends in 8 bits is one."""
-EIGHT_BITS = ("torch.int8", "torch.uint8")
+EIGHT_BITS = ("torch.int8", "torch.uint8", "torch.float8_e4m3fn")
 
 
 @dataclass(slots=True, kw_only=True)

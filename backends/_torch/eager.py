@@ -15,6 +15,7 @@ from shootout.backends._torch.session import (
     Facts,
     TorchSession,
     configure,
+    example_of,
     module_of,
     require_torch,
     weight_bytes,
@@ -66,12 +67,17 @@ class TorchEagerAdapter:
 
         Raises:
             ValueError: an option that eager mode doesn't have here, or nothing can be quantized.
+            SkippedArm: this GPU can't multiply so, or not what this model multiplies.
         """
         check_options(arm, self.capabilities.options)
         if MEMORY_FORMAT in arm.options and bundle.trained:
             raise ValueError(f"option {MEMORY_FORMAT!r} is for inference, not for a training step")
         if arm.target.precision in SCALED:
-            quantize.save_module(quantize.quantize_module(bundle, arm), folder)
+            module = quantize.quantize_module(bundle, arm)
+            if arm.target.device is Device.CUDA:
+                counts = count_operations(module, list(example_of(bundle, arm)), Device.CUDA).products
+                quantize.require_integers(counts, arm)
+            quantize.save_module(module, folder)
         return Built(arm=arm, bundle=bundle, folder=folder)
 
     def load(self, built: Built) -> TorchSession | training.TorchTrainingSession:

@@ -23,6 +23,7 @@ from shootout import schemes
 from shootout.backends._torch.session import dtype_of, example_of, tensors_of
 from shootout.backends.common import calibration_of
 from shootout.backends.common_torch import architecture, float32_module
+from shootout.backends.cuda_memory import require_float8
 from shootout.contract import Arm, Device, Precision
 from shootout.errors import SkippedArm
 from shootout.host.hardware import SEVEN_BITS, saturates
@@ -54,8 +55,6 @@ GROUPS = (128, 64, 32)
 """Inputs that share a scale in INT4, torchao's default first; a layer gets the widest that divides its inputs."""
 MULTIPLE = 16
 """Torch's INT4 kernel for CPUs takes layers whose number of outputs is a multiple of this, FP8's also of inputs."""
-FIRST_FLOAT8 = (8, 9)
-"""The compute capability of the first GPUs with FP8 products: Ada."""
 EPSILON = 2**-12
 """The smallest scale of static INT8, as in the x86 quantizer's own configuration."""
 NOISY = ("torchao", "torch.utils._pytree")
@@ -98,6 +97,23 @@ def quantize_module(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
     return module
 
 
+def require_integers(counts: Mapping[str, int], arm: Arm) -> None:
+    """Refuse a module in which torchao put another product in the place of each integer one.
+
+    Args:
+        counts: what its trace says of its products.
+
+    Raises:
+        SkippedArm: with the fix.
+    """
+    if arm.target.precision is Precision.INT8_DYNAMIC and Precision.INT8.value not in counts:
+        ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
+        reason = (
+            f"cuBLAS' integer product takes more than 16 rows and sizes in 8s; torchao ran others in its place: {ran}"
+        )
+        raise SkippedArm(reason, "a larger --batch, or torch-compile, where Inductor has a product of Triton's too")
+
+
 def save_module(module: torch.nn.Module, folder: Path) -> None:
     """The quantized state as a file: integers take what they take in memory."""
     import torch
@@ -138,10 +154,12 @@ def _float8(module: torch.nn.Module, arm: Arm) -> int:
     """One scale for all activations and one for the weights, as torchao has it by default; `per-channel`: for each row
     and each channel. The product is torch's own, which the trace sees, also where MSLK is installed.
     """
+    import torch
+
     with torchao_quietly():
         from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, PerTensor, quantize_
         from torchao.quantization.quantize_.common import KernelPreference
-    require_float8()
+    require_float8("SM{}{}".format(*torch.cuda.get_device_capability()), "bf16 or int8-dynamic")
     fitting = {name for name, layer in _linears(module).items() if _takes_float8(layer)}
     config = Float8DynamicActivationFloat8WeightConfig(
         granularity=PerRow() if schemes.parse(arm.target.scheme).granularity == "per-channel" else PerTensor(),
@@ -150,23 +168,6 @@ def _float8(module: torch.nn.Module, arm: Arm) -> int:
     )
     quantize_(module, config, filter_fn=lambda _, name: name in fitting)
     return len(fitting)
-
-
-def require_float8() -> None:
-    """Refuse a GPU that has no FP8 products.
-
-    Raises:
-        SkippedArm: with the fix.
-    """
-    import torch
-
-    found = torch.cuda.get_device_capability()
-    if found < FIRST_FLOAT8:
-        first, this = (".".join(map(str, one)) for one in (FIRST_FLOAT8, found))
-        reason = (
-            f"FP8 products need a GPU of compute capability {first} or more (Ada, Hopper, Blackwell); this is {this}"
-        )
-        raise SkippedArm(reason, "ask for bf16 or int8-dynamic here, or run fp8 on such a GPU")
 
 
 def _takes_float8(layer: Any) -> bool:

@@ -16,8 +16,8 @@ from test_tensorrt_quantized import TOY_FLOPS, build, shared_arm
 from shootout import backends
 from shootout.backends import cuda_memory
 from shootout.backends._tensorrt.account import precision_of
-from shootout.backends._tensorrt.engine import lacks_float8
 from shootout.backends._tensorrt.quantize import write_half_float8
+from shootout.backends.cuda_memory import lacks_float8
 from shootout.contract import Precision, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.testing.fresh import run_fresh
@@ -108,8 +108,8 @@ def test_it_is_for_ada_and_later_and_says_so(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(cuda_memory, "capability", lambda: "SM86")
     with pytest.raises(SkippedArm) as caught:
         backends.get("tensorrt").build(toy(), shared_arm(FP8, ""), tmp_path)
-    assert "compute capability 8.9" in caught.value.reason
-    assert "SM86" in caught.value.reason
+    assert "SM89 or later" in caught.value.reason
+    assert caught.value.reason.endswith("this is SM86")
     assert "int8/shared" in caught.value.fix
 
 

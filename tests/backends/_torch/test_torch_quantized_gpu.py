@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_torch_quantized import built_in, bundle_of, probed, ran
+from test_torch_quantized import built_in, bundle_of, operations_packed, probed, ran
 
 from shootout import backends
+from shootout.backends._torch.quantize import require_integers
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
@@ -48,25 +49,22 @@ def test_the_grid_probe_sees_fp8(tmp_path: Path):
     assert run_fresh(on_ada, probed, bundle_of("probe"), FP8, tmp_path, warm=WARM) == "fp8"
 
 
-def refused(capability: tuple[int, int]) -> tuple[str, str]:
+def refused(bundle: ModelBundle, folder: Path) -> tuple[str, str]:
     import torch
 
-    from shootout.backends._torch import quantize
-
-    torch.cuda.get_device_capability = lambda: capability
+    torch.cuda.get_device_capability = lambda: (8, 6)
     try:
-        quantize.require_float8()
+        built_in(bundle, FP8, folder)
     except SkippedArm as skip:
         return skip.reason, skip.fix
     return "", ""
 
 
-def test_an_older_gpu_is_a_skip_that_says_which_ones_have_fp8():
-    reason, fix = run_fresh(refused, (8, 6), warm=WARM)
-    assert "compute capability 8.9 or more" in reason
-    assert reason.endswith("this is 8.6")
+def test_an_older_gpu_is_a_skip_that_says_which_ones_have_fp8(tmp_path: Path):
+    reason, fix = run_fresh(refused, bundle_of("probe"), tmp_path, warm=WARM)
+    assert "SM89 or later" in reason
+    assert reason.endswith("this is SM86")
     assert "bf16" in fix
-    assert run_fresh(refused, (12, 0), warm=WARM) == ("", "")
 
 
 def asked_of_torchao(precision: Precision, scheme: str = "") -> list[tuple[str, Any]]:
@@ -136,6 +134,19 @@ def counted(rows: int) -> dict[str, int]:
 def test_an_integer_product_is_counted_as_what_ran_in_its_place():
     assert run_fresh(counted, 32, warm=WARM) == {"int8": 1}
     assert run_fresh(counted, 8, warm=WARM) == {"fp32": 1}
+
+
+def test_a_model_whose_integer_products_were_all_replaced_is_a_skip():
+    arm = Arm(target=Target(backend="torch-eager", device=Device.CUDA, precision=Precision.INT8_DYNAMIC), model="made")
+    require_integers({"int8": 1, "fp32": 3}, arm)
+    with pytest.raises(SkippedArm, match=r"more than 16 rows.*4 in fp32"):
+        require_integers({"fp32": 4}, arm)
+
+
+def test_a_package_is_made_of_fp8_products():
+    aoti = Target(backend="torch-compile", mode="aoti", precision=Precision.FP8)
+    told = run_fresh(on_ada, operations_packed, bundle_of("digits"), aoti, warm=WARM)
+    assert any("_scaled_mm" in name for name in told), told
 
 
 def test_the_rest_is_bfloat16_on_a_gpu_and_float32_on_a_cpu():
