@@ -79,6 +79,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "repeated": repeated.figures,
     "same": same_target.figures,
     "handoff-gpu": handoff.gpu_figures,
+    "starts": generations.start_figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""

@@ -207,8 +207,8 @@ class TimedStage:
         return self.inner.place(arm, lane)
 
     def starters(self, arms: Sequence[Arm]) -> Starters:
-        """As the stage inside."""
-        return self.inner.starters(arms)
+        """None: what a process needs is told of each by itself."""
+        return self.inner.starters(())
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         spawn = self.ledger.timed("spawn", self.inner.spawn)

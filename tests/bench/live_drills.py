@@ -67,6 +67,10 @@ class UnheldStage:
         """As the stage inside."""
         return self._inner.place(arm, lane)
 
+    def starters(self, arms: Sequence[Arm]) -> Any:
+        """As the stage inside."""
+        return self._inner.starters(arms)
+
     def spawn(self, arm: Arm, generation: int, padding: int) -> Any:
         """A player that nobody can hold."""
         return Unheld(self._inner.spawn(arm, generation, padding))

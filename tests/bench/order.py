@@ -24,7 +24,7 @@ from shootout.constants import LEAD_IN_CALLS
 from shootout.contract import Arm, NotRun
 from shootout.messages import Scope, Turn
 from shootout.race.live import LivePlayer, LiveStage
-from shootout.race.protocols import Performance, Player
+from shootout.race.protocols import Performance, Player, Starters
 
 from .common import TARGETS, TOY, Bench, Tables, attempt, generation, medians, say, watch
 
@@ -97,6 +97,10 @@ class CountingStage:
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         """As the stage inside."""
         return self.inner.place(arm, lane)
+
+    def starters(self, arms: Sequence[Arm]) -> Starters:
+        """As the stage inside."""
+        return self.inner.starters(arms)
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         return cast("Player", CountingPlayer(self.inner.spawn(arm, generation, padding), self.switches[arm.label]))
