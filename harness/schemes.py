@@ -21,19 +21,24 @@ PATTERNS = {
     "samples": r"samples-[1-9]\d*",
     "activations": r"activations-8|weights-only",
     "rest": r"rest-(?:fp32|fp16|bf16)",
+    "method": r"awq|gptq|hqq|k-quant|smoothquant",
+    "scales": r"scale-estimation",
+    "ratio": r"ratio-0\.\d+",
     "search": r"accuracy-control",
     "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?|pruned-[1-9]\d?|pruned-2of4",
 }
 """The families of words: at most one of each. `symmetry` is that of the activations (where these stay float: of the
 weights), `granularity` the weights', `activations` whether products round theirs at run time, `rest` is what computes
-where nothing is quantized.
+where nothing is quantized; `method`, `scales` and `ratio` are quantizers' own ways of choosing weights, by their
+vendors' names.
 """
-RANGED = {"granularity", "ranges", "samples", "search"}
+RANGED = {"granularity", "ranges", "samples", "method", "search"}
 """The families that only static quantization has."""
 WORDS = (
     "per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-N",
-    "activations-8", "weights-only", "rest-fp32", "rest-fp16", "rest-bf16", "shared", "accuracy-control",
-    "mixed-sqnr-N", "mixed-size-N", "mixed-drop-N", "pruned-N", "pruned-2of4",
+    "activations-8", "weights-only", "rest-fp32", "rest-fp16", "rest-bf16", "awq", "gptq", "hqq", "k-quant",
+    "smoothquant", "scale-estimation", "ratio-0.N", "shared", "accuracy-control", "mixed-sqnr-N", "mixed-size-N",
+    "mixed-drop-N", "pruned-N", "pruned-2of4",
 )  # fmt: skip
 """What people may write; N is a number: calibration sets, decibels, percent of the size, points of accuracy, percent of
 the weights.
@@ -53,6 +58,7 @@ class Scheme:
         activations: whether products round theirs at run time: `activations-8` beside weights of fewer bits, or not at
             all (`weights-only`).
         rest: what the layers that aren't quantized compute in; see `rest_of`.
+        ratio: the share of the weights that get the label's bits, the rest getting more.
         search: how the layers to quantize are chosen by a labelled split, by the backend's own quantizer.
         variant: what was done to the model before any backend saw it; see `is_quantized`.
         own: a word that only this backend has.
@@ -64,6 +70,9 @@ class Scheme:
     samples: int | None = None
     activations: str = ""
     rest: str = ""
+    method: str = ""
+    scales: str = ""
+    ratio: float | None = None
     search: str = ""
     variant: str = ""
     own: str = ""
@@ -77,12 +86,18 @@ class Scheme:
     def words(self) -> tuple[str, ...]:
         """The words that were given."""
         samples = "" if self.samples is None else f"samples-{self.samples}"
-        given = (self.granularity, self.symmetry, self.ranges, samples, self.activations, self.rest, self.search)
-        return tuple(word for word in (*given, self.variant, self.own) if word)
+        ratio = "" if self.ratio is None else f"ratio-{self.ratio}"
+        chosen = (self.activations, self.rest, self.method, self.scales, ratio, self.search, self.variant, self.own)
+        return tuple(word for word in (self.granularity, self.symmetry, self.ranges, samples, *chosen) if word)
 
     def for_probe(self) -> Scheme:
-        """The same on a probe's own model: it has one layer, no labels and few samples."""
-        return replace(self, samples=None, search="", variant="shared" if self.is_quantized else "")
+        """The same on a probe's own model: it has one layer, no labels and few samples.
+
+        A method that looks for the best scales would give each group its own, and what the probe shows, the levels that
+        a kernel tells apart, would be theirs too.
+        """
+        plain = replace(self, samples=None, search="", method="", scales="", ratio=None)
+        return replace(plain, variant="shared" if self.is_quantized else "")
 
 
 def parse(text: str, own: Iterable[str] = ()) -> Scheme:
@@ -104,8 +119,8 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
     if found.get("activations") == "weights-only" and (needless := set(found) & RANGED):
         words = " and ".join(found[family] for family in sorted(needless))
         raise UsageError(f"scheme {text!r}: weights-only leaves activations float, so {words} would mean nothing")
-    samples = found.pop("samples", None)
-    return Scheme(samples=int(samples.rpartition("-")[2]) if samples else None, **found)
+    samples, ratio = (found.pop(family, "").rpartition("-")[2] for family in ("samples", "ratio"))
+    return Scheme(samples=int(samples) if samples else None, ratio=float(ratio) if ratio else None, **found)
 
 
 def unoffered(scheme: Scheme, offered: Iterable[str]) -> str | None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Arrays, Device, Option, Precision
+from shootout.errors import SkippedArm
 from shootout.host.hardware import SEVEN_BITS, prefers_signed, saturates
 from shootout.quantize import ort
 from shootout.quantize.ort import Sets, quietly
@@ -40,7 +41,7 @@ SCHEMES: Mapping[Precision, frozenset[str]] = {
         | {"weights-only", "rest-fp16", "rest-fp32", "shared", "mixed-*", S8S8}
     ),
     Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", N_BITS}),
-    Precision.INT4: frozenset({"symmetric", "asymmetric", "activations-8"}),
+    Precision.INT4: frozenset({"symmetric", "asymmetric", "activations-8", "gptq", "hqq", "k-quant"}),
 }
 BLOCK_SIZE = "block_size"
 OPTIONS = (
@@ -55,6 +56,9 @@ OPTIONS = (
 """What a quantizer's arm may set."""
 BLOCK = 128
 """The quantizer's own default."""
+HQQ, GPTQ, K_QUANT = "hqq", "gptq", "k-quant"
+PACKED = (GPTQ, K_QUANT)
+"""Methods whose blocks ONNX Runtime packs by code of their own, which doesn't fill up the last one."""
 ROUNDING = 4
 """The `accuracy_level` at which MatMulNBits may round activations to 8 bits."""
 
@@ -98,7 +102,7 @@ def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme, folder
     """
     precision = arm.target.precision
     method = _method(precision, scheme)
-    sets = calibration_of(bundle, scheme) if method is STATIC else []
+    sets = calibration_of(bundle, scheme) if method is STATIC or scheme.method == GPTQ else []
     _require(source, method.products, f"{precision} is for {', '.join(method.products)}, and the model has none")
     target = folder / "quantized.onnx"
     with quietly():
@@ -110,7 +114,7 @@ def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme, folder
         elif method is DYNAMIC:
             _dynamic(prepared, target, scheme)
         else:
-            _in_blocks(prepared, target, scheme, precision, int(arm.options.get(BLOCK_SIZE, BLOCK)))
+            _in_blocks(prepared, target, sets, scheme, arm)
     _require(target, [method.mark], f"ONNX Runtime's {precision} quantizer left every node as it was")
     return target
 
@@ -164,12 +168,18 @@ def _dynamic(prepared: Path, target: Path, scheme: Scheme) -> None:
     quantize_dynamic(prepared, target, per_channel=per_channel, reduce_range=saturates(), use_external_data_format=big)
 
 
-def _in_blocks(prepared: Path, target: Path, scheme: Scheme, precision: Precision, block: int) -> None:
-    """Asymmetric by default, as the quantizer has it. Without an accuracy level, activations stay float."""
+def _in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, arm: Arm) -> None:
+    """Asymmetric by default, as the quantizer has it. Without an accuracy level, activations stay float.
+
+    Raises:
+        SkippedArm: HQQ can't have what the scheme asks for beside it.
+        ValueError: GPTQ and k-quant can't pack this model's blocks.
+    """
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     from shootout.bundle import onnx_files
 
+    precision, block = arm.target.precision, int(arm.options.get(BLOCK_SIZE, BLOCK))
     rounds = precision is Precision.INT8_DYNAMIC or scheme.activations == "activations-8"
     quantizer = MatMulNBitsQuantizer(
         str(prepared),
@@ -177,10 +187,35 @@ def _in_blocks(prepared: Path, target: Path, scheme: Scheme, precision: Precisio
         block_size=block,
         is_symmetric=scheme.symmetry == "symmetric",
         accuracy_level=ROUNDING if rounds else None,
+        algo_config=_algorithm(scheme, sets, block),
     )
-    quantizer.process()
+    try:
+        quantizer.process()
+    except ValueError as error:
+        if scheme.method not in PACKED:
+            raise
+        rule = f"ONNX Runtime's {scheme.method} packs only layers whose inputs divide into blocks of {block}"
+        raise ValueError(f"{rule}, and whose outputs and blocks are even in number: {error}") from error
     quantizer.model.topological_sort()
     onnx_files.save(quantizer.model.model, target)
+
+
+def _algorithm(scheme: Scheme, sets: Sequence[Arrays], block: int) -> Any:
+    """The quantizer's own configuration of a method; None: it rounds each weight to the nearest.
+
+    Raises:
+        SkippedArm: see `_in_blocks`.
+    """
+    from onnxruntime.quantization import matmul_nbits_quantizer as nbits
+
+    if scheme.method == HQQ and (scheme.activations or scheme.symmetry == "symmetric"):
+        reason = "HQQ's zero points are fractions: neither symmetric, nor for MatMulNBits' integer kernels"
+        raise SkippedArm(reason, "ask for int4/hqq, or for int4/gptq+activations-8")
+    if scheme.method == HQQ:
+        return nbits.HQQWeightOnlyQuantConfig(block_size=block, bits=4)
+    if scheme.method == GPTQ:
+        return nbits.GPTQWeightOnlyQuantConfig([dict(one) for one in sets], block_size=block)
+    return nbits.KQuantWeightOnlyQuantConfig() if scheme.method == K_QUANT else None
 
 
 def _rewrite_gemm(path: Path) -> None:

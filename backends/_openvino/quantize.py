@@ -54,9 +54,12 @@ SCHEMES = {
             "samples-*",
             "accuracy-control",
             "weights-only",
+            "smoothquant",
         )
     ),
-    Precision.INT4: frozenset(("symmetric", "asymmetric", "activations-8")),
+    Precision.INT4: frozenset(
+        ("symmetric", "asymmetric", "activations-8", "awq", "gptq", "scale-estimation", "ratio-*")
+    ),
 }
 """The words that NNCF has something for; its third kind of ranges minimizes an error on a histogram, not an entropy."""
 PRESETS = {"symmetric": "performance", "asymmetric": "mixed"}
@@ -116,7 +119,7 @@ def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
     with without_torch():
         if arm.target.precision is Precision.INT8 and _is_static(scheme):
             return _static(model, bundle, scheme, arm.options)
-        return _compressed(model, arm, scheme)
+        return _compressed(model, bundle, arm, scheme)
 
 
 @contextmanager
@@ -139,7 +142,7 @@ def _static(model: Any, bundle: ModelBundle, scheme: Scheme, options: Mapping[st
     settings = {
         "subset_size": len(samples),
         "preset": nncf.QuantizationPreset(PRESETS[scheme.symmetry]) if scheme.symmetry else None,
-        "model_type": _model_type(nncf, model, options),
+        "model_type": _model_type(nncf, model, options, scheme),
         "target_device": nncf.TargetDevice.CPU,
     }
     dataset, advanced = nncf.Dataset([dict(one) for one in samples]), _advanced(scheme)
@@ -194,7 +197,7 @@ def _validate(model: Any, items: Iterable[Item]) -> tuple[float, list[float]]:
     return float(np.concatenate(right).mean()), [float(one.mean()) for one in right]
 
 
-def _compressed(model: Any, arm: Arm, scheme: Scheme) -> Any:
+def _compressed(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
     """Weights in few bits; activations are seen only at run time."""
     nncf = _import_nncf()
     from nncf.quantization.advanced_parameters import AdvancedCompressionParameters, GroupSizeFallbackMode
@@ -208,6 +211,12 @@ def _compressed(model: Any, arm: Arm, scheme: Scheme) -> Any:
             "all_layers": True,  # by default the last one keeps 8 bits
             "advanced_parameters": AdvancedCompressionParameters(group_size_fallback_mode=GroupSizeFallbackMode.ADJUST),
         }
+        settings |= {name: True for name in (scheme.method, scheme.scales.replace("-", "_")) if name}
+        if scheme.method or scheme.scales:
+            sets = calibration_of(bundle, scheme)
+            settings |= {"dataset": nncf.Dataset([dict(one) for one in sets]), "subset_size": len(sets)}
+        if scheme.ratio is not None:
+            settings["ratio"] = scheme.ratio
     with redirect_stdout(io.StringIO()):
         return nncf.compress_weights(model, **settings)
 
@@ -238,12 +247,14 @@ def _advanced(scheme: Scheme) -> Any:
     return AdvancedQuantizationParameters(**settings)
 
 
-def _model_type(nncf: Any, model: Any, options: Mapping[str, str]) -> Any:
+def _model_type(nncf: Any, model: Any, options: Mapping[str, str], scheme: Scheme) -> Any:
     """Transformers have a mode of their own, which NNCF neither finds out nor can do without.
 
-    Attention gives them away. Without the mode NNCF 3.4 ends on a BERT encoder with a KeyError.
+    Attention gives them away. Without the mode NNCF 3.4 ends on a BERT encoder with a KeyError. SmoothQuant comes with
+    it and never without.
     """
-    is_transformer = MODEL_TYPE in options or any(_is_attention(op) for op in model.get_ops())
+    asked = MODEL_TYPE in options or scheme.method == "smoothquant"
+    is_transformer = asked or any(_is_attention(op) for op in model.get_ops())
     return nncf.ModelType.TRANSFORMER if is_transformer else None
 
 

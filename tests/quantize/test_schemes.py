@@ -22,6 +22,7 @@ from shootout.schemes import Scheme
         ("accuracy-control", Scheme(search="accuracy-control")),
         ("s8s8+minmax", Scheme(ranges="minmax", own="s8s8")),
         ("activations-8+asymmetric", Scheme(activations="activations-8", symmetry="asymmetric")),
+        ("awq+scale-estimation+ratio-0.8", Scheme(method="awq", scales="scale-estimation", ratio=0.8)),
         ("weights-only+pruned-50", Scheme(activations="weights-only", variant="pruned-50")),
     ],
 )
@@ -79,3 +80,4 @@ def test_a_probe_is_asked_without_what_needs_data_or_layers():
     asked = schemes.parse("per-tensor+samples-3+mixed-sqnr-30").for_probe()
     assert asked.words == ("per-tensor", "shared")
     assert schemes.parse("accuracy-control").for_probe() == Scheme()
+    assert schemes.parse("awq+scale-estimation+ratio-0.8+activations-8").for_probe().words == ("activations-8",)

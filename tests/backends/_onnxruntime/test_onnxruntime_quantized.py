@@ -65,7 +65,11 @@ def arm_of(bundle: ModelBundle, precision: Precision, scheme: str) -> Arm:
 
 
 def run_arms(bundle: ModelBundle, arms: list[Arm], folder: Path) -> list[Ran]:
-    return [run_arm(bundle, arm, folder / str(index)) for index, arm in enumerate(arms)]
+    return run_pairs([(bundle, arm) for arm in arms], folder)
+
+
+def run_pairs(work: list[tuple[ModelBundle, Arm]], folder: Path) -> list[Ran]:
+    return [run_arm(bundle, arm, folder / str(index)) for index, (bundle, arm) in enumerate(work)]
 
 
 def run_arm(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
@@ -73,7 +77,7 @@ def run_arm(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
     adapter = backends.get("onnxruntime")
     try:
         built = adapter.build(bundle, arm, folder)
-    except ValueError as error:
+    except (ValueError, SkippedArm) as error:
         return Ran(arm, said=str(error))
     assert [path.name for path in folder.iterdir()] == ["model.onnx"]
     session = adapter.load(built)
@@ -157,6 +161,24 @@ def test_convolutions_run_in_int8_and_4_bits_leave_them_in_float(tmp_path: Path)
     assert four.executed.compute_nodes_by_precision == {"fp32": 3, "int4": 1}
     assert four.executed.flops_by_precision["fp32"] > 100 * four.executed.flops_by_precision["int4"]
     assert [gated(bundle, one) for one in (static, dynamic, four)] == [None] * 3
+
+
+def test_methods_are_onnxruntime_s_own_and_say_what_they_cannot_take(tmp_path: Path):
+    bundle, digits = bundles(RESIDUAL, DIGITS)
+    narrow = (digits, arm_of(digits, Precision.INT4, "gptq"))
+    words = ["", "hqq", "k-quant", "gptq", "gptq+activations-8", "hqq+activations-8"]
+    arms = [replace(arm_of(bundle, Precision.INT4, word), options={"block_size": "32"}) for word in words]
+    *found, refused, unfit = run_fresh(
+        run_pairs, [*((bundle, arm) for arm in arms), narrow], tmp_path, warm="shootout.testing.checks,torch"
+    )
+    for one in found:
+        assert one.executed is not None, one.said
+        name = shown_as(Precision.INT4, one.arm.target.scheme)
+        assert one.executed.compute_nodes_by_precision == {name: 4}
+        assert gated(bundle, one) is None, one.arm.label
+    assert len({one.outputs[0]["y"].tobytes() for one in found}) == len(found)
+    assert "HQQ's zero points are fractions" in refused.said
+    assert unfit.said.startswith("ONNX Runtime's gptq packs only layers whose inputs divide into blocks of 128")
 
 
 def run_big(bundles: list[ModelBundle], arms: list[Arm], folder: Path) -> list[tuple[set[str], bool]]:

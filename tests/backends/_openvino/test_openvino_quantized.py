@@ -37,11 +37,12 @@ PRODUCTS = (64 * WIDTH, WIDTH * WIDTH, WIDTH * WIDTH, WIDTH * 10)
 LABELS = (
     "fp32", "int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/symmetric+minmax",
     "int8/asymmetric+minmax", "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
-    "int4/symmetric", "int4/activations-8", "int8/weights-only", "int8/weights-only+symmetric",
+    "int4/symmetric", "int4/activations-8", "int8/weights-only",
 )  # fmt: skip
 
 
 HALF_REST = "int8/minmax+rest-bf16"
+METHODS = ("int8/smoothquant", "int4/gptq+activations-8", "int4/awq+scale-estimation", "int4/ratio-0.5")
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def everything() -> dict[str, Ran]:
     work = {f"digits {label}": (DIGITS, label, {}) for label in (*LABELS, "fp32/default", HALF_REST)}
     for label, size in (("int8-dynamic", "0"), ("int8-dynamic", "128"), ("int4", "32"), ("int4/activations-8", "0")):
         work[f"digits {label} {size}"] = (DIGITS, label, {"DYNAMIC_QUANTIZATION_GROUP_SIZE": size})
-    for label in ("int8/symmetric+samples-20", "int8/asymmetric+samples-20", "int8/accuracy-control"):
+    for label in (*METHODS, "int8/symmetric+samples-20", "int8/asymmetric+samples-20", "int8/accuracy-control"):
         work[f"residual {label}"] = (RESIDUAL, label, {})
     arms = [
         Arm(target=target_of(label), model="", batch=request.batch, options=o) for request, label, o in work.values()
@@ -134,7 +135,7 @@ def test_words_make_a_difference() -> None:
     distinct = ("int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/samples-3")
     assert len({error(label) for label in distinct}) == len(distinct)
     assert len({error(label) for label in ("int4", "int4/symmetric", "int4/activations-8")}) == 3
-    assert len({error(label) for label in ("int8/weights-only", "int8/weights-only+symmetric", "int8-dynamic")}) == 3
+    assert error("int8/weights-only") != error("int8-dynamic")
     assert error("int8/per-channel+minmax") < error("int8"), "NNCF's default clips"
 
 
@@ -208,9 +209,16 @@ def test_a_row_says_where_its_words_are_not_all(label: str, starts: list[str]) -
     assert all(note.startswith(start) for note, start in zip(notes, starts, strict=True))
 
 
+def test_methods_are_nncf_s_own() -> None:
+    assert len({error(label, "residual") for label in METHODS}) == len(METHODS)
+    counts = {label: executed(label, "residual").compute_nodes_by_precision for label in METHODS}
+    assert counts["int4/gptq+activations-8"] == {"int4-activations-8": 4}
+    assert counts["int4/ratio-0.5"] == {"int4": 1, "int8-weights": 3}
+
+
 def test_only_words_that_nncf_has_are_offered() -> None:
     offered = backends.get("openvino").capabilities.schemes
-    for target in map(target_of, [*LABELS, "fp32/default", "int8/mixed-sqnr-20"]):
+    for target in map(target_of, [*LABELS, *METHODS, "fp32/default", "int8/mixed-sqnr-20"]):
         assert unoffered(parse(target.scheme, own=["default"]), offered.get(target.precision, ())) is None, target
     assert unoffered(parse("entropy"), offered[Precision.INT8]) == "entropy"
 
