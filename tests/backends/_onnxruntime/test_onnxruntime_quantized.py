@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +10,24 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
+from quantized_arms import DIGITS, RESIDUAL, arm_of, gated, ran, run_arm
 
 from shootout import backends
 from shootout.backends._onnxruntime import quantize, shared
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
-from shootout.bundle import fidelity, onnx_files
+from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Artifact, Executed, Precision, Target
+from shootout.contract import Arm, Artifact, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.quantize import qdq
 from shootout.schemes import parse, shown_as
 from shootout.testing.cases import bundles
-from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
 
-DIGITS = Request(model="digits", batch=2)
-RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
 CNN = Request(model="digits_cnn", batch=2)
 INT8 = ["", "per-tensor", "symmetric", "asymmetric+minmax", "entropy", "percentile", "samples-8", "s8s8"]
 OTHERS = [
@@ -43,58 +40,7 @@ OTHERS = [
     (Precision.INT8_DYNAMIC, "matmul-nbits"),
 ]
 SCHEMES = [*((Precision.INT8, scheme) for scheme in INT8), *OTHERS]
-LIMIT = 20_000
-"""Bytes of a file, in place of 2 GB."""
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")
-
-
-@dataclass(frozen=True)
-class Ran:
-    """One arm: its account, its outputs for every buffer, the operations in its graph; or what it said."""
-
-    arm: Arm
-    executed: Executed | None = None
-    outputs: tuple[dict[str, np.ndarray], ...] = ()
-    operations: tuple[str, ...] = ()
-    said: str = ""
-
-
-def arm_of(bundle: ModelBundle, precision: Precision, scheme: str) -> Arm:
-    target = Target(backend="onnxruntime", precision=precision, scheme=scheme)
-    return Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
-
-
-def run_arms(bundle: ModelBundle, arms: list[Arm], folder: Path) -> list[Ran]:
-    return run_pairs([(bundle, arm) for arm in arms], folder)
-
-
-def run_pairs(work: list[tuple[ModelBundle, Arm]], folder: Path) -> list[Ran]:
-    return [run_arm(bundle, arm, folder / str(index)) for index, (bundle, arm) in enumerate(work)]
-
-
-def run_arm(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
-    folder.mkdir()
-    adapter = backends.get("onnxruntime")
-    try:
-        built = adapter.build(bundle, arm, folder)
-    except (ValueError, SkippedArm) as error:
-        return Ran(arm, said=str(error))
-    assert [path.name for path in folder.iterdir()] == ["model.onnx"]
-    session = adapter.load(built)
-    outputs = tuple(dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers()))
-    operations = tuple(node.op_type for node in onnx.load(folder / "model.onnx").graph.node)
-    return Ran(arm, session.executed, outputs, operations)
-
-
-def ran(request: Request, folder: Path, *schemes: tuple[Precision, str]) -> tuple[ModelBundle, list[Ran]]:
-    """All of these arms on one model, in one fresh process."""
-    (bundle,) = bundles(request)
-    return bundle, run_fresh(run_arms, bundle, [arm_of(bundle, *one) for one in schemes], folder)
-
-
-def gated(bundle: ModelBundle, found: Ran) -> str | None:
-    error = fidelity.compare(found.outputs, bundle.oracle_outputs())
-    return fidelity.gate(error, *bundle.band(found.arm.target))
 
 
 def test_every_scheme_runs_as_labelled_and_ships_less(tmp_path: Path):
@@ -126,16 +72,6 @@ def test_words_make_a_difference(tmp_path: Path):
         assert not np.array_equal(by_scheme["int4"], by_scheme[f"int4/{scheme}"]), scheme
 
 
-def test_a_block_size_is_for_blocks_and_makes_a_difference(tmp_path: Path):
-    (bundle,) = bundles(DIGITS)
-    arms = [arm_of(bundle, Precision.INT4, "activations-8"), arm_of(bundle, Precision.INT8, "")]
-    finer = [replace(arm, options={"block_size": "32"}) for arm in arms]
-    plain, blocked, static = run_fresh(run_arms, bundle, [arms[0], *finer], tmp_path)
-    errors = [fidelity.compare(one.outputs, bundle.oracle_outputs()).relative_l2 for one in (plain, blocked)]
-    assert errors[1] < errors[0]
-    assert static.said == "option 'block_size' is MatMulNBits' own, for int4 and int8/weights-only, not for int8"
-
-
 def test_s8s8_runs_no_int8_product_where_activations_have_two_readers(tmp_path: Path):
     _, (u8s8, s8s8) = ran(RESIDUAL, tmp_path, (Precision.INT8, ""), (Precision.INT8, "s8s8"))
     assert u8s8.executed is not None
@@ -161,60 +97,6 @@ def test_convolutions_run_in_int8_and_4_bits_leave_them_in_float(tmp_path: Path)
     assert four.executed.compute_nodes_by_precision == {"fp32": 3, "int4": 1}
     assert four.executed.flops_by_precision["fp32"] > 100 * four.executed.flops_by_precision["int4"]
     assert [gated(bundle, one) for one in (static, dynamic, four)] == [None] * 3
-
-
-def test_methods_are_onnxruntime_s_own_and_say_what_they_cannot_take(tmp_path: Path):
-    bundle, digits = bundles(RESIDUAL, DIGITS)
-    narrow = (digits, arm_of(digits, Precision.INT4, "gptq"))
-    words = ["", "hqq", "k-quant", "gptq", "gptq+activations-8", "hqq+activations-8"]
-    arms = [replace(arm_of(bundle, Precision.INT4, word), options={"block_size": "32"}) for word in words]
-    *found, refused, unfit = run_fresh(
-        run_pairs, [*((bundle, arm) for arm in arms), narrow], tmp_path, warm="shootout.testing.checks,torch"
-    )
-    for one in found:
-        assert one.executed is not None, one.said
-        name = shown_as(Precision.INT4, one.arm.target.scheme)
-        assert one.executed.compute_nodes_by_precision == {name: 4}
-        assert gated(bundle, one) is None, one.arm.label
-    assert len({one.outputs[0]["y"].tobytes() for one in found}) == len(found)
-    assert "HQQ's zero points are fractions" in refused.said
-    assert unfit.said.startswith("ONNX Runtime's gptq packs only layers whose inputs divide into blocks of 128")
-
-
-def run_big(bundles: list[ModelBundle], arms: list[Arm], folder: Path) -> list[tuple[set[str], bool]]:
-    """Every arm on its bundle with weights beside the graphs, and files of less than LIMIT: which it wrote, and whether
-    it answers as without the limit. The shared model is also written anew, for the last arm.
-    """
-    writer = type(onnx.serialization.registry.get("protobuf"))
-    write, found = writer.serialize_proto, []
-
-    def limited(self: Any, proto: Any) -> Any:
-        assert proto.ByteSize() < LIMIT, "too big for one file"
-        return write(self, proto)
-
-    plain = [run_arm(*one, folder / f"plain{index}") for index, one in enumerate(zip(bundles, arms, strict=True))]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx_files, "INLINE_BYTES", LIMIT // 2)
-        patch.setattr(writer, "serialize_proto", limited)
-        bundles[-1] = replace(bundles[-1], folder=Path(shutil.copytree(bundles[-1].folder, folder / "shared")))
-        qdq.write_shared(bundles[0].path(Artifact.ONNX), bundles[0].calibration(), bundles[-1].path(Artifact.ONNX))
-        for index, (bundle, arm) in enumerate(zip(bundles, arms, strict=True)):
-            (place := folder / str(index)).mkdir()
-            adapter = backends.get("onnxruntime")
-            session = adapter.load(adapter.build(bundle, arm, place))
-            outputs = [call(session, inputs, slot) for slot, inputs in enumerate(bundles[0].input_buffers())]
-            same = [np.array_equal(one["y"], y["y"]) for one, y in zip(outputs, plain[index].outputs, strict=True)]
-            found.append(({path.name for path in place.iterdir()}, all(same)))
-    return found
-
-
-def test_a_model_that_no_file_holds_is_quantized_with_its_weights_beside_it(tmp_path: Path):
-    """One protobuf ends at 2 GB; here at a fifth of this model."""
-    bundle, shared = bundles(DIGITS, replace(DIGITS, variant="shared"))
-    kinds = [(Precision.INT8, ""), (Precision.INT8_DYNAMIC, ""), (Precision.INT4, ""), (Precision.INT8, "shared")]
-    arms = [arm_of(bundle, *one) for one in kinds]
-    found = run_fresh(run_big, [bundle] * 3 + [shared], arms, tmp_path)
-    assert found == [({"model.onnx", "model.onnx.data"}, True)] * len(arms)
 
 
 def test_kernel_times_name_every_kind(tmp_path: Path):

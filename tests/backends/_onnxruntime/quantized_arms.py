@@ -1,0 +1,71 @@
+"""What the tests of ONNX Runtime's quantized arms share: an arm built and run, in a process of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from shootout import backends
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Executed, Precision, Target
+from shootout.errors import SkippedArm
+from shootout.export.client import Request
+from shootout.testing.cases import bundles
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+
+DIGITS = Request(model="digits", batch=2)
+RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One arm: its account, its outputs for every buffer, the operations in its graph; or what it said."""
+
+    arm: Arm
+    executed: Executed | None = None
+    outputs: tuple[dict[str, np.ndarray], ...] = ()
+    operations: tuple[str, ...] = ()
+    said: str = ""
+
+
+def arm_of(bundle: ModelBundle, precision: Precision, scheme: str) -> Arm:
+    target = Target(backend="onnxruntime", precision=precision, scheme=scheme)
+    return Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+
+
+def run_arms(bundle: ModelBundle, arms: list[Arm], folder: Path) -> list[Ran]:
+    return run_pairs([(bundle, arm) for arm in arms], folder)
+
+
+def run_pairs(work: list[tuple[ModelBundle, Arm]], folder: Path) -> list[Ran]:
+    return [run_arm(bundle, arm, folder / str(index)) for index, (bundle, arm) in enumerate(work)]
+
+
+def run_arm(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
+    folder.mkdir()
+    adapter = backends.get("onnxruntime")
+    try:
+        built = adapter.build(bundle, arm, folder)
+    except (ValueError, SkippedArm) as error:
+        return Ran(arm, said=str(error))
+    assert [path.name for path in folder.iterdir()] == ["model.onnx"]
+    session = adapter.load(built)
+    outputs = tuple(dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers()))
+    operations = tuple(node.op_type for node in onnx.load(folder / "model.onnx").graph.node)
+    return Ran(arm, session.executed, outputs, operations)
+
+
+def ran(request: Request, folder: Path, *schemes: tuple[Precision, str]) -> tuple[ModelBundle, list[Ran]]:
+    """All of these arms on one model, in one fresh process."""
+    (bundle,) = bundles(request)
+    return bundle, run_fresh(run_arms, bundle, [arm_of(bundle, *one) for one in schemes], folder)
+
+
+def gated(bundle: ModelBundle, found: Ran) -> str | None:
+    error = fidelity.compare(found.outputs, bundle.oracle_outputs())
+    return fidelity.gate(error, *bundle.band(found.arm.target))
