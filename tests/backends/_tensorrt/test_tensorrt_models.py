@@ -44,6 +44,7 @@ class Small:
 
 STEPS = 4
 RECURRENT: dict[str, Value] = {"inputs": 8, "hidden": 16, "steps": STEPS}
+DECODER: dict[str, Value] = {"n_layers": 1, "d_model": 64, "vocabulary": 50}
 NOTHING = "nothing to quantize: no matrix product or convolution in float32"
 """Also of a recurrent layer that ONNX has an operator for: the quantizer knows products alone."""
 CASES = {
@@ -67,6 +68,17 @@ CASES = {
         half=6,
         integers={"int8": 6},
         products=8,
+    ),
+    "decoder_prefill": Small(
+        model="decoder_prefill", parameters={**DECODER, "tokens": 8}, half=7, integers={"int8": 7}, flops=809_216
+    ),
+    "decoder_step": Small(
+        model="decoder_step",
+        parameters={**DECODER, "context": 8},
+        half=8,
+        integers={"int8": 9},
+        products=9,
+        flops=107_008,
     ),
     "linear": Small(model="linear", parameters={"inputs": 64, "outputs": 32}, half=1, integers={"int8": 1}),
     "matmul": Small(model="matmul", parameters={"n": 32}, half=1, integers={"int8": 1}),
@@ -92,8 +104,10 @@ CASES = {
 }
 
 
-SLOW = {"efficientnet"}
-"""Its export takes as long as those of all others; what its 82 products tell of an engine's layers, ResNet's 18 do."""
+SLOW = {"efficientnet", "decoder_prefill", "decoder_step"}
+"""Their export takes as long as those of all others; what EfficientNet's 82 products tell of an engine's layers,
+ResNet's 18 do, and what the decoder's, BERT's.
+"""
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
 
 
