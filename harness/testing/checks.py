@@ -134,7 +134,8 @@ def probe_agrees(bench: Bench) -> None:
     outputs = call(session, bench.case.probe_bundle.input_buffers()[0])
     found = precision_checks.READERS[bench.case.probe_bundle.model](outputs)
     session.close()
-    assert precision_checks.probe_fault(found, bench.case.arm.target) is None
+    fault = precision_checks.probe_fault(found, bench.case.arm.target)
+    assert fault is None, f"asked for {bench.case.precision}, the probe shows {found}: {fault}"
 
 
 def inputs_unchanged(bench: Bench) -> None:
