@@ -149,3 +149,8 @@ def one_line(text: str) -> str:
     """A library's words on one line, without the colours and control characters that would steer a terminal."""
     lines = (line.strip() for line in _COLOURS.sub("", text).splitlines())
     return " | ".join("".join(letter for letter in line if letter.isprintable()) for line in lines if line)
+
+
+def explained(error: BaseException) -> str:
+    """An error's kind and words on one line."""
+    return f"{type(error).__name__}: {one_line(str(error))}"

@@ -204,7 +204,8 @@ class JaxSession:
 def _program(bundle: ModelBundle, arm: Arm) -> Program:
     if bundle.trained:
         return training.step_of(bundle, arm.target.mode)
-    program, target = program_of(bundle, arm.target.mode), arm.target
+    target = arm.target
+    program = program_of(bundle, target.mode, DTYPES.get(target.precision, "float32"))
     if target.device is not Device.CPU:
         return program
     if target.precision in REDUCED:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends.common import DTYPES
-from shootout.backends.common_torch import float32_module
+from shootout.backends.common_torch import core_module
 from shootout.backends.cuda_memory import STAGED, Eviction, has_bindings
 from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision, TensorSpec
 from shootout.session import GpuSide
@@ -103,11 +103,11 @@ def from_forward(bundle: ModelBundle) -> Program:
     return Program(run=run, names=names)
 
 
-def from_module(bundle: ModelBundle) -> Program:
-    """The torch module, translated by torchax; buffers that a state dict leaves out are taken along."""
+def from_module(bundle: ModelBundle, floats: str = "float32") -> Program:
+    """The torch module on floats of this dtype, translated by torchax; buffers outside the state come along."""
     import torchax
 
-    states, call = torchax.extract_jax(float32_module(bundle))
+    states, call = torchax.extract_jax(core_module(bundle, floats))
     names, stored = tuple(states), bundle.weights()
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -223,10 +223,10 @@ def notes_of(arm: Arm) -> list[str]:
     ]
 
 
-def program_of(bundle: ModelBundle, mode: str) -> Program:
-    """The bundle's model as a function, by the road that the target's mode names."""
+def program_of(bundle: ModelBundle, mode: str, floats: str = "float32") -> Program:
+    """The bundle's model as a function of floats of this dtype, by the road that the target's mode names."""
     plain = not mode and Artifact.FORWARD in bundle.artifacts
-    return from_forward(bundle) if plain else from_module(bundle)
+    return from_forward(bundle) if plain else from_module(bundle, floats)
 
 
 def _compile(lowered: Any, arm: Arm) -> Any:

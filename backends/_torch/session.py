@@ -20,7 +20,7 @@ import numpy as np
 from shootout.backends._torch import inference
 from shootout.backends._torch.account import float32_flags
 from shootout.backends.common import DTYPES, check_inputs, require_device
-from shootout.backends.common_torch import float32_module
+from shootout.backends.common_torch import float32_module, retyped
 from shootout.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.session import GpuSide, Session
@@ -210,7 +210,8 @@ def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
     import torch
     from torch.nn.utils import convert_conv2d_weight_memory_format
 
-    module = float32_module(bundle).requires_grad_(False).to(arm.target.device, dtype_of(arm))
+    device = torch.device(arm.target.device)
+    module = retyped(float32_module(bundle).requires_grad_(False), dtype_of(arm), device)
     if arm.options.get(MEMORY_FORMAT) != CHANNELS_LAST:
         return module
     if not any(isinstance(one, torch.nn.Conv2d | torch.nn.ConvTranspose2d) for one in module.modules()):

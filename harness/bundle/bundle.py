@@ -25,6 +25,8 @@ from shootout.errors import ModelError
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
+ONNX_SUFFIX = ".onnx"
+"""Ends the name of a user's file, and of no other model."""
 WEIGHTS = "params.safetensors"
 FILES = {
     Artifact.FORWARD: WEIGHTS,
@@ -75,6 +77,7 @@ class ModelBundle:
         calibration_fault: why the calibration data can't be used, "" when it can.
         notes: what a row should say of it, one line each: what a search chose, fewer input buffers than usual.
         source_sha256: of the source of the user's factory, "" for other models.
+        unmade: why there are no more artifacts, "" where all are there that a model of its kind can have.
         trained: of a training step (see `training_step`), the weights that it trains, in the module's order; none where
             calls are inference.
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
@@ -96,9 +99,15 @@ class ModelBundle:
     variant: str = ""
     calibration_fault: str = ""
     notes: tuple[str, ...] = ()
+    unmade: str = ""
     source_sha256: str = ""
     work: Work | None = None
     trained: tuple[str, ...] = ()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a user's ONNX file: its torch module, where it has one, is the program in `model.pt2`."""
+        return self.model.endswith(ONNX_SUFFIX)
 
     def band(self, target: Target) -> tuple[float | None, float]:
         """The error that a target's precision explains: the most (None: nothing is known), and the least.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
 from shootout.bundle.bundle import INLINE_BYTES
@@ -184,9 +184,15 @@ def input_specs(model: ModelProto) -> tuple[TensorSpec, ...]:
     )
 
 
+def tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor that the file holds, weights or others: some exporters write theirs as constant nodes."""
+    yield from _graph_tensors(model.graph)
+    for function in model.functions:
+        yield from _node_tensors(function.node)
+
+
 def _external(model: ModelProto) -> Iterator[ExternalDataInfo]:
-    tensors = [*_graph_tensors(model.graph), *(t for f in model.functions for t in _node_tensors(f.node))]
-    return (ExternalDataInfo(tensor) for tensor in tensors if uses_external_data(tensor))
+    return (ExternalDataInfo(tensor) for tensor in tensors(model) if uses_external_data(tensor))
 
 
 def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
@@ -202,8 +208,8 @@ def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
 
 
 def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
-    yield from (attribute.t, *attribute.tensors)
-    for graph in (attribute.g, *attribute.graphs):
+    yield from (*([attribute.t] * attribute.HasField("t")), *attribute.tensors)
+    for graph in (*([attribute.g] * attribute.HasField("g")), *attribute.graphs):
         yield from _graph_tensors(graph)
 
 
@@ -222,7 +228,12 @@ def _inside(model: Path, info: ExternalDataInfo) -> Path:
 def _dims(info: ValueInfoProto) -> list[tuple[str, int]]:
     """Each axis as (its name, 0) where it is symbolic, else as ("", its size)."""
     dims = enumerate(info.type.tensor_type.shape.dim)
-    return [("", dim.dim_value) if dim.dim_value > 0 else (dim.dim_param or f"{info.name}.{i}", 0) for i, dim in dims]
+    return [("", dim.dim_value) if dim.dim_value > 0 else (_axis(dim) or f"{info.name}.{i}", 0) for i, dim in dims]
+
+
+def _axis(dim: TensorShapeProto.Dimension) -> str:
+    """The axis's own name; two that are called "?", as some exporters do, aren't the same axis."""
+    return "" if dim.dim_param == "?" else dim.dim_param
 
 
 def _require_tensor(what: str, info: ValueInfoProto) -> None:

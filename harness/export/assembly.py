@@ -26,6 +26,7 @@ def assemble(
     bands: Mapping[str, float | None],
     parameter_count: int,
     notes: Sequence[str],
+    unmade: str = "",
     batch: int | None = None,
     parameters: Mapping[str, Value] | None = None,
     calibration: Sequence[Arrays] | None = None,
@@ -39,6 +40,7 @@ def assemble(
         buffers: the input sets that calls rotate through; `oracle` has the right outputs for each.
         batch: where it isn't the job's own, like `parameters`.
         calibration: sets for quantization; None: there are none, since nothing of it is quantized.
+        unmade: why there are no more artifacts.
         calibration_fault: why the user's own can't be used.
         split: labelled rows, checked against the outputs.
         gradients: of a training step, those of each trained weight for each buffer.
@@ -72,6 +74,7 @@ def assemble(
         variant=job.variant,
         calibration_fault=calibration_fault,
         notes=tuple(notes),
+        unmade=unmade,
         source_sha256=job.source_sha256,
         trained=tuple(gradients[0]) if gradients else (),
     )

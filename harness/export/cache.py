@@ -21,7 +21,7 @@ from shootout.errors import ModelError, UsageError
 from shootout.host.environment import version_of
 from shootout.host.store import cache_folder
 
-PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "numpy", "scikit-learn", "safetensors")
+PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
     *("constants.py", "contract.py", "schemes.py", "backends/common.py"),
     *(f"{package}/**/*.py" for package in ("bundle", "export", "models", "quantize")),

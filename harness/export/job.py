@@ -33,6 +33,7 @@ class Job:
         parameters: complete; none for a user's file.
         file: path of a user's ONNX file, "" for other models.
         sets: sizes of the file's symbolic axes.
+        module: as in `Request`.
         contents: hashes of the file and of those beside it that hold its weights, by name.
         source_sha256: of the source of a user's own model, "" for other models.
         libraries: versions of what that source imports, by package.
@@ -54,6 +55,7 @@ class Job:
     parameters: Mapping[str, Value] = field(default_factory=dict)
     file: str = ""
     sets: Mapping[str, int] = field(default_factory=dict)
+    module: bool = False
     contents: Mapping[str, str] = field(default_factory=dict)
     source_sha256: str = ""
     libraries: Mapping[str, str] = field(default_factory=dict)

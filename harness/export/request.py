@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import errors, models, schemes
-from shootout.bundle.bundle import sha256
+from shootout.bundle.bundle import ONNX_SUFFIX, sha256
 from shootout.contract import Value
 from shootout.errors import ShootoutError, UsageError, install
 from shootout.export.job import Given, Job
@@ -17,7 +17,6 @@ from shootout.host.environment import providing
 from shootout.models.base import Whole
 from shootout.models.user import factory
 
-SUFFIX = ".onnx"
 Sources = dict[str, dict[str, Any]]
 """What makes each of the users' own models what it is, as far as requests that are checked together asked for it."""
 SIZE = Whole(default=1, low=1, high=1 << 20)
@@ -37,6 +36,7 @@ class Request:
         labels_npz: the right class of each of their rows.
         variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
         calibration_npz: the user's own calibration sets, by input name, K of them along a leading axis.
+        module: of a user's file, the torch module too, for backends that run nothing else.
         training: a bundle for training steps: its oracle holds the loss and the gradients.
     """
 
@@ -47,13 +47,14 @@ class Request:
     inputs_npz: Path | None = None
     variant: str = ""
     calibration_npz: Path | None = None
+    module: bool = False
     training: bool = False
     labels_npz: Path | None = None
 
 
 def is_file(model: str) -> bool:
     """Whether `model` is meant as a user's ONNX file rather than a registered name."""
-    return model.endswith(SUFFIX)
+    return model.endswith(ONNX_SUFFIX)
 
 
 def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutError:
@@ -112,8 +113,8 @@ def _calibration(path: Path | None) -> Given | None:
 def _model_job(request: Request) -> Job:
     if request.sets or request.inputs_npz or request.labels_npz:
         raise UsageError(
-            f"{request.model} draws its own inputs: axis sizes are for a {SUFFIX} file, --inputs and --labels for a "
-            "model of your own"
+            f"{request.model} draws its own inputs: axis sizes are for a {ONNX_SUFFIX} file, --inputs and --labels "
+            "for a model of your own"
         )
     model = models.get(request.model)
     parameters = model.check(request.parameters)
@@ -149,4 +150,5 @@ def _file_job(request: Request) -> Job:
     except OSError as error:
         raise UsageError(f"can't read {error.filename}: {error.strerror}") from error
     inputs = _given(request.inputs_npz)
-    return Job(model=path.name, file=str(path), contents=contents, sets=dict(request.sets), inputs=inputs)
+    sets, module = dict(request.sets), request.module
+    return Job(model=path.name, file=str(path), contents=contents, sets=sets, inputs=inputs, module=module)

@@ -3,24 +3,29 @@
 The oracle is ONNX Runtime with all optimisations off, on one thread. Its FP32 band is predicted by moving every input
 and weight by one unit in the last place and watching how far the output goes: no float32 rounding can be added to a
 runtime that computes in float32. Narrower precisions: see `onnx_bands`.
+
+Backends that run torch modules get the file as a torch program, where it can be made one that gives the oracle's
+outputs; its conversion needs torch, so it is left out where no arm asks for it.
 """
 
 from __future__ import annotations
 
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import ModelProto, numpy_helper
 
 from shootout.bundle import onnx_files
 from shootout.bundle.bundle import FILES, ModelBundle
-from shootout.bundle.fidelity import compare
+from shootout.bundle.fidelity import check_outputs, compare, gate
 from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
-from shootout.errors import ModelError
+from shootout.errors import ModelError, explained, install
 from shootout.export import inputs
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
@@ -29,7 +34,11 @@ from shootout.export.labels import read as read_labelled
 from shootout.models.base import buffer_count, buffer_notes, draw
 from shootout.quantize import onnx_bands, pruning
 
+if TYPE_CHECKING:
+    from torch import nn
+
 INPUT_SEED, NUDGE_SEED = 1, 3
+REASON_LETTERS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +78,7 @@ def take(job: Job) -> ModelBundle:
     own = found.split.sets() if found.split else found.buffers if npz else inputs.drawn(found.inputs, found.batch)
     sets, fault = inputs.chosen(job.calibration, found.inputs, own)
     require_telling(job.model, found.outputs, found.oracle)
+    unmade = _write_module(folder, found) if job.module else ""
     if found.split:
         found.split.check(found.outputs)
     oracle = onnx_bands.Oracle(
@@ -84,7 +94,7 @@ def take(job: Job) -> ModelBundle:
         outputs=found.outputs,
         buffers=found.buffers,
         oracle=found.oracle,
-        artifacts=(Artifact.ONNX,),
+        artifacts=(Artifact.ONNX, *(() if unmade or not job.module else (Artifact.MODULE, Artifact.PT2))),
         bands=onnx_bands.bands(oracle, found.band),
         parameter_count=found.parameter_count,
         batch=found.batch,
@@ -93,6 +103,7 @@ def take(job: Job) -> ModelBundle:
         calibration_fault=fault,
         split=found.split,
         notes=found.split.notes if found.split else () if npz else buffer_notes(found.inputs),
+        unmade=unmade,
     )
 
 
@@ -143,9 +154,47 @@ def prepare(
         buffers=buffers,
         oracle=oracle,
         band=_band(model, buffers, oracle, name=path.name, workshop=folder.parent),
-        parameter_count=sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer),
+        parameter_count=sum(int(np.prod(tensor.dims)) for tensor in onnx_files.tensors(model)),
         split=split,
     )
+
+
+def _write_module(folder: Path, found: Prepared) -> str:
+    """Write the file's torch program and its weights into `folder`; why there is none, "" where there is."""
+    try:
+        import torch
+
+        from shootout.export import torch_files
+        from shootout.models.user import onnx_module
+    except ModuleNotFoundError as error:
+        return f"to make one of an ONNX file takes {error.name}: {install('torch')}"
+    first = tuple(torch.from_numpy(found.buffers[0][spec.name]) for spec in found.inputs)
+    try:
+        module = onnx_module.module_of(folder / FILES[Artifact.ONNX], first)
+    except ModelError as error:
+        return str(error)
+    made = f"what {onnx_module.CONVERTER} makes of this file"
+    try:
+        program = torch_files.write_program(module, found.buffers[0], folder)
+        outputs = [_run(program.module(check_guards=False), one, found.outputs) for one in found.buffers]
+    except Exception as error:
+        traceback.print_exc()
+        return f"torch.export can't take {made}: {explained(error)[:REASON_LETTERS]}"
+    wrong = check_outputs(found.outputs, outputs[0]) or gate(compare(outputs, found.oracle), found.band)
+    if wrong:
+        (folder / FILES[Artifact.PT2]).unlink()
+        return f"{made} isn't the same model: {wrong}"
+    torch_files.write_weights(module, folder)
+    return ""
+
+
+def _run(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
+    import torch
+
+    with torch.no_grad():
+        raw = module(*map(torch.from_numpy, inputs.values()))
+    tensors = raw if isinstance(raw, tuple | list) else (raw,)
+    return {spec.name: tensor.numpy() for spec, tensor in zip(outputs, tensors, strict=True)}
 
 
 def nudged(array: Array, rng: np.random.Generator) -> Array:
@@ -168,7 +217,7 @@ def _wide(array: Array) -> Array:
 
 
 def _nudge_weights(model: ModelProto, rng: np.random.Generator) -> None:
-    for tensor in model.graph.initializer:
+    for tensor in onnx_files.tensors(model):
         weight = numpy_helper.to_array(tensor)
         if weight.ndim > 1 and weight.dtype.kind == "f":  # shorter ones may be sizes or scales that must stay exact
             tensor.CopyFrom(numpy_helper.from_array(nudged(weight, rng), tensor.name))

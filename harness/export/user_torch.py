@@ -1,7 +1,7 @@
 """A user's own torch module made measurable: input sets, every artifact that it can have, an oracle, the error bands.
 
-Input sets are given, drawn in the model's own way, or the example shuffled. What the module can't be exported to is a
-note and not an error: backends that need only the module are measured all the same.
+Input sets are given, drawn in the model's own way, or the example shuffled. What the module can't be exported to is
+no error: backends that need only the module are measured all the same.
 Runs in the export process only; the user's code runs here.
 """
 
@@ -18,7 +18,7 @@ from shootout import models
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
-from shootout.errors import ModelError, UsageError, one_line
+from shootout.errors import ModelError, UsageError, explained
 from shootout.export import inputs, labels, torch_files
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
@@ -57,7 +57,7 @@ def take(job: Job) -> ModelBundle:
     sets, fault = inputs.chosen(job.calibration, specs, data.calibration)
     if job.variant:
         pruning.prune_module(called.module, job.variant)
-    made, notes = _artifacts(called, data.buffers[0], Path(job.folder))
+    made, unmade = _artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
     buffers = _usable(job, called, data.buffers)
     by_rows = _is_by_rows(called, buffers)
@@ -80,7 +80,8 @@ def take(job: Job) -> ModelBundle:
         calibration=sets,
         calibration_fault=fault,
         split=data.split,
-        notes=(*called.notes, *(data.split.notes if data.split else ()), *notes),
+        notes=(*called.notes, *(data.split.notes if data.split else ())),
+        unmade=unmade,
     )
 
 
@@ -127,8 +128,8 @@ def _outputs(called: Called, oracle: Sequence[Arrays]) -> tuple[TensorSpec, ...]
     return tuple(TensorSpec(name=name, shape=array.shape, dtype=dtypes[name].name) for name, array in oracle[0].items())
 
 
-def _artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Artifact, ...], list[str]]:
-    """Write every artifact that the module can have; a note for what it can't be."""
+def _artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Artifact, ...], str]:
+    """Write every artifact that the module can have; why there are no more, "" where all are there."""
     made: list[Artifact] = [Artifact.MODULE]
     torch_files.write_weights(called.module, folder)
     try:
@@ -139,8 +140,8 @@ def _artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Art
     except Exception as error:
         traceback.print_exc()
         what = "torch.onnx.export" if Artifact.PT2 in made else "torch.export"
-        return tuple(made), [f"{what} can't take this module: {_explained(error)[:REASON_LETTERS]}"]
-    return tuple(made), []
+        return tuple(made), f"{what} can't take this module: {explained(error)[:REASON_LETTERS]}"
+    return tuple(made), ""
 
 
 def _sets(job: Job, called: Called, specs: tuple[TensorSpec, ...]) -> Data:
@@ -199,7 +200,7 @@ def _usable(job: Job, called: Called, buffers: list[dict[str, Array]]) -> list[d
     except Exception as error:
         if ours:
             return buffers[:1]
-        raise UsageError(f"{job.short} can't run on these inputs: {_explained(error)}") from error
+        raise UsageError(f"{job.short} can't run on these inputs: {explained(error)}") from error
     valid = all(_is_valid(one, first) for one in found)
     return buffers if valid or not ours else buffers[:1]
 
@@ -208,8 +209,3 @@ def _is_valid(found: Arrays, example: Arrays) -> bool:
     """Whether outputs are of the example's shapes, and numbers."""
     shapes = all(array.shape == example[name].shape for name, array in found.items())
     return shapes and all(np.isfinite(array).all() for array in found.values() if array.dtype.kind == "f")
-
-
-def _explained(error: BaseException) -> str:
-    """An error's kind and words on one line."""
-    return f"{type(error).__name__}: {one_line(str(error))}"

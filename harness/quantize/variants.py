@@ -44,7 +44,7 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Mode
     """
     base = open_bundle(plain)
     if Artifact.ONNX not in base.artifacts:
-        reason = f"{variant} takes an ONNX file: {base.notes[-1]}"
+        reason = f"{variant} takes an ONNX file: {base.unmade}"
         raise SkippedArm(reason, "change the module so that torch can export it")
     if base.calibration_fault:
         raise UsageError(base.calibration_fault)

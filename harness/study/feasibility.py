@@ -17,6 +17,8 @@ from shootout.study.target import own_words, provider
 
 BYTES_PER_WEIGHT_ARM = 8
 """Weights plus a runtime's own packed copy."""
+FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
+"""What a user's file may come to: whether it can be made a torch module, only its export tells."""
 COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the oracle's."""
 
@@ -76,7 +78,7 @@ def _skip(arm: Arm, available: Available) -> NotRun | None:
         return why
     consumes = capabilities.consumes
     quantized = schemes.parse(arm.target.scheme, own=own_words(capabilities)).is_quantized
-    offered = (Artifact.ONNX,) if is_file(arm.model) or quantized else models.get(arm.model).artifacts
+    offered = (Artifact.ONNX,) if quantized else FROM_FILE if is_file(arm.model) else models.get(arm.model).artifacts
     if Artifact.NONE in consumes or set(consumes) & set(offered):
         return found.why
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
@@ -106,8 +108,12 @@ def unfit(arm: Arm, bundle: ModelBundle) -> NotRun | None:
     if Artifact.NONE in consumes or set(consumes) & set(bundle.artifacts):
         return None
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
-    why = f": {bundle.notes[-1]}" if bundle.notes else ""
-    fix = "change the module so that torch can export it"
+    why = f": {bundle.unmade}" if bundle.unmade else ""
+    fix = (
+        f"leave {arm.target.backend} out of --backends"
+        if bundle.is_file
+        else "change the module so that torch can export it"
+    )
     return NotRun(NotRunKind.UNFIT, f"{arm.target.backend} takes {takes}{why}", fix)
 
 

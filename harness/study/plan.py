@@ -15,7 +15,7 @@ from shootout import backends, schemes
 from shootout.backends.common import check_options
 from shootout.clock import Stopwatch
 from shootout.constants import RACING_S
-from shootout.contract import SCALED, Arm, Availability, Device, NotRun, Option, Precision, Target
+from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRun, Option, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request
@@ -51,7 +51,8 @@ class PlannedGroup:
 
     def request_of(self, arm: Arm) -> Request:
         """What this arm computes: the model as it is, or the variant that its scheme names."""
-        return replace(self.request, variant=scheme_of(arm.target).variant, batch=arm.batch)
+        module = client.is_file(arm.model) and any(map(_takes_module, self.building))
+        return replace(self.request, variant=scheme_of(arm.target).variant, batch=arm.batch, module=module)
 
     @property
     def playing(self) -> list[Arm]:
@@ -283,10 +284,18 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
     return PlannedGroup(record=record, request=request(study, point), skips=skips, needs_bytes=needs)
 
 
+def _takes_module(arm: Arm) -> bool:
+    """Whether a user's file must be made a torch module for this arm."""
+    consumes = backends.get(arm.target.backend).capabilities.consumes
+    return Artifact.MODULE in consumes and Artifact.ONNX not in consumes
+
+
 def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, NotRun]) -> Arm | None:
     if study.baseline is None:
-        eager = [arm for arm in runnable if arm.target == Target(backend=backends.baseline())]
-        return next(iter(eager or runnable), None)
+        # Only the export tells who can be given a torch module of a file, so the measure is one that reads the file.
+        sure = [arm for arm in runnable if not (client.is_file(arm.model) and _takes_module(arm))]
+        eager = [arm for arm in sure if arm.target == Target(backend=backends.baseline())]
+        return next(iter(eager or sure or runnable), None)
     labels = {arm.label: arm for arm in arms}
     wanted = _meant(study, study.baseline, [*runnable, *arms])  # of its settings, one that can run
     if wanted in skips and not runnable:

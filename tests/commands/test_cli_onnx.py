@@ -13,7 +13,7 @@ from support.onnx_made import linear, value, write
 
 def run(folder: Path, *words: str) -> Ended:
     more = ("--out", "out", "--json", "--max-time", "10m")
-    return deaf_here("run", "--model", "mine.onnx", *more, *words, cwd=folder, taken_to_work=["torch-eager"])
+    return deaf_here("run", "--model", "mine.onnx", *more, *words, cwd=folder)
 
 
 @pytest.fixture
@@ -23,20 +23,13 @@ def study(tmp_path: Path) -> str:
     return "one.toml"
 
 
-def test_it_is_measured_and_who_cannot_read_it_says_why(tmp_path: Path):
+def test_it_is_measured_by_those_who_read_it(tmp_path: Path):
     linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
-    (tmp_path / "all.toml").write_text(
-        'model = "mine.onnx"\ntargets = ["torch-eager", "numpy", "onnxruntime"]\nmax_generations = 1\n'
-    )
+    (tmp_path / "all.toml").write_text('model = "mine.onnx"\ntargets = ["numpy", "onnxruntime"]\nmax_generations = 1\n')
     done = run(tmp_path, "all.toml", "--set", "n=2")
     assert done.code == 0
     rows = {row["backend"]: row for row in done.data["rows"]}
-    assert {name: row["outcome"] for name, row in rows.items()} == {
-        "torch-eager": "skipped",
-        "numpy": "measured",
-        "onnxruntime": "measured",
-    }
-    assert rows["torch-eager"]["reason"] == "torch-eager takes a torch module; mine.onnx is only there as an ONNX file"
+    assert {name: row["outcome"] for name, row in rows.items()} == {"numpy": "measured", "onnxruntime": "measured"}
     assert {rows[name]["fidelity"]["probe"] for name in ("numpy", "onnxruntime")} == {"fp32"}
     assert rows["numpy"]["parameters"] == {"n": 2}
 

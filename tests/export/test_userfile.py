@@ -361,3 +361,23 @@ def test_real_inputs_of_the_wrong_batch_are_refused_end_to_end(tmp_path: Path):
     np.savez(tmp_path / "data.npz", x=np.ones((2, 4), np.float32))
     with pytest.raises(UsageError, match=r"expected float32\[1, 4\], or K of them"):
         obtain(str(linear(tmp_path / "mine.onnx")), {}, 1, inputs_npz=tmp_path / "data.npz")
+
+
+def test_axes_called_by_a_question_mark_are_each_their_own(tmp_path: Path):
+    path = linear(tmp_path / "m.onnx", ("?", 4), ("?", 3))
+    with pytest.raises(UsageError, match=r"--set x\.0=SIZE"):
+        take(path, tmp_path)
+    assert take(path, tmp_path, sets={"x.0": 2}).axes == {"x.0": 2}
+
+
+def test_weights_in_constant_nodes_are_counted_and_widen_the_band(tmp_path: Path):
+    weight = np.tile(np.array([[1e4], [-1e4]], np.float32), (32, 1)) + np.eye(64, 1, dtype=np.float32)
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(weight)),
+        helper.make_node("MatMul", ["one", "w"], ["sum"]),
+        helper.make_node("Mul", ["x", "sum"], ["y"]),
+    ]
+    ones = {"one": np.ones((1, 64), np.float32)}
+    taken = take(write(tmp_path / "m.onnx", nodes, [value("x", (1, 4))], [value("y", (1, 4))], ones), tmp_path)
+    assert taken.parameter_count == 128
+    assert taken.band > 1e-3  # the weights cancel out but for their last bits

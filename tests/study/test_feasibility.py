@@ -50,13 +50,14 @@ def test_inputs_that_do_not_fit_are_seen_too():
     assert group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9, batch=(2**20,)).skips
 
 
-def test_a_file_is_for_those_who_read_files(tmp_path: Path):
+def test_a_file_is_made_a_module_where_an_arm_runs_nothing_else_and_the_measure_is_who_reads_it(tmp_path: Path):
     path = str(tmp_path / "m.onnx")
     found = group(*ALL, model=path)
+    assert not found.skips
     assert labels(found)[-1] == "numpy:cpu:fp32#sentinel"
-    (skip,) = found.skips.values()
-    assert skip.reason == f"torch-eager takes a torch module; {path} is only there as an ONNX file"
-    assert "leave torch-eager out" in skip.fix
+    assert {found.request_of(arm).module for arm in found.record.arms} == {True}
+    readers = group("numpy", model=path)
+    assert not readers.request_of(readers.record.arms[0]).module
 
 
 def test_a_file_as_big_as_memory_is_skipped(tmp_path: Path):

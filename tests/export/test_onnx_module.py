@@ -1,0 +1,116 @@
+"""A user's ONNX file as a torch module, for those who run nothing else; or why it can't be one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from support.onnx_made import WEIGHT, linear, value, write
+
+from shootout.backends.common_torch import core_module, float32_module, retyped
+from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.bundle.fidelity import compare, gate
+from shootout.contract import Arm, Artifact, Target
+from shootout.errors import ModelError
+from shootout.export import user_onnx
+from shootout.export.job import Job
+from shootout.models.user import onnx_module
+from shootout.study import feasibility
+
+EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
+
+
+def taken(path: Path, folder: Path, batch: int = 1, *, module: bool = True) -> ModelBundle:
+    (folder / "out").mkdir()
+    job = Job(model=path.name, file=str(path), folder=str(folder / "out"), batch=batch, module=module)
+    user_onnx.take(job).seal()
+    return open_bundle(folder / "out")
+
+
+def node(kind: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(kind, inputs.split(), [output], **attributes)
+
+
+def branches(of: str, kinds: tuple[str, str]) -> dict[str, onnx.GraphProto]:
+    made = [helper.make_graph([node(kind, of, kind)], kind, [], [value(kind, (2, 3))]) for kind in kinds]
+    return dict(zip(("then_branch", "else_branch"), made, strict=True))
+
+
+def odd(path: Path) -> Path:
+    """A weight in a constant node, shape arithmetic, bounds as tensors, a cast, a branch that the shapes choose."""
+    nodes = [
+        node("Constant", "", "k", value=numpy_helper.from_array(WEIGHT)),
+        node("MatMul", "x k", "h"),
+        node("Shape", "h", "s"),
+        node("Slice", "s zero one", "rows"),
+        node("Concat", "rows minus", "to", axis=0),
+        node("Reshape", "h to", "r"),
+        node("Clip", "r low high", "c"),
+        node("Cast", "c", "f", to=TensorProto.FLOAT),
+        node("Greater", "rows zero", "many"),
+        node("Squeeze", "many", "yes"),
+        node("If", "yes", "y", **branches("f", ("Tanh", "Neg"))),
+    ]
+    ints = {name: np.array([number], np.int64) for name, number in (("zero", 0), ("one", 1), ("minus", -1))}
+    bounds = {"low": np.asarray(-2, np.float32), "high": np.asarray(2, np.float32)}
+    return write(path, nodes, [value("x", ("batch", 4))], [value("y", ("batch", 3))], {**ints, **bounds})
+
+
+def outputs(module: torch.nn.Module, bundle: ModelBundle, dtype: torch.dtype = torch.float32) -> list[dict[str, Any]]:
+    with torch.no_grad():
+        found = [module(torch.from_numpy(one["x"]).to(dtype)) for one in bundle.input_buffers()]
+    return [{"y": one.float().numpy()} for one in found]
+
+
+def test_a_file_becomes_a_program_with_the_oracles_outputs_in_every_dtype(tmp_path: Path):
+    bundle = taken(odd(tmp_path / "m.onnx"), tmp_path, batch=2)
+    assert bundle.unmade == ""
+    assert bundle.artifacts == (Artifact.ONNX, Artifact.MODULE, Artifact.PT2)
+    assert feasibility.unfit(EAGER, bundle) is None
+    module = float32_module(bundle)
+    assert not module.training
+    weights = {name: weight.numpy() for name, weight in module.state_dict().items()}
+    assert weights.keys() == bundle.weights().keys()
+    assert any(np.array_equal(weight, WEIGHT) for weight in weights.values())
+    oracle = bundle.oracle_outputs()
+    for made in (module, core_module(bundle)):
+        assert gate(compare(outputs(made, bundle), oracle), bundle.bands["fp32"]) is None
+    half = compare(outputs(retyped(module, torch.bfloat16, torch.device("cpu")), bundle, torch.bfloat16), oracle)
+    assert gate(half, bundle.bands["bf16"], least=bundle.bands["fp32"] or 0) is None
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        (node("MaxRoiPool", "x4 x", "y", pooled_shape=(1, 1)), "Unsupported ONNX operator: MaxRoiPool"),
+        (node("If", "c", "y", **branches("x", ("Tanh", "Neg"))), "its If 'node_2' goes by the values of inputs"),
+    ],
+)
+def test_what_cannot_be_converted_is_a_skip_in_the_converters_words(last: onnx.NodeProto, why: str, tmp_path: Path):
+    nodes = [node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m zero", "c"), node("Reshape", "x four", "x4")]
+    zeros = {"zero": np.asarray(0, np.float32), "four": np.array([1, 1, 2, 3], np.int64)}
+    write(tmp_path / "m.onnx", [*nodes, last], [value("x", (2, 3))], [value("y", None)], zeros)
+    with pytest.raises(ModelError, match=f"^onnx2fx can't take this file: .*{why}"):
+        onnx_module.module_of(tmp_path / "m.onnx", (torch.ones(2, 3),))
+
+
+def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    wrong = torch.nn.Linear(4, 3).eval()
+    monkeypatch.setattr(onnx_module, "module_of", lambda path, example: wrong)
+    bundle = taken(linear(tmp_path / "m.onnx"), tmp_path)
+    assert bundle.artifacts == (Artifact.ONNX,)
+    skip = feasibility.unfit(EAGER, bundle)
+    assert skip is not None
+    made = "what onnx2fx makes of this file isn't the same model: relative L2 error"
+    assert skip.reason.startswith(f"torch-eager takes a torch module: {made}")
+    assert skip.fix == "leave torch-eager out of --backends"
+
+
+def test_no_module_is_made_where_none_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(onnx_module, "module_of")
+    assert taken(linear(tmp_path / "m.onnx"), tmp_path, module=False).artifacts == (Artifact.ONNX,)
