@@ -116,10 +116,20 @@ def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
     """
     if not any(re.search(PRODUCTS, op.get_type_name()) for op in model.get_ops()):
         raise ValueError("nothing to quantize: the model has no matrix product and no convolution")
-    with without_torch():
+
+    def quantized() -> Any:
         if arm.target.precision is Precision.INT8 and _is_static(scheme):
             return _static(model, bundle, scheme, arm.options)
         return _compressed(model, bundle, arm, scheme)
+
+    with without_torch():
+        try:
+            return quantized()
+        except (ImportError, SkippedArm) as error:
+            if "torch" not in f"{error}":
+                raise
+    _forget("nncf")  # an NNCF that needs torch: half of it is imported, without
+    return quantized()
 
 
 @contextmanager
@@ -134,6 +144,12 @@ def without_torch() -> Iterator[None]:
         yield
     finally:
         del hidden["torch"]
+
+
+def _forget(package: str) -> None:
+    """Let a package be imported anew."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
 
 
 def _static(model: Any, bundle: ModelBundle, scheme: Scheme, options: Mapping[str, str]) -> Any:

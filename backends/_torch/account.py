@@ -218,8 +218,11 @@ def _results(node: Any) -> list[list[int] | None]:
     if type(node.layout).__name__ != "MultiOutputLayout":
         return [_sizes(node)]
     origins = [one for one in node.get_origins() if "val" in one.meta]
-    named = (one for one in origins if _product_in(_qualified(one)))
-    made = next(named, origins[-1]).meta["val"]  # what Inductor put in place of a product has no name that tells of one
+    named = [one for one in origins if _product_in(_qualified(one))]
+    # What Inductor put in place of a product has no name that tells of one: then the last call among the origins, which
+    # weights and inputs are not.
+    calls = [one for one in origins if getattr(one, "op", "") == "call_function"]
+    made = (named[:1] or calls[-1:] or origins[-1:])[0].meta["val"]
     results = made if isinstance(made, tuple | list) else (made,)
     return [None if one is None else list(one.shape) for one in results]
 

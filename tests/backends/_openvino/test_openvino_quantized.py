@@ -11,11 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shootout import backends
+from shootout.backends._openvino import quantize
 from shootout.backends._openvino.account import node_ns
 from shootout.backends._openvino.graph import properties_of, scheme_of
 from shootout.backends._openvino.quantize import notes_of, without_torch
@@ -263,6 +265,24 @@ def test_nncf_finds_no_torch_that_nobody_has_imported(monkeypatch: pytest.Monkey
         with pytest.raises(ImportError):
             importlib.import_module("torch")
     assert "torch" not in sys.modules
+
+
+def test_an_nncf_that_needs_torch_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[str] = []
+    bundle: Any = None
+    model: Any = SimpleNamespace(get_ops=lambda: [SimpleNamespace(get_type_name=lambda: "MatMul")])
+    arm = Arm(target=target_of("int4"), model="m")
+
+    def compressed(*_: object) -> str:
+        if find_spec("torch") is None:
+            raise SkippedArm("torch is not installed, and NNCF quantizes for OpenVINO", "")
+        return "quantized"
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(quantize, "_compressed", compressed)
+    monkeypatch.setattr(quantize, "_forget", forgotten.append)
+    assert quantize.quantize(model, bundle, arm, parse("")) == "quantized"
+    assert forgotten == ["nncf"]
 
 
 def test_a_torch_that_is_there_stays(monkeypatch: pytest.MonkeyPatch) -> None:

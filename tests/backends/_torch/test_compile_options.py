@@ -84,9 +84,9 @@ def test_what_stands_for_a_product_tells_its_result_under_any_name():
     class MultiOutputLayout:
         """As Inductor calls it."""
 
-    def origin(*shape: int) -> Any:
-        return SimpleNamespace(target="a rewritten call", meta={"val": SimpleNamespace(shape=shape)})
+    def origin(op: str, *shape: int) -> Any:
+        return SimpleNamespace(op=op, target=f"a {op}", meta={"val": SimpleNamespace(shape=shape)})
 
-    origins = [SimpleNamespace(target="a weight", meta={}), origin(8, 512)]
+    origins = [origin("placeholder", 3, 3), origin("call_function", 8, 512), origin("get_attr", 512, 512)]
     node = SimpleNamespace(layout=MultiOutputLayout(), get_origins=lambda: origins)
     assert account._results(node) == [[8, 512]]
