@@ -51,6 +51,7 @@ OPTIONS = (
         values=("16", "32", "64", "128", "256"),
         devices=frozenset({Device.CPU}),
         modes=frozenset({""}),
+        precisions=frozenset(SCHEMES),
     ),
 )
 """What a quantizer's arm may set."""
