@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_torch_quantized import built_in, bundle_of, operations_packed, probed, ran
+from test_torch_quantized import built_in, bundle_of, operations_packed, ran
 
 from shootout import backends
 from shootout.backends._torch.quantize import require_integers
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
-from shootout.testing.cases import warm_of
+from shootout.testing.cases import case_of, warm_of
+from shootout.testing.checks import run_checks
 from shootout.testing.fresh import run_fresh
 
 FP8 = Target(backend="torch-eager", precision=Precision.FP8)
@@ -45,8 +46,11 @@ def test_fp8_is_fp8_in_the_trace_and_in_the_error(tmp_path: Path):
     assert dict(executed.flops_by_precision) == {"fp8": 2 * 2 * 64 * 64, "fp32": 2 * 2 * 64 * 10}
 
 
-def test_the_grid_probe_sees_fp8(tmp_path: Path):
-    assert run_fresh(on_ada, probed, bundle_of("probe"), FP8, tmp_path, warm=WARM) == "fp8"
+def test_fp8_keeps_every_promise_of_the_suite():
+    """Account, grid probe and band among them: what an FP8 row has to show wherever it runs."""
+    faults: dict[str, str] = run_fresh(on_ada, run_checks, case_of(FP8), warm=WARM)
+    assert {check: fault for check, fault in faults.items() if fault} == {}
+    assert "probe_agrees" in faults
 
 
 def refused(bundle: ModelBundle, folder: Path) -> tuple[str, str]:
