@@ -51,7 +51,7 @@ class Entry:
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
         shared: modules that an arm's process on the CPU begins with, where importing them takes long and leaves no
-            threads: arms of which they are the same may be forked from one process that has imported them.
+            threads. Arms with the same ones (with none, too) may be forked from one process that has imported them.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
         build_s: seconds that `build` takes there, quantization apart; `mode_build_s` of modes that take otherwise.
     """

@@ -182,7 +182,7 @@ class _Slot:
 
 
 class LiveStarters:
-    """A starter for each library that several arms on the CPU need, with the same threads, CPUs and interpreter.
+    """A starter for each import that several arms on the CPU begin with, on the same threads, CPUs and interpreter.
 
     Those of one such set differ in nothing that a library reads while it is imported.
     """
@@ -194,14 +194,14 @@ class LiveStarters:
 
     def _key(self, arm: Arm) -> Hashable:
         row = backends.SHIPPED.get(arm.target.backend)
-        if row is None or not row.shared or arm.target.device is not Device.CPU:
+        if row is None or arm.target.device is not Device.CPU:
             return None
         return row.shared, arm.target.python, arm.threads, self._stage.place(arm, OWN)
 
     def is_busy(self, arm: Arm) -> bool:
-        """Whether another thread is at it."""
+        """Whether another thread is at a long import; what every worker imports comes too soon to change the order."""
         slot = self._slots.get(self._key(arm))
-        return slot is not None and slot.making.locked()
+        return slot is not None and slot.making.locked() and bool(backends.SHIPPED[arm.target.backend].shared)
 
     def prepare(self, arm: Arm, lane: int, padding: int) -> None:
         """Start it, and wait until it can fork; on CPUs of the lane, but told of no more than the arm may use."""
@@ -211,12 +211,12 @@ class LiveStarters:
             if slot.made:
                 return
             slot.made = True
-            library, *_ = modules = backends.SHIPPED[arm.target.backend].shared
+            modules = backends.SHIPPED[arm.target.backend].shared
             starter = Starter(
                 modules,
                 environment=child_environment(arm.threads, padding),
                 cpus=self._stage.place(arm, OWN),
-                log=self._stage.logs / log_name(f"import-{library}"),
+                log=self._stage.logs / log_name("-".join(["import", *modules])),
                 interpreter=self._stage.interpreters.get(arm.target.python),
             )
             with self._closing:

@@ -265,6 +265,8 @@ def test_arms_share_a_starter_only_where_their_library_would_find_the_same(
         replace(script, target=Target(backend="somebody's")),
     ]
     assert started(monkeypatch, tmp_path, eager, *alone) == []
+    plain = [replace(script, target=Target(backend=name)) for name in ("numpy", "openvino")]
+    assert started(monkeypatch, tmp_path, eager, *plain) == [((), [1], "1")]
     wide = [replace(one, threads=2) for one in (eager, script)]
     assert len(started(monkeypatch, tmp_path, eager, script, *wide)) == 2
 
