@@ -115,10 +115,12 @@ def require_integers(counts: Mapping[str, int], arm: Arm) -> None:
 
 
 def save_module(module: torch.nn.Module, folder: Path) -> None:
-    """The quantized state as a file: integers take what they take in memory."""
+    """The quantized state as a file, with the buffers that a state dict leaves out: integers take what they take in
+    memory.
+    """
     import torch
 
-    torch.save(module.state_dict(), folder / WEIGHTS)
+    torch.save({**dict(module.named_buffers(remove_duplicate=False)), **module.state_dict()}, folder / WEIGHTS)
 
 
 def load_module(bundle: ModelBundle, folder: Path) -> torch.nn.Module:
@@ -130,7 +132,10 @@ def load_module(bundle: ModelBundle, folder: Path) -> torch.nn.Module:
 
     with torch.device("meta"):
         module = architecture(bundle)
-    state = torch.load(folder / WEIGHTS, weights_only=True)
+    state, own = torch.load(folder / WEIGHTS, weights_only=True), module.state_dict().keys()
+    for name in [name for name, _ in module.named_buffers(remove_duplicate=False) if name not in own]:
+        place, _, last = name.rpartition(".")
+        setattr(module.get_submodule(place), last, state.pop(name))
     module.load_state_dict(state, assign=True)
     return module.eval().requires_grad_(False)
 

@@ -146,6 +146,27 @@ def test_the_grid_probe_counts_4_bits_of_weights_and_float_activations(tmp_path:
     assert run_fresh(probed, bundle_of("probe"), INT4, tmp_path, warm=warm_of(INT4)) == "int4"
 
 
+def reloaded(folder: Path) -> list[str]:
+    """What a module's buffer is, that no state dict has, after a way through the file."""
+    import torch
+
+    class Placed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(2, 2)
+            self.inner.register_buffer("places", torch.arange(3.0), persistent=False)
+
+    quantize.architecture = lambda bundle: Placed()  # type: ignore[assignment] # in a process of its own
+    quantize.save_module(Placed().to(torch.bfloat16), folder)
+    places: Any = quantize.load_module(SimpleNamespace(), folder).inner.places  # type: ignore[arg-type,union-attr]
+    return [str(places.dtype), str(places.tolist())]
+
+
+def test_buffers_that_a_state_dict_leaves_out_are_those_of_the_quantized_module(tmp_path: Path):
+    """Made anew they would be float32, or nowhere: positions of a decoder, say, beside bfloat16 weights."""
+    assert run_fresh(reloaded, tmp_path, warm=warm_of(INT4)) == ["torch.bfloat16", "[0.0, 1.0, 2.0]"]
+
+
 def refusal(bundle: ModelBundle, target: Target, layer: str, folder: Path) -> str:
     """The words for a model with another body: its adapter gets it in place of the bundle's."""
     import torch
