@@ -111,9 +111,12 @@ def _open(model: Path | bytes, arm: Arm, options: Any, given: list[tuple[str, di
     onnxruntime.set_default_logger_severity(QUIET)
     providers.prepare(arm.target)
     wanted, source = given[0][0], model if isinstance(model, bytes) else str(model)
-    how: dict[str, Any] = {"providers": given}
     if plugins.is_asked(arm.target):
-        plugins.attach(options, arm)
+        plugins.register(arm.target, arm.options)
+    how: dict[str, Any] = {"providers": given}
+    if plugins.is_asked(arm.target) or wanted not in onnxruntime.get_available_providers():
+        for name, settings in given:
+            plugins.attach(options, name, arm.target.device, settings)
         how = {}
     try:
         session = onnxruntime.InferenceSession(source, options, enable_fallback=0, **how)

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Arm, Device, Option, Target
+from shootout.contract import Device, Option, Target
 from shootout.errors import NotRunKind, SkippedArm
 
 if TYPE_CHECKING:
@@ -63,23 +63,21 @@ def register(target: Target, options: Mapping[str, str]) -> None:
         raise SkippedArm(reason, f"see that {LIBRARY} is a provider's library for this ONNX Runtime") from error
 
 
-def attach(options: Any, arm: Arm) -> None:
-    """Have a session run on the provider's devices of the arm's kind.
+def attach(options: Any, name: str, device: Device, settings: Mapping[str, str]) -> None:
+    """Have a session run on a provider's devices of this kind, with these settings of the provider's own.
 
     Raises:
         SkippedArm: it has none here.
     """
     import onnxruntime
 
-    register(arm.target, arm.options)
-    name, device = named(arm.target), arm.target.device
     own = [one for one in onnxruntime.get_ep_devices() if one.ep_name == name]
     fitting = [one for one in own if _fits(one.device, device)]
     if not fitting:
         kinds = ", ".join(sorted({one.device.type.name for one in own})) or "none at all"
         reason = f"{name} has no device of the kind {device} here (it has {kinds})"
         raise SkippedArm(reason, f"register its library: {LIBRARY}=…; or ask for its other device", NotRunKind.BROKEN)
-    options.add_provider_for_devices(fitting, {})
+    options.add_provider_for_devices(fitting, dict(settings))
 
 
 def _fits(hardware: Any, device: Device) -> bool:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from fake_onnxruntime import Machine
+from fake_onnxruntime import Machine, Session
 from made_product import SIZE, product_file
 
 from shootout import backends
+from shootout.backends._onnxruntime import account, providers, tensorrt
 from shootout.backends._onnxruntime import backend as onnxruntime_backend
-from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
 from shootout.backends._onnxruntime.session import OnnxRuntimeSession
@@ -349,6 +349,19 @@ def test_a_provider_may_be_a_plugin_and_its_libraries_are_loaded_before_it_is_as
     machine.available, machine.plugins = [CPU], [CPU, CUDA]
     providers.require(CUDA)
     assert machine.asked == ["preload", "available"]
+
+
+def test_a_cuda_provider_that_is_a_plugin_is_told_the_same_as_one_that_is_built_in(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    machine.available, machine.plugins = [CPU], [CPU, CUDA]
+    told: list[Any] = []
+    monkeypatch.setattr(account.plugins, "attach", lambda options, *given: told.append(given))
+    monkeypatch.setattr(
+        machine, "session", lambda source, options, enable_fallback: Session(machine, options, {CUDA: {}})
+    )
+    open_session(tmp_path / MODEL, arm_of(Precision.TF32), stream=5)
+    assert told == [(CUDA, Device.CUDA, {"use_tf32": "1", "user_compute_stream": "5"})]
 
 
 @pytest.mark.parametrize("tells", [True, False])

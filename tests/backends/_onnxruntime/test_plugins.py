@@ -84,16 +84,17 @@ def test_its_devices_are_of_the_kind_that_was_asked_for(
     own = [device_of(NAME, "CPU"), device_of(NAME, "GPU", vendor_id=plugins.NVIDIA)]
     monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: [*others, *own])
     found: list[Any] = []
-    options = SimpleNamespace(add_provider_for_devices=lambda devices, given: found.extend(devices))
-    plugins.attach(options, arm_of(NAME, device))
-    assert [one.device.type.name for one in found] == taken
+    options = SimpleNamespace(add_provider_for_devices=lambda devices, given: found.append((devices, given)))
+    plugins.attach(options, NAME, device, {"a": "b"})
+    ((devices, given),) = found
+    assert [one.device.type.name for one in devices] == taken
+    assert given == {"a": "b"}
     monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: others)
     with pytest.raises(SkippedArm, match=rf"no device of the kind {device} here \(it has GPU, NPU\)"):
-        plugins.attach(options, arm_of(NAME, device))
+        plugins.attach(options, NAME, device, {})
 
 
 def test_a_product_that_it_leaves_to_the_cpu_fails_the_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plugins, "attach", lambda options, arm: None)  # so that all of it is the CPU's
     monkeypatch.setattr(account, "_open", lambda model, *others: onnxruntime.InferenceSession(str(model), others[1]))
     with pytest.raises(RuntimeError, match="ONNX Runtime leaves products to the CPU"):
         account.open_session(product_file(tmp_path / "made.onnx"), arm_of(NAME))
