@@ -57,16 +57,20 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             self._scratch = tempfile.mkdtemp(prefix="shootout-")
-            self._child = Child(
-                "shootout.worker",
-                [str(theirs.fileno())],
-                environment={**environment, "TMPDIR": self._scratch},
-                executable=interpreter.path if interpreter else None,
-                cpus=cpus,
-                log=log,
-                pass_fds=(theirs.fileno(),),
-                fork=starter.fork if starter else None,
-            )
+            try:
+                self._child = Child(
+                    "shootout.worker",
+                    [str(theirs.fileno())],
+                    environment={**environment, "TMPDIR": self._scratch},
+                    executable=interpreter.path if interpreter else None,
+                    cpus=cpus,
+                    log=log,
+                    pass_fds=(theirs.fileno(),),
+                    fork=starter.fork if starter else None,
+                )
+            except ArmFailed:  # what it was to be forked from died
+                shutil.rmtree(self._scratch)
+                raise
             self._pipe: Connection[Any, Any] = Connection(os.dup(ours.fileno()))
 
     @property

@@ -50,8 +50,9 @@ WORKER = "shootout.worker"
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _LONGEST_MESSAGE = 1 << 17
 _READY = b"ready"
+_PAGEMAP = Path("/proc/self/pagemap")
 _IS_FILES, _ENTRY_BYTES = np.uint64(0b101 << 61), 8
-"""Of /proc/PID/pagemap: a page is present, and a file's rather than a process's own copy."""
+"""Of an entry: a page is present, and a file's rather than a process's own copy."""
 _PATIENCE = 1000
 _ADOPTING = Lock()
 
@@ -97,7 +98,7 @@ def can_fork() -> bool:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError):
         return False
-    return TASKS.is_dir()
+    return TASKS.is_dir() and os.access(_PAGEMAP, os.R_OK)
 
 
 class Starter:
@@ -315,7 +316,7 @@ def touched_pages() -> list[int]:
     """
     found: list[int] = []
     page = mmap.PAGESIZE
-    with Path("/proc/self/maps").open() as maps, Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
+    with Path("/proc/self/maps").open() as maps, _PAGEMAP.open("rb", buffering=0) as pagemap:
         for line in maps:
             span, mode, _, _, inode, *_ = line.split()
             if inode == "0" or mode[0] != "r":
