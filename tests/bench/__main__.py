@@ -40,7 +40,7 @@ from . import (
     verdicts,
 )
 from .common import Bench, Table, Tables, say
-from .coverage import onnx_cases, tensorrt_builds
+from .coverage import onnx_cases, packaged_files, tensorrt_builds
 from .coverage.onnx_models import node_cases
 from .parity import comparison
 
@@ -61,6 +61,10 @@ def _all_onnx(bench: Bench) -> Tables:
     return onnx_cases.figures(bench.folder / "onnx-all", bench.placement, list(node_cases(every=True)))
 
 
+def _files(bench: Bench) -> Tables:
+    return packaged_files.figures(bench.folder / "files", bench.placement, bench.keep)
+
+
 SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
     "known": known.figures,
     "handoff": handoff.figures,
@@ -75,6 +79,7 @@ SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
 }
 ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx-all": _all_onnx,
+    "files": _files,
     "tensorrt": tensorrt_builds.figures,
     "repeated": repeated.figures,
     "same": same_target.figures,
@@ -85,7 +90,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
 part of `handoff` for machines that are lent by the minute."""
 WHOLE_RUNS = ("verdicts", "grid", "repeated", "same")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
-UNTIMED = ("onnx", "onnx-all", "simulate")
+UNTIMED = ("onnx", "onnx-all", "files", "simulate")
 """Sections without a time in them, which leave the machine to others."""
 
 

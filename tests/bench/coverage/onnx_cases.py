@@ -97,7 +97,7 @@ def take(cases: Sequence[Case], folder: Path) -> dict[str, Taken | str]:
         found[case.name] = (
             _expecting(case, answer, folder / "expected" / case.name)
             if isinstance(answer, ModelBundle)
-            else _told(answer, folder)
+            else told(answer, folder)
         )
     return found
 
@@ -167,7 +167,7 @@ def _on(backend: str, taken: Mapping[str, Taken], folder: Path, placement: Place
         try:
             found[name] = _answer(worker, backend, one, folder / "built" / backend / name)
         except (ArmFailed, SkippedArm) as error:
-            found[name] = _told(error, folder)
+            found[name] = told(error, folder)
             if "raised" not in str(error):
                 worker.kill()
                 worker = None
@@ -194,7 +194,7 @@ def _answer(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> 
     return AGREES
 
 
-def _told(why: ShootoutError | Request | str, folder: Path) -> str:
+def told(why: ShootoutError | Request | str, folder: Path) -> str:
     """A reason in one line, without this run's folders in it."""
     text = str(why).replace(f"{folder}/", "").replace(f"{cache_folder()}/", "")
     return " ".join(re.sub(r"making-\w+/\w+/", "", text).split())
