@@ -1,7 +1,8 @@
 """The harness's medians beside a plain loop and the field's own tools: whoever measures, the model takes the same time.
 
 In each generation a harness worker and plain processes start fresh, with the same artifact, affinity, environment and
-input buffers. They take turns, block by block in a shuffled order, all others held. The log ratio of a generation is
+input buffers; where that loop starts from the adapter's artifact, another one is written as the library's documentation
+has it. They take turns, block by block in a shuffled order, all others held. The log ratio of a generation is
 the median over rounds; generations give the interval. pyperf and benchmark_app start processes of their own, so each
 runs once a generation.
 """
@@ -32,6 +33,8 @@ from .tools import TOOLS, Missing
 PADDING = 4096
 NEAR, WIDE = 0.02, 0.03
 TITLE = "harness ÷ other, toy model"
+DOCUMENTED = ("jax-jit", "onnxruntime", "openvino")
+"""Backends that `documented_calls.py` has, which only the plain process can import."""
 
 
 def figures(bench: Bench) -> Tables:
@@ -79,8 +82,10 @@ def _generation(
         "ours": lambda: Ours(bench, built, padding()),
         "plain loop": lambda: Plain(bench, job, padding()),
     }
-    if target == "torch-eager":
+    if target.startswith("torch"):
         entrances["torch.utils.benchmark"] = lambda: Plain(bench, job, padding(), "timer")
+    if built.arm.target.backend in DOCUMENTED:
+        entrances["as its documentation writes it"] = lambda: Plain(bench, job, padding(), "documented")
     tool, use = TOOLS.get(target, ("", None))
     rounds: dict[str, list[Medians]] = {side: [] for side in entrances}
     with ExitStack() as stack:

@@ -53,11 +53,11 @@ def timer(call: Call, buffers: int, threads: int) -> float:
     return float(tool.blocked_autorange(min_run_time=TIMER_S).median * 1e9)
 
 
-def serve(built: Built, scratch: Path) -> None:
+def serve(built: Built, scratch: Path, *, documented: bool) -> None:
     """Warm up, then answer `["loop" | "timer", scope]` with the block's median in nanoseconds."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is no answer
-    calls, buffers = _calls(built, scratch), len(built.bundle.input_buffers())
+    calls, buffers = _calls(built, scratch, documented=documented), len(built.bundle.input_buffers())
     warm = {scope: statistics.median(loop(call, buffers, WARM_UP_CALLS)) for scope, call in calls.items()}
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
@@ -80,8 +80,12 @@ def hand_to_pyperf() -> None:
     runner.bench_func(built.arm.label, lambda: call(next(buffer)))
 
 
-def _calls(built: Built, scratch: Path) -> dict[str, Call]:
+def _calls(built: Built, scratch: Path, *, documented: bool = False) -> dict[str, Call]:
     sys.path.append(str(Path(__file__).parent))  # last, so that no file here takes a library's name
+    if documented:
+        from documented_calls import CALLS
+
+        return CALLS[built.arm.target.backend](built, scratch)
     from plain_calls import calls_of
 
     return calls_of(built, scratch)
@@ -98,4 +102,4 @@ if __name__ == "__main__":
         hand_to_pyperf()
     else:
         leave_with(int(sys.argv[2]))
-        serve(*_job(sys.argv[1]))
+        serve(*_job(sys.argv[1]), documented=sys.argv[3] == "documented")

@@ -68,11 +68,11 @@ class Ours:
 
 
 class Plain:
-    """A process of `plain.py`; `how` is its loop, or torch's timer."""
+    """A process of `plain.py`; `how` is its loop, or torch's timer, or a loop as the library's documentation has it."""
 
     def __init__(self, bench: Bench, job: Path, padding: int, how: str = "loop") -> None:
-        self._how = how
-        command = [sys.executable, "-P", plain.__file__, str(job), str(os.getpid())]
+        self._how = "timer" if how == "timer" else "loop"
+        command = [sys.executable, "-P", plain.__file__, str(job), str(os.getpid()), how]
         with on_cpus(bench.placement.arms), (bench.folder / "logs" / "plain.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,

@@ -1,0 +1,108 @@
+"""Each library called as its own documentation writes it: from the exported model, nothing taken from the adapter.
+
+Only those whose plain loop in `plain_calls.py` starts from the adapter's artifact; PyTorch's and NumPy's are written as
+their documentation says already. Threads, precision and input buffers are the arm's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from plain_calls import Calls  # type: ignore[import-not-found] # beside this file, which is imported by `plain.py` alone
+
+from shootout import models
+from shootout.backends.adapter import Built
+from shootout.contract import INTEGERS, Artifact
+
+
+def jax_calls(built: Built, _: Path) -> Calls:
+    """`jax.jit` of a function of a dict of kernels (in, out), dispatched as JAX does it by itself
+    (docs.jax.dev: "Benchmarking JAX code").
+    """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    bundle = built.bundle
+    jax.config.update("jax_platforms", "cpu")
+    forward, (given,), (wanted,) = models.get(bundle.model).forward, bundle.inputs, bundle.outputs
+    assert forward is not None
+    run_on, matrix = forward, 2
+
+    @jax.jit
+    def predict(kernels: dict[str, Any], x: Any) -> Any:
+        weights = {name: one.T if one.ndim == matrix else one for name, one in kernels.items()}
+        return run_on(jnp, weights, bundle.parameters)({given.name: x})[wanted.name]
+
+    kernels = {name: jnp.asarray(one.T if one.ndim == matrix else one) for name, one in bundle.weights().items()}
+    arrays = [one[given.name] for one in bundle.input_buffers()]
+    on_device = [jnp.asarray(array) for array in arrays]
+
+    def compute(buffer: int) -> Any:
+        return predict(kernels, on_device[buffer]).block_until_ready()
+
+    def end_to_end(buffer: int) -> Any:
+        return np.asarray(predict(kernels, arrays[buffer]))
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+def onnxruntime_calls(built: Built, _: Path) -> Calls:
+    """`InferenceSession.run` from and to NumPy; and what onnxruntime_perf_test times, from Python: tensors that are
+    there, outputs that ONNX Runtime allocates.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = built.arm.threads
+    session = ort.InferenceSession(built.bundle.path(Artifact.ONNX), options, providers=["CPUExecutionProvider"])
+    (given,), (wanted,) = built.bundle.inputs, built.bundle.outputs
+    arrays = [one[given.name] for one in built.bundle.input_buffers()]
+    values = [{given.name: ort.OrtValue.ortvalue_from_numpy(array)} for array in arrays]
+
+    def compute(buffer: int) -> Any:
+        return session.run_with_ort_values([wanted.name], values[buffer])
+
+    def end_to_end(buffer: int) -> Any:
+        return session.run(None, {given.name: arrays[buffer]})[0]
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+def openvino_calls(built: Built, _: Path) -> Calls:
+    """A compiled model with the latency hint, one request, called with the array (docs.openvino.ai: "Optimizing for
+    latency", "Python API: shared memory"); of integers the arm's file, since only its quantizer makes one.
+    """
+    from shootout.backends._openvino.graph import import_openvino  # which keeps its telemetry from starting
+
+    precision = built.arm.target.precision
+    stored = built.folder / "model.xml" if precision in INTEGERS else built.bundle.path(Artifact.ONNX)
+    core = import_openvino().Core()
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": built.arm.threads,
+        "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
+    }
+    request = core.compile_model(core.read_model(stored), "CPU", settings).create_infer_request()
+    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+
+    request.get_input_tensor().data[:] = arrays[0]
+
+    def compute(buffer: int) -> Any:
+        """On the tensor that is there, as `benchmark_app -inference_only`."""
+        return request.infer(share_outputs=True)
+
+    def end_to_end(buffer: int) -> Any:
+        return request.infer([arrays[buffer]], share_inputs=True)[0]
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+CALLS: dict[str, Callable[[Built, Path], Calls]] = {
+    "jax-jit": jax_calls,
+    "onnxruntime": onnxruntime_calls,
+    "openvino": openvino_calls,
+}
+"""By backend."""
