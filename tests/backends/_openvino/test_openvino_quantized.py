@@ -291,3 +291,23 @@ def test_a_torch_that_is_there_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     with without_torch():
         assert sys.modules["torch"] is there
     assert sys.modules["torch"] is there
+
+
+def int8_file(bundle: ModelBundle, folder: Path, with_torch: bool) -> tuple[bool, bytes]:
+    """Whether torch was there after the build, and the weights that NNCF made."""
+    if with_torch:
+        importlib.import_module("torch")
+    arm = Arm(target=target_of("int8"), model="residual_mlp", parameters=bundle.parameters, batch=2)
+    backends.get("openvino").build(bundle, arm, folder)
+    return "torch" in sys.modules, (folder / "model.bin").read_bytes()
+
+
+@pytest.mark.slow
+def test_nncf_makes_the_same_file_with_torch_and_without(tmp_path: Path) -> None:
+    (bundle,), made = bundles(RESIDUAL), {}
+    for with_torch in (False, True):
+        place = tmp_path / str(with_torch)
+        place.mkdir()
+        there, made[with_torch] = run_fresh(int8_file, bundle, place, with_torch)
+        assert there == with_torch
+    assert made[False] == made[True]

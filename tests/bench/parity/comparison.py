@@ -55,7 +55,7 @@ def _arm(bench: Bench, target: str) -> Table:
     (bench.folder / "logs").mkdir(exist_ok=True)
     found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     missing: dict[str, str] = {}
-    count = bench.repeats(10, 2)
+    count = bench.repeats(8, 2)  # 10 minutes
     for index in range(count):
         say(f"  {target}: generation {index + 1}/{count}")
         for key, values in _generation(bench, target, built, job, rng, eye, missing).items():
