@@ -96,6 +96,9 @@ def _untrained(arm: Arm) -> NotRun | None:
         return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "ask for a model that ships")
     if not models.get(arm.model).parameter_count(arm.parameters):
         return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "ask for a model that has weights")
+    if models.get(arm.model).outputs:
+        why = f"{arm.model} has several outputs, and a training step's loss is of one"
+        return NotRun(NotRunKind.UNFIT, why, "ask for a model that has one output")
     untrained = training.obstacle(arm.target)
     return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
 
