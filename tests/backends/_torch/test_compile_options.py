@@ -12,6 +12,7 @@ import pytest
 from shootout import backends
 from shootout.backends._torch import account
 from shootout.backends._torch.compile import configuration
+from shootout.bundle.fidelity import compare
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.testing.cases import Case, case_of, warm_of
 from shootout.testing.fresh import run_fresh
@@ -90,3 +91,17 @@ def test_what_stands_for_a_product_tells_its_result_under_any_name():
     origins = [origin("placeholder", 3, 3), origin("call_function", 8, 512), origin("get_attr", 512, 512)]
     node = SimpleNamespace(layout=MultiOutputLayout(), get_origins=lambda: origins)
     assert account._results(node) == [[8, 512]]
+
+
+def frozen_package(case: Case, folder: Path) -> float:
+    """How far a package with frozen weights is from the oracle."""
+    adapter, arm = backends.get("torch-compile"), replace(case.arm, options={"freezing": "1"})
+    session = adapter.load(adapter.build(case.bundle, arm, folder))
+    outputs = [session.fetch(session.execute(session.stage(one, 0))) for one in case.bundle.input_buffers()]
+    return compare(outputs, case.bundle.oracle_outputs()).relative_l2 or 0.0
+
+
+@pytest.mark.slow
+def test_a_package_takes_frozen_weights(tmp_path: Path):
+    target = replace(PLAIN, mode="aoti")
+    assert 0 < run_fresh(frozen_package, case_of(target), tmp_path, warm=warm_of(target)) < 1e-5
