@@ -55,7 +55,7 @@ class Process(Protocol):
         """Its exit code, once it has ended; `subprocess.TimeoutExpired` after `timeout` seconds."""
 
 
-Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], Process | None]
+Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], Process]
 """Makes a process of arguments, variables and descriptors (what stays open, standard output and error)."""
 
 
@@ -70,7 +70,7 @@ class Child:
         cpus: those that it may run on, set before it starts so that no library sees others; None: ours.
         log: gets all its output, behind what is there; None: its standard output is kept for `finish`.
         pass_fds: what stays open for it.
-        fork: makes the process in place of starting one; where it gives None, one is started.
+        fork: makes the process in place of starting one; what it raises goes to who asked.
     """
 
     def __init__(
@@ -91,17 +91,25 @@ class Child:
         self._family: tuple[int, ...] | None = None
         words = [*map(str, arguments), str(os.getpid())]
         files = (*pass_fds, self._said.fileno(), self._words.fileno())
-        with on_cpus(cpus) if cpus is not None else nullcontext():
-            forked = fork(words, environment or os.environ, files) if fork else None
-            self._process: Process = forked or subprocess.Popen(  # noqa: S603
-                [executable or sys.executable, "-P", "-m", module, *words],
-                env=environment,
-                pass_fds=pass_fds,
-                stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._words,
-                start_new_session=True,
-            )
+        try:
+            with on_cpus(cpus) if cpus is not None else nullcontext():
+                self._process: Process = (
+                    fork(words, environment or os.environ, files)
+                    if fork
+                    else subprocess.Popen(  # noqa: S603
+                        [executable or sys.executable, "-P", "-m", module, *words],
+                        env=environment,
+                        pass_fds=pass_fds,
+                        stdin=subprocess.DEVNULL,
+                        stdout=self._said,
+                        stderr=self._words,
+                        start_new_session=True,
+                    )
+                )
+        except BaseException:
+            self._said.close()
+            self._words.close()
+            raise
 
     def __enter__(self) -> Child:
         return self

@@ -13,6 +13,7 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from shootout.contract import NotRun
 from shootout.errors import ArmFailed, NotRunKind, SkippedArm, one_line
 from shootout.host.child import Child
 from shootout.messages import Fault
+from shootout.worker.starter import NotForked
 
 if TYPE_CHECKING:
     from shootout.worker.interpreters import Interpreter
@@ -54,24 +56,30 @@ class WorkerProcess:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._interpreter = interpreter
         environment = interpreter.environment(environment) if interpreter else environment
+        self._scratch = tempfile.mkdtemp(prefix="shootout-")
+        start = partial(
+            self._start,
+            environment={**environment, "TMPDIR": self._scratch},
+            executable=interpreter.path if interpreter else None,
+            cpus=cpus,
+            log=log,
+        )
+        try:
+            try:
+                self._child, self._pipe = start(fork=starter.fork if starter else None)
+            except NotForked:
+                self._child, self._pipe = start()
+        except BaseException:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
+
+    @staticmethod
+    def _start(**how: Any) -> tuple[Child, Connection[Any, Any]]:
+        """A worker and our end of a pipe of its own: one that failed to be forked may hold the other end of another."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            self._scratch = tempfile.mkdtemp(prefix="shootout-")
-            try:
-                self._child = Child(
-                    "shootout.worker",
-                    [str(theirs.fileno())],
-                    environment={**environment, "TMPDIR": self._scratch},
-                    executable=interpreter.path if interpreter else None,
-                    cpus=cpus,
-                    log=log,
-                    pass_fds=(theirs.fileno(),),
-                    fork=starter.fork if starter else None,
-                )
-            except ArmFailed:  # what it was to be forked from died
-                shutil.rmtree(self._scratch)
-                raise
-            self._pipe: Connection[Any, Any] = Connection(os.dup(ours.fileno()))
+            child = Child("shootout.worker", [str(theirs.fileno())], pass_fds=(theirs.fileno(),), **how)
+            return child, Connection(os.dup(ours.fileno()))
 
     @property
     def pid(self) -> int:

@@ -8,8 +8,8 @@ independent of the others, and nothing of one lives on into the next.
 
 A forked worker has a session, a temporary folder, CPUs and descriptors of its own, and is the child of the process
 that asked for it: an orphan that this one adopts. What its arm needs beyond that, it imports itself. A starter that
-is not alone (threads, processes of its own) forks nobody: locks and pools don't survive a fork. `fork` then gives
-None, and the worker is started as ever, which also tells what is wrong with a library.
+is not alone (threads, processes of its own) forks nobody: locks and pools don't survive a fork. Wherever a fork fails,
+`fork` raises `NotForked` and the worker is started as ever, which also tells what is wrong with a library.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import tempfile
 import time
 import traceback
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -39,7 +40,6 @@ import numpy as np
 
 from shootout import clock
 from shootout.constants import LOAD_TIMEOUT_S
-from shootout.errors import ArmFailed
 from shootout.host.child import Child, leave_with
 from shootout.host.placement import TASKS
 
@@ -70,6 +70,10 @@ class HeadStart:
     rss_before_bytes: int
 
 
+class NotForked(Exception):
+    """A worker could not be forked; whoever might hold its descriptors all the same needs others than the next one."""
+
+
 class Forked:
     """A forked worker, as `subprocess.Popen` tells of one that was started."""
 
@@ -77,9 +81,11 @@ class Forked:
         self.pid = pid
         self.returncode: int | None = None
         self._ends = os.pidfd_open(pid)
+        self._reaping = Lock()
+        weakref.finalize(self, os.close, self._ends)  # and no sooner: another thread may wait on it
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended.
+        """Its exit code, once it has ended (0 where somebody else reaped it); may be called from any thread.
 
         Raises:
             subprocess.TimeoutExpired: it still runs after `timeout` seconds.
@@ -87,8 +93,12 @@ class Forked:
         if self.returncode is None:
             if not select.select([self._ends], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(WORKER, timeout or 0)
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-            os.close(self._ends)
+            with self._reaping:
+                if self.returncode is None:
+                    try:
+                        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+                    except ChildProcessError:
+                        self.returncode = 0
         return self.returncode
 
 
@@ -119,6 +129,7 @@ class Starter:
     ) -> None:
         if log:
             log.parent.mkdir(parents=True, exist_ok=True)
+        self._environment = interpreter.environment(environment) if interpreter else dict(environment)
         self._pipe, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._forking = Lock()
         self._ready: bool | None = None
@@ -126,7 +137,7 @@ class Starter:
             self._child = Child(
                 __name__,
                 [str(theirs.fileno()), *modules],
-                environment=interpreter.environment(environment) if interpreter else environment,
+                environment=self._environment,
                 executable=interpreter.path if interpreter else None,
                 cpus=cpus,
                 log=log,
@@ -143,50 +154,63 @@ class Starter:
         self._child.move(cpus)
 
     def is_ready(self, timeout_s: float = LOAD_TIMEOUT_S) -> bool:
-        """Whether it can fork, once it has imported everything; it can't where an import failed or left threads."""
+        """Whether it can fork, once it has imported everything; it can't where an import failed or left threads.
+
+        One that takes longer than `timeout_s` seconds is ended: nobody waits for it again.
+        """
         with self._forking:
             if self._ready is None:
                 self._pipe.settimeout(timeout_s)
-                with suppress(OSError):
+                with self._ending_unless_done(), suppress(OSError):
                     self._ready = self._pipe.recv(len(_READY)) == _READY
             return bool(self._ready)
 
-    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> Forked | None:
+    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> Forked:
         """A worker with these arguments, on this thread's CPUs.
 
         Args:
             environment: the starter's own, but for what differs from worker to worker and no library reads.
             files: descriptors of its commands, its standard output and its standard error.
 
-        Returns:
-            None where the starter can't fork, or has gone.
-
         Raises:
-            ArmFailed: it went while it forked this one.
+            NotForked: the starter can't, or has gone, or failed at this one, and then it forks no other either.
         """
         if not self.is_ready():
-            return None
-        message = json.dumps(
-            [list(arguments), dict(environment), str(Path.cwd()), sorted(os.sched_getaffinity(0))]
-        ).encode()
+            raise NotForked
+        changed = {name: text for name, text in environment.items() if self._environment.get(name) != text}
+        cpus = sorted(os.sched_getaffinity(0))
+        message = json.dumps([list(arguments), changed, str(Path.cwd()), cpus]).encode()
+        if len(message) > _LONGEST_MESSAGE:
+            raise NotForked
         with self._forking, _adopting():
-            try:
-                socket.send_fds(self._pipe, [message], files)
-            except OSError:
-                return None
-            try:
-                return Forked(int(self._pipe.recv(_LONGEST_MESSAGE)))
-            except (OSError, ValueError):
-                raise ArmFailed(self._child.told("the process that it was forked from died")) from None
+            if self._ready:
+                self._ready = None  # the next answer is this worker's, or nobody's
+                with self._ending_unless_done(), suppress(OSError, ValueError):
+                    socket.send_fds(self._pipe, [message], files)
+                    found = Forked(int(self._pipe.recv(_LONGEST_MESSAGE)))
+                    self._ready = True
+                    return found
+        raise NotForked
+
+    @contextmanager
+    def _ending_unless_done(self) -> Iterator[None]:
+        """End it where what is inside didn't come to be ready: an answer that comes later must be nobody's."""
+        try:
+            yield
+        finally:
+            if not self._ready:
+                self._ready = False
+                self.end()
 
     def end(self) -> None:
         """Make whoever waits for it hear that it died. May be called from any thread; `kill` cleans up."""
-        self._child.signal(signal.SIGKILL)
+        if self._pipe.fileno() >= 0:  # its process id may be another's once it was killed
+            self._child.signal(signal.SIGKILL)
 
     def kill(self) -> None:
         """End it; its workers live on."""
-        self._child.kill()
         self._pipe.close()
+        self._child.kill()
 
 
 @contextmanager
@@ -209,7 +233,6 @@ def main() -> None:
     leave_with(int(parent))
     worker: Any = import_module(f"{WORKER}.__main__")
     before = worker.resident_bytes()
-    own = dict(os.environ)
     with clock.collected_once(), clock.Stopwatch() as watch:
         for module in modules:
             import_module(module)
@@ -223,8 +246,7 @@ def main() -> None:
             if not message:
                 return
             arguments, environment, folder, cpus = json.loads(message)
-            changed = {name: text for name, text in environment.items() if own.get(name) != text}
-            _fork(pipe, files, _Life(arguments, changed, folder, cpus, pages, head_start))
+            _fork(pipe, files, _Life(arguments, environment, folder, cpus, pages, head_start))
 
 
 def is_alone() -> bool:
@@ -267,15 +289,19 @@ def _fork(pipe: socket.socket, files: Sequence[int], life: _Life) -> None:
     told, tells = os.pipe()
     between = os.fork()
     if not between:  # whose end makes the worker an orphan, which the process that asked then adopts
-        parent = os.getpid()
-        if not os.fork():
-            pipe.close()
-            os.setsid()  # before anybody knows it: it is ended by its group
-            os.write(tells, str(os.getpid()).encode())
-            os.close(told)
-            os.close(tells)
-            _live(parent, files, life)
-        os._exit(0)
+        try:
+            parent = os.getpid()
+            if not os.fork():
+                pipe.close()
+                os.setsid()  # before anybody knows it: it is ended by its group
+                os.write(tells, str(os.getpid()).encode())
+                os.close(told)
+                os.close(tells)
+                _live(parent, files, life)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
     os.close(tells)
     os.waitpid(between, 0)
     pipe.send(os.read(told, 20))

@@ -11,12 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 from shootout.host import child
 from shootout.race import live
-from shootout.worker.starter import WORKER, Forked, Starter, can_fork
+from shootout.worker.starter import WORKER, Forked, NotForked, Starter, can_fork
 
 ITS_OWN = ("TMPDIR", "SHOOTOUT_PADDING", "PYTEST_CURRENT_TEST")
 """Variables that differ from worker to worker, and that nothing reads while it is imported."""
@@ -34,7 +35,7 @@ class Nursery:
     _starter: Starter | None = None
 
     @classmethod
-    def fork(cls, arguments: Sequence[str], how: Mapping[str, Any]) -> Forked | None:
+    def fork(cls, arguments: Sequence[str], how: Mapping[str, Any]) -> Forked:
         """A worker with these arguments, from a starter in the same environment."""
         environment = {name: text for name, text in how["env"].items() if name not in ITS_OWN}
         with cls._lock:
@@ -58,9 +59,10 @@ atexit.register(Nursery.end)
 
 def start(command: Sequence[str], **how: Any) -> Forked | subprocess.Popen[bytes]:
     """In place of `subprocess.Popen`, for the command of a child of ours."""
-    is_worker = [*command[: len(_HEAD)]] == _HEAD
-    forked = Nursery.fork(command[len(_HEAD) :], how) if is_worker else None
-    return forked or subprocess.Popen(command, **how)
+    if [*command[: len(_HEAD)]] == _HEAD:
+        with suppress(NotForked):
+            return Nursery.fork(command[len(_HEAD) :], how)
+    return subprocess.Popen(command, **how)
 
 
 def fork_workers(change: Callable[[object, str, Any], None] = setattr) -> None:

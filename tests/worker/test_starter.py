@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import select
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.console import environment, state
@@ -12,11 +20,10 @@ from support.exports import obtain
 
 from shootout import backends
 from shootout.contract import Arm, Target
-from shootout.errors import ArmFailed
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Loaded
 from shootout.worker.process import WorkerProcess
-from shootout.worker.starter import Starter
+from shootout.worker.starter import Forked, NotForked, Starter
 
 SLEPT_S, HELD_BYTES = 0.3, 50_000_000
 HEAVY = f"""
@@ -25,6 +32,19 @@ time.sleep({SLEPT_S})
 held = b"x" * {HELD_BYTES}
 """
 SOCIABLE = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+STINGY = """
+import errno, os
+left, fork = {}, os.fork
+def stingy():
+    global left
+    left -= 1
+    if left < 0:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+    return fork()
+os.fork = stingy
+"""
+"""Forks as often as it is told; the first time is for nothing."""
+MODULES = {"heavy": HEAVY, "sociable": SOCIABLE, "outer": STINGY.replace("{}", "1"), "inner": STINGY.replace("{}", "2")}
 CPUS = frozenset(allowed_cpus())
 
 
@@ -32,7 +52,7 @@ CPUS = frozenset(allowed_cpus())
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of modules to import."""
     found = tmp_path_factory.mktemp("modules")
-    for name, text in {"heavy": HEAVY, "sociable": SOCIABLE}.items():
+    for name, text in MODULES.items():
         (found / f"{name}.py").write_text(text)
     return found
 
@@ -84,9 +104,7 @@ def test_it_has_the_memory_of_a_started_one_but_cpus_and_variables_of_its_own(
     assert state(process.pid) == ""
 
 
-def test_one_that_cannot_fork_says_why_and_its_workers_are_started(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_one_that_cannot_fork_says_why_and_its_workers_are_started(place: Path, tmp_path: Path):
     starter = Starter(["sociable"], environment=environment(PYTHONPATH=str(place)), log=tmp_path / "import")
     try:
         assert not starter.is_ready()
@@ -94,15 +112,96 @@ def test_one_that_cannot_fork_says_why_and_its_workers_are_started(
         process = forked(starter, place, tmp_path / "log")
         assert process.ask("memory", 60) > 0
         process.kill()
-        starter._ready = True  # as if it had gone while it forked
-        monkeypatch.setattr("shootout.worker.starter.socket.send_fds", lambda *_: None)
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
-        (tmp_path / "scratch").mkdir()
-        with pytest.raises(ArmFailed, match="the process that it was forked from died"):
-            forked(starter, place, tmp_path / "log")
-        assert list((tmp_path / "scratch").iterdir()) == []
     finally:
         starter.kill()
+
+
+@pytest.mark.parametrize("stingy", ["outer", "inner"])
+def test_a_worker_is_started_where_the_system_lets_nobody_fork(place: Path, tmp_path: Path, stingy: str):
+    starter = Starter([stingy], environment=environment(PYTHONPATH=str(place)), log=tmp_path / "import")
+    try:
+        assert starter.is_ready()
+        process = forked(starter, place, tmp_path / "log")
+        assert process.ask("memory", 60) > 0
+        process.kill()
+        assert "BlockingIOError" in (tmp_path / "import").read_text()
+        assert not starter.is_ready(), "nobody else tries"
+        assert state(starter.pid) in ("", "Z")
+    finally:
+        starter.kill()
+
+
+def test_only_what_differs_is_sent_and_too_much_of_it_costs_the_others_nothing(heavy: Starter):
+    assert heavy.is_ready()
+    with pytest.raises(NotForked):
+        heavy.fork(["0", "1"], {"SHOOTOUT_PADDING": "x" * 200_000}, [0, 1, 2])
+    assert heavy.is_ready()
+
+
+class Unborn:
+    """In place of a starter's process: the test has its end of the pipe."""
+
+    pid = 0
+
+    def __init__(self, *_: Any, pass_fds: Sequence[int], **__: Any) -> None:
+        self.pipe = socket.socket(fileno=os.dup(pass_fds[0]))
+        self.signals: list[int] = []
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def kill(self) -> None:
+        self.pipe.close()
+
+
+@pytest.fixture
+def unborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Starter, Unborn]]:
+    monkeypatch.setattr("shootout.worker.starter.Child", Unborn)
+    found = Starter((), environment={"SAME": "x" * 200_000})
+    yield found, cast("Unborn", found._child)
+    found.kill()
+
+
+def test_an_import_that_hangs_is_waited_for_once(unborn: tuple[Starter, Unborn]):
+    starter, child = unborn
+    assert not starter.is_ready(0.01)
+    assert child.signals == [signal.SIGKILL]
+    child.pipe.send(b"ready")
+    assert not starter.is_ready(0.01)
+
+
+def test_an_answer_that_nobody_heard_is_nobodys(unborn: tuple[Starter, Unborn], monkeypatch: pytest.MonkeyPatch):
+    starter, child = unborn
+    child.pipe.send(b"ready")
+    assert starter.is_ready()
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shootout.worker.starter.Forked", interrupt)
+        child.pipe.send(b"1")
+        with pytest.raises(KeyboardInterrupt):
+            starter.fork([], {"SAME": "x" * 200_000, "OTHER": "y"}, [0, 1, 2])
+    assert json.loads(child.pipe.recv(1000))[1] == {"OTHER": "y"}
+    assert child.signals == [signal.SIGKILL]
+    child.pipe.send(b"2")
+    with pytest.raises(NotForked):
+        starter.fork([], {}, [0, 1, 2])
+
+
+def test_two_threads_hear_how_it_ended(monkeypatch: pytest.MonkeyPatch):
+    both = threading.Barrier(2, timeout=30)
+
+    def woken(*wait: Any) -> Any:
+        found = select.select(*wait)
+        both.wait()
+        return found
+
+    monkeypatch.setattr("shootout.worker.starter.select", SimpleNamespace(select=woken))
+    process = Forked(os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], {}))
+    with ThreadPoolExecutor(2) as pool:
+        assert [one.result() for one in [pool.submit(process.wait, 30), pool.submit(process.wait)]] == [3, 3]
 
 
 def test_openblas_threads_are_no_hindrance(tmp_path: Path):
