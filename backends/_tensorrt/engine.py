@@ -42,6 +42,8 @@ TIMINGS = "timing.cache"
 """What the full TensorRT timed while it built: `timing_cache` gives it to a later build on the same GPU."""
 PORTABLE = "portable"
 """TensorRT-RTX's own choice of targets: Ampere and later consumer GPUs (8.0, 8.6, 8.9, 12.0), not Turing."""
+WITH_FLOAT8 = ("SM89", "SM90", "SM100", "SM120")
+"""What FP8 is built for without a GPU, as far as the library knows them: of the portable targets two have no FP8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,7 @@ class Plan:
     Attributes:
         rest: what INT8 leaves in float computes in.
         inputs: the shapes that symbolic axes get.
-        current: build for the GPU of this machine; else for TensorRT-RTX's portable targets.
+        current: build for the GPU of this machine; else for TensorRT-RTX's portable targets, or WITH_FLOAT8.
         options: by name, of OPTIONS; `compute_capability` takes names such as SM86,SM120.
     """
 
@@ -160,8 +162,10 @@ def _start_timings(library: Library, config: Any, path: str | None) -> None:
 def _aim(library: Library, config: Any, plan: Plan) -> None:
     """Set TensorRT-RTX's target GPUs."""
     known = library.module.ComputeCapability.__members__
-    default = "CURRENT" if plan.current else ""
-    names = [name for name in plan.options.get("compute_capability", default).split(",") if name]
+    asked = plan.options.get("compute_capability", "CURRENT" if plan.current else "")
+    names = [name for name in asked.split(",") if name]
+    if not names and plan.precision is Precision.FP8:
+        names = [name for name in WITH_FLOAT8 if name in known]
     for name in names:
         if name not in known:
             raise ValueError(f"compute_capability {name!r}: {library.name} knows {', '.join(known)}")

@@ -1,7 +1,7 @@
-"""FP8 (E4M3) as an ONNX graph: the Q/DQ pairs of the shared INT8 model, retyped.
+"""FP8 (E4M3) as an ONNX graph: the shared INT8 model's Q/DQ pairs on what products read, retyped; sums have none.
 
-So the same values are rounded by the same rule, and scales come from the same calibration: a value's largest magnitude
-becomes E4M3's largest number. Scales are rounded to float16, so that a graph in half precision has the same ones; one
+So products read the same values, and scales come from the same calibration: a value's largest magnitude becomes E4M3's
+largest number. Scales are rounded to float16, so that a graph in half precision has the same ones; one
 that would be subnormal there is its smallest normal number, which costs nothing: E4M3 rounds by each number's own size.
 """
 
@@ -40,7 +40,7 @@ def write_float8(source: Path, calibration: Sequence[Arrays], target: Path) -> N
         ModelError: there is nothing to quantize.
     """
     quantizer = qdq.Quantizer(source, calibration)
-    quantizer.write(target, quantizer.layers)
+    quantizer.write(target, quantizer.layers, sums=False)
     onnx_files.save(_retyped(onnx.load(target), quantizer.weights), target)
 
 

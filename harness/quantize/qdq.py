@@ -77,10 +77,14 @@ class Quantizer:
             self._ranges = _ranges(prepared, calibration)
         _share_ranges(self._model, self._ranges)
 
-    def write(self, target: Path, layers: Collection[str]) -> None:
-        """Write the model with these layers quantized and all others in float; at least one."""
+    def write(self, target: Path, layers: Collection[str], *, sums: bool = True) -> None:
+        """Write the model with these layers quantized and all others in float; at least one.
+
+        Args:
+            sums: round a branch of residual sums, too.
+        """
         assert layers, "ONNX Runtime takes an empty list for all nodes"
-        residuals = list(_residuals(self._model.graph, layers, self._ranges))
+        residuals = list(_residuals(self._model.graph, layers, self._ranges)) if sums else []
         with quietly():
             quantizer = QDQQuantizer(
                 deepcopy(self._model),

@@ -87,6 +87,24 @@ def test_its_error_is_e4m3_s_in_float32_and_in_half(made: Any, tmp_path: Path):
     assert (compare(float16, float32).relative_l2 or 1) < 2.0**-5, "the rest's rounding, and a few numbers that it tips"
 
 
+def test_a_sum_behind_a_convolution_is_not_rounded(tmp_path: Path):
+    """The band is that of products that read E4M3, so nothing else may: not a residual sum, as INT8 has it."""
+    rng, shape = np.random.default_rng(0), (1, 8, 4, 4)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], kernel_shape=[3, 3], pads=[1] * 4, name="product"),
+        helper.make_node("Add", ["h", "x"], ["y"], name="sum"),
+    ]
+    ends = [helper.make_tensor_value_info(name, F32, shape) for name in "xy"]
+    stored = [numpy_helper.from_array(rng.standard_normal((8, 8, 3, 3)).astype(np.float32), "w")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    sets = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(4)]
+    write_float8(tmp_path / "m.onnx", sets, tmp_path / "fp8.onnx")
+    read = {node.op_type: node.input for node in onnx.load(tmp_path / "fp8.onnx").graph.node}
+    assert list(read["Add"]) == ["h", "x"]
+    assert read["Conv"][0] != "x"
+
+
 def test_a_model_without_products_is_refused(tmp_path: Path):
     graph = helper.make_graph(
         [helper.make_node("Sin", ["x"], ["y"])],

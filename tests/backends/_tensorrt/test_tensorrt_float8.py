@@ -31,6 +31,7 @@ def test_the_toy_is_fp8_in_the_network_and_in_the_engine(tmp_path: Path):
     facts, engine = run_fresh(build, toy(), shared_arm(FP8, ""), tmp_path)
     assert facts["network_nodes_by_precision"] == facts["compute_nodes_by_precision"] == {"fp8": 4}
     assert facts["flops_by_precision"] == {"fp8": TOY_FLOPS}
+    assert facts["compute_capabilities"] == ["SM89", "SM120"], "TensorRT-RTX's portable targets have two without FP8"
     wide = toy().weights().values()
     assert not any(one.astype(kind).tobytes() in engine for one in wide for kind in (np.float32, np.float16))
     assert "are weights" in facts["notes"][0]
