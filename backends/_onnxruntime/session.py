@@ -29,11 +29,12 @@ Update = tuple[str, Callable[[Array], None]]
 Read = tuple[str, Callable[[], Array]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Slot:
     """One binding with tensors of its own, at fixed addresses.
 
     Attributes:
+        binding: None once its session is closed: it keeps ONNX Runtime's session alive, and callers may keep the slot.
         options: of its runs, where they are unlike ONNX Runtime's own.
         updates: for each input name, what copies an array into its tensor, or binds the array itself.
         reads: for each output name, what gives it as an array of the caller's own.
@@ -109,7 +110,9 @@ class OnnxRuntimeSession:
         return trace(self._built.folder / MODEL, self._built.arm, self._built.bundle.input_buffers()[0], calls)
 
     def close(self) -> None:
-        """Drop the session and its tensors."""
+        """Drop the session and its tensors, also where a caller has kept a slot."""
+        for slot in self._slots.values():
+            slot.binding, slot.updates, slot.reads = None, (), ()
         self._slots.clear()
         self.__dict__.pop("_run", None)
         self.__dict__.pop("_session", None)

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from shootout import backends
+from shootout import backends, quantize
 from shootout.backends.adapter import Adapter, Built
 from shootout.build.exports import probe_key
 from shootout.bundle import bundle
@@ -187,11 +187,13 @@ class Workshop:
 
 
 def _code_of(adapter: Adapter) -> list[Path]:
-    """The adapter's own file, those beside it in a package of its own, and what all shipped adapters share."""
+    """The adapter's own file, those beside it in a package of its own, what all shipped adapters share, and the quantizers
+    that they call.
+    """
     module = sys.modules[type(adapter).__module__]
     code = Path(str(module.__file__))
     own = sorted(code.parent.glob("*.py")) if module.__package__ else [code]
-    return [*own, *sorted(Path(str(backends.__file__)).parent.glob("*.py"))]
+    return [*own, *(file for package in (backends, quantize) for file in sorted(Path(package.__path__[0]).glob("*.py")))]
 
 
 def _cached(folder: Path, arm: Arm, model: ModelBundle) -> BuiltArm | None:

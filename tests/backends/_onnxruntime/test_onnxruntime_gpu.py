@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -333,6 +335,16 @@ def test_copies_are_pinned_events_are_ours_and_close_frees_all(machine: Machine,
     session.close()
     session.close()
     assert machine.gpu.open == []
+
+
+def test_a_slot_that_somebody_kept_does_not_keep_the_session_past_its_stream(machine: Machine, tmp_path: Path):
+    session: Any = session_of(arm_of(), tmp_path)
+    kept = session.stage(inputs(1), 0)
+    bound = weakref.ref(kept.binding)
+    session.close()
+    gc.collect()
+    assert kept.binding is None
+    assert bound() is None
 
 
 def test_without_nvidia_s_bindings_it_is_a_skip_with_the_way_to_get_them(
