@@ -266,6 +266,7 @@ class Capabilities:
         schemes: by precision, the words it offers in a `/scheme` (see `shootout.schemes`); one may end in `*`.
         scenarios: what it can be measured in.
         options: its own knobs. Of several that cover a name, the first one that is for the target counts.
+        gpu_rest: what its quantized models compute in on a GPU where nothing is quantized; static INT8's schemes tell.
     """
 
     consumes: tuple[Artifact, ...]
@@ -275,6 +276,7 @@ class Capabilities:
     schemes: Mapping[Precision, frozenset[str]] = field(default_factory=dict)
     scenarios: frozenset[Scenario] = INFERENCE
     options: tuple[Option, ...] = ()
+    gpu_rest: Precision = Precision.BF16
 
     @property
     def devices(self) -> frozenset[Device]:

@@ -70,6 +70,7 @@ class TensorRtAdapter:
             Precision.FP8: frozenset({"samples-*"}),
         },
         options=OPTIONS,
+        gpu_rest=Precision.FP16,
     )
 
     def probe(self, device: Device) -> Availability:

@@ -187,13 +187,12 @@ class Workshop:
 
 
 def _code_of(adapter: Adapter) -> list[Path]:
-    """The adapter's own file, those beside it in a package of its own, what all shipped adapters share, and the quantizers
-    that they call.
-    """
+    """The adapter's own file, those beside it in a package of its own, what shipped adapters share, and quantizers."""
     module = sys.modules[type(adapter).__module__]
     code = Path(str(module.__file__))
     own = sorted(code.parent.glob("*.py")) if module.__package__ else [code]
-    return [*own, *(file for package in (backends, quantize) for file in sorted(Path(package.__path__[0]).glob("*.py")))]
+    shared = (Path(package.__path__[0]) for package in (backends, quantize))
+    return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]
 
 
 def _cached(folder: Path, arm: Arm, model: ModelBundle) -> BuiltArm | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 from shootout import schemes
 from shootout.bundle.npz import load_sets
 from shootout.bundle.workload import Work
-from shootout.constants import BAND_CEILING
+from shootout.constants import BAND_CEILING, FIDELITY_MARGIN
 from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Target, TensorSpec, Value
 from shootout.errors import ModelError
 
@@ -42,7 +43,9 @@ LABELS = "labels"
 ERROR = "error.json"
 """What an export leaves in place of a manifest: why there is no bundle."""
 TELLING = 10.0
-"""Where a quantizer's band is so many times FP32's, an error inside FP32's shows that nothing was quantized."""
+"""Where a quantizer's band is so many times a float precision's, that one's error shows that nothing was quantized."""
+CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control"
+"""Words of schemes that leave the layers alone whose rounding would cost most."""
 INLINE_BYTES = 1 << 30
 """Weights above this lie beside the ONNX file: a protobuf holds at most 2 GiB."""
 
@@ -109,20 +112,34 @@ class ModelBundle:
         """Whether it is a user's ONNX file: its torch module, where it has one, is the program in `model.pt2`."""
         return self.model.endswith(ONNX_SUFFIX)
 
-    def band(self, target: Target) -> tuple[float | None, float]:
+    def band(
+        self, target: Target, gpu_rest: Precision = Precision.BF16, *, is_whole: bool = True
+    ) -> tuple[float | None, float]:
         """The error that a target's precision explains: the most (None: nothing is known), and the least.
 
         What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round. Where the rest of
-        the model computes in half precision, it errs by as much as that whole model would, at most. On a GPU it does,
-        and unless that is known BF16's error counts, the larger one.
+        the model computes in half precision, it errs by as much as that whole model would, at most, and can't be as
+        exact as that either (twice the predicted error), unless many layers were left as they are, or the two bands
+        lie near each other.
+
+        Args:
+            gpu_rest: what the backend's quantized models compute in elsewhere, on a GPU (see `Capabilities`).
+            is_whole: whether most of the model is said to be quantized.
         """
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
         key = next((one for one in worded if one in self.bands), str(target.precision))
-        most, exact = self.bands.get(key), self.bands.get(Precision.FP32) or 0.0
-        if target.precision in SCALED and (rest := _rest_of(target)) is not Precision.FP32:
-            beside = self.bands.get(rest)
-            most = None if most is None or beside is None else min(most + beside, BAND_CEILING)
-        return most, exact if target.precision in SCALED and (most or 0.0) > TELLING * exact else 0.0
+        own, rest, exact = self.bands.get(key), _rest_of(target, gpu_rest), self.bands.get(Precision.FP32) or 0.0
+        if target.precision not in SCALED or own is None:
+            return own, 0.0
+        least = exact if own > TELLING * exact else 0.0
+        if rest is Precision.FP32:
+            return own, least
+        beside = self.bands.get(rest)
+        if beside is None:
+            return None, least
+        if own > TELLING * beside and is_whole and not re.search(CHOOSES_LAYERS, target.scheme):
+            least = max(least, 2 * beside / FIDELITY_MARGIN)
+        return min(own + beside, BAND_CEILING), least
 
     def path(self, artifact: Artifact) -> Path:
         """The file that holds `artifact`.
@@ -207,10 +224,10 @@ class ModelBundle:
         (self.folder / MANIFEST).write_text(text)
 
 
-def _rest_of(target: Target) -> Precision:
+def _rest_of(target: Target, gpu_rest: Precision) -> Precision:
     if target.precision is Precision.INT8 or target.device is Device.CPU:
         return schemes.rest_of(target)
-    return Precision.BF16
+    return gpu_rest
 
 
 def open_bundle(folder: Path) -> ModelBundle:

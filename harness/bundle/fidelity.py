@@ -81,7 +81,7 @@ def gate(found: Fidelity, band: float | None, least: float = 0.0) -> str | None:
     if found.relative_l2 > band:
         return f"relative L2 error {found.relative_l2:.2g} is above the {band:.2g} that this precision explains"
     if least and found.relative_l2 <= least:
-        return f"relative L2 error {found.relative_l2:.2g} is fp32's (up to {least:.2g}): nothing was rounded"
+        return f"relative L2 error {found.relative_l2:.2g} is that of floats (up to {least:.2g}): nothing was rounded"
     return None
 
 

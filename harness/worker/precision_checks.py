@@ -58,6 +58,12 @@ def probe_fault(found: str | None, target: Target) -> str | None:
     return f"labelled {label}, but the {probe} finds {found}: the runtime did not honour the precision"
 
 
+def is_mostly_labelled(executed: Executed, target: Target) -> bool:
+    """Whether at least half of the compute nodes ran in the label's precision, by the runtime's own account."""
+    counts = executed.compute_nodes_by_precision
+    return 2 * counts.get(schemes.shown_as(target.precision, target.scheme), 0) >= sum(counts.values())
+
+
 FP16_MAX = 65_504.0
 ANSWERS: Mapping[tuple[str, bool | None], str] = {
     ("11111", False): "fp32",

@@ -12,10 +12,10 @@ from typing import cast
 
 from shootout.bundle import fidelity, training
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Arrays, Executed, Fidelity
+from shootout.contract import Arm, Arrays, Executed, Fidelity, Precision
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
-from shootout.worker.precision_checks import executed_fault
+from shootout.worker.precision_checks import executed_fault, is_mostly_labelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,7 @@ class Claim:
     Attributes:
         session: the first of its instances.
         buffers: its input buffers.
+        gpu_rest: what its backend computes in where nothing is quantized, on a GPU.
         strayed: how it left the CPUs or the thread counts that it was given, or None.
         together: what each of several instances answers to each buffer while all work; None for one alone.
     """
@@ -35,6 +36,7 @@ class Claim:
     buffers: Sequence[Arrays]
     strayed: str | None
     together: Callable[[], Sequence[Sequence[Arrays]]] | None
+    gpu_rest: Precision = Precision.BF16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,8 @@ def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool) -> E
     errors = fidelity.compare(outputs, claim.bundle.oracle_outputs())
     stepped, step_fault = _with_step(errors, claim) if claim.bundle.trained else (errors, None)
     counted = _with_accuracy(stepped, claim) if with_accuracy else stepped
-    executed, (band, least) = claim.session.executed, claim.bundle.band(claim.arm.target)
+    executed, target = claim.session.executed, claim.arm.target
+    band, least = claim.bundle.band(target, claim.gpu_rest, is_whole=is_mostly_labelled(executed, target))
     reference = claim.bundle.reference_outputs()
     return Evidence(
         claim=claim,

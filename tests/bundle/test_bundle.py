@@ -152,6 +152,8 @@ def test_bands_hold_torchs_own_reduced_precision(bundles: Bundles):
         errors[label] = found = compare(got, bundle.oracle_outputs())
         assert gate(found, bundle.bands[label]) is None
     assert gate(errors[Precision.BF16], bundle.bands[Precision.FP32])
+    quantized = Target(backend="any", device=Device.CUDA, precision=Precision.INT8)
+    assert "nothing was rounded" in (gate(errors[Precision.FP16], *bundle.band(quantized)) or "")
     assert gate(errors[Precision.BF16], bundle.bands[Precision.TF32])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from shootout.bundle import training
-from shootout.contract import Arm, Arrays, Executed, Target, TensorSpec
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Arrays, Device, Executed, Precision, Target, TensorSpec
 from shootout.worker.verification import CHECKS, Claim, verify
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
@@ -43,7 +45,7 @@ def bundle(reference: Arrays | None = None) -> Any:
         outputs=(TensorSpec(name="y", shape=(1, 2), dtype="float32"),),
         batch=1,
         trained=(),
-        band=lambda _target: (1e-3, 0.0),
+        band=lambda *_, **__: (1e-3, 0.0),
         oracle_outputs=lambda: [RIGHT, RIGHT],
         reference_outputs=lambda: reference and [reference, reference],
         report=lambda: SimpleNamespace(inputs={"x": np.zeros((3, 1))}, labels=np.array([1, 1, 0])),
@@ -108,3 +110,30 @@ def test_outputs_of_another_shape_are_not_even_compared():
     found = verify(claim(Session({"y": RIGHT["y"][:, :1]}), strayed="strayed"), with_accuracy=True)
     assert "expected float32[1, 2], got float32[1, 1]" in (found.fault or "")
     assert found.fidelity.relative_l2 is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "scheme", "gpu_rest", "error", "counts", "caught"),
+    [
+        ("int8", "shared", "bf16", 5e-4, {"int8": 4}, True),
+        ("int8", "shared", "bf16", 5e-2, {"int8": 4}, False),
+        ("int8", "shared", "bf16", 5e-4, {"int8": 1, "fp16": 3}, False),
+        ("int8", "mixed-sqnr-40", "bf16", 5e-4, {"int8": 4}, False),
+        ("int8", "shared+rest-fp32", "bf16", 5e-4, {"int8": 4}, False),
+        ("fp8", "", "fp16", 5e-4, {"fp8": 4}, True),
+        ("fp8", "", "bf16", 5e-4, {"fp8": 4}, False),
+    ],
+)
+def test_a_network_in_half_under_a_quantized_label_is_too_exact_on_a_gpu(
+    precision: str, scheme: str, gpu_rest: str, error: float, counts: dict[str, int], caught: bool
+):
+    """Its account says what the label says. Where a rest in BF16 errs by nearly as much, nothing can be told."""
+    target = Target(backend="lib", device=Device.CUDA, precision=Precision(precision), scheme=scheme)
+    account = replace(ACCOUNT, device="cuda", compute_nodes_by_precision=counts)
+    bands = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, "int8": 0.3, "fp8": 0.1}
+    known = bundle()
+    known.band = partial(ModelBundle.band, SimpleNamespace(bands=bands))
+    made = claim(Session(off_by(error), account), bundle=known, gpu_rest=Precision(gpu_rest))
+    found = verify(replace(made, arm=replace(made.arm, target=target)), with_accuracy=False)
+    assert ("nothing was rounded" in (found.fault or "")) is caught
+    assert caught or found.fault is None
