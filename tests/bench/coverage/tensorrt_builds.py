@@ -36,7 +36,14 @@ REASON_CHARACTERS = 300
 
 def figures(bench: Bench) -> Tables:
     """A row for each model and precision, and how many were built of each precision."""
-    rows = [row for name in (QUICK if bench.quick else models.names()) for row in _of_model(bench, name)]
+    rows: list[dict[str, Any]] = []
+    for name in QUICK if bench.quick else models.names():
+        rows.extend(_of_model(bench, name))
+        bench.keep(_tables(rows))
+    return _tables(rows)
+
+
+def _tables(rows: Table) -> Tables:
     return {"TensorRT builds": rows, "TensorRT builds by precision": [_count(label, rows) for label in LABELS]}
 
 
