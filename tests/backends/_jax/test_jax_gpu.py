@@ -247,6 +247,25 @@ def test_a_row_on_a_gpu_says_that_xla_replays_graphs_unless_it_was_told_not_to()
     assert jax_session.notes_of(replace(on_gpu, target=Target(backend="jax-jit"))) == []
 
 
+def compiled_with(value: str) -> str:
+    """What XLA, which parses a GPU's options on a CPU too, says to this list of command buffers."""
+    import jax
+
+    target = Target(backend="jax-jit", device=Device.CUDA)
+    arm = Arm(target=target, model="m", options={jax_session.COMMAND_BUFFERS: value})
+    lowered = jax.jit(lambda x: x + x).lower(np.ones(4, np.float32))
+    try:
+        jax_session._compile(lowered, arm)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_xla_takes_an_empty_list_of_command_buffers_and_checks_what_is_in_one():
+    assert run_fresh(compiled_with, "", warm=JAX) == ""
+    assert "not a valid enum value" in run_fresh(compiled_with, "no_such_command", warm=JAX)
+
+
 def test_only_a_gpu_s_session_tells_of_a_gpu_and_its_cache_is_emptied_outside_of_jax_s_account(
     monkeypatch: pytest.MonkeyPatch,
 ):
