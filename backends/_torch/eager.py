@@ -78,7 +78,7 @@ class TorchEagerAdapter:
                 counts = count_operations(module, list(example_of(bundle, arm)), Device.CUDA).products
                 quantize.require_integers(counts, arm)
             quantize.save_module(module, folder)
-        return Built(arm=arm, bundle=bundle, folder=folder)
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={"notes": quantize.notes_of(arm)})
 
     def load(self, built: Built) -> TorchSession | training.TorchTrainingSession:
         """The module with its weights, on the arm's device and in its dtype; sets the process's threads and flags."""
@@ -90,7 +90,8 @@ class TorchEagerAdapter:
 
         def account(staged: list[torch.Tensor]) -> Facts:
             """The ATen operations of one run by the dtype of their operands, and torch's own flags."""
-            facts = count_operations(module, staged, arm.target.device).facts()
+            tally = count_operations(module, staged, arm.target.device)
+            facts = {**tally.facts(), "fallbacks": quantize.replaced_integers(tally.products, arm)}
             stored = built.folder / quantize.WEIGHTS
             artifact = stored.stat().st_size if quantized else weight_bytes(module.state_dict().values())
             return {**facts, "artifact_bytes": artifact}

@@ -40,8 +40,8 @@ TARGETS = frozenset(
 )
 """FP8 not on a CPU: torchao refuses, and `torch._scaled_mm` there widens both operands and multiplies float32.
 
-On CUDA `torch._int_mm` takes more than 16 rows, and sizes in 8s: beyond that torchao multiplies float32 on the GPU or
-int32 on the CPU in its place, and the trace says so.
+On CUDA `torch._int_mm` takes sizes in 8s, so other layers stay as they are: of these torchao would multiply int32 on
+the CPU, in each call. It also takes more than 16 rows: up to that torchao multiplies float32, and the trace says so.
 """
 SCHEMES: Mapping[Precision, frozenset[str]] = {
     Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", "symmetric", "asymmetric"}),
@@ -55,6 +55,16 @@ GROUPS = (128, 64, 32)
 """Inputs that share a scale in INT4, torchao's default first; a layer gets the widest that divides its inputs."""
 MULTIPLE = 16
 """Torch's INT4 kernel for CPUs takes layers whose number of outputs is a multiple of this, FP8's also of inputs."""
+REPLACING = (Precision.FP32.value, "int32")
+"""What torchao multiplies on a GPU where cuBLAS' integer product can't."""
+INT8_MULTIPLE = 8
+"""Of inputs and outputs, for cuBLAS' integer product."""
+SIZES = {
+    Precision.INT8_DYNAMIC: (INT8_MULTIPLE, INT8_MULTIPLE),
+    Precision.FP8: (MULTIPLE, MULTIPLE),
+    Precision.INT4: (GROUPS[-1], MULTIPLE),
+}
+"""Inputs and outputs of the layers that are taken come in these; on a CPU INT8 takes all."""
 EPSILON = 2**-12
 """The smallest scale of static INT8, as in the x86 quantizer's own configuration."""
 NOISY = ("torchao", "torch.utils._pytree")
@@ -108,10 +118,18 @@ def require_integers(counts: Mapping[str, int], arm: Arm) -> None:
     """
     if arm.target.precision is Precision.INT8_DYNAMIC and Precision.INT8.value not in counts:
         ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
-        reason = (
-            f"cuBLAS' integer product takes more than 16 rows and sizes in 8s; torchao ran others in its place: {ran}"
-        )
+        reason = f"cuBLAS' integer product takes more than 16 rows; torchao ran others in its place: {ran}"
         raise SkippedArm(reason, "a larger --batch, or torch-compile, where Inductor has a product of Triton's too")
+
+
+def replaced_integers(counts: Mapping[str, int], arm: Arm) -> tuple[str, ...]:
+    """The products that torchao put in the place of integer ones on a GPU, as lines for `fallbacks`.
+
+    What it leaves alone there is bfloat16, so neither float32 nor int32 is anything else.
+    """
+    if arm.target.precision is not Precision.INT8_DYNAMIC or arm.target.device is not Device.CUDA:
+        return ()
+    return tuple(f"torchao ran {counts[name]} products in {name} for int8" for name in REPLACING if counts.get(name))
 
 
 def save_module(module: torch.nn.Module, folder: Path) -> None:
@@ -141,18 +159,23 @@ def load_module(bundle: ModelBundle, folder: Path) -> torch.nn.Module:
 
 
 def _int8_dynamic(module: torch.nn.Module, arm: Arm) -> int:
-    """Activations get a scale per row, as torchao has it by default; weights one per channel, or one by the scheme."""
+    """Activations get a scale per row, as torchao has it by default; weights one per channel, or one by the scheme.
+
+    Where products of 8 bits saturate, both get 7.
+    """
     with torchao_quietly():
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, PerRow, PerTensor, quantize_
         from torchao.quantization.quant_primitives import MappingType
-    scheme = schemes.parse(arm.target.scheme)
+    scheme, on_gpu = schemes.parse(arm.target.scheme), arm.target.device is Device.CUDA
+    fitting = {name for name, layer in _linears(module).items() if not on_gpu or _is_multiple(layer, INT8_MULTIPLE)}
     config = Int8DynamicActivationInt8WeightConfig(
         granularity=[PerRow(), PerTensor() if scheme.granularity == "per-tensor" else PerRow()],
         act_mapping_type=MappingType.ASYMMETRIC if scheme.symmetry == "asymmetric" else MappingType.SYMMETRIC,
         set_inductor_config=False,  # process-wide switches, meant for CUDA
+        reduce_range=not on_gpu and saturates(),
     )
-    quantize_(module, config)
-    return len(_linears(module))
+    quantize_(module, config, filter_fn=lambda _, name: name in fitting)
+    return len(fitting)
 
 
 def _float8(module: torch.nn.Module, arm: Arm) -> int:
@@ -165,7 +188,7 @@ def _float8(module: torch.nn.Module, arm: Arm) -> int:
         from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, PerTensor, quantize_
         from torchao.quantization.quantize_.common import KernelPreference
     require_float8("SM{}{}".format(*torch.cuda.get_device_capability()), "bf16 or int8-dynamic")
-    fitting = {name for name, layer in _linears(module).items() if _takes_float8(layer)}
+    fitting = {name for name, layer in _linears(module).items() if _is_multiple(layer, MULTIPLE)}
     config = Float8DynamicActivationFloat8WeightConfig(
         granularity=PerRow() if schemes.parse(arm.target.scheme).granularity == "per-channel" else PerTensor(),
         kernel_preference=KernelPreference.TORCH,
@@ -175,8 +198,9 @@ def _float8(module: torch.nn.Module, arm: Arm) -> int:
     return len(fitting)
 
 
-def _takes_float8(layer: Any) -> bool:
-    return bool(layer.in_features % MULTIPLE == layer.out_features % MULTIPLE == 0)
+def _is_multiple(layer: Any, of: int) -> bool:
+    """Whether both of a layer's sizes are."""
+    return bool(layer.in_features % of == layer.out_features % of == 0)
 
 
 def _int4(module: torch.nn.Module, arm: Arm) -> int:
@@ -216,8 +240,8 @@ def _linears(module: torch.nn.Module) -> dict[str, Any]:
 def _unfit(module: torch.nn.Module, precision: Precision) -> str:
     if not _linears(module):
         return f"torchao's {precision} is for linear layers, and the model has none"
-    inputs = MULTIPLE if precision is Precision.FP8 else GROUPS[-1]
-    return f"{precision} takes linear layers with inputs in {inputs}s and outputs in {MULTIPLE}s; the model has none"
+    inputs, outputs = SIZES[precision]
+    return f"{precision} takes linear layers with inputs in {inputs}s and outputs in {outputs}s; the model has none"
 
 
 def quantize_program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:
@@ -245,8 +269,10 @@ def quantize_program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProg
 
 
 def notes_of(arm: Arm) -> list[str]:
-    """What the row of a static INT8 program says: that this CPU cost its activations a bit."""
-    return [SEVEN_BITS.format("activations")] if arm.target.precision is Precision.INT8 and saturates() else []
+    """What the row of an INT8 model says: that this CPU cost activations a bit, with dynamic ranges weights too."""
+    lost = {Precision.INT8: "activations", Precision.INT8_DYNAMIC: "activations and weights"}
+    what = lost.get(arm.target.precision) if arm.target.device is Device.CPU else None
+    return [SEVEN_BITS.format(what)] if what and saturates() else []
 
 
 def save_program(program: torch.export.ExportedProgram, folder: Path) -> None:

@@ -16,7 +16,7 @@ from shootout.backends._torch import quantize
 from shootout.backends.adapter import Built
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Executed, Precision, Target
+from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.export.client import Request
 from shootout.models.probes import GRID_BATCH
 from shootout.schemes import parse
@@ -59,7 +59,37 @@ def test_where_8_bits_saturate_activations_get_7_and_a_note(answer: bool, monkey
     assert quantize._quantizer(parse("")).reduced is answer
     notes = quantize.notes_of(Arm(target=STATIC, model=""))
     assert [one.partition(":")[0] for one in notes] == (["7-bit activations"] if answer else [])
-    assert quantize.notes_of(Arm(target=DYNAMIC, model="")) == []
+    notes = quantize.notes_of(Arm(target=DYNAMIC, model=""))
+    assert [one.partition(":")[0] for one in notes] == (["7-bit activations and weights"] if answer else [])
+    for target in (FLOAT, replace(DYNAMIC, device=Device.CUDA)):
+        assert quantize.notes_of(Arm(target=target, model="")) == []
+
+
+def dynamic_without_vnni(folder: Path) -> tuple[int, int, list[str], str | None]:
+    """The largest weight and activation that multiply where 8 bits saturate; the row's notes, and its fault."""
+    import torch
+    from torchao.quantization.quantize_.workflows.int8 import int8_tensor
+
+    quantize.saturates = lambda: True  # type: ignore[assignment]
+    built, largest, product = built_in(bundle_of("digits"), DYNAMIC, folder), [0, 0], int8_tensor.int_scaled_matmul
+
+    def seen(x: Any, weight: Any, *rest: Any, **named: Any) -> Any:
+        largest[:] = [
+            max(old, int(one.to(torch.int32).abs().max())) for old, one in zip(largest, (x, weight), strict=True)
+        ]
+        return product(x, weight, *rest, **named)
+
+    int8_tensor.int_scaled_matmul = seen
+    _, fault = ran(built)
+    return largest[0], largest[1], list(built.facts["notes"]), fault
+
+
+def test_dynamic_int8_multiplies_7_bits_where_8_saturate(tmp_path: Path):
+    activation, weight, notes, fault = run_fresh(dynamic_without_vnni, tmp_path, warm=warm_of(DYNAMIC))
+    assert 32 < activation <= 64
+    assert 32 < weight <= 64
+    assert notes
+    assert fault is None
 
 
 @cache

@@ -6,6 +6,7 @@ FP8 really runs here: `torch._scaled_mm` takes E4M3 on a CPU too, where it widen
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from test_torch_quantized import built_in, bundle_of, operations_packed, ran
 
 from shootout import backends
-from shootout.backends._torch.quantize import require_integers
+from shootout.backends._torch.quantize import replaced_integers, require_integers
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
@@ -88,7 +89,12 @@ def asked_of_torchao(precision: Precision, scheme: str = "") -> list[tuple[str, 
     torch.cuda.get_device_capability = lambda: (9, 0)
     layers = torch.nn.Sequential(torch.nn.Linear(256, 10), torch.nn.Linear(96, 16), torch.nn.Linear(24, 16))
     target = Target(backend="torch-eager", device=Device.CUDA, precision=precision, scheme=scheme)
-    swap = {Precision.FP8: quantize._float8, Precision.INT4: quantize._int4}
+    swap = {
+        Precision.INT8_DYNAMIC: quantize._int8_dynamic,
+        Precision.FP8: quantize._float8,
+        Precision.INT4: quantize._int4,
+    }
+    quantize.saturates = lambda: True  # type: ignore[assignment] # of the CPU, which is nothing to a GPU
     swap[precision](layers, Arm(target=target, model="made"))
     return [(name, {key: str(value) for key, value in config.items()}) for name, config in told]
 
@@ -110,6 +116,13 @@ def test_fp8_on_a_gpu_is_torch_s_own_product(scheme: str, scales: str):
     assert config["granularity"].count(scales) == 2
     assert "TORCH" in config["kernel_preference"].upper()
     assert config["layers"] == "['1']", "sizes in 16s"
+
+
+def test_integers_on_a_gpu_are_for_layers_with_sizes_in_8s():
+    [(name, config)] = run_fresh(asked_of_torchao, Precision.INT8_DYNAMIC, warm=WARM)
+    assert name == "Int8DynamicActivationInt8WeightConfig"
+    assert config["layers"] == "['1', '2']", "of the other torchao would copy operands to the CPU in each call"
+    assert config["reduce_range"] == "False"
 
 
 def counted(rows: int) -> dict[str, int]:
@@ -145,6 +158,14 @@ def test_a_model_whose_integer_products_were_all_replaced_is_a_skip():
     require_integers({"int8": 1, "fp32": 3}, arm)
     with pytest.raises(SkippedArm, match=r"more than 16 rows.*4 in fp32"):
         require_integers({"fp32": 4}, arm)
+
+
+def test_products_in_the_place_of_integer_ones_are_fallbacks():
+    arm = Arm(target=Target(backend="torch-eager", device=Device.CUDA, precision=Precision.INT8_DYNAMIC), model="made")
+    (line,) = replaced_integers({"int8": 1, "fp32": 3, "bf16": 2}, arm)
+    assert line == "torchao ran 3 products in fp32 for int8"
+    assert replaced_integers({"int8": 1, "bf16": 1}, arm) == ()
+    assert replaced_integers({"int8": 1, "fp32": 1}, replace(arm, target=replace(arm.target, device=Device.CPU))) == ()
 
 
 def test_a_package_is_made_of_fp8_products():
