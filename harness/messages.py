@@ -119,6 +119,7 @@ class Loaded:
     Attributes:
         rss_before_bytes: resident memory before loading, `rss_after_bytes` likewise after the first call.
         gpu: what it took of the GPU; None for an arm on the CPU.
+        forked: whether its process was forked from one that had imported what it begins with; else it was started.
     """
 
     load_s: float
@@ -126,6 +127,20 @@ class Loaded:
     rss_before_bytes: int
     rss_after_bytes: int
     gpu: GpuCost | None = None
+    forked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadStart:
+    """What a forked worker was spared, so that it tells the same figures as one that had to do it.
+
+    Attributes:
+        import_s: seconds that its library's import took, under the same loads beside it.
+        rss_before_bytes: what was resident before.
+    """
+
+    import_s: float
+    rss_before_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

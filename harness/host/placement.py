@@ -153,7 +153,8 @@ def child_environment(threads: int, padding: int) -> dict[str, str]:
         threads: compute threads, for every threading library that reads a variable.
         padding: bytes added to the environment. They shift the stack, whose alignment alone can decide a comparison
             (Mytkowicz et al., "Producing wrong data without doing anything obviously wrong!", 2009); so does a
-            hash seed, hence a new one in each process.
+            hash seed, hence a new one in each process that is started. A forked one has both from what it is forked
+            from, which is a new one in each generation.
     """
     counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
     return {**os.environ, **counts, "PYTHONHASHSEED": "random", "SHOOTOUT_PADDING": "x" * padding}

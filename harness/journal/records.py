@@ -138,6 +138,7 @@ class Played(Record):
         gpu: null for an arm on the CPU.
         cpus: where its threads could run after the warm-up; in older runs after the first call, as `os_threads`.
         spent_s: seconds of its steps before the rounds: `load` (its process's start included), `verify`, `warm_up`.
+        forked: whether its process was forked from a fresh one that others of the generation were forked from too.
     """
 
     kind: Literal["played"] = "played"
@@ -162,6 +163,7 @@ class Played(Record):
     served: Served | None = None
     gpu: PlayedOnGpu | None = None
     spent_s: dict[str, float] = Field(default_factory=dict)
+    forked: bool = False
 
     @model_validator(mode="before")
     @classmethod

@@ -172,6 +172,7 @@ class Campaign:
         name = one.group.record.name
         stage = LiveStage(
             built=self.built.get(name, {}),
+            arms=one.group.playing,
             placement=self.plan.placement,
             logs=self.out / "logs",
             interpreters=self.plan.interpreters,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from threading import Lock
 
 from shootout import backends
 from shootout.backends.adapter import Built
@@ -31,6 +32,11 @@ from shootout.race.protocols import Gpus, Placed
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.process import WorkerProcess, log_name
 from shootout.worker.starter import Starter, can_fork
+
+Beginning = tuple[tuple[str, ...], str, int, frozenset[int]]
+"""Modules imported, interpreter, threads and CPUs."""
+BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+"""Where one is set, an OpenMP library may bind the thread that imports it, and workers forked from that one with it."""
 
 
 class LivePlayer:
@@ -172,80 +178,46 @@ def _checked(executed: Executed) -> Executed:
         raise ArmFailed(f"its account of what it ran: {where} is {first['input']!r}: {first['msg']}") from None
 
 
-@dataclass(slots=True)
-class _Slot:
-    """A starter to be, and then to be had: `made` once, by the first arm that needs it."""
-
-    making: Lock = field(default_factory=Lock)
-    starter: Starter | None = None
-    made: bool = False
-
-
 class LiveStarters:
-    """A starter for each import that several arms on the CPU begin with, on the same threads, CPUs and interpreter.
-
-    Those of one such set differ in nothing that a library reads while it is imported.
-    """
+    """The starters that a generation's arms are forked from, one for each way to begin that its group shares."""
 
     def __init__(self, stage: LiveStage, arms: Sequence[Arm]) -> None:
-        self._stage, self._closing, self._ended = stage, Lock(), False
-        counts = Counter(key for arm in arms if (key := self._key(arm)))
-        self._slots = {key: _Slot() for key, count in counts.items() if count > 1 and can_fork()}
+        self._stage, self._arms = stage, arms
+        self._found: dict[Beginning, Starter] = {}
 
-    def _key(self, arm: Arm) -> Hashable:
-        row = backends.SHIPPED.get(arm.target.backend)
-        if row is None or arm.target.device is not Device.CPU:
-            return None
-        return row.shared, arm.target.python, arm.threads, self._stage.place(arm, OWN)
-
-    def is_busy(self, arm: Arm) -> bool:
-        """Whether another thread is at a long import; what every worker imports comes too soon to change the order."""
-        slot = self._slots.get(self._key(arm))
-        return slot is not None and slot.making.locked() and bool(backends.SHIPPED[arm.target.backend].shared)
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        """Start it, and wait until it can fork; on CPUs of the lane, but told of no more than the arm may use."""
-        if (slot := self._slots.get(self._key(arm))) is None:
-            return
-        with slot.making:
-            if slot.made:
-                return
-            slot.made = True
+    def prepare(self, padding: int) -> None:
+        """Start them, side by side on the lanes' CPUs, as many as each arm may use; wait until all can fork."""
+        for arm in self._arms:
+            key = self._stage.shared_by(arm)
+            if key is None or key in self._found:
+                continue
+            lane = len(self._found) % self._stage.lanes
             modules = backends.SHIPPED[arm.target.backend].shared
-            starter = Starter(
-                modules,
-                environment=child_environment(arm.threads, padding),
-                cpus=self._stage.place(arm, OWN),
-                log=self._stage.logs / log_name("-".join(["import", *modules])),
-                interpreter=self._stage.interpreters.get(arm.target.python),
-            )
-            with self._closing:
-                slot.starter = starter
-                if self._ended:
-                    starter.end()
-            if lane != OWN:
-                starter.move(self._stage.place(arm, lane))
+            with suppress(OSError):  # the system is short of something: each is started by itself
+                self._found[key] = Starter(
+                    modules,
+                    environment=child_environment(arm.threads, padding),
+                    cpus=self._stage.place(arm, lane) or self._stage.place(arm, OWN),
+                    log=self._stage.logs / log_name("-".join(["import", *modules])),
+                    interpreter=self._stage.interpreters.get(arm.target.python),
+                )
+        for starter in self._found.values():
             starter.is_ready()
 
     def of(self, arm: Arm) -> Starter | None:
-        """The starter that was prepared for an arm."""
-        slot = self._slots.get(self._key(arm))
-        return slot.starter if slot else None
+        """The starter that was prepared for an arm; None where it is started by itself."""
+        key = self._stage.shared_by(arm)
+        return self._found.get(key) if key else None
 
     def end(self) -> None:
         """Let whoever waits for one hear that it died; from any thread."""
-        with self._closing:
-            self._ended = True
-            for slot in self._slots.values():
-                if slot.starter:
-                    slot.starter.end()
+        for starter in self._found.values():
+            starter.end()
 
     def kill(self) -> None:
         """End them."""
-        for slot in self._slots.values():
-            if slot.starter:
-                slot.starter.kill()
-            slot.starter = None
+        for starter in self._found.values():
+            starter.kill()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -254,6 +226,8 @@ class LiveStage:
 
     Attributes:
         built: by arm label.
+        arms: all of the group. Where two of them begin alike, every generation forks both, though one play alone: each
+            arm is begun in one way all through a race.
         interpreters: by the name that targets give them.
         max_call_s: how long a call may take (0: any time), looked at in the first generation.
         hold: how arms keep still while another one plays.
@@ -271,7 +245,30 @@ class LiveStage:
     unsynchronised: bool = False
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()
+    arms: Sequence[Arm] = ()
+    _shared: frozenset[Beginning] = field(default=frozenset(), init=False)
     _starters: LiveStarters | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if can_fork() and not any(name in os.environ for name in BINDING_VARIABLES):
+            counts = Counter(key for arm in self.arms if (key := self._beginning(arm)))
+            self._shared = frozenset(key for key, count in counts.items() if count > 1)
+
+    def _beginning(self, arm: Arm) -> Beginning | None:
+        """All that a library reads while it is imported; None for an arm that is never forked.
+
+        Those are arms on a GPU, third parties', and the sentinel and other copies: the sentinel is started in every
+        run, and so shows in each whether being forked shifts anything.
+        """
+        row = backends.SHIPPED.get(arm.target.backend)
+        if row is None or arm.target.device is not Device.CPU or arm.sentinel or arm.ordinal > 1:
+            return None
+        return row.shared, arm.target.python, arm.threads, self.place(arm, OWN)
+
+    def shared_by(self, arm: Arm) -> Beginning | None:
+        """How it begins, where others of its group begin alike: it is forked then."""
+        found = self._beginning(arm)
+        return found if found in self._shared else None
 
     @property
     def lanes(self) -> int:

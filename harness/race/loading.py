@@ -2,8 +2,8 @@
 
 Each lane is a set of as many CPUs as an arm has. An arm is loaded in one lane, then its threads are moved to the arms'
 own CPUs and it is held. One whose library pins its threads while it loads is loaded on those CPUs in the first place,
-and arms with a GPU context one after the other, behind all others. While one lane makes a starter ready (see
-`worker.starter`), the other takes arms that need another one or none.
+and arms with a GPU context one after the other, behind all others. What several are forked from (see `worker.starter`)
+is ready before the first one begins, so that the drawn order holds.
 """
 
 from __future__ import annotations
@@ -68,10 +68,12 @@ class Loading:
         self._waiting = [one for one in entrances if not on_cuda(one.arm)]
         self._starters = self.stage.starters([one.arm for one in entrances])
         self.players.callback(self._starters.kill)
+        self.say("importing what arms share")
         helpers = range(OWN + 1, min(self.stage.lanes, len(self._waiting)))
         # A process is killed when the thread that started it ends, so the threads stay as long as the players do.
         pool = self.players.enter_context(ThreadPoolExecutor(max(1, len(helpers))))
         try:
+            self._starters.prepare(entrances[0].padding if entrances else 0)
             running = [pool.submit(self._serve, lane) for lane in helpers]
             self._serve(OWN)
             for helper in running:
@@ -93,12 +95,11 @@ class Loading:
                 raise
 
     def _next(self, lane: int) -> Entrance | None:
-        """The first that may be loaded in this lane, rather one that need not wait; None where none is left."""
+        """The first that may be loaded in this lane; None where none is left."""
         with self._lock:
-            able = [one for one in self._waiting if self.stage.place(one.arm, lane)]
-            if not able or self._stopped:
+            found = next((one for one in self._waiting if self.stage.place(one.arm, lane)), None)
+            if not found or self._stopped:
                 return None
-            found = next((one for one in able if not self._starters.is_busy(one.arm)), able[0])
             self._waiting.remove(found)
             return found
 
@@ -114,7 +115,6 @@ class Loading:
         self.say(f"loading {entrance.arm.label}")
         try:
             with Stopwatch() as load:
-                self._starters.prepare(entrance.arm, lane, entrance.padding)
                 player = entrance.player = self._spawn(entrance)
                 if lane != OWN:
                     player.move(self.stage.place(entrance.arm, lane))

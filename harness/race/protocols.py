@@ -44,11 +44,8 @@ class Player(Protocol):
 class Starters(Protocol):
     """Processes of one generation that several players' are forked from."""
 
-    def is_busy(self, arm: Arm) -> bool:
-        """Whether this arm's is being made ready for another arm: its load would have to wait."""
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        """Have this arm's ready, if it has one, made so in this lane."""
+    def prepare(self, padding: int) -> None:
+        """Start them, with `padding` bytes more in their environment, and wait until players can be forked."""
 
     def end(self) -> None:
         """Let whoever waits for one hear that it died; from any thread."""
@@ -71,7 +68,12 @@ class Stage(Protocol):
         """What the players of a generation of these arms are forked from."""
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
-        """A fresh process for `arm` on its own CPUs, with `padding` bytes more in its environment."""
+        """A fresh process for `arm` on its own CPUs.
+
+        Args:
+            padding: bytes more in its environment. They move the stack of one that is started; one that is forked has
+                that of what it is forked from.
+        """
 
 
 class Watch(Protocol):

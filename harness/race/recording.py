@@ -140,6 +140,7 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
         served=served_in(generation.desk, found),
         gpu=played_on_gpu(found),
         spent_s=dict(found.spent_s),
+        forked=found.loaded.forked,
     )
 
 

@@ -1,7 +1,8 @@
-"""One arm in one fresh process: it loads, verifies and runs blocks when told to, and otherwise does nothing.
+"""One arm in one process of its own: it loads, verifies and runs blocks when told to, and otherwise does nothing.
 
 It imports NumPy and its backend only, dies with its parent, ignores Ctrl-C (the parent decides), and answers each
-command with one message. Run as `python -m shootout.worker FD PARENT_PID` by `shootout.worker.process`.
+command with one message. `shootout.worker.process` runs it as `python -m shootout.worker FD PARENT_PID`, or has it
+forked from a fresh process that has imported what several begin with (`shootout.worker.starter`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,26 @@ from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
 from shootout.host.gpu_errors import explain_error
 from shootout.host.placement import Bounds, current_bounds
-from shootout.messages import Fault, GpuState, Loaded, Looked, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import (
+    Fault,
+    GpuState,
+    HeadStart,
+    Loaded,
+    Looked,
+    Offer,
+    OnGpu,
+    Scope,
+    Tuned,
+    Turn,
+    Verified,
+    Warming,
+)
 from shootout.session import Session
 from shootout.worker import precision_checks
 from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances
 from shootout.worker.gpu_readings import Context, read_gpu, read_state
 from shootout.worker.profile import read_profile
-from shootout.worker.starter import HeadStart
 from shootout.worker.verification import Claim, call_once, verify
 
 
@@ -47,7 +60,7 @@ class Worker:
 
     def __init__(self, head_start: HeadStart | None = None) -> None:
         """A worker that was spared its library's import, or wasn't."""
-        self._head_start = head_start
+        self._head_start, self._forked = head_start, head_start is not None
 
     def get_ready(self, backend: str) -> None:
         """Do what a build of this backend begins with, its model not being there yet."""
@@ -93,6 +106,7 @@ class Worker:
             rss_before_bytes=before,
             rss_after_bytes=resident_bytes(),
             gpu=context.cost() if context else None,
+            forked=self._forked,
         )
 
     def verify(self, with_accuracy: bool) -> Verified:

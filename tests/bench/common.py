@@ -110,7 +110,7 @@ class Bench:
         return workshop.prepare(arm, bundle, environment.libraries().get(arm.target.backend, ""))
 
     def stage(self, built: Sequence[Built]) -> LiveStage:
-        """A stage for these artifacts; their arms' labels must differ."""
+        """A stage for these artifacts, each in a started process; their arms' labels must differ."""
         return LiveStage(
             built={one.arm.label: one for one in built}, placement=self.placement, logs=self.folder / "logs"
         )
@@ -207,8 +207,8 @@ class TimedStage:
         return self.inner.place(arm, lane)
 
     def starters(self, arms: Sequence[Arm]) -> Starters:
-        """None: what a process needs is told of each by itself."""
-        return self.inner.starters(())
+        """As the stage inside."""
+        return self.inner.starters(arms)
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         spawn = self.ledger.timed("spawn", self.inner.spawn)

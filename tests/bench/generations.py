@@ -6,19 +6,17 @@ The SD between generations is what power follows from, so every other figure ref
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from shootout.clock import Stopwatch
 from shootout.constants import ALPHA
-from shootout.contract import Arm
 from shootout.host.store import bias_floor
 from shootout.messages import Scope
-from shootout.race.live import LiveStage
-from shootout.race.protocols import Performance, Player, Starters
+from shootout.race.protocols import Performance
 from shootout.stats.verdicts import compare
 
 from .common import (
@@ -76,62 +74,36 @@ def _arm(bench: Bench, target: str) -> dict[str, Any]:
     }
 
 
-FORKED = (1, 2)
-"""Of four copies of an arm, those that are forked; the others are started."""
-
-
-@dataclass(frozen=True, slots=True)
-class HalfForked:
-    """A live stage whose copies 1 and 2 are forked from one process, and whose others are started, as all once were."""
-
-    forked: LiveStage
-    started: LiveStage
-
-    lanes: ClassVar[int] = 1
-
-    def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        """As the stages inside."""
-        return self.forked.place(arm, lane)
-
-    def starters(self, arms: Sequence[Arm]) -> Starters:
-        """Of those that are forked."""
-        return self.forked.starters([arm for arm in arms if arm.ordinal in FORKED])
-
-    def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
-        return (self.forked if arm.ordinal in FORKED else self.started).spawn(arm, generation, padding)
-
-
 def start_figures(bench: Bench) -> Tables:
-    """Forked copies of an arm against started ones: the ratio must be 1, and what each tells of its load the same."""
+    """A forked arm against its started copies: the ratio must be 1, and what each tells of its load the same."""
     ratios: Table = []
     loads: Table = []
-    for target in ("torch-eager", "torchscript"):
-        built = copies(bench.built(bench.arm(target)), 4)
-        stage = HalfForked(bench.stage(built), bench.stage(built))
+    for target in ("torch-eager", "torchscript", "onnxruntime"):
+        built = copies(bench.built(bench.arm(target)), 3)
+        # A group of two that begin alike: the arm, not being a copy, is forked.
+        stage = replace(bench.stage(built), arms=[built[0].arm] * 2)
         eye, rng = watch(bench.placement), bench.rng(f"starts {target}")
         played = []
         for index in range(bench.size(16, 2)):
             say(f"  {target}, forked and started: generation {index + 1}")
             played.append(generation(index, [one.arm for one in built], stage, eye, rng).performances)
         for scope in Scope:
-            x = [_half_ratios(performances, scope) for performances in played]
+            x = [_ratios_of_starts(performances, scope) for performances in played]
             for kind in x[0]:
                 ratios.append({"of": kind, **_spread(target, scope, [one[kind] for one in x], eye)})
         every = [one for performances in played for one in performances]
         for kind, is_forked in (("forked", True), ("started", False)):
-            some = [one for one in every if (one.arm.ordinal in FORKED) is is_forked]
-            loads.append({"arm": target, "copies": kind, **_start(some)})
-    return {"forked ÷ started copies": ratios, "what each tells of its start": loads}
+            loads.append({"arm": target, "copies": kind, **_start([p for p in every if p.loaded.forked is is_forked])})
+    return {"forked ÷ started": ratios, "what each tells of its start": loads}
 
 
-def _half_ratios(performances: Sequence[Performance], scope: Scope) -> dict[str, float]:
-    """A generation's x: the forked copies against the started ones, and each kind against itself."""
+def _ratios_of_starts(performances: Sequence[Performance], scope: Scope) -> dict[str, float]:
+    """A generation's x: the forked arm against its two started copies, and these against each other."""
     by_label = medians(performances, scope)
-    one, two, three, four = (by_label[label] for label in sorted(by_label))
+    forked, second, third = (by_label[label] for label in sorted(by_label))
     return {
-        "forked ÷ started": (log_ratio(one, three) + log_ratio(two, four)) / 2,
-        "forked ÷ forked": log_ratio(two, one),
-        "started ÷ started": log_ratio(four, three),
+        "forked ÷ started": (log_ratio(forked, second) + log_ratio(forked, third)) / 2,
+        "started ÷ started": log_ratio(third, second),
     }
 
 

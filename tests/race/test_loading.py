@@ -24,7 +24,7 @@ from shootout.messages import Loaded
 from shootout.race import live
 from shootout.race.generation import Generation
 from shootout.race.live import LivePlayer, LiveStage
-from shootout.race.loading import OWN, Entrance, Loading
+from shootout.race.loading import Entrance, Loading
 from shootout.race.protocols import Context, Notes
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
@@ -169,70 +169,64 @@ def test_a_generation_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_
     assert len({one.arm.label for one in found.performances}) == len(THREE)
 
 
-class Busy(fakes.NoStarters):
-    """One starter, of the arms a and b, that is ready when `ready` says so."""
+class Shared(Beside, fakes.NoStarters):
+    """Tells of its starters too."""
 
-    def __init__(self, ready: threading.Event) -> None:
-        self.ready, self.at_it, self.ends = ready, False, list[str]()
+    def starters(self, arms: Sequence[Arm]) -> Shared:
+        return self
 
-    def is_busy(self, arm: Arm) -> bool:
-        return self.at_it and arm.target.backend in "ab"
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        if arm.target.backend in "ab":
-            self.at_it = True
-            assert self.ready.wait(30)
-            self.at_it = False
+    def prepare(self, padding: int) -> None:
+        self.events.append((f"prepare {padding}", ""))
 
     def end(self) -> None:
-        self.ends.append("end")
-        self.ready.set()
+        self.events.append(("end starters", ""))
 
     def kill(self) -> None:
-        self.ends.append("kill")
+        self.events.append(("kill starters", ""))
 
 
-class Shared(Beside):
-    """Arms a and b share a starter; the second lane loads c meanwhile, which only then lets the starter be ready."""
-
-    def __init__(self, **planted: Any) -> None:
-        self.ready = threading.Event()
-        self.found = Busy(self.ready)
-        super().__init__(**planted)
-
-    def starters(self, arms: Sequence[Arm]) -> Busy:
-        return self.found
-
-
-def test_a_lane_takes_another_arm_while_a_starter_is_made_ready():
+def test_starters_are_ready_before_the_first_load_and_gone_before_a_gpu_is_used():
     world = Shared()
-    world.meeting = lambda player: world.ready.set() if player.arm.target.backend == "c" else None
-    found = load(world)
-    assert all(one.loaded for one in found)
-    spawned = [label for name, label in world.events if name == "spawn"]
-    assert spawned[0] == "c:cpu:fp32", "b did not wait behind a"
-    assert world.found.ends[0] == "kill", "it is gone once all are loaded"
+    load(world, fakes.arm("a"), fakes.arm("b"), fakes.arm("c", device=Device.CUDA))
+    named = [" ".join(event).strip() for event in world.events]
+    assert named[0] == "prepare 0"
+    killed = named.index("kill starters")
+    assert max(named.index("hold a:cpu:fp32"), named.index("hold b:cpu:fp32")) < killed
+    assert killed < named.index("spawn c:cuda:fp32")
 
 
-def test_an_interrupt_ends_the_wait_for_a_starter():
-    world = Shared()
+def test_one_lane_after_the_other_keeps_the_drawn_order():
+    world = Shared(pinned=("a", "b", "c"))
+    load(world, *map(fakes.arm, "bca"))
+    assert [label[0] for name, label in world.events if name == "spawn"] == ["b", "c", "a"]
 
-    def meet(player: Side) -> None:
+
+def test_an_interrupt_ends_the_wait_for_a_starter(monkeypatch: pytest.MonkeyPatch):
+    def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
-    world.meeting = meet
+    world = Shared()
+    monkeypatch.setattr(world, "prepare", interrupt)
     with pytest.raises(KeyboardInterrupt):
         load(world)
-    assert "end" in world.found.ends
+    assert [name for name, _ in world.events] == ["end starters", "kill starters"]
 
 
-def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arms: Arm) -> list[tuple[Any, ...]]:
-    """What starters a live stage makes for these arms: modules, CPUs and OpenMP threads of each."""
+EAGER, SCRIPT = (
+    Arm(target=Target(backend=name), model="identity", threads=1) for name in ("torch-eager", "torchscript")
+)
+
+
+def started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *group: Arm, playing: Sequence[Arm] = (), **how: Any
+) -> list[tuple[Any, ...]]:
+    """What starters a live stage makes for these of a group's arms: modules, CPUs and OpenMP threads of each."""
     made: list[tuple[Any, ...]] = []
 
     class Recorded:
         def __init__(self, modules: Any, *, environment: Any, cpus: Any, **_: Any) -> None:
-            made.append((modules, sorted(cpus), environment["OMP_NUM_THREADS"]))
+            self.now = (modules, sorted(cpus), environment["OMP_NUM_THREADS"])
+            made.append(self.now)
 
         def is_ready(self) -> bool:
             return True
@@ -243,9 +237,12 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arms: Arm) -> list
     monkeypatch.setattr(live, "Starter", Recorded)
     monkeypatch.setattr(live, "can_fork", lambda: True)
     place = Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
-    starters = LiveStage(built={}, placement=place, logs=tmp_path).starters(arms)
-    for arm in arms:
-        starters.prepare(arm, OWN, 0)
+    stage = LiveStage(built={}, placement=place, logs=tmp_path, arms=group, **how)
+    starters = stage.starters(playing or group)
+    starters.prepare(0)
+    for arm in playing or group:
+        of: Any = starters.of(arm)
+        assert of is None or of.now[0] == backends.SHIPPED[arm.target.backend].shared
     starters.kill()
     return made
 
@@ -253,22 +250,40 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arms: Arm) -> list
 def test_arms_share_a_starter_only_where_their_library_would_find_the_same(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    eager, script = (
-        Arm(target=Target(backend=name), model="identity", threads=1) for name in ("torch-eager", "torchscript")
-    )
-    assert started(monkeypatch, tmp_path, eager, script) == [(("torch",), [1], "1")]
+    assert started(monkeypatch, tmp_path, EAGER, SCRIPT) == [(("torch",), [1], "1")]
     alone = [
-        replace(script, threads=2),
-        replace(script, target=Target(backend="torchscript", python="new")),
-        replace(script, target=Target(backend="torchscript", device=Device.CUDA)),
-        replace(script, target=Target(backend="numpy")),
-        replace(script, target=Target(backend="somebody's")),
+        replace(SCRIPT, threads=2),
+        replace(SCRIPT, target=Target(backend="torchscript", python="new")),
+        replace(SCRIPT, target=Target(backend="torchscript", device=Device.CUDA)),
+        replace(SCRIPT, target=Target(backend="numpy")),
+        replace(SCRIPT, target=Target(backend="somebody's")),
     ]
-    assert started(monkeypatch, tmp_path, eager, *alone) == []
-    plain = [replace(script, target=Target(backend=name)) for name in ("numpy", "openvino")]
-    assert started(monkeypatch, tmp_path, eager, *plain) == [((), [1], "1")]
-    wide = [replace(one, threads=2) for one in (eager, script)]
-    assert len(started(monkeypatch, tmp_path, eager, script, *wide)) == 2
+    assert started(monkeypatch, tmp_path, EAGER, *alone) == []
+    plain = [replace(SCRIPT, target=Target(backend=name)) for name in ("numpy", "openvino")]
+    assert started(monkeypatch, tmp_path, EAGER, *plain) == [((), [1], "1")]
+    wide = [replace(one, threads=2) for one in (EAGER, SCRIPT)]
+    assert len(started(monkeypatch, tmp_path, EAGER, SCRIPT, *wide)) == 2
+
+
+def test_an_arm_is_forked_all_through_a_race_and_its_copies_never(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    copies = [replace(EAGER, sentinel=True), replace(EAGER, ordinal=2)]
+    assert started(monkeypatch, tmp_path, EAGER, *copies) == []
+    assert started(monkeypatch, tmp_path, EAGER, SCRIPT, *copies, playing=copies) == []
+    assert len(started(monkeypatch, tmp_path, EAGER, SCRIPT, *copies, playing=[EAGER, *copies])) == 1
+
+
+def test_starters_are_made_on_cpus_of_different_lanes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    plain = [replace(SCRIPT, target=Target(backend=name)) for name in ("numpy", "onnxruntime")]
+    made = started(monkeypatch, tmp_path, EAGER, SCRIPT, *plain, beside=[frozenset({0})])
+    assert [(modules, cpus) for modules, cpus, _ in made] == [(("torch",), [1]), ((), [0])]
+
+
+@pytest.mark.parametrize("name", live.BINDING_VARIABLES)
+def test_nobody_is_forked_where_the_importing_thread_might_be_bound(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+):
+    monkeypatch.setenv(name, "0")
+    assert started(monkeypatch, tmp_path, EAGER, SCRIPT) == []
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no second lane")

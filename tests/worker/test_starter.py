@@ -83,6 +83,7 @@ def test_its_figures_hold_the_import_that_it_was_spared(heavy: Starter, place: P
     finally:
         process.kill()
     assert isinstance(loaded, Loaded)
+    assert loaded.forked
     assert loaded.load_s >= SLEPT_S > again.load_s, "once"
     assert loaded.rss_after_bytes - loaded.rss_before_bytes > HELD_BYTES
 

@@ -88,10 +88,7 @@ class World:
 class NoStarters:
     """Each player starts by itself."""
 
-    def is_busy(self, arm: Arm) -> bool:
-        return False
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+    def prepare(self, padding: int) -> None:
         pass
 
     def end(self) -> None:
