@@ -116,7 +116,7 @@ def _made(bundle: ModelBundle, arm: Arm, folder: Path, place: Path) -> dict[str,
     if arm.target.mode == providers.MODE:
         return tensorrt.build(_narrowed(bundle, arm, place), arm, folder)
     if plugins.is_asked(arm.target):
-        return tensorrt.build_plugin(_narrowed(bundle, arm, place), arm, folder)
+        return tensorrt.build_plugin(_narrowed(bundle, arm, place), arm, folder, bundle.input_buffers()[0])
     source, precision = _narrowed(bundle, arm, place), arm.target.precision
     scheme, notes = schemes.parse(arm.target.scheme, own=OWN), list[str]()
     if scheme.is_quantized:
@@ -139,12 +139,17 @@ def _narrowed(bundle: ModelBundle, arm: Arm, place: Path) -> Path:
 def _refuse(target: Target) -> None:
     """Skip what no machine can do; each with the target that can."""
     in_tensorrt, scheme = target.mode == providers.MODE, schemes.parse(target.scheme, own=OWN)
-    if plugins.is_asked(target):
-        if target.precision in INTEGERS and not scheme.is_quantized:
+    if plugins.is_asked(target) and target.precision in INTEGERS:
+        if providers.of(target) != providers.CPU:
+            reason = (
+                f"{plugins.named(target)} doesn't tell what its kernels compute in, and no check would see products of "
+                "floats between Q/DQ pairs: they round as INT8's do"
+            )
+            raise SkippedArm(reason, f"ask for a float, such as {replace(target, precision=Precision.FP32, scheme='')}")
+        if not scheme.is_quantized:
             fix = f"ask for {replace(target, precision=Precision.INT8, scheme='shared')}"
             reason = "a plugin is given the graph as it is: ONNX Runtime's quantizer writes for its own kernels"
             raise SkippedArm(reason, fix)
-        return
     if target.device is Device.CPU and schemes.rest_of(target) is not Precision.FP32:
         raise SkippedArm("ONNX Runtime's CPU kernels compute in FP32 beside INT8", "leave rest-fp16 out")
     if target.device is Device.CUDA and target.precision is Precision.INT8:

@@ -2,8 +2,10 @@
 A provider that is a plugin is counted likewise.
 
 The provider tells no layer's type. So its nodes are counted as the graph that it was given asks for them, which a note
-on the row says; what it computes in, the probes find out from outside. The graph is not optimised before: TensorRT does
-that itself, and ONNX Runtime can't store a graph that holds an engine.
+on the row says. Which float it computes in, the permutation probe finds out from outside. INT8 nothing does: whoever
+runs the pairs and multiplies floats rounds to the same levels, and the engine's inspector tells types only of engines
+built to tell them, which this provider documents no option for. The graph is not optimised before: TensorRT does that itself,
+and ONNX Runtime can't store a graph that holds an engine.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._onnxruntime import providers
+from shootout.backends._onnxruntime import profile, providers
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends.common import precision_of
 from shootout.backends.common_onnx import rest_note
 from shootout.bundle.workload import flops_by_precision, is_product
-from shootout.contract import Arm, Device, Precision
+from shootout.contract import Arm, Arrays, Device, Precision
 from shootout.schemes import rest_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 NOTE = (
     "TensorRT inside ONNX Runtime doesn't tell its layers' types: nodes are counted as the graph asks for them, and "
     "the probe alone says what they compute in"
+)
+ASKED_NOTE = (
+    "TensorRT inside ONNX Runtime doesn't tell its layers' types: INT8 is what the graph asks for; no check here would "
+    "see products of floats between its Q/DQ pairs (the backend tensorrt tells of each layer)"
 )
 PLUGIN_NOTE = (
     "{name} doesn't tell its layers' types: nodes are counted as the graph asks for them, and the probe alone says "
@@ -58,18 +64,25 @@ def build(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
         raise RuntimeError(f"TensorRT took no node of this model: ONNX Runtime gave all to {where}")
     elsewhere = {node.name for part in parts if part.ep_name != providers.TENSORRT for node in part.get_nodes()}
     tf32 = arm.target.precision is Precision.TF32
-    rests = [rest_note(rest_of(arm.target))] if arm.target.precision is Precision.INT8 else []
-    return {**account(path, elsewhere - {""}, tf32=tf32), "notes": [NOTE, *rests]}
+    notes = [ASKED_NOTE, rest_note(rest_of(arm.target))] if arm.target.precision is Precision.INT8 else [NOTE]
+    return {**account(path, elsewhere - {""}, tf32=tf32), "notes": notes}
 
 
-def build_plugin(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
-    """Keep the model at `source` for a provider that is a plugin, and see which nodes it takes; returns as `build`."""
+def build_plugin(source: Path, arm: Arm, folder: Path, inputs: Arrays) -> dict[str, Any]:
+    """Keep the model at `source` for a provider that is a plugin, and see which nodes it takes; returns as `build`.
+
+    ONNX Runtime's own provider for CPUs is one of these and shows its kernels, so they are counted as they ran.
+
+    Args:
+        inputs: one input set.
+    """
     path = store(source, folder / MODEL)
     wanted = providers.of(arm.target)
+    if wanted == providers.CPU:
+        return {**profile.account(path, arm, inputs), "notes": []}
     parts = open_session(path, arm).get_provider_graph_assignment_info()
     elsewhere = {node.name for part in parts if part.ep_name != wanted for node in part.get_nodes()}
     notes = [PLUGIN_NOTE.format(name=wanted), *([COPIES_NOTE] if arm.target.device is Device.CUDA else [])]
-    notes += [rest_note(rest_of(arm.target))] if arm.target.precision is Precision.INT8 else []
     tf32 = arm.target.precision is Precision.TF32
     return {**account(path, elsewhere - {""}, tf32=tf32), "notes": notes}
 

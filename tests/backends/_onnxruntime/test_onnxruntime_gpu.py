@@ -263,6 +263,12 @@ def test_the_build_keeps_the_engine_and_a_load_takes_it(machine: Machine, tmp_pa
     assert len(sizes) == 2
 
 
+def test_int8_s_note_says_that_it_is_what_was_asked(machine: Machine, tmp_path: Path):
+    (note, _) = built(tmp_path, arm_of(Precision.INT8, "tensorrt", "shared")).facts["notes"]
+    assert "INT8 is what the graph asks for" in note
+    assert "the probe alone" not in note
+
+
 def test_an_engine_that_load_would_build_anew_is_an_error(machine: Machine, tmp_path: Path):
     made = built(tmp_path, arm_of(mode="tensorrt"))
     machine.refuses = True

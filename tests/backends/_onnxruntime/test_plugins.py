@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from made_product import SIZE, product_file
+from onnx import TensorProto, helper, numpy_helper, save
 
 from shootout import backends
 from shootout.backends._onnxruntime import account, plugins, providers
@@ -33,7 +35,8 @@ def arm_of(name: str, device: Device = Device.CPU, precision: Precision = Precis
 
 def bundle_in(folder: Path) -> Any:
     source = product_file(folder / "source.onnx")
-    return SimpleNamespace(inputs=(X,), outputs=(Y,), path=lambda artifact: source)
+    buffers = [{"x": np.eye(SIZE, dtype=np.float32)}]
+    return SimpleNamespace(inputs=(X,), outputs=(Y,), path=lambda artifact: source, input_buffers=lambda: buffers)
 
 
 def device_of(name: str, kind: str, vendor_id: int = 0) -> Any:
@@ -45,8 +48,7 @@ def test_a_provider_is_asked_for_by_its_name_and_runs(tmp_path: Path):
     (tmp_path / "built").mkdir()
     built = backends.get("onnxruntime").build(bundle_in(tmp_path), arm, tmp_path / "built")
     assert built.facts["compute_nodes_by_precision"] == {"fp32": 1}
-    (note,) = built.facts["notes"]
-    assert "the probe alone says what they compute in" in note
+    assert built.facts["notes"] == [], "its kernels are ONNX Runtime's own, which are counted as they ran"
     session = backends.get("onnxruntime").load(built)
     x = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32)
     np.testing.assert_allclose(call(session, {"x": x})["y"], 2 * x)
@@ -103,8 +105,38 @@ def test_a_product_that_it_leaves_to_the_cpu_fails_the_arm(tmp_path: Path, monke
 def test_it_quantizes_nothing_itself():
     for precision in (Precision.INT8, Precision.INT4):
         with pytest.raises(SkippedArm) as caught:
-            backends.get("onnxruntime").build(Any, arm_of(NAME, precision=precision), Path())
-        assert caught.value.why.fix == f"ask for onnxruntime+ep={NAME}:cpu:int8/shared"
+            backends.get("onnxruntime").build(Any, arm_of(CPU, precision=precision), Path())
+        assert caught.value.why.fix == f"ask for onnxruntime+ep={CPU}:cpu:int8/shared"
+
+
+@pytest.mark.parametrize("device", Device)
+@pytest.mark.parametrize("name", [NAME, providers.CUDA])
+def test_int8_of_a_provider_that_doesn_t_tell_is_refused(name: str, device: Device):
+    arm = arm_of(name, device, Precision.INT8)
+    arm = replace(arm, target=replace(arm.target, scheme="shared"))
+    with pytest.raises(SkippedArm, match=f"{name} doesn't tell what its kernels compute in") as caught:
+        backends.get("onnxruntime").build(Any, arm, Path())
+    assert caught.value.why.fix == f"ask for a float, such as onnxruntime+ep={name}:{device}:fp32"
+
+
+def test_a_convolution_between_pairs_that_runs_in_float_is_not_int8(tmp_path: Path):
+    """ONNX Runtime's CPU kernels need a pair behind it too."""
+    shape = (1, 2, SIZE, SIZE)
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    pair = [("QuantizeLinear", ["x", "scale", "zero"], "q"), ("DequantizeLinear", ["q", "scale", "zero"], "a")]
+    convolution = [("DequantizeLinear", ["w", "scale"], "b"), ("Conv", ["a", "b"], "y")]
+    nodes = [helper.make_node(op, read, [made]) for op, read, made in (*pair, *convolution)]
+    arrays = {"scale": np.float32(0.1), "zero": np.uint8(128), "w": np.ones((2, 2, 1, 1), np.int8)}
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "made", [x], [y], weights)
+    source = tmp_path / "source.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), source)
+    bundle: Any = SimpleNamespace(path=lambda artifact: source, input_buffers=lambda: [{"x": np.ones(shape, "f4")}])
+    arm = arm_of(CPU, precision=Precision.INT8)
+    arm = replace(arm, target=replace(arm.target, scheme="shared"))
+    found = backends.get("onnxruntime").build(bundle, arm, tmp_path).facts
+    assert found["compute_nodes_by_precision"] == {"fp32": 1}
+    assert found["flops_by_precision"] == {"fp32": 2 * 2 * 2 * SIZE * SIZE}
 
 
 def test_only_a_gpu_s_account_is_on_cuda():
