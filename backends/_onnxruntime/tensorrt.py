@@ -4,8 +4,8 @@ A provider that is a plugin is counted likewise.
 The provider tells no layer's type. So its nodes are counted as the graph that it was given asks for them, which a note
 on the row says. Which float it computes in, the permutation probe finds out from outside. INT8 nothing does: whoever
 runs the pairs and multiplies floats rounds to the same levels, and the engine's inspector tells types only of engines
-built to tell them, which this provider documents no option for. The graph is not optimised before: TensorRT does that itself,
-and ONNX Runtime can't store a graph that holds an engine.
+built to tell them, which this provider documents no option for. The graph is not optimised before: TensorRT does that
+itself, and ONNX Runtime can't store a graph that holds an engine.
 """
 
 from __future__ import annotations
