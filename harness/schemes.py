@@ -7,7 +7,7 @@ for every backend, so that rows can be compared; which of them a backend offers,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -32,8 +32,10 @@ weights), `granularity` the weights', `activations` whether products round their
 where nothing is quantized; `method`, `scales` and `ratio` are quantizers' own ways of choosing weights, by their
 vendors' names.
 """
-RANGED = {"granularity", "ranges", "samples", "method", "search"}
-"""The families that only static quantization has."""
+RANGED = frozenset(("granularity", "ranges", "samples", "method", "search", "own"))
+"""The families that `weights-only` leaves nothing to choose for: they are of activations' ranges, or of static INT8."""
+GIVEN = frozenset((*PATTERNS, "own")) - {"rest", "variant"}
+"""The families that a model that comes quantized leaves nothing to choose for."""
 WORDS = (
     "per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-N",
     "activations-8", "weights-only", "rest-fp32", "rest-fp16", "rest-bf16", "awq", "gptq", "hqq", "k-quant",
@@ -80,7 +82,7 @@ class Scheme:
     @property
     def is_quantized(self) -> bool:
         """Whether the bundle's ONNX file already holds the quantized model, so that the backend only has to run it."""
-        return any(fnmatchcase(self.variant, pattern) for pattern in QUANTIZED)
+        return _comes_quantized(self.variant)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -108,7 +110,8 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
         own: the backend's words beside the common ones.
 
     Raises:
-        UsageError: an unknown word, with the nearest one, or two words of one family.
+        UsageError: an unknown word, with the nearest one; two words of one family; or a word that would change nothing
+            beside another one.
     """
     found: dict[str, str] = {}
     for word in text.split("+") if text else []:
@@ -116,9 +119,10 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
         if family in found:
             raise UsageError(f"scheme {text!r}: {found[family]!r} and {word!r} exclude each other")
         found[family] = word
-    if found.get("activations") == "weights-only" and (needless := set(found) & RANGED):
-        words = " and ".join(found[family] for family in sorted(needless))
-        raise UsageError(f"scheme {text!r}: weights-only leaves activations float, so {words} would mean nothing")
+    if found.get("activations") == "weights-only":
+        _require_effect(text, found, RANGED, "weights-only leaves activations float")
+    if _comes_quantized(variant := found.get("variant", "")):
+        _require_effect(text, found, GIVEN, f"{variant} comes quantized, the same for every backend")
     samples, ratio = (found.pop(family, "").rpartition("-")[2] for family in ("samples", "ratio"))
     return Scheme(samples=int(samples) if samples else None, ratio=float(ratio) if ratio else None, **found)
 
@@ -151,6 +155,16 @@ def rest_of(target: Target) -> Precision:
     if word:
         return Precision(word.removeprefix("rest-"))
     return Precision.FP16 if target.device is Device.CUDA else Precision.FP32
+
+
+def _comes_quantized(variant: str) -> bool:
+    return any(fnmatchcase(variant, pattern) for pattern in QUANTIZED)
+
+
+def _require_effect(text: str, found: Mapping[str, str], needless: frozenset[str], why: str) -> None:
+    """Refuse words of families that another word leaves nothing to choose for."""
+    if words := " and ".join(found[family] for family in sorted(needless & found.keys())):
+        raise UsageError(f"scheme {text!r}: {why}, so {words} would mean nothing")
 
 
 def _family(word: str, own: frozenset[str]) -> str:

@@ -24,7 +24,15 @@ from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import plugins, providers, tensorrt
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
-from shootout.backends._onnxruntime.quantize import OPTIONS, OWN, SCHEMES, notes_of, quantize, refuse_options
+from shootout.backends._onnxruntime.quantize import (
+    OPTIONS,
+    OWN,
+    SCHEMES,
+    notes_of,
+    quantize,
+    refuse_options,
+    refuse_words,
+)
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
 from shootout.backends.adapter import Built, Fixture
@@ -91,7 +99,7 @@ class OnnxRuntimeAdapter:
         Raises:
             ValueError: an option that the arm's provider doesn't have; nothing can be quantized; or the calibration
                 data can't be used.
-            SkippedArm: the provider isn't in this ONNX Runtime, or can't have this precision.
+            SkippedArm: the provider isn't in this ONNX Runtime, or can't have this precision or scheme.
             RuntimeError: the provider couldn't be loaded, or can't take the graph; in ONNX Runtime's words.
         """
         check_options(arm, self.capabilities.options)
@@ -139,6 +147,7 @@ def _narrowed(bundle: ModelBundle, arm: Arm, place: Path) -> Path:
 def _refuse(target: Target) -> None:
     """Skip what no machine can do; each with the target that can."""
     in_tensorrt, scheme = target.mode == providers.MODE, schemes.parse(target.scheme, own=OWN)
+    refuse_words(target.precision, scheme)
     if plugins.is_asked(target) and target.precision in INTEGERS:
         if providers.of(target) != providers.CPU:
             reason = (

@@ -82,6 +82,23 @@ DYNAMIC = Method(("MatMul", "Gemm", "Conv"), "DynamicQuantizeLinear")
 BLOCKS = Method(("MatMul", "Gemm"), "MatMulNBits")
 
 
+def refuse_words(precision: Precision, scheme: Scheme) -> None:
+    """Refuse words that the quantizer asked would not read beside each other.
+
+    Raises:
+        SkippedArm: says what to ask for.
+    """
+    if scheme.method == HQQ and (scheme.activations or scheme.symmetry == "symmetric"):
+        reason = "HQQ's zero points are fractions: neither symmetric, nor for MatMulNBits' integer kernels"
+        raise SkippedArm(reason, "ask for int4/hqq, or for int4/gptq+activations-8")
+    if scheme.method == K_QUANT and scheme.symmetry == "symmetric":
+        reason = "ONNX Runtime's k-quant gives each block a zero point, whatever is asked"
+        raise SkippedArm(reason, "ask for int4/k-quant, or for int4/gptq+symmetric")
+    if scheme.own == N_BITS and scheme.granularity:
+        reason = f"MatMulNBits has a scale for each block of weights, never {scheme.granularity}"
+        raise SkippedArm(reason, f"ask for {precision}/{N_BITS}, or for {precision}/{scheme.granularity}")
+
+
 def refuse_options(arm: Arm) -> None:
     """Refuse an option of a quantizer that isn't asked.
 
@@ -173,7 +190,6 @@ def _in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Sch
     """Asymmetric by default, as the quantizer has it. Without an accuracy level, activations stay float.
 
     Raises:
-        SkippedArm: HQQ can't have what the scheme asks for beside it.
         ValueError: GPTQ and k-quant can't pack this model's blocks.
     """
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
@@ -202,16 +218,9 @@ def _in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Sch
 
 
 def _algorithm(scheme: Scheme, sets: Sequence[Arrays], block: int) -> Any:
-    """The quantizer's own configuration of a method; None: it rounds each weight to the nearest.
-
-    Raises:
-        SkippedArm: see `_in_blocks`.
-    """
+    """The quantizer's own configuration of a method; None: it rounds each weight to the nearest."""
     from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 
-    if scheme.method == HQQ and (scheme.activations or scheme.symmetry == "symmetric"):
-        reason = "HQQ's zero points are fractions: neither symmetric, nor for MatMulNBits' integer kernels"
-        raise SkippedArm(reason, "ask for int4/hqq, or for int4/gptq+activations-8")
     if scheme.method == HQQ:
         return nbits.HQQWeightOnlyQuantConfig(block_size=block, bits=4)
     if scheme.method == GPTQ:

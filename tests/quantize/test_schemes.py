@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from shootout import schemes
@@ -34,7 +36,7 @@ def test_words_in_any_order(text: str, wanted: Scheme):
     ("text", "says"),
     [
         ("per-chanel", "unknown scheme 'per-chanel': did you mean 'per-channel'"),
-        ("s8s8", "unknown scheme 's8s8'"),
+        ("s8s9", "unknown scheme 's8s9': did you mean 's8s8'"),
         ("samples-0", "unknown scheme 'samples-0'"),
         ("pruned-0", "unknown scheme"),
         ("per-tensor+", "unknown scheme ''"),
@@ -42,11 +44,23 @@ def test_words_in_any_order(text: str, wanted: Scheme):
         ("minmax+minmax", "'minmax' and 'minmax' exclude each other"),
         ("weights-only+activations-8", "exclude each other"),
         ("entropy+weights-only+samples-3", "weights-only leaves activations float, so entropy and samples-3"),
+        ("weights-only+s8s8", "weights-only leaves activations float, so s8s8 would mean nothing"),
+        ("shared+per-tensor", "shared comes quantized, the same for every backend, so per-tensor would"),
+        ("entropy+mixed-sqnr-30", "so entropy would mean nothing"),
+        ("shared+s8s8", "so s8s8 would"),
     ],
 )
 def test_wrong_words_are_answered_with_what_is_known(text: str, says: str):
     with pytest.raises(UsageError, match=says):
-        schemes.parse(text)
+        schemes.parse(text, own=["s8s8"])
+
+
+def test_every_family_has_a_word_that_people_may_write():
+    told = [schemes.parse(word.replace("N", "3")) for word in schemes.WORDS]
+    assert all(len(one.words) == 1 for one in told)
+    families = {field.name for one in told for field in fields(one) if getattr(one, field.name)}
+    assert families == set(schemes.PATTERNS)
+    assert set(schemes.PATTERNS) | {"own"} == {field.name for field in fields(Scheme)}
 
 
 def test_a_quantized_variant_is_known_as_such():
@@ -77,7 +91,8 @@ def test_what_is_not_offered_is_named():
 
 
 def test_a_probe_is_asked_without_what_needs_data_or_layers():
-    asked = schemes.parse("per-tensor+samples-3+mixed-sqnr-30").for_probe()
-    assert asked.words == ("per-tensor", "shared")
+    asked = schemes.parse("per-tensor+samples-3").for_probe()
+    assert asked.words == ("per-tensor",)
+    assert schemes.parse("rest-fp32+mixed-sqnr-30").for_probe().words == ("rest-fp32", "shared")
     assert schemes.parse("accuracy-control").for_probe() == Scheme()
     assert schemes.parse("awq+scale-estimation+ratio-0.8+activations-8").for_probe().words == ("activations-8",)

@@ -1,0 +1,92 @@
+"""Words of a scheme beside each other: each is asked of ONNX Runtime's quantizer, or the pair is refused."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from onnxruntime import quantization
+from onnxruntime.quantization import matmul_nbits_quantizer
+
+from shootout.backends._onnxruntime import backend, quantize
+from shootout.bundle import onnx_files
+from shootout.contract import Arm, Precision, Target
+from shootout.errors import SkippedArm, UsageError
+from shootout.schemes import parse
+
+DEFAULTS = {"per-channel", "asymmetric", "minmax", "rest-fp32"}
+"""Words for what is done without them."""
+NUMBERS = {"samples-*": "samples-3", "mixed-*": "mixed-sqnr-30"}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What quantizers are asked, none of which runs."""
+    made: list[str] = []
+
+    def record(name: str, *given: Any, **named: Any) -> Any:
+        config = named.pop("algo_config", None)
+        sets = [one.rows for one in given if hasattr(one, "rows")]
+        made.append(f"{name} {sets} {named} {type(config).__name__}")
+        return SimpleNamespace(process=list, model=SimpleNamespace(topological_sort=list, model=None))
+
+    for module, name in (
+        (quantization, "quantize_static"),
+        (quantization, "quantize_dynamic"),
+        (matmul_nbits_quantizer, "MatMulNBitsQuantizer"),
+    ):
+        monkeypatch.setattr(module, name, lambda *given, _name=name, **named: record(_name, *given, **named))
+    for name in ("_require", "_rewrite_gemm"):
+        monkeypatch.setattr(quantize, name, lambda *_: None)
+    for name in ("saturates", "prefers_signed"):
+        monkeypatch.setattr(quantize, name, lambda: False)
+    monkeypatch.setattr(quantize, "calibration_of", lambda _, scheme: [{}] * (scheme.samples or 0))
+    monkeypatch.setattr(quantize, "Sets", lambda sets: SimpleNamespace(rows=len(sets)))
+    monkeypatch.setattr(quantize.ort, "prepared", lambda source, _: source)
+    monkeypatch.setattr(onnx_files, "is_big", lambda _: False)
+    monkeypatch.setattr(onnx_files, "save", lambda *_: None)
+    return made
+
+
+def asked(precision: Precision, text: str, calls: list[str]) -> str:
+    """What the quantizer is asked for a scheme; "" where it is refused."""
+    target = Target(backend="onnxruntime", precision=precision, scheme=text)
+    try:
+        scheme = parse(text, own=quantize.OWN)
+        backend._refuse(target)
+    except (UsageError, SkippedArm):
+        return ""
+    if scheme.is_quantized:
+        return f"{scheme.variant}, made before"
+    bundle: Any = None
+    quantize.quantize(Path("m.onnx"), bundle, Arm(target=target, model="m"), scheme, Path())
+    return calls[-1]
+
+
+@pytest.mark.parametrize("precision", quantize.SCHEMES)
+def test_no_word_is_taken_and_ignored(precision: Precision, calls: list[str]):
+    words = sorted(NUMBERS.get(word, word) for word in quantize.SCHEMES[precision])
+    for pair in combinations(words, 2):
+        both = asked(precision, "+".join(pair), calls)
+        for word, other in (pair, pair[::-1]):
+            if both and word not in DEFAULTS:
+                assert both != asked(precision, other, calls), f"{word} changes nothing beside {other}"
+            if both and {word, other} <= DEFAULTS:
+                assert both == asked(precision, "", calls), pair
+
+
+@pytest.mark.parametrize(
+    ("precision", "text"),
+    [
+        (Precision.INT4, "k-quant+symmetric"),
+        (Precision.INT4, "hqq+symmetric"),
+        (Precision.INT8_DYNAMIC, "matmul-nbits+per-channel"),
+        (Precision.INT8_DYNAMIC, "matmul-nbits+per-tensor"),
+    ],
+)
+def test_words_that_a_quantizer_would_overrule_are_refused(precision: Precision, text: str):
+    with pytest.raises(SkippedArm):
+        backend._refuse(Target(backend="onnxruntime", precision=precision, scheme=text))
