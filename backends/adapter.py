@@ -58,6 +58,7 @@ class Fixture:
         elsewhere: by precision, what runs instead where the library can't run that model.
         slow: modes and precisions that only `make test-full` checks.
         lacks: whether a target has to be a skip here: no device can do it, or this machine lacks what it needs.
+        tells_rest: whether the runtime tells what a quantized model's float remainder runs in.
         warm: by mode, the modules that a process may hold before the checks of floats, and of integers, begin (see
             `run_fresh`); those of "" where a mode has none of its own.
     """
@@ -69,4 +70,5 @@ class Fixture:
     elsewhere: Mapping[Precision, Fixture] = field(default_factory=dict)
     slow: frozenset[tuple[str, Precision]] = frozenset()
     lacks: Callable[[Target], bool] = lambda target: False  # noqa: ARG005 - of any target
+    tells_rest: bool = True
     warm: Mapping[str, tuple[str, str]] = field(default_factory=dict)

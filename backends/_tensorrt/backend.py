@@ -55,7 +55,7 @@ def _lacks(target: Target) -> bool:
     return target.precision is Precision.INT8 and target.scheme != "shared"
 
 
-FIXTURE = Fixture(lacks=_lacks)
+FIXTURE = Fixture(lacks=_lacks, tells_rest=False)
 
 
 class TensorRtAdapter:

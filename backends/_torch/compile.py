@@ -137,7 +137,7 @@ FIXTURE = Fixture(
         (AOTI, one) for one in (Precision.FP16, Precision.BF16, Precision.INT4, Precision.INT8, Precision.INT8_DYNAMIC)
     )
     | {("", Precision.FP16)},
-    lacks=lambda target: target.mode == AOTI and target.device is Device.CUDA and not _has_toolkit(),
+    lacks=lambda one: quantize.lacks(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit()),
     warm={"": ("shootout.backends._torch.first_compile", quantize.IMPORTED)},
 )
 

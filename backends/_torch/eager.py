@@ -43,7 +43,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FIXTURE", "TorchEagerAdapter", "TorchSession"]
 
-FIXTURE = Fixture(warm={"": ("torch", quantize.IMPORTED)})
+FIXTURE = Fixture(
+    elsewhere={Precision.INT8_DYNAMIC: Fixture(batch=32)},  # cuBLAS' integer product takes more than 16 rows
+    lacks=quantize.lacks,
+    warm={"": ("torch", quantize.IMPORTED)},
+)
 
 
 class TorchEagerAdapter:

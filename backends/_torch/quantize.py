@@ -23,8 +23,8 @@ from shootout import schemes
 from shootout.backends._torch.session import dtype_of, example_of, tensors_of
 from shootout.backends.common import calibration_of
 from shootout.backends.common_torch import architecture, float32_module
-from shootout.backends.cuda_memory import require_float8
-from shootout.contract import Arm, Device, Precision
+from shootout.backends.cuda_memory import capability, lacks_float8, require_float8
+from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.host.hardware import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
@@ -91,6 +91,11 @@ def torchao_quietly() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def lacks(target: Target) -> bool:
+    """Whether the target is FP8 and this GPU multiplies none; asked without torch, which starts CUDA for good."""
+    return target.precision is Precision.FP8 and lacks_float8(capability() or "")
 
 
 def quantize_module(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:

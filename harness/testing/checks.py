@@ -22,7 +22,7 @@ from shootout import backends
 from shootout.backends.adapter import Adapter, Built
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import SCALED, Array, Availability
+from shootout.contract import SCALED, Array, Availability, Precision
 from shootout.errors import SkippedArm
 from shootout.session import Session
 from shootout.testing.cases import Case
@@ -116,10 +116,14 @@ def executed_matches_request(bench: Bench) -> None:
         counts = executed.compute_nodes_by_precision
         assert sum(counts.values()) > 0, "no compute node was seen"
         if bench.case.precision not in SCALED:
-            assert set(counts) == {bench.case.precision}, counts
+            # The harness allows more of FP32, too: a user's file in float64, which no fixture is.
+            is_tf32 = bench.case.precision is Precision.TF32
+            known = precision_checks.COUNTED[Precision.TF32] if is_tf32 else (bench.case.precision,)
+            assert set(counts) <= set(known), counts
         else:
             assert counts.get(bench.case.precision.partition("-")[0], 0) > sum(counts.values()) / 2, counts
-            assert executed.other_nodes_by_precision, "what does the float remainder run in?"
+            if backends.fixture(bench.case.arm.target.backend).tells_rest:
+                assert executed.other_nodes_by_precision, "what does the float remainder run in?"
         assert executed.artifact_bytes > 0
 
 

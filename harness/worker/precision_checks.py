@@ -14,7 +14,7 @@ from shootout.contract import SCALED, Arm, Array, Arrays, Device, Executed, Prec
 from shootout.models import probes
 from shootout.models.probes import ORDER, PROBE_ROWS
 
-_COUNTED = {Precision.FP32: ("fp32", "fp64"), Precision.TF32: ("tf32", "fp32")}
+COUNTED = {Precision.FP32: ("fp32", "fp64"), Precision.TF32: ("tf32", "fp32")}
 """Counts that bear a label out, where that isn't just its own name; a user's float64 file runs under fp32, and TF32 is
 a way to round float32 operands that not every runtime shows: the permutation probe does.
 """
@@ -42,7 +42,7 @@ def _precision_fault(executed: Executed, target: Target) -> str | None:
     counts, label = executed.compute_nodes_by_precision, schemes.promised(target.precision, target.scheme)
     if not counts and target.precision in SCALED:
         return f"labelled {label}, but {executed.library} tells of no compute node at all"
-    known = _COUNTED.get(target.precision) or (schemes.shown_as(target.precision, target.scheme),)
+    known = COUNTED.get(target.precision) or (schemes.shown_as(target.precision, target.scheme),)
     if not counts or any(counts.get(name) for name in known):
         return None
     ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))

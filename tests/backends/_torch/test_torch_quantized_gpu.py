@@ -14,11 +14,12 @@ import pytest
 from test_torch_quantized import built_in, bundle_of, operations_packed, ran
 
 from shootout import backends
+from shootout.backends._torch import quantize
 from shootout.backends._torch.quantize import replaced_integers, require_integers
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
-from shootout.testing.cases import case_of, warm_of
+from shootout.testing.cases import case_of, lacks, warm_of
 from shootout.testing.checks import run_checks
 from shootout.testing.fresh import run_fresh
 
@@ -70,6 +71,22 @@ def test_an_older_gpu_is_a_skip_that_says_which_ones_have_fp8(tmp_path: Path):
     assert "SM89 or later" in reason
     assert reason.endswith("this is SM86")
     assert "bf16" in fix
+
+
+@pytest.mark.parametrize("name", ["torch-eager", "torch-compile"])
+@pytest.mark.parametrize(("capability", "skip"), [("SM86", True), ("SM89", False), (None, False)])
+def test_the_suite_waits_for_that_skip(
+    name: str, capability: str | None, skip: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantize, "capability", lambda: capability)
+    fp8 = Target(backend=name, device=Device.CUDA, precision=Precision.FP8)
+    assert lacks(fp8) is skip
+    assert not lacks(replace(fp8, precision=Precision.INT8_DYNAMIC))
+
+
+def test_the_suite_runs_integers_with_as_many_rows_as_cublas_takes() -> None:
+    dynamic = Target(backend="torch-eager", device=Device.CUDA, precision=Precision.INT8_DYNAMIC)
+    assert case_of(dynamic).bundle.batch > 16
 
 
 def asked_of_torchao(precision: Precision, scheme: str = "") -> list[tuple[str, Any]]:
