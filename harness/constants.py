@@ -88,6 +88,8 @@ FIDELITY_MARGIN = 4.0
 FP32_BAND_FLOOR = 1e-5
 BAND_CEILING = 0.5
 """No precision explains more: at 6 dB an output isn't the model's any more, and zeros are at 1."""
+WIDE_BAND = 1e-3
+"""About what rounding one product's operands to BF16 costs: an FP32 band above it proves little, and no conversion."""
 INT8_LEVELS = 127
 """Steps on each side of zero of a symmetric 8-bit grid."""
 INT4_LEVELS = 7

@@ -299,7 +299,7 @@ class Executed:
         compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
         other_nodes_by_precision: the rest of the graph likewise, where the runtime tells: what a quantized model's
             float remainder runs in.
-        fallbacks: graph breaks, nodes on another provider: one line each.
+        fallbacks: graph breaks, nodes on another provider, a file's own integers under a float label: one line each.
         flops_by_precision: floating-point (or integer) operations of the compute nodes in one call, two for each
             multiply-add, by the precision they ran in; empty where the runtime doesn't tell.
         conversion_nodes: executed nodes that only change a tensor's type or layout (quantize, dequantize, cast,

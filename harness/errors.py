@@ -132,6 +132,9 @@ class SkippedArm(ArmOut):
         return self.why.fix
 
 
+UNINSTALLED = "which isn't installed"
+
+
 def install(extra: str) -> str:
     """The command that installs one of this package's extras; "" is the bare package."""
     return f"pip install 'shootout[{extra}]'" if extra else "pip install shootout"

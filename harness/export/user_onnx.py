@@ -23,9 +23,9 @@ from onnx import ModelProto, numpy_helper
 from shootout.bundle import onnx_files
 from shootout.bundle.bundle import FILES, ModelBundle
 from shootout.bundle.fidelity import check_outputs, compare, gate
-from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR
-from shootout.contract import Array, Arrays, Artifact, TensorSpec
-from shootout.errors import ModelError, explained, install
+from shootout.constants import BAND_CEILING, FIDELITY_MARGIN, FP32_BAND_FLOOR, WIDE_BAND
+from shootout.contract import Array, Arrays, Artifact, Fidelity, TensorSpec
+from shootout.errors import UNINSTALLED, ModelError, explained
 from shootout.export import inputs
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 INPUT_SEED, NUDGE_SEED = 1, 3
 REASON_LETTERS = 300
+WIDE_NOTE = "the last bits move this file's outputs: errors up to {band:.2g} pass, so they may not tell FP32 from BF16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,10 @@ def take(job: Job) -> ModelBundle:
         calibration=sets,
         calibration_fault=fault,
         split=found.split,
-        notes=found.split.notes if found.split else () if npz else buffer_notes(found.inputs),
+        notes=(
+            *(found.split.notes if found.split else () if npz else buffer_notes(found.inputs)),
+            *([WIDE_NOTE.format(band=found.band)] if found.band > WIDE_BAND else []),
+        ),
         unmade=unmade,
     )
 
@@ -167,7 +171,7 @@ def _write_module(folder: Path, found: Prepared) -> str:
         from shootout.export import torch_files
         from shootout.models.user import onnx_module
     except ModuleNotFoundError as error:
-        return f"to make one of an ONNX file takes {error.name}: {install('torch')}"
+        return f"to make one of an ONNX file takes {error.name}, {UNINSTALLED}"
     first = tuple(torch.from_numpy(found.buffers[0][spec.name]) for spec in found.inputs)
     try:
         module = onnx_module.module_of(folder / FILES[Artifact.ONNX], first)
@@ -180,12 +184,20 @@ def _write_module(folder: Path, found: Prepared) -> str:
     except Exception as error:
         traceback.print_exc()
         return f"torch.export can't take {made}: {explained(error)[:REASON_LETTERS]}"
-    wrong = check_outputs(found.outputs, outputs[0]) or gate(compare(outputs, found.oracle), found.band)
-    if wrong:
+    if fault := check_outputs(found.outputs, outputs[0]) or _difference(compare(outputs, found.oracle), found.band):
         (folder / FILES[Artifact.PT2]).unlink()
-        return f"{made} isn't the same model: {wrong}"
+        return f"{made} isn't the same model, as far as can be told: {fault}"
     torch_files.write_weights(module, folder)
     return ""
+
+
+def _difference(found: Fidelity, band: float) -> str | None:
+    """Why the outputs don't prove a conversion, or None: within a wide band another model's may lie too."""
+    if fault := gate(found, band):
+        return fault
+    if (found.relative_l2 or 0) <= WIDE_BAND:
+        return None
+    return f"relative L2 error {found.relative_l2:.2g} is in the file's band of {band:.2g}, but proves no conversion"
 
 
 def _run(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
@@ -233,6 +245,6 @@ def _band(
         onnx_files.save(model, Path(folder) / "nudged.onnx")
         outputs = onnx_files.run(Path(folder) / "nudged.onnx", moved, name)
     error = compare(outputs, oracle).relative_l2 or 0.0  # None (NaN where the oracle has none) predicts nothing
-    if error * FIDELITY_MARGIN >= 1:
+    if error * FIDELITY_MARGIN > BAND_CEILING:
         raise ModelError(f"{name}: one unit in the last place moves the output by {error:.2g}: nothing can be compared")
     return max(error * FIDELITY_MARGIN, FP32_BAND_FLOOR)

