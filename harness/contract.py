@@ -254,6 +254,10 @@ class Option:
         return not self.form or re.fullmatch(self.form, value) is not None
 
 
+Rests = Mapping[tuple[Device, Precision], Precision]
+"""By device and label of a quantized model, what computes where nothing is quantized."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What an adapter can be asked.
@@ -266,7 +270,8 @@ class Capabilities:
         schemes: by precision, the words it offers in a `/scheme` (see `shootout.schemes`); one may end in `*`.
         scenarios: what it can be measured in.
         options: its own knobs. Of several that cover a name, the first one that is for the target counts.
-        gpu_rest: what its quantized models compute in on a GPU where nothing is quantized; static INT8's schemes tell.
+        rest: what its quantized models compute in where nothing is quantized, unless that is BF16 on a GPU or FP32 on
+            a CPU; static INT8's schemes tell.
     """
 
     consumes: tuple[Artifact, ...]
@@ -276,7 +281,7 @@ class Capabilities:
     schemes: Mapping[Precision, frozenset[str]] = field(default_factory=dict)
     scenarios: frozenset[Scenario] = INFERENCE
     options: tuple[Option, ...] = ()
-    gpu_rest: Precision = Precision.BF16
+    rest: Rests = field(default_factory=dict)
 
     @property
     def devices(self) -> frozenset[Device]:

@@ -70,7 +70,7 @@ class TensorRtAdapter:
             Precision.FP8: frozenset({"samples-*"}),
         },
         options=OPTIONS,
-        gpu_rest=Precision.FP16,
+        rest={(Device.CUDA, one): Precision.FP16 for one in (Precision.FP8, Precision.INT4)},
     )
 
     def probe(self, device: Device) -> Availability:

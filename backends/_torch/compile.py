@@ -41,6 +41,7 @@ from shootout.backends._torch.inductor import (
 from shootout.backends._torch.inductor_start import import_inductor
 from shootout.backends._torch.session import (
     FLOATS,
+    RESTS,
     TARGETS,
     Facts,
     TorchSession,
@@ -115,10 +116,7 @@ OURS = frozenset({COPIES.name, UNGUARDED})
 CACHE, PACKAGE = "inductor", "model.pt2"
 CALLS_TO_CAPTURE = 3
 """Inductor runs a model once as it is, captures its CUDA graph in the second call, and replays it from the third on."""
-NO_STEP = {
-    AOTI: "AOTInductor packages have no backward",
-    GRAPHS: "a training step isn't captured as CUDA graphs here",
-}
+NO_STEP = {AOTI: "AOTInductor packages have no backward", GRAPHS: "a training step isn't captured as CUDA graphs here"}
 """Why a mode has no training step."""
 Made = TypeVar("Made")
 
@@ -154,6 +152,7 @@ class TorchCompileAdapter:
         cuda_modes=frozenset({GRAPHS}),
         schemes={**quantize.SCHEMES, **quantize.STATIC_SCHEMES},
         options=OPTIONS,
+        rest=RESTS,
     )
 
     def probe(self, device: Device) -> Availability:

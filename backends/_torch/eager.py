@@ -11,6 +11,7 @@ from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
     LAYOUT,
     MEMORY_FORMAT,
+    RESTS,
     TARGETS,
     Facts,
     TorchSession,
@@ -60,6 +61,7 @@ class TorchEagerAdapter:
         schemes=quantize.SCHEMES,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         options=(LAYOUT, *gpu.OPTIONS),
+        rest=RESTS,
     )
 
     def probe(self, device: Device) -> Availability:

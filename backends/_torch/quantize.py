@@ -2,7 +2,7 @@
 
 For all but the last torchao swaps a linear layer's weight for a tensor of its own class, whose `linear` runs kernels of
 that type, in eager mode and compiled alike. Only such weights are stored and loaded: the float ones are not read again.
-What isn't quantized is float32 on a CPU and bfloat16 on a GPU, for which torchao's kernels there are made.
+What isn't quantized is bfloat16 on a GPU, for which torchao's kernels there are made, and beside INT4; else float32.
 
 Static INT8 is its PT2E flow with the quantizer that is made for Inductor on x86. The exported graph gets observers,
 calibration sets run through it, and what comes out holds INT8 weights between quantize and dequantize operations, which

@@ -35,6 +35,8 @@ TARGETS = frozenset(
     [(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)]
     + [(Device.CUDA, precision) for precision in DTYPES]
 )
+RESTS = {(Device.CPU, Precision.INT4): Precision.BF16}
+"""Torch's INT4 kernel for CPUs has vector code for bfloat16 alone: on float32 it takes 70 times as long."""
 FLOATS = frozenset(DTYPES)
 MEMORY_FORMAT, CHANNELS_LAST = "memory_format", "channels_last"
 LAYOUT = Option(
@@ -158,14 +160,13 @@ def profile_calls(call: Callable[[], object], calls: int, device: Device) -> lis
 
 
 def dtype_of(arm: Arm) -> torch.dtype:
-    """The dtype of the arm's float weights and inputs; what a quantizer makes lives inside the model.
-
-    Torch's INT4 kernel for CPUs has vector code for bfloat16 alone: on float32 it takes 70 times as long.
-    """
+    """The dtype of the arm's float weights and inputs; what a quantizer makes lives inside the model."""
     import torch
 
-    narrow = arm.target.device is Device.CUDA or arm.target.precision is Precision.INT4
-    dtype: torch.dtype = getattr(torch, DTYPES.get(arm.target.precision, "bfloat16" if narrow else "float32"))
+    target = arm.target
+    usual = Precision.BF16 if target.device is Device.CUDA else Precision.FP32
+    rest = RESTS.get((target.device, target.precision), usual)
+    dtype: torch.dtype = getattr(torch, DTYPES.get(target.precision, DTYPES[rest]))
     return dtype
 
 

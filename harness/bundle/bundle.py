@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from shootout import schemes
 from shootout.bundle.npz import load_sets
 from shootout.bundle.workload import Work
 from shootout.constants import BAND_CEILING, FIDELITY_MARGIN
-from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Target, TensorSpec, Value
+from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.errors import ModelError
 
 SCHEMA = 1
@@ -113,7 +114,7 @@ class ModelBundle:
         return self.model.endswith(ONNX_SUFFIX)
 
     def band(
-        self, target: Target, gpu_rest: Precision = Precision.BF16, *, is_whole: bool = True
+        self, target: Target, rests: Rests = MappingProxyType({}), *, is_whole: bool = True
     ) -> tuple[float | None, float]:
         """The error that a target's precision explains: the most (None: nothing is known), and the least.
 
@@ -123,12 +124,12 @@ class ModelBundle:
         lie near each other.
 
         Args:
-            gpu_rest: what the backend's quantized models compute in elsewhere, on a GPU (see `Capabilities`).
+            rests: what the backend's quantized models compute in elsewhere (`Capabilities.rest`).
             is_whole: whether most of the model is said to be quantized.
         """
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
         key = next((one for one in worded if one in self.bands), str(target.precision))
-        own, rest, exact = self.bands.get(key), _rest_of(target, gpu_rest), self.bands.get(Precision.FP32) or 0.0
+        own, rest, exact = self.bands.get(key), _rest_of(target, rests), self.bands.get(Precision.FP32) or 0.0
         if target.precision not in SCALED or own is None:
             return own, 0.0
         least = exact if own > TELLING * exact else 0.0
@@ -224,10 +225,11 @@ class ModelBundle:
         (self.folder / MANIFEST).write_text(text)
 
 
-def _rest_of(target: Target, gpu_rest: Precision) -> Precision:
-    if target.precision is Precision.INT8 or target.device is Device.CPU:
+def _rest_of(target: Target, rests: Rests) -> Precision:
+    if target.precision is Precision.INT8:
         return schemes.rest_of(target)
-    return gpu_rest
+    usual = Precision.BF16 if target.device is Device.CUDA else Precision.FP32
+    return rests.get((target.device, target.precision), usual)
 
 
 def open_bundle(folder: Path) -> ModelBundle:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from shootout import backends
 from shootout.build.builder import BuiltArm
+from shootout.constants import BAND_CEILING
 from shootout.contract import SCALED, Arm, Device, NotRun, Progress
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
@@ -105,16 +107,24 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
         probe=found.probe,
         artifact_bytes=None if runs else facts.get("artifact_bytes"),
         built_nodes_by_precision=None if runs else facts.get("compute_nodes_by_precision"),
-        notes=(*found.built.bundle.notes, *facts.get("notes", ()), *_unproven(arm, found, runs=runs)),
+        notes=(*found.built.bundle.notes, *facts.get("notes", ()), *_doubts(arm, found, runs=runs)),
         work=found.built.bundle.work,
     )
 
 
-def _unproven(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
-    """What a reader must know where the outside proof of what a quantizer made is missing."""
-    if not runs or found.probe or arm.target.precision not in SCALED:
+def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
+    """What a reader must know of a quantized model: what isn't quantized in it, where a proof is missing or weak."""
+    target = arm.target
+    if target.precision not in SCALED:
         return ()
-    return ("no grid probe could be made, so its precision rests on node counts and error",)
+    rests = backends.get(target.backend).capabilities.rest
+    rest = rests.get((target.device, target.precision))
+    lines = [f"what isn't quantized computes in {rest}"] if rest else []
+    if found.built.bundle.band(target, rests)[0] == BAND_CEILING:
+        lines.append("its error proves little: the band is at its ceiling")
+    if runs and not found.probe:
+        lines.append("no grid probe could be made, so its precision rests on node counts and error")
+    return tuple(lines)
 
 
 def _played(group: PlannedGroup, generation: Generation, found: Performance, name: str) -> Played:

@@ -99,7 +99,7 @@ def error_within_band(bench: Bench) -> None:
     found = fidelity.compare(outputs, bench.case.bundle.oracle_outputs())
     target = bench.case.arm.target
     is_whole = precision_checks.is_mostly_labelled(bench.session.executed, target)
-    band = bench.case.bundle.band(target, bench.adapter.capabilities.gpu_rest, is_whole=is_whole)
+    band = bench.case.bundle.band(target, bench.adapter.capabilities.rest, is_whole=is_whole)
     fault = fidelity.gate(found, *band)
     assert fault is None, fault
 

@@ -119,7 +119,7 @@ class Worker:
             buffers=self._buffers,
             strayed=self._strayed,
             together=blocks.outputs if isinstance(blocks, Instances) and len(self._sessions) > 1 else None,
-            gpu_rest=backends.get(self._built.arm.target.backend).capabilities.gpu_rest,
+            rests=backends.get(self._built.arm.target.backend).capabilities.rest,
         )
         return verify(claim, with_accuracy)
 

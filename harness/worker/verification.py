@@ -7,12 +7,12 @@ a closed gate is never timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from shootout.bundle import fidelity, training
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Arrays, Executed, Fidelity, Precision
+from shootout.contract import Arm, Arrays, Executed, Fidelity, Rests
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
 from shootout.worker.precision_checks import executed_fault, is_mostly_labelled, own_integers
@@ -25,7 +25,7 @@ class Claim:
     Attributes:
         session: the first of its instances.
         buffers: its input buffers.
-        gpu_rest: what its backend computes in where nothing is quantized, on a GPU.
+        rests: what its backend's quantized models compute in where nothing is quantized.
         strayed: how it left the CPUs or the thread counts that it was given, or None.
         together: what each of several instances answers to each buffer while all work; None for one alone.
     """
@@ -36,7 +36,7 @@ class Claim:
     buffers: Sequence[Arrays]
     strayed: str | None
     together: Callable[[], Sequence[Sequence[Arrays]]] | None
-    gpu_rest: Precision = Precision.BF16
+    rests: Rests = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool) -> E
     stepped, step_fault = _with_step(errors, claim) if claim.bundle.trained else (errors, None)
     counted = _with_accuracy(stepped, claim) if with_accuracy else stepped
     executed, target = claim.session.executed, claim.arm.target
-    band, least = claim.bundle.band(target, claim.gpu_rest, is_whole=is_mostly_labelled(executed, target))
+    band, least = claim.bundle.band(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
     reference = claim.bundle.reference_outputs()
     return Evidence(
         claim=claim,

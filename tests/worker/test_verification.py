@@ -113,7 +113,7 @@ def test_outputs_of_another_shape_are_not_even_compared():
 
 
 @pytest.mark.parametrize(
-    ("precision", "scheme", "gpu_rest", "error", "counts", "caught"),
+    ("precision", "scheme", "rest", "error", "counts", "caught"),
     [
         ("int8", "shared", "bf16", 5e-4, {"int8": 4}, True),
         ("int8", "shared", "bf16", 5e-2, {"int8": 4}, False),
@@ -125,7 +125,7 @@ def test_outputs_of_another_shape_are_not_even_compared():
     ],
 )
 def test_a_network_in_half_under_a_quantized_label_is_too_exact_on_a_gpu(
-    precision: str, scheme: str, gpu_rest: str, error: float, counts: dict[str, int], caught: bool
+    precision: str, scheme: str, rest: str, error: float, counts: dict[str, int], caught: bool
 ):
     """Its account says what the label says. Where a rest in BF16 errs by nearly as much, nothing can be told."""
     target = Target(backend="lib", device=Device.CUDA, precision=Precision(precision), scheme=scheme)
@@ -133,7 +133,9 @@ def test_a_network_in_half_under_a_quantized_label_is_too_exact_on_a_gpu(
     bands = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, "int8": 0.3, "fp8": 0.1}
     known = bundle()
     known.band = partial(ModelBundle.band, SimpleNamespace(bands=bands))
-    made = claim(Session(off_by(error), account), bundle=known, gpu_rest=Precision(gpu_rest))
+    made = claim(
+        Session(off_by(error), account), bundle=known, rests={(Device.CUDA, Precision(precision)): Precision(rest)}
+    )
     found = verify(replace(made, arm=replace(made.arm, target=target)), with_accuracy=False)
     assert ("nothing was rounded" in (found.fault or "")) is caught
     assert caught or found.fault is None

@@ -148,7 +148,7 @@ def test_the_shared_model_with_a_half_rest_computes_the_same_within_its_band(tmp
 
 def test_a_half_rest_errs_by_as_much_as_half_precision_beside_int8():
     bundle = replace(toy(), bands={"fp32": 1e-5, "fp16": 0.01, "int8": 0.2})
-    assert backends.get("tensorrt").capabilities.gpu_rest is Precision.FP16, "FP8's and INT4's"
+    assert set(backends.get("tensorrt").capabilities.rest.values()) == {Precision.FP16}, "FP8's and INT4's"
     half, full = shared_arm().target, shared_arm(scheme="shared+rest-fp32").target
     assert (bundle.band(half)[0], bundle.band(full)[0]) == (pytest.approx(0.21), 0.2)
     assert replace(bundle, bands={**bundle.bands, "int8": 0.495}).band(half)[0] == 0.5
