@@ -20,7 +20,7 @@ from typing import Any
 
 from shootout import backends, quantize
 from shootout.backends.adapter import Adapter, Built
-from shootout.build.exports import probe_key
+from shootout.build.exports import ProbeKey, probe_key
 from shootout.bundle import bundle
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
@@ -53,11 +53,11 @@ class BuiltArm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Where builds happen: cache, machine, other interpreters, and the probes' own models by name and variant."""
+    """Where builds happen: cache, machine, other interpreters, and the probes' own models."""
 
     cache: Path
     placement: Placement
-    probes: Mapping[tuple[str, str], ModelBundle]
+    probes: Mapping[ProbeKey, ModelBundle]
     machine: str
     logs: Path
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shootout.bundle.bundle import INPUTS, ModelBundle, sha256
-from shootout.contract import Arm
+from shootout.contract import Arm, Device
 from shootout.errors import ModelError, ShootoutError, SkippedArm
 from shootout.export import client
 from shootout.export.client import Request
@@ -15,6 +15,8 @@ from shootout.study.plan import PlannedGroup, scheme_of
 from shootout.worker.precision_checks import probe_name
 
 Exported = ModelBundle | ShootoutError
+ProbeKey = tuple[str, str, Device]
+"""The probe's model, its variant, and where that will run."""
 PROBE_BATCHES = {"permutation_probe": PROBE_BATCH, "grid_probe": GRID_BATCH}
 
 
@@ -23,16 +25,16 @@ class Exports:
     """What was exported, or why it couldn't be.
 
     Attributes:
-        models: by group, variant and batch.
-        probes: by the probe's model and variant; one that couldn't be exported is missing.
+        models: by group, and `_tells` of the request.
+        probes: by `probe_key`; one that couldn't be exported is missing.
     """
 
-    models: Mapping[tuple[str, str, int], Exported]
-    probes: Mapping[tuple[str, str], ModelBundle]
+    models: Mapping[tuple[str, str, int, Device], Exported]
+    probes: Mapping[ProbeKey, ModelBundle]
 
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
         """The bundle that this arm is built from, or why there is none."""
-        return self.models[group.record.name, group.request_of(arm).variant, arm.batch]
+        return self.models[group.record.name, *_tells(group.request_of(arm))]
 
 
 def export_all(groups: Sequence[PlannedGroup], say: Callable[[str], None]) -> Exports:
@@ -44,41 +46,45 @@ def export_all(groups: Sequence[PlannedGroup], say: Callable[[str], None]) -> Ex
     Raises:
         ShootoutError: nothing that could be measured could be exported.
     """
-    wanted = {(group.record.name, one.variant, one.batch): one for group in groups for one in _requests(group)}
+    wanted = {(group.record.name, *_tells(one)): one for group in groups for one in _requests(group)}
     probes = {key: probe_request(*key) for group in groups for arm in group.building if (key := probe_key(arm))}
     found = client.obtain_all([*wanted.values(), *probes.values()])
     models = dict(zip(wanted, found, strict=False))
-    playing = {
-        (group.record.name, group.request_of(arm).variant, arm.batch) for group in groups for arm in group.playing
-    }
+    playing = {(group.record.name, *_tells(group.request_of(arm))) for group in groups for arm in group.playing}
     made = [models[key] for key in playing]
     errors = [one for one in made if isinstance(one, ShootoutError) and not isinstance(one, SkippedArm)]
     if errors and not any(isinstance(one, ModelBundle) for one in made):
         raise errors[0]
     proofs = dict(zip(probes, found[len(wanted) :], strict=True))
-    for (name, variant), one in proofs.items():
+    for (name, variant, _), one in proofs.items():
         if isinstance(one, ShootoutError):
             say(f"no {' '.join([variant, name]).strip()}, so its precisions rest on error and node counts: {one}")
     return Exports(
-        models={key: _same_inputs(one, models.get((key[0], "", key[2]))) for key, one in models.items()},
+        models={key: _same_inputs(one, models.get((key[0], "", key[2], Device.CPU))) for key, one in models.items()},
         probes={key: one for key, one in proofs.items() if isinstance(one, ModelBundle)},
     )
 
 
-def probe_key(arm: Arm) -> tuple[str, str]:
-    """The probe that shows what this arm really computes in, and the variant of it that its scheme asks for."""
-    return probe_name(arm.target.precision), scheme_of(arm.target).for_probe().variant
+def probe_key(arm: Arm) -> ProbeKey:
+    """The probe that shows what this arm really computes in, and the variant of it that its scheme asks for, where."""
+    variant = scheme_of(arm.target).for_probe().variant
+    return probe_name(arm.target.precision), variant, arm.target.device if variant else Device.CPU
 
 
-def probe_request(name: str, variant: str = "") -> Request:
+def probe_request(name: str, variant: str = "", device: Device = Device.CPU) -> Request:
     """What to export for a probe."""
-    return Request(model=name, batch=PROBE_BATCHES[name], variant=variant)
+    return Request(model=name, batch=PROBE_BATCHES[name], variant=variant, device=device)
 
 
 def _requests(group: PlannedGroup) -> list[Request]:
     """The model as it is first, where an arm needs it, then its variants."""
-    found = {(one.variant, one.batch): one for arm in group.building for one in [group.request_of(arm)]}
+    found = {_tells(one): one for arm in group.building for one in [group.request_of(arm)]}
     return [found[key] for key in sorted(found)]
+
+
+def _tells(request: Request) -> tuple[str, int, Device]:
+    """What tells the requests of one group apart."""
+    return request.variant, request.batch, request.device
 
 
 def _same_inputs(one: Exported, plain: Exported | None) -> Exported:

@@ -14,7 +14,7 @@ from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.build.builder import BuiltArm, Workshop
 from shootout.build.cpu_pool import Crew, lanes
-from shootout.build.exports import Exports, export_all
+from shootout.build.exports import Exports, ProbeKey, export_all
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
@@ -81,7 +81,7 @@ class Preparation:
         for group in groups:
             self._skip_the_impossible(group)
         wanted = [group for group in groups if group.building]
-        probes: dict[tuple[str, str], ModelBundle] = {}
+        probes: dict[ProbeKey, ModelBundle] = {}
         workshop = Workshop(
             cache=store.cache_folder(),
             placement=self.plan.placement,

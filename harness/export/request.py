@@ -9,7 +9,7 @@ from typing import Any
 
 from shootout import errors, models, schemes
 from shootout.bundle.bundle import ONNX_SUFFIX, sha256
-from shootout.contract import Value
+from shootout.contract import Device, Value
 from shootout.errors import ShootoutError, UsageError, install
 from shootout.export.job import Given, Job
 from shootout.host import hardware
@@ -34,6 +34,7 @@ class Request:
         sets: sizes of the symbolic axes of a user's file.
         inputs_npz: real inputs for a user's own model, by input name.
         labels_npz: the right class of each of their rows.
+        device: where a variant with quantized weights will run: only this CPU may ask for a bit less.
         variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
         calibration_npz: the user's own calibration sets, by input name, K of them along a leading axis.
         module: of a user's file, the torch module too, for backends that run nothing else.
@@ -50,6 +51,7 @@ class Request:
     module: bool = False
     training: bool = False
     labels_npz: Path | None = None
+    device: Device = Device.CPU
 
 
 def is_file(model: str) -> bool:
@@ -78,7 +80,7 @@ def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutE
         return error
     job = replace(job, calibration=_calibration(request.calibration_npz))
     if scheme.is_quantized:
-        job = replace(job, base=job.keyed(), reduced=hardware.saturates())
+        job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and hardware.saturates())
     return replace(job, variant=request.variant).keyed()
 
 

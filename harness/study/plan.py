@@ -52,7 +52,9 @@ class PlannedGroup:
     def request_of(self, arm: Arm) -> Request:
         """What this arm computes: the model as it is, or the variant that its scheme names."""
         module = client.is_file(arm.model) and any(map(_takes_module, self.building))
-        return replace(self.request, variant=scheme_of(arm.target).variant, batch=arm.batch, module=module)
+        scheme = scheme_of(arm.target)
+        device = arm.target.device if scheme.is_quantized else Device.CPU
+        return replace(self.request, variant=scheme.variant, batch=arm.batch, module=module, device=device)
 
     @property
     def playing(self) -> list[Arm]:

@@ -111,7 +111,13 @@ def _needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:
     row = backends.fixture(target.backend)
     row = row.elsewhere.get(target.precision, row)
     arm = Arm(target=target, model=row.model, batch=row.batch, threads=1, options=row.options)
-    asked = Request(model=row.model, parameters=row.parameters, batch=row.batch, variant=scheme_of(target).variant)
+    asked = Request(
+        model=row.model,
+        parameters=row.parameters,
+        batch=row.batch,
+        variant=scheme_of(target).variant,
+        device=target.device,
+    )
     return arm, (asked, probe_request(*probe_key(arm)))
 
 

@@ -94,7 +94,8 @@ def prepared(monkeypatch: pytest.MonkeyPatch, export: Any, cpus: int = 2) -> tup
     ledger = Ledger()
     record = GroupRecord(name="g", baseline=None, comparisons=1, arms=tuple(ARMS))
     group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
-    monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: SimpleNamespace(variant=""))
+    request = SimpleNamespace(variant="", batch=1, device=Device.CPU)
+    monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: request)
     monkeypatch.setattr(groups, "lanes", lambda placement: [frozenset({cpu}) for cpu in range(cpus)])
     plan: Any = SimpleNamespace(
         placement=place(1, range(cpus)),
@@ -108,7 +109,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, export: Any, cpus: int = 2) -> tup
 
 
 def all_of(found: Any) -> Exports:
-    return Exports(models={("g", "", 1): found}, probes={})
+    return Exports(models={("g", "", 1, Device.CPU): found}, probes={})
 
 
 def test_the_longest_builds_come_first_those_of_integers_among_them(shop, monkeypatch):

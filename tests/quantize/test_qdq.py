@@ -15,7 +15,7 @@ from support.exports import obtain
 from shootout.bundle import onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare, gate
-from shootout.contract import Artifact, Precision
+from shootout.contract import Artifact, Device, Precision
 from shootout.errors import ModelError, UsageError
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job
@@ -200,6 +200,10 @@ def test_the_cpu_settles_the_weights_bits_of_a_quantized_variant_alone(
     monkeypatch.setattr(hardware, "saturates", lambda: saturates)
     jobs = [checked(Request(model="digits", variant=one)) for one in ("", "shared")]
     assert [isinstance(one, Job) and one.reduced for one in jobs] == [False, saturates]
+    on_gpu = checked(Request(model="digits", variant="shared", device=Device.CUDA))
+    assert isinstance(on_gpu, Job)
+    assert not on_gpu.reduced, "a GPU has no such kernels"
+    assert (on_gpu.key == jobs[1].key) is not saturates  # type: ignore[union-attr]
 
 
 def test_an_old_file_without_node_names_gets_both(tmp_path: Path):

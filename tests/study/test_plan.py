@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from planning import ALL, group, groups, labels, study
 
+from shootout.build.exports import probe_key
+from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import UsageError
 from shootout.study.plan import identity
 from shootout.study.schema import Study
@@ -278,6 +280,16 @@ def test_a_scheme_may_name_another_variant_of_the_model():
     assert (found.request_of(plain).variant, found.request_of(pruned).variant) == ("", "pruned-50")
     assert replace(found.request_of(pruned), variant="") == found.request
     assert (plain.quantizer, pruned.quantizer) == ("none", "none")
+
+
+def test_a_gpu_s_quantized_variant_is_not_the_cpu_s():
+    """A CPU without VNNI takes a bit from its own files alone, the grid probe's too; floats are the same for both."""
+    found = group("onnxruntime")
+    shared = Target(backend="onnxruntime", precision=Precision.INT8, scheme="shared")
+    targets = [replace(one, device=device) for one in (shared, Target(backend="onnxruntime")) for device in Device]
+    arms = [Arm(target=target, model="m") for target in targets]
+    assert [found.request_of(arm).device for arm in arms] == ["cpu", "cuda", "cpu", "cpu"]
+    assert [probe_key(arm)[-1] for arm in arms] == ["cpu", "cuda", "cpu", "cpu"]
 
 
 def test_several_models_race_each_by_itself_with_the_parameters_that_they_have():
