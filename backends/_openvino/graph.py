@@ -31,7 +31,7 @@ HINTS = {
 INT8 says otherwise."""
 NATIVE = (Precision.FP32, Precision.BF16, Precision.FP16, Precision.INT8)
 """Precisions that OpenVINO lists by name where a CPU has them."""
-GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+DYNAMIC_GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 PROPERTIES = (
     Option(name="NUM_STREAMS", help="requests that run at once (1)", tries=("2",), parallel=True),
     Option(name="PERFORMANCE_HINT", help="what OpenVINO optimises for (LATENCY)", tries=("THROUGHPUT",)),
@@ -41,7 +41,7 @@ PROPERTIES = (
     ),
     Option(name="CPU_DENORMALS_OPTIMIZATION", help="whether denormals count as zero", tries=("YES",)),
     Option(
-        name=GROUP_SIZE,
+        name=DYNAMIC_GROUP_SIZE,
         help="how many activations share a scale where weights are compressed; 0: they stay float",
         precisions=frozenset(INTEGERS),
     ),
@@ -108,7 +108,7 @@ def properties_of(arm: Arm) -> dict[str, str]:
     if scheme_of(arm).own != DEFAULT:
         properties["INFERENCE_PRECISION_HINT"] = HINTS[floats_of(arm)]
     if not rounds_activations(arm):
-        properties[GROUP_SIZE] = "0"
+        properties[DYNAMIC_GROUP_SIZE] = "0"
     return {**properties, **_own(arm)}
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._openvino.account import PRODUCTS
-from shootout.backends._openvino.graph import import_openvino
+from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, import_openvino
 from shootout.backends.common import calibration_of
 from shootout.bundle.fidelity import rows
 from shootout.contract import Arm, Array, Option, Precision
@@ -75,14 +75,17 @@ Item = tuple[dict[str, Array], Array]
 
 
 def refuse_options(arm: Arm, scheme: Scheme) -> None:
-    """Refuse an option of NNCF's that isn't for the arm's way of quantizing.
+    """Refuse an option that isn't for the arm's way of quantizing.
 
     Raises:
         ValueError: names the option and the label.
     """
     what = str(arm.target).rpartition(":")[2]
-    if MODEL_TYPE in arm.options and not (arm.target.precision is Precision.INT8 and _is_static(scheme)):
+    ranged = arm.target.precision is Precision.INT8 and scheme.activations != "weights-only"
+    if MODEL_TYPE in arm.options and (not ranged or scheme.is_quantized):
         raise ValueError(f"option {MODEL_TYPE!r} is NNCF's for static int8, not for {what}")
+    if DYNAMIC_GROUP_SIZE in arm.options and ranged:
+        raise ValueError(f"option {DYNAMIC_GROUP_SIZE!r} is for compressed weights, not for {what}")
 
 
 def _is_static(scheme: Scheme) -> bool:

@@ -206,7 +206,7 @@ def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
     inherits its order, and nothing else gains by it.
 
     Raises:
-        ValueError: the filters' channels are to be last, and there are no filters.
+        ValueError: the filters' channels are to be last, and no layer has any.
     """
     import torch
     from torch.nn.utils import convert_conv2d_weight_memory_format
@@ -216,7 +216,7 @@ def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
     if arm.options.get(MEMORY_FORMAT) != CHANNELS_LAST:
         return module
     if not any(isinstance(one, torch.nn.Conv2d | torch.nn.ConvTranspose2d) for one in module.modules()):
-        raise ValueError(f"option {MEMORY_FORMAT!r}: {bundle.model} has no convolution over an image")
+        raise ValueError(f"option {MEMORY_FORMAT!r}: the module of {bundle.model} has no Conv2d layer to lay out")
     return convert_conv2d_weight_memory_format(module, torch.channels_last)
 
 

@@ -20,6 +20,7 @@ from shootout.export import cache
 from shootout.export.client import Request, obtain
 from shootout.export.job import error_from_json, error_to_json
 from shootout.host.child import ONE_THREAD, leave_with, run
+from shootout.host.hardware import saturates
 from shootout.quantize.sensitivity import LayerSensitivity, ranked
 from shootout.schemes import parse
 
@@ -52,7 +53,8 @@ def rank_layers(request: Request) -> list[LayerSensitivity]:
 def _measured(bundle: ModelBundle) -> list[LayerSensitivity]:
     from shootout.quantize.qdq import Quantizer
 
-    return ranked(Quantizer(bundle.path(Artifact.ONNX), bundle.calibration()), bundle)
+    quantizer = Quantizer(bundle.path(Artifact.ONNX), bundle.calibration(), reduced=saturates())
+    return ranked(quantizer, bundle)
 
 
 def main() -> None:

@@ -183,6 +183,7 @@ def _write_module(folder: Path, found: Prepared) -> str:
         outputs = [_run(program.module(check_guards=False), one, found.outputs) for one in found.buffers]
     except Exception as error:
         traceback.print_exc()
+        (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
         return f"torch.export can't take {made}: {explained(error)[:REASON_LETTERS]}"
     if fault := check_outputs(found.outputs, outputs[0]) or _difference(compare(outputs, found.oracle), found.band):
         (folder / FILES[Artifact.PT2]).unlink()

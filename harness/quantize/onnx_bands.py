@@ -9,8 +9,10 @@ the export.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +28,10 @@ from shootout.quantize.bands import Ways, Weights, largest, with_floor
 from shootout.quantize.onnx_rounding import Spot, Steps
 
 Rounding = Callable[[Array], Array]
-Errors = Mapping[str, float | None]
-"""Predicted relative L2; None where the model overflows."""
+Run = Callable[[], float | None]
+"""A rounded run; gives the relative L2, None where the model overflows."""
+Runs = Mapping[str, Run]
+"""By precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,10 @@ def bands(oracle: Oracle, fp32: float) -> dict[str, float | None]:
     """
     found: dict[str, float | None] = {}
     for predict in _PREDICTIONS:
-        try:
-            errors = predict(oracle)
-        except Exception:  # noqa: S112 # a stranger's graph may break anything, and FP32 works without this
-            continue
-        found |= {precision: widened(error) for precision, error in errors.items()}
+        with suppress(Exception):  # a stranger's graph may break anything, and the rest works without this
+            for precision, run in predict(oracle).items():
+                with suppress(Exception):
+                    found[precision] = widened(run())
     return with_floor(found, fp32)
 
 
@@ -86,12 +89,12 @@ def half(array: Array) -> Array:
         return array.astype(np.float16).astype(array.dtype)
 
 
-def _half_floats(oracle: Oracle) -> Errors:
+def _half_floats(oracle: Oracle) -> Runs:
     kinds = {
         Precision.FP16: (onnx_rounding.to_float16, half),
         Precision.BF16: (onnx_rounding.to_bits(8), significant(8)),
     }
-    return {name: _everywhere(oracle, *kind) for name, kind in kinds.items()}
+    return {name: partial(_everywhere, oracle, *kind) for name, kind in kinds.items()}
 
 
 def _everywhere(oracle: Oracle, steps: Steps, rounding: Rounding) -> float | None:
@@ -106,17 +109,15 @@ def _everywhere(oracle: Oracle, steps: Steps, rounding: Rounding) -> float | Non
     return compare(rounded, oracle.outputs).relative_l2
 
 
-def _tensor_float(oracle: Oracle) -> Errors:
+def _tensor_float(oracle: Oracle) -> Runs:
     model = _loaded(oracle)
     graph = read_graph(model)
-    spots = onnx_rounding.read_by_products(model, graph)
-    rounding = significant(11)
-    _round_weights(model, lambda weight, _: rounding(weight))
-    onnx_rounding.rewrite(model, graph, spots, onnx_rounding.to_bits(11))
-    return {Precision.TF32: compare(_run(oracle, model, oracle.buffers), oracle.outputs).relative_l2} if spots else {}
+    spots, rounding = onnx_rounding.read_by_products(model, graph), significant(11)
+    run = partial(_on_grids, oracle, graph, spots, onnx_rounding.to_bits(11), lambda weight, _: rounding(weight))
+    return {Precision.TF32: run} if spots else {}
 
 
-def _scaled(oracle: Oracle) -> Errors:
+def _scaled(oracle: Oracle) -> Runs:
     model = _loaded(oracle)
     graph = read_graph(model)
     products = onnx_rounding.read_by_products(model, graph)
@@ -127,13 +128,17 @@ def _scaled(oracle: Oracle) -> Errors:
     widest = {value: float(np.max(seen)) for value, seen in extremes.items()}
     mean = {value: float(np.mean(seen)) for value, seen in extremes.items()}
     grid, e4m3 = onnx_rounding.to_grid, onnx_rounding.to_e4m3
-    ways: Ways[Mapping[str, float], float | None] = Ways(
-        static=lambda ranges, weights: _on_grids(oracle, graph, everything, grid(ranges), weights),
-        dynamic=lambda ranges, weights: _on_grids(oracle, graph, products, grid(ranges), weights),
-        weights_only=lambda weights: _on_grids(oracle, graph, set(), grid(widest), weights),
-        float8=lambda ranges, weights: _on_grids(oracle, graph, products, e4m3(ranges), weights),
+    ways: Ways[Mapping[str, float], Run] = Ways(
+        static=lambda ranges, weights: partial(_on_grids, oracle, graph, everything, grid(ranges), weights),
+        dynamic=lambda ranges, weights: partial(_on_grids, oracle, graph, products, grid(ranges), weights),
+        weights_only=lambda weights: partial(_on_grids, oracle, graph, set(), grid(widest), weights),
+        float8=lambda ranges, weights: partial(_on_grids, oracle, graph, products, e4m3(ranges), weights),
     )
-    return {name: largest(errors) for name, errors in ways.by_precision(widest, mean).items()}
+    return {name: partial(_largest_of, runs) for name, runs in ways.by_precision(widest, mean).items()}
+
+
+def _largest_of(runs: Iterable[Run]) -> float | None:
+    return largest(run() for run in runs)
 
 
 def _extremes(oracle: Oracle, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
@@ -171,4 +176,4 @@ def _run(oracle: Oracle, model: ModelProto, inputs: Sequence[Arrays]) -> list[di
         return onnx_files.run(path, inputs, oracle.path.name)
 
 
-_PREDICTIONS: tuple[Callable[[Oracle], Errors], ...] = (_half_floats, _tensor_float, _scaled)
+_PREDICTIONS: tuple[Callable[[Oracle], Runs], ...] = (_half_floats, _tensor_float, _scaled)

@@ -133,6 +133,13 @@ def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypa
     assert skip.fix == "pip install 'shootout[torch]'"
 
 
+def test_a_program_that_cannot_be_run_is_not_left_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(user_onnx, "_run")
+    bundle = taken(linear(tmp_path / "m.onnx"), tmp_path)
+    assert bundle.unmade.startswith("torch.export can't take what onnx2fx makes of this file: ")
+    assert not list(bundle.folder.glob("*.pt2"))
+
+
 def test_no_module_is_made_where_none_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delattr(onnx_module, "module_of")
     assert taken(linear(tmp_path / "m.onnx"), tmp_path, module=False).artifacts == (Artifact.ONNX,)

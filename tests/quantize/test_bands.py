@@ -280,6 +280,17 @@ def test_what_cannot_be_predicted_costs_no_export(tmp_path: Path, monkeypatch: p
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.made", "m.onnx"]
 
 
+def test_a_precision_that_cannot_be_predicted_costs_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("as a chain that this opset lacks would")
+
+    oracle, _ = oracle_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
+    whole = onnx_bands.bands(oracle, 1e-5)
+    monkeypatch.setattr(onnx_bands.onnx_rounding, "to_e4m3", lambda _: broken)
+    monkeypatch.setattr(onnx_bands.onnx_rounding, "to_float16", broken)
+    assert onnx_bands.bands(oracle, 1e-5) == {name: whole[name] for name in whole if name not in {"fp8", "fp16"}}
+
+
 def test_values_inside_branches_stay_exact(tmp_path: Path):
     def branch(name: str, op: str) -> Any:
         return helper.make_graph(

@@ -14,6 +14,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError
+from shootout.export import sensitivity as layers
 from shootout.export.client import Request, obtain_all
 from shootout.export.sensitivity import rank_layers
 from shootout.quantize import mixed, qdq, sensitivity
@@ -141,3 +142,11 @@ def test_asking_imports_no_framework():
         assert not {"torch", "onnx", "onnxruntime"} & set(sys.modules)
         """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_layers_are_measured_with_as_many_bits_as_the_mixed_file_gets(monkeypatch: pytest.MonkeyPatch):
+    (bundle,) = bundles(Request(model="digits", batch=2))
+    monkeypatch.setattr(layers, "saturates", lambda: True)
+    monkeypatch.setattr(qdq, "Quantizer", lambda *_, reduced=False: {"reduced": reduced})
+    monkeypatch.setattr(layers, "ranked", lambda quantizer, _: [quantizer])
+    assert layers._measured(bundle) == [{"reduced": True}]

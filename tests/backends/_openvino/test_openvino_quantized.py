@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
@@ -20,7 +21,7 @@ from shootout import backends
 from shootout.backends._openvino import quantize
 from shootout.backends._openvino.account import node_ns
 from shootout.backends._openvino.graph import properties_of, scheme_of
-from shootout.backends._openvino.quantize import notes_of, without_torch
+from shootout.backends._openvino.quantize import notes_of, refuse_options, without_torch
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
@@ -214,6 +215,22 @@ def test_a_row_says_where_its_words_are_not_all(label: str, starts: list[str]) -
     notes = notes_of(arm, scheme_of(arm))
     assert len(notes) == len(starts)
     assert all(note.startswith(start) for note, start in zip(notes, starts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("label", "option", "refused"),
+    [
+        ("int8", "DYNAMIC_QUANTIZATION_GROUP_SIZE", True),
+        ("int8/shared", "DYNAMIC_QUANTIZATION_GROUP_SIZE", True),
+        ("int8/weights-only", "DYNAMIC_QUANTIZATION_GROUP_SIZE", False),
+        ("int8/shared", "model_type", True),
+        ("int8/minmax", "model_type", False),
+    ],
+)
+def test_an_option_of_another_way_to_quantize_is_refused(label: str, option: str, refused: bool) -> None:
+    arm = Arm(target=target_of(label), model="", options={option: "32"})
+    with pytest.raises(ValueError, match=f"'{option}' is .* not for {label}$") if refused else nullcontext():
+        refuse_options(arm, scheme_of(arm))
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def refusal(bundle: ModelBundle, arm: Arm, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("precision", "words"), [(Precision.FP32, "has no convolution"), (Precision.INT8_DYNAMIC, "not for int8-dynamic")]
+    ("precision", "words"), [(Precision.FP32, "has no Conv2d layer"), (Precision.INT8_DYNAMIC, "not for int8-dynamic")]
 )
 def test_an_order_that_changes_nothing_is_refused(precision: Precision, words: str, tmp_path: Path):
     target = Target(backend="torch-eager", precision=precision)
