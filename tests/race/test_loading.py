@@ -26,6 +26,7 @@ from shootout.race.generation import Generation
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.loading import Entrance, Loading
 from shootout.race.protocols import Context, Notes
+from shootout.worker.starter import can_fork
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 LANES = {0: frozenset({1}), 1: frozenset({0})}
@@ -297,6 +298,7 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
         placement=place,
         logs=tmp_path / "logs",
         beside=[frozenset({first})],
+        arms=[arms[0], replace(arms[0], target=Target(backend="onnxruntime")), arms[1]],
     )
     both, plain = threading.Barrier(2, timeout=60), LivePlayer.load
     seen: set[int] = set()
@@ -312,6 +314,8 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
     with ExitStack() as players:
         Loading(stage=stage, index=1, players=players, say=lambda _: None).run(entrances)
         assert seen == {first, second}
+        forked = {one.arm.ordinal for one in entrances if one.loaded and one.loaded.forked}
+        assert forked == ({1} if can_fork() else set()), "a copy is started"
         for one in entrances:
             assert isinstance(one.player, LivePlayer)
             tasks = [int(task.name) for task in Path(f"/proc/{one.player._process.pid}/task").iterdir()]
