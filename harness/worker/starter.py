@@ -119,10 +119,6 @@ class Starter:
         """Its process id."""
         return self._child.pid
 
-    def move(self, cpus: frozenset[int]) -> None:
-        """Let it go on on these CPUs."""
-        self._child.move(cpus)
-
     def is_ready(self, timeout_s: float = LOAD_TIMEOUT_S) -> bool:
         """Whether it can fork, once it has imported everything; it can't where an import failed or left threads.
 

@@ -17,6 +17,7 @@ import pytest
 from support.console import Ended, children_of, deaf, deaf_here, environment, spin_study, state
 
 from shootout.journal import journal
+from shootout.worker.starter import can_fork
 
 GENERATIONS = 2
 LABELS = {"spin:cpu:fp32", "spin:cpu:fp32#2", "spin:cpu:fp32#sentinel"}
@@ -176,6 +177,7 @@ def test_a_run_whose_arms_all_fail_does_not_blame_its_time(tmp_path: Path):
 def test_a_finished_run_is_shown_and_only_fresh_measures_again(finished: tuple[Path, Ended]):
     study, first = finished
     out = study.parent / "out"
+    assert {line["forked"] for line in lines(out, "played")} == {can_fork()}, "as `deaf_here` has them"
     before = (out / journal.NAME).read_bytes()
     shown = again(study)
     assert "already holds this run, finished; --fresh measures again" in shown.err
