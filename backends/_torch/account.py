@@ -184,8 +184,9 @@ def _products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iterator[
         name = _product_in(str(origin.meta.get("original_aten", "")))
         if name and origin not in seen and "mul" in _name_of(origin) and len(operands) > 1:
             seen.add(origin)
-            dtype = str(_stored(operands[0]).meta["val"].dtype)
-            yield product_precision(name, dtype, policy), 2.0 * math.prod(origin.meta["val"].shape)
+            dtypes = [str(_stored(one).meta["val"].dtype) for one in operands[:2]]
+            wide = next((one for one in dtypes if one not in EIGHT_BITS), dtypes[0])  # one in 8 bits alone is widened
+            yield product_precision(name, wide, policy), 2.0 * math.prod(origin.meta["val"].shape)
 
 
 def _converts(parts: list[Any]) -> bool:

@@ -93,6 +93,27 @@ def test_what_stands_for_a_product_tells_its_result_under_any_name():
     assert account._results(node) == [[8, 512]]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "counted"),
+    [("int8", "int8", "int8"), ("int8", "bfloat16", "bf16"), ("bfloat16", "int8", "bf16"), ("float32", "int8", "fp32")],
+)
+def test_a_loop_s_product_is_of_8_bits_where_both_operands_are(first: str, second: str, counted: str):
+    def value(dtype: str) -> Any:
+        meta = {"val": SimpleNamespace(dtype=f"torch.{dtype}", shape=(2, 2))}
+        return SimpleNamespace(target="convert_element_type", meta={}, args=[SimpleNamespace(target="x", meta=meta)])
+
+    made = {"original_aten": "aten.mm.default", "val": SimpleNamespace(shape=(2, 2, 2))}
+    target = SimpleNamespace(__name__="mul.Tensor")
+    origin = Origin(target=target, args=[value(first), value(second)], meta=made)
+    node = SimpleNamespace(get_origins=lambda: [origin])
+    part = SimpleNamespace(is_extern=lambda: False, is_template=lambda: False, node=node)
+    assert [*account._products(part, {"matmul": "ieee"}, set())] == [(counted, 16.0)]
+
+
+class Origin(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
 def frozen_package(case: Case, folder: Path) -> float:
     """How far a package with frozen weights is from the oracle."""
     adapter, arm = backends.get("torch-compile"), replace(case.arm, options={"freezing": "1"})
