@@ -34,7 +34,7 @@ from shootout.backends._onnxruntime.quantize import (
     refuse_words,
 )
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
-from shootout.backends._onnxruntime.shared import HARMFUL, recode
+from shootout.backends._onnxruntime.shared import ADDED, HARMFUL, recode
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
 from shootout.contract import (
@@ -128,7 +128,9 @@ def _made(bundle: ModelBundle, arm: Arm, folder: Path, place: Path) -> dict[str,
     source, precision = _narrowed(bundle, arm, place), arm.target.precision
     scheme, notes = schemes.parse(arm.target.scheme, own=OWN), list[str]()
     if scheme.is_quantized:
-        path = optimise(recode(source, place), arm, folder, without=HARMFUL)
+        recoded, added = recode(source, place)
+        path = optimise(recoded, arm, folder, without=HARMFUL)
+        notes = [ADDED.format(added)] * bool(added)
     elif precision in SCHEMES:
         path = optimise(quantize(source, bundle, arm, scheme, place), arm, folder)
         notes = notes_of(precision, scheme)

@@ -34,6 +34,8 @@ HARMFUL = "MatMulAddFusion"
 """An optimisation to leave out: it makes a Gemm with a float bias, which stays float, of a product that would have run
 in INT8, and fails on a file that it has already been applied to (ONNX Runtime 1.31: "replace the existing tensor").
 """
+ADDED = "values rounded beside those of the shared file, since ONNX Runtime's INT8 kernels need it: {}"
+"""The note of a row whose model isn't quite the one that other runtimes run."""
 ZERO_POINTS = AROUND, FROM_0 = "activations_zero_point", "positive_activations_zero_point"
 PRODUCTS, SUMS, CUTS = ("Conv", "Gemm", "MatMul"), ("Add", "Mul"), ("Relu", "Clip")
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity")
@@ -42,8 +44,11 @@ ROUND, WIDEN = "QuantizeLinear", "DequantizeLinear"
 WIDEST = 2.0**31
 
 
-def recode(source: Path, folder: Path) -> Path:
+def recode(source: Path, folder: Path) -> tuple[Path, int]:
     """Write the model at `source` into `folder` as described above.
+
+    Returns:
+        The file, and how many values it rounds that the one at `source` doesn't.
 
     Raises:
         ValueError: it is no symmetric S8 model: an activation has another zero point, or none is quantized.
@@ -60,7 +65,7 @@ def recode(source: Path, folder: Path) -> Path:
     graph.recode_activations()
     graph.quantize_biases()
     graph.write(target)
-    return target
+    return target, graph.added
 
 
 class Recoded:
@@ -70,10 +75,14 @@ class Recoded:
         model: changed in place.
         name: for messages.
         scales: of activations that have no pair yet.
+
+    Attributes:
+        added: pairs that the model didn't have.
     """
 
     def __init__(self, model: ModelProto, name: str, scales: Mapping[str, float]) -> None:
         self._model, self._name, self._scales = model, name, scales
+        self.added = 0
         self._nodes = list(model.graph.node)
         self._stored = {tensor.name: tensor for tensor in model.graph.initializer}
         self._outputs = {info.name for info in model.graph.output}
@@ -173,6 +182,7 @@ class Recoded:
             self._nodes += [narrow, widen]
             self._maker |= {names[0]: narrow, names[1]: widen}
             self._readers[names[0]] = [widen]
+            self.added += 1
         rounded = self._readers[narrow.output[0]][0].output[0]
         others = [node for node in readers if node is not narrow]
         for node in others:

@@ -24,13 +24,14 @@ RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 
 
 @dataclass(frozen=True)
 class Ran:
-    """One arm: its account, its outputs for every buffer, the operations in its graph; or what it said."""
+    """One arm: its account, its outputs for every buffer, the operations in its graph, its notes; or what it said."""
 
     arm: Arm
     executed: Executed | None = None
     outputs: tuple[dict[str, np.ndarray], ...] = ()
     operations: tuple[str, ...] = ()
     said: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def arm_of(bundle: ModelBundle, precision: Precision, scheme: str) -> Arm:
@@ -57,7 +58,7 @@ def run_arm(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
     session = adapter.load(built)
     outputs = tuple(dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers()))
     operations = tuple(node.op_type for node in onnx.load(folder / "model.onnx").graph.node)
-    return Ran(arm, session.executed, outputs, operations)
+    return Ran(arm, session.executed, outputs, operations, notes=tuple(built.facts["notes"]))
 
 
 def ran(request: Request, folder: Path, *schemes: tuple[Precision, str]) -> tuple[ModelBundle, list[Ran]]:

@@ -114,11 +114,15 @@ def largest_difference(first: Path, second: Path, bundle: ModelBundle) -> float:
     return max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in runs)
 
 
+def pairs_in(path: Path) -> int:
+    return sum(node.op_type == "QuantizeLinear" for node in onnx.load(path).graph.node)
+
+
 @pytest.mark.parametrize("request_", [DIGITS, RESIDUAL, CNN], ids=lambda one: one.model)
 def test_the_shared_model_fuses_and_says_the_same(request_: Request, tmp_path: Path):
     (bundle,) = bundles(replace(request_, variant="shared"))
     source = bundle.path(Artifact.ONNX)
-    recoded = recode(source, tmp_path)
+    recoded, added = recode(source, tmp_path)
     recoded_error = largest_difference(recoded, source, bundle)
     # A bias that is rounded now can tip an activation over to the next of its levels; sums are rounded anew.
     assert recoded_error < (0.1 if request_ is RESIDUAL else 0.01)
@@ -127,6 +131,10 @@ def test_the_shared_model_fuses_and_says_the_same(request_: Request, tmp_path: P
     assert set(found.executed.compute_nodes_by_precision) == {"int8"}
     assert found.executed.conversion_nodes <= 3, "the inputs', and around one last sum"
     assert "Relu" not in found.operations
+    pairs = [pairs_in(path) for path in (source, recoded)]
+    assert pairs[1] - pairs[0] == added
+    assert (added > 0) == (request_ is not DIGITS)
+    assert found.notes == (shared.ADDED.format(added),) * bool(added)
     assert gated(bundle, found) is None
     error = fidelity.with_reference(
         fidelity.compare(found.outputs, bundle.oracle_outputs()), found.outputs, bundle.reference_outputs() or []
@@ -147,7 +155,7 @@ def test_activations_keep_their_values_bit_for_bit_where_biases_stay(tmp_path: P
     source = file_of(tmp_path / "float.onnx", nodes, **weights)
     sets = [{"x": rng.standard_normal((4, 8)).astype(np.float32)} for _ in range(4)]
     qdq.write_shared(source, sets, tmp_path / "shared.onnx")
-    path = optimise(recode(tmp_path / "shared.onnx", tmp_path), ORT, tmp_path, without=HARMFUL)
+    path = optimise(recode(tmp_path / "shared.onnx", tmp_path)[0], ORT, tmp_path, without=HARMFUL)
     assert sorted(node.op_type for node in onnx.load(path).graph.node) == [
         "MatMulIntegerToFloat", "QLinearMatMul", "QuantizeLinear",
     ]  # fmt: skip
@@ -163,7 +171,7 @@ def test_arm_keeps_activations_signed_and_every_value(tmp_path: Path, monkeypatc
     for folder, signed in zip(folders, (False, True), strict=True):
         monkeypatch.setattr(shared, "prefers_signed", lambda signed=signed: signed)
         folder.mkdir()
-        made.append(recode(bundle.path(Artifact.ONNX), folder))
+        made.append(recode(bundle.path(Artifact.ONNX), folder)[0])
     zeros = [
         {int(numpy_helper.to_array(one)) for one in onnx.load(path).graph.initializer if one.name in shared.ZERO_POINTS}
         for path in made
