@@ -311,6 +311,8 @@ class Executed:
             reorder); None where the runtime doesn't tell.
         kernel_ns: nanoseconds of one call by the runtime's own profiler: compute nodes by precision, "conversion" and
             "other"; empty where it has none.
+        staged: the precision of the float inputs that `stage` hands over, and of the outputs; "": the label's where
+            that is a float one, else FP32.
     """
 
     library: str
@@ -324,6 +326,7 @@ class Executed:
     flops_by_precision: Mapping[str, float] = field(default_factory=dict)
     conversion_nodes: int | None = None
     kernel_ns: Mapping[str, float] = field(default_factory=dict)
+    staged: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

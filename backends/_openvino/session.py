@@ -16,7 +16,7 @@ import numpy as np
 from shootout.backends._openvino.account import account, profile_nodes
 from shootout.backends._openvino.graph import IR, compile_model, version
 from shootout.backends.adapter import Built
-from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
+from shootout.backends.common import check_inputs, is_handed_out, is_shared, precision_of, widen
 from shootout.contract import Array, Arrays, Executed, TensorSpec
 from shootout.trace_events import Event
 
@@ -55,6 +55,7 @@ class OpenVinoSession:
             device=",".join(self._compiled.get_property("EXECUTION_DEVICES")),
             threads=self._compiled.get_property("INFERENCE_NUM_THREADS"),
             artifact_bytes=sum(path.stat().st_size for path in self._built.folder.glob("model.*")),
+            staged=next((precision_of(spec.dtype) for spec in self._inputs if "float" in spec.dtype), ""),
             **account(self._compiled, self._built.facts),
         )
 

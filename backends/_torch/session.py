@@ -19,7 +19,7 @@ import numpy as np
 
 from shootout.backends._torch import inference
 from shootout.backends._torch.account import float32_flags
-from shootout.backends.common import DTYPES, check_inputs, require_device
+from shootout.backends.common import DTYPES, check_inputs, precision_of, require_device
 from shootout.backends.common_torch import float32_module, retyped
 from shootout.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm
@@ -139,6 +139,9 @@ def read_account(session: Session, bundle: ModelBundle, account: Account) -> Exe
         version=str(torch.__version__),  # a type of torch's own: who unpickled it would import torch
         device=str((raw if isinstance(raw, torch.Tensor) else raw[0]).device),
         threads=torch.get_num_threads(),
+        staged=next(
+            (precision_of(str(one.dtype).removeprefix("torch.")) for one in copies if one.is_floating_point()), ""
+        ),
         **account(copies),
     )
 

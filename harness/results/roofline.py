@@ -34,13 +34,16 @@ WIDTHS = {
         name: Width(bits, bits, name)
         for name, bits in {"fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}.items()
     },
-    # Scales come on top, a thirty-second to an eighth of a weight of 4 bits: the bound stays one.
-    "int4": Width(4, 32, "fp32"),
     "int4-activations-8": Width(4, 32, "int8"),
-    "int8-weights": Width(8, 32, "fp32"),
     "int8-dynamic": Width(8, 32, "int8"),
 }
 """What is rounded at run time is read in float32 all the same."""
+UNPACKED = {"int4": 4, "int8-weights": 8}
+"""Bits of weights that are unpacked and multiplied in what is staged. Scales come on top, a thirty-second to an eighth
+of a weight of 4 bits: the bound stays one.
+"""
+FLOATS = frozenset({Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16})
+"""Labels by which inputs are converted, unless the runtime tells otherwise."""
 BINDS = 0.5
 """A bound that explains less than this share of the time doesn't bind."""
 
@@ -60,7 +63,13 @@ def _of_row(row: Row, ceilings: Ceilings | None) -> Ceiling | None:
         return None
     if row.device != Device.CPU or row.scenario != Scenario.LATENCY:
         return None
-    return ceiling(row.work, row.compute.median_ns, precisions(row), ceilings)
+    return ceiling(row.work, row.compute.median_ns, precisions(row), ceilings, staged(row))
+
+
+def staged(row: Row) -> str:
+    """The precision of float inputs as a call gets them, and of outputs as it gives them."""
+    own = row.precision if row.precision in FLOATS else Precision.FP32
+    return (row.executed or {}).get("staged") or own
 
 
 def precisions(row: Row) -> dict[str, float]:
@@ -77,25 +86,29 @@ def precisions(row: Row) -> dict[str, float]:
     return {own.get(name, name): count / whole for name, count in counts.items()} if whole else {row.precision: 1.0}
 
 
-def ceiling(work: Work, measured_ns: float, shares: Mapping[str, float], ceilings: Ceilings) -> Ceiling | None:
+def ceiling(
+    work: Work, measured_ns: float, shares: Mapping[str, float], ceilings: Ceilings, outside: str = "fp32"
+) -> Ceiling | None:
     """A call's share of the ceiling.
 
     Args:
         measured_ns: a call's compute time.
         shares: of its operations, by precision; they add up to 1.
+        outside: the precision of inputs and outputs, a cache among them, and of what isn't quantized in an INT4 model.
 
     Returns:
         None where the bound isn't known: operations that can't be counted, a precision without a peak rate (or a
         width), a working set larger than any level that was measured.
     """
-    arithmetic_ns = _arithmetic_ns(work, shares, ceilings)
-    if arithmetic_ns is None or any(name not in WIDTHS for name in shares):
+    if outside not in WIDTHS or any(name not in {*WIDTHS, *UNPACKED} for name in shares):
         return None
-    narrow = sum(share * WIDTHS[name].activations / 32 for name, share in shares.items())
-    weights, (moved, widest) = (
-        _weight_width(work, shares) * work.weight_bytes,
-        (narrow * size for size in traffic(work)),
-    )
+    widths = {name: _width(name, outside) for name in shares}
+    arithmetic_ns = _arithmetic_ns(work, shares, ceilings, widths)
+    if arithmetic_ns is None:
+        return None
+    inside = sum(share * widths[name].activations / 32 for name, share in shares.items())
+    moved, widest = traffic(work, WIDTHS[outside].activations / 32, inside)
+    weights = _weight_width(work, shares, widths) * work.weight_bytes
     stored, between = ceilings.level_of(weights + widest), ceilings.level_of(widest)
     if stored is None or between is None:
         return None
@@ -112,16 +125,26 @@ def ceiling(work: Work, measured_ns: float, shares: Mapping[str, float], ceiling
     )
 
 
-def traffic(work: Work) -> tuple[int, int]:
+def traffic(work: Work, outside: float, inside: float) -> tuple[float, float]:
     """Activation bytes that a call has to move, and how many of them are needed at once.
 
-    Inputs and outputs are moved even where no product reads them.
+    Inputs and outputs are moved even where no product reads them. Products' bytes beyond as many are their own.
+
+    Args:
+        outside: the share of its four bytes that an element of inputs and outputs has.
+        inside: the same of what products read and write, on the average.
     """
-    outside = work.input_bytes + work.output_bytes
-    return max(work.activation_bytes, outside), max(work.widest_bytes, outside)
+    handed = work.input_bytes + work.output_bytes
+    own = (max(size - handed, 0) for size in (work.activation_bytes, work.widest_bytes))
+    moved, widest = (handed * outside + size * inside for size in own)
+    return moved, widest
 
 
-def _weight_width(work: Work, shares: Mapping[str, float]) -> float:
+def _width(name: str, outside: str) -> Width:
+    return Width(UNPACKED[name], WIDTHS[outside].activations, outside) if name in UNPACKED else WIDTHS[name]
+
+
+def _weight_width(work: Work, shares: Mapping[str, float], widths: Mapping[str, Width]) -> float:
     """What a stored weight takes, of 32 bits.
 
     Products of two activations, as in attention, read no weights. The narrowest are taken for those that do: quantizers
@@ -129,18 +152,20 @@ def _weight_width(work: Work, shares: Mapping[str, float]) -> float:
     """
     left = whole = work.weight_flops / work.flops if work.flops and work.weight_flops else 1.0
     width = 0.0
-    for name, share in sorted(shares.items(), key=lambda one: WIDTHS[one[0]].weights):
-        width += min(share, left) * WIDTHS[name].weights / 32
+    for name, share in sorted(shares.items(), key=lambda one: widths[one[0]].weights):
+        width += min(share, left) * widths[name].weights / 32
         left -= min(share, left)
     return width / whole
 
 
-def _arithmetic_ns(work: Work, shares: Mapping[str, float], ceilings: Ceilings) -> float | None:
+def _arithmetic_ns(
+    work: Work, shares: Mapping[str, float], ceilings: Ceilings, widths: Mapping[str, Width]
+) -> float | None:
     if work.flops is None:
         return None
     if not work.flops:
         return 0.0
-    peaks = {name: ceilings.peaks.get(WIDTHS[name].peak) if name in WIDTHS else None for name in shares}
+    peaks = {name: ceilings.peaks.get(widths[name].peak) for name in shares}
     if None in peaks.values():
         return None
     return sum(work.flops * shares[name] / peak.giga_ops for name, peak in peaks.items() if peak)

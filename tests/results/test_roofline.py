@@ -17,7 +17,7 @@ from shootout.contract import Arm, Scenario
 from shootout.report import table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
-from shootout.results.roofline import ceiling, precisions, traffic
+from shootout.results.roofline import ceiling, precisions, staged, traffic
 
 WORK = Work(
     flops=1_000_000,
@@ -72,7 +72,7 @@ def test_what_binds_takes_half_of_the_time(flops: float, measured_ns: float, bin
 def test_narrow_precisions_have_their_own_peak_and_their_own_bytes():
     found = ceiling(WORK, 100_000, {"int8": 1.0}, CEILINGS)
     assert found is not None
-    assert (found.arithmetic_ns, found.bandwidth_ns) == (2_500, (1_000_000 / 20) + 5_000 / 100)
+    assert (found.arithmetic_ns, found.bandwidth_ns) == (2_500, (1_000_000 / 20) + (2_000 + 18_000 / 4) / 100)
     mixed = ceiling(WORK, 100_000, {"int8": 0.5, "fp32": 0.5}, CEILINGS)
     assert mixed is not None
     assert mixed.arithmetic_ns == 5_000 + 1_250
@@ -93,6 +93,44 @@ def test_weights_of_few_bits_are_read_narrow_and_activations_as_they_are():
     untold = ceiling(replace(work, weight_flops=None), 2_000_000, {"int4": 0.9, "fp32": 0.1}, CEILINGS)
     assert untold is not None
     assert untold.bandwidth_ns == pytest.approx(17_000_000 / 20 + 20_000 / 100)
+
+
+@pytest.mark.parametrize(
+    ("shares", "outside", "cache", "arithmetic_ns"),
+    [
+        ({"int8": 0.9, "fp32": 0.1}, "fp32", 800_000, 3.25),
+        ({"int4": 0.9, "fp32": 0.1}, "fp32", 800_000, 10),
+        ({"int4": 0.9, "bf16": 0.1}, "bf16", 400_000, 5),
+        ({"bf16": 1.0}, "bf16", 400_000, 5),
+        ({"bf16": 1.0}, "fp32", 800_000, 5),
+    ],
+)
+def test_a_cache_is_read_as_it_is_handed_over_however_products_compute(
+    shares: dict[str, float], outside: str, cache: int, arithmetic_ns: float
+):
+    """Much cache, little arithmetic. What isn't quantized tells what INT4's products are multiplied in."""
+    peaks = {**CEILINGS.peaks, "bf16": Peak(giga_ops=200, source="made")}
+    work = replace(WORK, flops=1_000.0, input_bytes=799_000, weight_bytes=0, activation_bytes=800_000)
+    found = ceiling(work, 100_000, shares, CEILINGS.model_copy(update={"peaks": peaks}), outside)
+    assert found is not None
+    assert found.arithmetic_ns == pytest.approx(arithmetic_ns)
+    assert found.bandwidth_ns == pytest.approx(cache / 50)
+    assert found.gbs == pytest.approx(cache / 100_000)
+
+
+@pytest.mark.parametrize(
+    ("precision", "told", "found"),
+    [
+        ("bf16", "", "bf16"),
+        ("bf16", "fp32", "fp32"),
+        ("int4", "", "fp32"),
+        ("int4", "bf16", "bf16"),
+        ("int8", "", "fp32"),
+    ],
+)
+def test_what_is_staged_is_the_runtimes_word_else_the_labels(tmp_path: Path, precision: str, told: str, found: str):
+    row = run(tmp_path, staged=told).rows[0]
+    assert staged(row.model_copy(update={"precision": precision})) == found
 
 
 @pytest.mark.parametrize(
@@ -122,8 +160,8 @@ def test_nothing_is_said_where_the_bound_is_not_known():
 
 def test_a_model_without_products_is_bound_by_its_inputs_and_outputs():
     work = replace(WORK, flops=0.0, weight_bytes=0, activation_bytes=0, widest_bytes=0, input_bytes=500_000)
-    assert traffic(work) == (501_000, 501_000)
-    found = ceiling(work, 20_040, {"bf16": 1.0}, CEILINGS)
+    assert traffic(work, 1.0, 0.25) == (501_000, 501_000)
+    found = ceiling(work, 20_040, {"bf16": 1.0}, CEILINGS, "bf16")
     assert found is not None
     assert (found.arithmetic_ns, found.bandwidth_ns, found.level) == (0.0, 250_500 / 50, "L2")
 

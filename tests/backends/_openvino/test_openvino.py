@@ -114,6 +114,7 @@ def error_of(found: Ran, request: Request) -> float:
 def test_bf16_under_an_fp32_label_is_caught_twice(hint: str):
     found = everything()[f"as fp32 in {hint}"]
     assert set(found.executed.compute_nodes_by_precision) == {"bf16"}
+    assert found.executed.staged == "fp32", "OpenVINO converts inside of the call"
     assert "elsewhere: 1 in bf16" in str(executed_fault(found.executed, found.arm))
     answer = precision_checks.read_permutation(found.outputs[0])
     assert "finds bf16" in str(probe_fault(answer, found.arm.target))

@@ -137,6 +137,7 @@ def test_dynamic_int8_multiplies_integers_and_stores_them(tmp_path: Path):
 def test_int4_says_which_layer_its_kernel_can_t_take(tmp_path: Path):
     executed, fault, _ = run_on_digits(INT4, tmp_path)
     assert fault is None
+    assert executed.staged == "bf16", "as its rest computes"
     assert dict(executed.compute_nodes_by_precision) == {"int4": 1, "bf16": 1}  # ten outputs are no multiple of 16
 
 
