@@ -94,5 +94,5 @@ def test_each_kind_of_a_model_has_a_row_for_each_precision(tmp_path: Path, monke
     assert [one["reason"] for one in rows if one["model"] == "linear"] == ["{}"] * 5 + ["{} shared", "{}"]
     counts = tables["TensorRT builds by precision"]
     assert counts == [
-        {"label": label, "models": 4, "built": 0, "failed": 4, "skipped": 0} for label in tensorrt_builds.LABELS
+        {"label": label, "models": 4, "built": 0, "not built": 4, "skipped": 0} for label in tensorrt_builds.LABELS
     ]
