@@ -98,14 +98,16 @@ class OpenVinoAdapter:
         openvino = import_openvino()
         model = openvino.Core().read_model(bundle.path(Artifact.ONNX))
         model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in bundle.inputs})
+        notes = notes_of(arm, scheme)
         if precision in INTEGERS and not scheme.is_quantized:
-            model = quantize(model, bundle, arm, scheme)
+            model, undone = quantize(model, bundle, arm, scheme)
+            notes += undone
         # Its default would store the weights in FP16: half the file, and no longer the model under test.
         openvino.save_model(model, folder / IR, compress_to_fp16=False)
         facts = survey(folder / IR, arm, bundle.input_buffers()[0])
         if rounds_activations(arm):
             _require_rounded(facts)
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, "notes": notes_of(arm, scheme)})
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, "notes": notes})
 
     def load(self, built: Built) -> OpenVinoSession:
         """Read the IR and compile it."""

@@ -68,6 +68,9 @@ GROUP = 128
 """Weights of INT4 that share a scale (NNCF's default). Layers that don't divide into it get the largest power of two
 from 32 on that they do divide into, or else 8 bits.
 """
+SKIPS_AWQ = "for applying AWQ algorithm, it will be skipped"
+"""What NNCF logs, and only there, where no weights stand behind others in a way that AWQ knows."""
+UNSCALED = "awq: NNCF found nothing to scale in this model, so this is the row without the word"
 MAX_DROP = 0.005
 """Accuracy that quantization may cost on the selection split, as a share of its rows."""
 Item = tuple[dict[str, Array], Array]
@@ -106,8 +109,8 @@ def notes_of(arm: Arm, scheme: Scheme) -> list[str]:
     return percentile * (scheme.ranges == "percentile") + beside * bool(named)
 
 
-def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
-    """`model` in the arm's integer precision.
+def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
+    """`model` in the arm's integer precision, and a note where NNCF left undone what a word asks for.
 
     Args:
         model: an OpenVINO model with float weights.
@@ -120,9 +123,9 @@ def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
     if not any(re.search(PRODUCTS, op.get_type_name()) for op in model.get_ops()):
         raise ValueError("nothing to quantize: the model has no matrix product and no convolution")
 
-    def quantized() -> Any:
+    def quantized() -> tuple[Any, list[str]]:
         if arm.target.precision is Precision.INT8 and _is_static(scheme):
-            return _static(model, bundle, scheme, arm.options)
+            return _static(model, bundle, scheme, arm.options), []
         return _compressed(model, bundle, arm, scheme)
 
     with without_torch():
@@ -216,8 +219,8 @@ def _validate(model: Any, items: Iterable[Item]) -> tuple[float, list[float]]:
     return float(np.concatenate(right).mean()), [float(one.mean()) for one in right]
 
 
-def _compressed(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> Any:
-    """Weights in few bits; activations are seen only at run time."""
+def _compressed(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
+    """Weights in few bits, activations being seen only at run time; and a note where AWQ had nothing to scale."""
     nncf = _import_nncf()
     from nncf.quantization.advanced_parameters import AdvancedCompressionParameters, GroupSizeFallbackMode
 
@@ -236,8 +239,23 @@ def _compressed(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> An
             settings |= {"dataset": nncf.Dataset([dict(one) for one in sets]), "subset_size": len(sets)}
         if scheme.ratio is not None:
             settings["ratio"] = scheme.ratio
-    with redirect_stdout(io.StringIO()):
-        return nncf.compress_weights(model, **settings)
+    with redirect_stdout(io.StringIO()), _log() as log:
+        compressed = nncf.compress_weights(model, **settings)
+    return compressed, [UNSCALED] * (SKIPS_AWQ in log.getvalue())
+
+
+@contextmanager
+def _log() -> Iterator[io.StringIO]:
+    """What NNCF logs meanwhile; its own handler, to stdout, stays at errors."""
+    log, logger = io.StringIO(), logging.getLogger("nncf")
+    handler, level = logging.StreamHandler(log), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield log
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
 
 
 def _import_nncf() -> Any:

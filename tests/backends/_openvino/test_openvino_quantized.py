@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -291,21 +292,47 @@ def test_nncf_finds_no_torch_that_nobody_has_imported(monkeypatch: pytest.Monkey
     assert "torch" not in sys.modules
 
 
+@pytest.mark.parametrize("skipped", [True, False])
+def test_a_row_says_where_awq_had_nothing_to_scale(skipped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("nncf")
+    level = logger.level
+
+    def compress_weights(model: Any, **_: Any) -> Any:
+        logger.info("No matching patterns were found for applying AWQ algorithm, it will be skipped." * skipped)
+        return model
+
+    parameters: Any = ModuleType("nncf.quantization.advanced_parameters")
+    parameters.AdvancedCompressionParameters = SimpleNamespace
+    parameters.GroupSizeFallbackMode = SimpleNamespace(ADJUST="")
+    for name in ("nncf", "nncf.quantization"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, parameters.__name__, parameters)
+    nncf = SimpleNamespace(
+        compress_weights=compress_weights, CompressWeightsMode=SimpleNamespace(INT4_ASYM=""), Dataset=list
+    )
+    monkeypatch.setattr(quantize, "_import_nncf", lambda: nncf)
+    monkeypatch.setattr(quantize, "calibration_of", lambda *_: [])
+    bundle: Any = None
+    arm = Arm(target=target_of("int4/awq"), model="m")
+    assert quantize._compressed("model", bundle, arm, scheme_of(arm)) == ("model", [quantize.UNSCALED] * skipped)
+    assert logger.level == level
+
+
 def test_an_nncf_that_needs_torch_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[str] = []
     bundle: Any = None
     model: Any = SimpleNamespace(get_ops=lambda: [SimpleNamespace(get_type_name=lambda: "MatMul")])
     arm = Arm(target=target_of("int4"), model="m")
 
-    def compressed(*_: object) -> str:
+    def compressed(*_: object) -> tuple[str, list[str]]:
         if find_spec("torch") is None:
             raise SkippedArm("torch is not installed, and NNCF quantizes for OpenVINO", "")
-        return "quantized"
+        return "quantized", []
 
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(quantize, "_compressed", compressed)
     monkeypatch.setattr(quantize, "_forget", forgotten.append)
-    assert quantize.quantize(model, bundle, arm, parse("")) == "quantized"
+    assert quantize.quantize(model, bundle, arm, parse("")) == ("quantized", [])
     assert forgotten == ["nncf"]
 
 
