@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 
 from shootout import backends
 from shootout.backends.adapter import Built
@@ -181,28 +182,27 @@ def _checked(executed: Executed) -> Executed:
 class LiveStarters:
     """The starters that a generation's arms are forked from, one for each way to begin that its group shares."""
 
-    def __init__(self, stage: LiveStage, arms: Sequence[Arm]) -> None:
-        self._stage, self._arms = stage, arms
+    def __init__(self, stage: LiveStage) -> None:
+        self._stage = stage
         self._found: dict[Beginning, Starter] = {}
+        self._over = False
+        self._lock = Lock()
 
-    def prepare(self, padding: int) -> None:
-        """Start them, side by side on the lanes' CPUs, as many as each arm may use; wait until all can fork."""
-        for arm in self._arms:
-            key = self._stage.shared_by(arm)
-            if key is None or key in self._found:
-                continue
-            lane = len(self._found) % self._stage.lanes
-            modules = backends.SHIPPED[arm.target.backend].shared
-            with suppress(OSError):  # the system is short of something: each is started by itself
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Start what an arm is forked from, unless it is there: the first to need it brings CPUs and padding."""
+        key = self._stage.shared_by(arm)
+        modules = backends.SHIPPED[arm.target.backend].shared if key else ()
+        with self._lock:
+            if key is None or key in self._found or self._over:
+                return
+            with suppress(OSError):  # the system is short of something: the arm is started by itself
                 self._found[key] = Starter(
                     modules,
                     environment=child_environment(arm.threads, padding),
-                    cpus=self._stage.place(arm, lane) or self._stage.place(arm, OWN),
+                    cpus=self._stage.place(arm, lane),
                     log=self._stage.logs / log_name("-".join(["import", *modules])),
                     interpreter=self._stage.interpreters.get(arm.target.python),
                 )
-        for starter in self._found.values():
-            starter.is_ready()
 
     def of(self, arm: Arm) -> Starter | None:
         """The starter that was prepared for an arm; None where it is started by itself."""
@@ -211,13 +211,17 @@ class LiveStarters:
 
     def end(self) -> None:
         """Let whoever waits for one hear that it died; from any thread."""
-        for starter in self._found.values():
-            starter.end()
+        with self._lock:
+            self._over = True
+            for starter in self._found.values():
+                starter.end()
 
     def kill(self) -> None:
         """End them."""
-        for starter in self._found.values():
-            starter.kill()
+        with self._lock:
+            self._over = True
+            for starter in self._found.values():
+                starter.kill()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -282,9 +286,9 @@ class LiveStage:
         movable = backends.entry(arm.target.backend).movable
         return frozenset(sorted(self.beside[lane - 1])[: arm.cpus]) if movable else frozenset()
 
-    def starters(self, arms: Sequence[Arm]) -> LiveStarters:
+    def starters(self) -> LiveStarters:
         """What workers that are spawned from now on are forked from, where it is prepared."""
-        self._starters = LiveStarters(self, arms)
+        self._starters = LiveStarters(self)
         return self._starters
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:

@@ -66,14 +66,12 @@ class Loading:
     def run(self, entrances: Sequence[Entrance]) -> None:
         """Bring each as far as it gets, spawned in this order; an exception in one thread ends them all."""
         self._waiting = [one for one in entrances if not on_cuda(one.arm)]
-        self._starters = self.stage.starters([one.arm for one in entrances])
+        self._starters = self.stage.starters()
         self.players.callback(self._starters.kill)
-        self.say("importing what arms share")
         helpers = range(OWN + 1, min(self.stage.lanes, len(self._waiting)))
         # A process is killed when the thread that started it ends, so the threads stay as long as the players do.
         pool = self.players.enter_context(ThreadPoolExecutor(max(1, len(helpers))))
         try:
-            self._starters.prepare(entrances[0].padding if entrances else 0)
             running = [pool.submit(self._serve, lane) for lane in helpers]
             self._serve(OWN)
             for helper in running:
@@ -115,6 +113,7 @@ class Loading:
         self.say(f"loading {entrance.arm.label}")
         try:
             with Stopwatch() as load:
+                self._starters.prepare(entrance.arm, lane, entrance.padding)
                 player = entrance.player = self._spawn(entrance)
                 if lane != OWN:
                     player.move(self.stage.place(entrance.arm, lane))

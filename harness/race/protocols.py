@@ -5,7 +5,7 @@ Protocols and records only. A generation knows processes and clocks through thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,8 +44,13 @@ class Player(Protocol):
 class Starters(Protocol):
     """Processes of one generation that several players' are forked from."""
 
-    def prepare(self, padding: int) -> None:
-        """Start them, with `padding` bytes more in their environment, and wait until players can be forked."""
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Start the one that this player is forked from, if there is any and it isn't there yet.
+
+        Args:
+            lane: whose CPUs it imports on.
+            padding: bytes more in its environment.
+        """
 
     def end(self) -> None:
         """Let whoever waits for one hear that it died; from any thread."""
@@ -64,8 +69,8 @@ class Stage(Protocol):
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         """The CPUs in a lane for `arm`; none where it can't be loaded there."""
 
-    def starters(self, arms: Sequence[Arm]) -> Starters:
-        """What the players of a generation of these arms are forked from."""
+    def starters(self) -> Starters:
+        """What the players of the next generation are forked from."""
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         """A fresh process for `arm` on its own CPUs.

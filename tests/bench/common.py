@@ -206,9 +206,9 @@ class TimedStage:
         """As the stage inside."""
         return self.inner.place(arm, lane)
 
-    def starters(self, arms: Sequence[Arm]) -> Starters:
+    def starters(self) -> Starters:
         """As the stage inside."""
-        return self.inner.starters(arms)
+        return self.inner.starters()
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         spawn = self.ledger.timed("spawn", self.inner.spawn)

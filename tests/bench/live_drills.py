@@ -67,9 +67,9 @@ class UnheldStage:
         """As the stage inside."""
         return self._inner.place(arm, lane)
 
-    def starters(self, arms: Sequence[Arm]) -> Any:
+    def starters(self) -> Any:
         """As the stage inside."""
-        return self._inner.starters(arms)
+        return self._inner.starters()
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Any:
         """A player that nobody can hold."""

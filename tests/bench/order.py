@@ -98,9 +98,9 @@ class CountingStage:
         """As the stage inside."""
         return self.inner.place(arm, lane)
 
-    def starters(self, arms: Sequence[Arm]) -> Starters:
+    def starters(self) -> Starters:
         """As the stage inside."""
-        return self.inner.starters(arms)
+        return self.inner.starters()
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
         return cast("Player", CountingPlayer(self.inner.spawn(arm, generation, padding), self.switches[arm.label]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -118,7 +117,7 @@ class InProcessStage:
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return self.live.place(arm, lane)
 
-    def starters(self, arms: Sequence[Arm]) -> fakes.NoStarters:
+    def starters(self) -> fakes.NoStarters:
         return fakes.NoStarters()
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:

@@ -173,11 +173,11 @@ def test_a_generation_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_
 class Shared(Beside, fakes.NoStarters):
     """Tells of its starters too."""
 
-    def starters(self, arms: Sequence[Arm]) -> Shared:
+    def starters(self) -> Shared:
         return self
 
-    def prepare(self, padding: int) -> None:
-        self.events.append((f"prepare {padding}", ""))
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        self.events.append((f"prepare {padding}", arm.label))
 
     def end(self) -> None:
         self.events.append(("end starters", ""))
@@ -186,11 +186,11 @@ class Shared(Beside, fakes.NoStarters):
         self.events.append(("kill starters", ""))
 
 
-def test_starters_are_ready_before_the_first_load_and_gone_before_a_gpu_is_used():
+def test_a_starter_comes_with_the_first_arm_that_needs_it_and_is_gone_before_a_gpu_is_used():
     world = Shared()
     load(world, fakes.arm("a"), fakes.arm("b"), fakes.arm("c", device=Device.CUDA))
     named = [" ".join(event).strip() for event in world.events]
-    assert named[0] == "prepare 0"
+    assert all(named.index(f"prepare 0 {one}:cpu:fp32") < named.index(f"spawn {one}:cpu:fp32") for one in "ab")
     killed = named.index("kill starters")
     assert max(named.index("hold a:cpu:fp32"), named.index("hold b:cpu:fp32")) < killed
     assert killed < named.index("spawn c:cuda:fp32")
@@ -203,14 +203,15 @@ def test_one_lane_after_the_other_keeps_the_drawn_order():
 
 
 def test_an_interrupt_ends_the_wait_for_a_starter(monkeypatch: pytest.MonkeyPatch):
-    def interrupt(_: int) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     world = Shared()
     monkeypatch.setattr(world, "prepare", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        load(world)
-    assert [name for name, _ in world.events] == ["end starters", "kill starters"]
+        load(world, fakes.arm("a"))
+    assert [name for name, _ in world.events if name != "end starters"] == ["kill starters"]
+    assert world.events[0] == ("end starters", "")
 
 
 EAGER, SCRIPT = (
@@ -229,9 +230,6 @@ def started(
             self.now = (modules, sorted(cpus), environment["OMP_NUM_THREADS"])
             made.append(self.now)
 
-        def is_ready(self) -> bool:
-            return True
-
         def kill(self) -> None:
             pass
 
@@ -239,9 +237,9 @@ def started(
     monkeypatch.setattr(live, "can_fork", lambda: True)
     place = Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
     stage = LiveStage(built={}, placement=place, logs=tmp_path, arms=group, **how)
-    starters = stage.starters(playing or group)
-    starters.prepare(0)
-    for arm in playing or group:
+    starters = stage.starters()
+    for number, arm in enumerate(playing or group):
+        starters.prepare(arm, number % stage.lanes, 0)
         of: Any = starters.of(arm)
         assert of is None or of.now[0] == backends.SHIPPED[arm.target.backend].shared
     starters.kill()
@@ -273,9 +271,9 @@ def test_an_arm_is_forked_all_through_a_race_and_its_copies_never(monkeypatch: p
     assert len(started(monkeypatch, tmp_path, EAGER, SCRIPT, *copies, playing=[EAGER, *copies])) == 1
 
 
-def test_starters_are_made_on_cpus_of_different_lanes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_starter_is_made_on_the_cpus_of_the_lane_that_needs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     plain = [replace(SCRIPT, target=Target(backend=name)) for name in ("numpy", "onnxruntime")]
-    made = started(monkeypatch, tmp_path, EAGER, SCRIPT, *plain, beside=[frozenset({0})])
+    made = started(monkeypatch, tmp_path, EAGER, plain[0], SCRIPT, plain[1], beside=[frozenset({0})])
     assert [(modules, cpus) for modules, cpus, _ in made] == [(("torch",), [1]), ((), [0])]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,7 +71,7 @@ class World:
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return frozenset({1 - lane})
 
-    def starters(self, arms: Sequence[Arm]) -> NoStarters:
+    def starters(self) -> NoStarters:
         return NoStarters()
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
@@ -88,7 +88,7 @@ class World:
 class NoStarters:
     """Each player starts by itself."""
 
-    def prepare(self, padding: int) -> None:
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
         pass
 
     def end(self) -> None:
