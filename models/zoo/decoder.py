@@ -12,6 +12,7 @@ the same graph of matrix products and a softmax. Token ids are int32: every runt
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -287,7 +288,8 @@ PREFILL = Model(
     calibration=_calibration,
     tables=(WORDS,),
 )
-STEP = Model(
+STEP = replace(
+    PREFILL,
     name="decoder_step",
     description="the same decoder reads one token more, after `context` ones whose keys and values are inputs",
     parameters={
@@ -296,13 +298,5 @@ STEP = Model(
         "cache": OneOf(default=KEPT, choices=(KEPT, COPIED)),
         "seed": SEED,
     },
-    parameter_count=parameter_count,
     inputs=step_inputs,
-    outputs=outputs,
-    forward=forward,
-    module=module,
-    trained=trained,
-    draw=_buffers,
-    calibration=_calibration,
-    tables=(WORDS,),
 )
