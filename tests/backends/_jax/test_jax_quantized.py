@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -137,20 +137,19 @@ def narrow_product() -> str:
     return str(jax.jit(run).lower(*asked).compile().as_text())
 
 
-def test_fp8_is_refused_for_what_xla_does_with_it(tmp_path: Path):
-    (ran,) = run_fresh(run_all, [case_at("fp8")], tmp_path, warm=TORCHAX)
-    assert ran.refused == f"SkippedArm: {jax_backend.NO_FP8}"
-    hlo = run_fresh(narrow_product, warm=TORCHAX)
-    assert "f8e4m3fn[" in hlo, "the operands were never E4M3"
-    assert count_nodes(hlo, Device.CPU)[0] == {"fp32": 1}, "XLA multiplies E4M3 now: offer it"
-
-
-def test_int4_is_refused_for_what_xla_does_with_it(tmp_path: Path):
-    (ran,) = run_fresh(run_all, [case_at("int4")], tmp_path, warm=TORCHAX)
-    assert ran.refused == f"SkippedArm: {jax_backend.NO_INT4}"
-    hlo = run_fresh(unpacked, warm=TORCHAX)
-    assert "s4[" in hlo, "the weights were never 4 bits wide"
-    assert count_nodes(hlo, Device.CPU)[0] == {"fp32": 1}, "XLA multiplies int4 now: offer it"
+@pytest.mark.parametrize(
+    ("label", "why", "product", "operand"),
+    [
+        ("fp8", jax_backend.NO_FP8, narrow_product, "f8e4m3fn["),
+        ("int4", jax_backend.NO_INT4, unpacked, "s4["),
+    ],
+)
+def test_what_xla_widens_is_refused(tmp_path: Path, label: str, why: str, product: Callable[[], str], operand: str):
+    (ran,) = run_fresh(run_all, [case_at(label)], tmp_path, warm=TORCHAX)
+    assert ran.refused == f"SkippedArm: {why}"
+    hlo = run_fresh(product, warm=TORCHAX)
+    assert operand in hlo, f"an operand was never {label}"
+    assert count_nodes(hlo, Device.CPU)[0] == {"fp32": 1}, f"XLA multiplies {label} now: offer it"
 
 
 def test_a_model_without_linear_layers_has_nothing_to_quantize(tmp_path: Path):

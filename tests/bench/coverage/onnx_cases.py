@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,24 +157,29 @@ def _wide(value: Any) -> Array:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def _on(backend: str, taken: Mapping[str, Taken], folder: Path, placement: Placement) -> dict[str, str]:
-    """One worker runs every case; one that dies is replaced for the next case."""
+def answers_of(asked: Mapping[str, Callable[[WorkerProcess], str]], log: Path, placement: Placement) -> dict[str, str]:
+    """What one worker answers to each, or why it doesn't; one that dies is replaced for the next."""
     found: dict[str, str] = {}
     worker: WorkerProcess | None = None
-    for name, one in taken.items():
-        worker = worker or WorkerProcess(
-            child_environment(placement.threads, 0), placement.arms, folder / f"{backend}.log"
-        )
+    for name, ask in asked.items():
+        worker = worker or WorkerProcess(child_environment(placement.threads, 0), placement.arms, log)
         try:
-            found[name] = _answer(worker, backend, one, folder / "built" / backend / name)
+            found[name] = ask(worker)
         except (ArmFailed, SkippedArm) as error:
-            found[name] = told(error, folder)
+            found[name] = told(error, log.parent)
             if "raised" not in str(error):
                 worker.kill()
                 worker = None
     if worker:
         worker.kill()
     return found
+
+
+def _on(backend: str, taken: Mapping[str, Taken], folder: Path, placement: Placement) -> dict[str, str]:
+    """What a backend answers to every case."""
+    built = folder / "built" / backend
+    asked = {name: partial(_answer, backend=backend, taken=one, folder=built / name) for name, one in taken.items()}
+    return answers_of(asked, folder / f"{backend}.log", placement)
 
 
 def _answer(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> str:

@@ -11,6 +11,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ import numpy as np
 from shootout.bundle.bundle import ModelBundle, sha256
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Target
-from shootout.errors import ArmFailed, ShootoutError, SkippedArm
+from shootout.errors import ShootoutError
 from shootout.export.client import Request, obtain_all
-from shootout.host.placement import Placement, child_environment
+from shootout.host.placement import Placement
 from shootout.messages import Verified
 from shootout.study import feasibility
 from shootout.worker.process import WorkerProcess
 
-from .onnx_cases import AGREES, told
+from .onnx_cases import AGREES, answers_of, told
 
 TARGETS = tuple(Target(backend=name) for name in ("onnxruntime", "openvino", "torch-eager", "torchscript", "jax-jit"))
 """In FP32. Not torch-compile, which takes what torch-eager does and compiles a minute for each."""
@@ -162,30 +163,16 @@ def _inputs(one: Packaged, folder: Path) -> Path | None:
 def _answers(
     target: Target, bundles: Sequence[ModelBundle | ShootoutError], folder: Path, placement: Placement
 ) -> list[str | None]:
-    """For each file `AGREES`, or why the target doesn't run it or doesn't run it right; None where there is no bundle.
-
-    One worker runs them all; one that dies is replaced for the next file.
-    """
-    answers: list[str | None] = []
-    worker: WorkerProcess | None = None
-    for index, bundle in enumerate(bundles):
-        if not isinstance(bundle, ModelBundle):
-            answers.append(None)
-            continue
-        log = folder / f"{target.backend}-{index}"
-        worker = worker or WorkerProcess(
-            child_environment(placement.threads, 0), placement.arms, log.with_suffix(".log")
-        )
-        try:
-            answers.append(_answer(worker, target, bundle, log))
-        except (ArmFailed, SkippedArm) as error:
-            answers.append(told(error, folder))
-            if "raised" not in str(error):
-                worker.kill()
-                worker = None
-    if worker:
-        worker.kill()
-    return answers
+    """For each file `AGREES`, or why the target doesn't run it, or not rightly; None where there is no bundle."""
+    built = folder / target.backend
+    built.mkdir()
+    asked = {
+        str(index): partial(_answer, target=target, bundle=bundle, folder=built / str(index))
+        for index, bundle in enumerate(bundles)
+        if isinstance(bundle, ModelBundle)
+    }
+    found = answers_of(asked, folder / f"{target.backend}.log", placement)
+    return [found.get(str(index)) for index in range(len(bundles))]
 
 
 def _answer(worker: WorkerProcess, target: Target, bundle: ModelBundle, folder: Path) -> str:
