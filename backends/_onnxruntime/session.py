@@ -25,7 +25,8 @@ from shootout.host.cuda_driver import DEVICE
 from shootout.session import GpuSide
 from shootout.trace_events import Event
 
-Update = tuple[str, Callable[[Array], None]]
+Update = tuple[str, tuple[int, ...], Any, Callable[[Array], None]]
+"""An input's name, shape and NumPy dtype, and what takes an array of these."""
 Read = tuple[str, Callable[[], Array]]
 
 
@@ -36,7 +37,7 @@ class Slot:
     Attributes:
         binding: None once its session is closed: it keeps ONNX Runtime's session alive, and callers may keep the slot.
         options: of its runs, where they are unlike ONNX Runtime's own.
-        updates: for each input name, what copies an array into its tensor, or binds the array itself.
+        updates: for each input what copies an array into its tensor, or binds the array itself.
         reads: for each output name, what gives it as an array of the caller's own.
         inputs, outputs: on CUDA, in place of the two.
     """
@@ -85,12 +86,19 @@ class OnnxRuntimeSession:
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Slot:
-        """Copy the inputs into the slot's tensors; large ones are bound as they are."""
-        check_inputs(self._inputs, inputs)
+        """Copy the inputs into the slot's tensors; large ones are bound as they are.
+
+        `check_inputs` in the same pass: behind a model that has emptied the caches, each line of Python shows.
+        """
         handle = self._slots.get(slot) or self._new_slot(slot)
-        for name, update in handle.updates:
-            array = inputs[name]
-            update(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+        for name, shape, dtype, update in handle.updates:
+            array = inputs.get(name)
+            if array is None or array.shape != shape or array.dtype != dtype:
+                check_inputs(self._inputs, inputs)
+            else:
+                update(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+        if len(inputs) != len(handle.updates):
+            check_inputs(self._inputs, inputs)
         return handle
 
     def execute(self, staged: Slot) -> Slot:
@@ -126,11 +134,12 @@ class OnnxRuntimeSession:
         binding, updates, reads = self._session.io_binding(), list[Update](), list[Read]()
         for spec in self._inputs:
             if is_shared(spec):
-                updates.append((spec.name, _sharing(binding, spec.name)))
-                continue
-            value = empty(spec)
-            binding.bind_ortvalue_input(spec.name, value)
-            updates.append((spec.name, value.update_inplace))
+                update = _sharing(binding, spec.name)
+            else:
+                value = empty(spec)
+                binding.bind_ortvalue_input(spec.name, value)
+                update = value.update_inplace
+            updates.append((spec.name, spec.shape, np.dtype(spec.dtype), update))
         for place, spec in enumerate(self._outputs):
             if is_handed_out(spec):
                 reads.append((spec.name, _handing_out(binding, spec.name, place)))
@@ -212,7 +221,7 @@ def _sharing(binding: Any, name: str) -> Callable[[Array], None]:
 def _copying(value: Any, spec: TensorSpec) -> Callable[[], Array]:
     """What copies a tensor to the caller: `numpy` is a view of it."""
     read: Callable[[], Array] = value.numpy
-    return (lambda: widen(np.copy(read()))) if spec.dtype == "float16" else lambda: np.copy(read())
+    return (lambda: widen(read().copy())) if spec.dtype == "float16" else lambda: read().copy()
 
 
 def _handing_out(binding: Any, name: str, place: int) -> Callable[[], Array]:
