@@ -20,7 +20,7 @@ from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Document, Row
-from shootout.study import schema
+from shootout.study import selection
 from shootout.study.options import RunOptions, TuneOptions, check_keywords
 from shootout.study.plan import Plan, make_plan
 from shootout.tune.results import Tuning
@@ -115,6 +115,6 @@ def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
 
 def _planned(name: str, options: RunOptions) -> Plan:
     check_keywords(RunOptions, options)
+    chosen = selection.choose(name, options)
     gpu.choose_gpu(options.get("gpu"))
-    fresh = options.get("fresh", False)
-    return make_plan(schema.choose(name, options), options.get("backends", ()), fresh=fresh)
+    return make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))

@@ -30,6 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Which backend, device and precision should I ship for this model, on this hardware, and how sure are we?",
 )
 
@@ -89,7 +90,9 @@ def _parameter(name: str, flag: Flag, told: str) -> inspect.Parameter:
 
 @command(RunOptions)
 def run(
-    study: Annotated[str, typer.Argument(help="A study's name (see `list`) or a TOML file.")] = "shootout",
+    study: Annotated[
+        str, typer.Argument(help="A study's name (see `list`), a TOML file, or a model, as for --model.")
+    ] = "shootout",
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and measure nothing.")] = False,
     full: Full = False,

@@ -32,6 +32,11 @@ class Device(StrEnum):
     CPU = "cpu"
     CUDA = "cuda"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Device | None:
+        """`gpu` is understood too."""
+        return cls.CUDA if value == "gpu" else None
+
 
 class Precision(StrEnum):
     """What a target's label promises about its matmul-like compute nodes."""

@@ -22,7 +22,7 @@ from shootout.report import more_time
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
-from shootout.study import points, schema
+from shootout.study import points, selection
 from shootout.study.group import family
 from shootout.study.options import RunOptions
 from shootout.study.plan import Plan, make_plan
@@ -31,8 +31,8 @@ from shootout.study.target import parse_targets, with_twins
 
 def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, as_json: bool) -> int:
     """Plan, measure, print; returns the exit code; `full`: all columns, and a table for each size of a sweep."""
+    chosen, fresh = selection.choose(study, options), options.get("fresh", False)
     gpu.choose_gpu(options.get("gpu"))
-    chosen, fresh = schema.choose(study, options), options.get("fresh", False)
     with show_progress() as progress:
         plan = make_plan(chosen, options.get("backends", ()), fresh=fresh)
         if dry_run:

@@ -34,7 +34,7 @@ from shootout.study.group import GroupRecord, with_sentinel
 from shootout.study.options import MachineOptions
 from shootout.study.plan import PlannedGroup, make_plan
 from shootout.study.schema import Study
-from shootout.study.target import provider
+from shootout.study.target import canonical, provider
 from shootout.units import duration
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
@@ -107,11 +107,11 @@ def selftest(
     Args:
         out: keeps the races, to go on with them.
     """
-    if device not in set(Device):
+    if (on := canonical(device)) not in set(Device):
         raise unknown("device", device, map(str, Device))
     gpu.choose_gpu(options.get("gpu"))
     with show_progress() as progress:
-        report = run(quick=quick, progress=progress, device=Device(device), out=out)
+        report = run(quick=quick, progress=progress, device=Device(on), out=out)
     print_answer(render(report), as_data(report), as_json=as_json)
     return BROKEN if any(one.wrong for one in report.planted) else 0
 

@@ -15,7 +15,7 @@ from shootout.errors import UsageError
 from shootout.export.sensitivity import rank_layers
 from shootout.quantize.sensitivity import LayerSensitivity
 from shootout.report.figures import Cell, make_table
-from shootout.study import points, schema
+from shootout.study import points, selection
 from shootout.study.options import ModelOptions
 from shootout.units import size
 
@@ -28,7 +28,7 @@ def sensitivity(options: ModelOptions, *, as_json: bool) -> int:
     Raises:
         UsageError: more than one model is asked for.
     """
-    chosen = schema.choose("shootout", options)
+    chosen = selection.choose(selection.DEFAULT, options)
     (point, *more) = points.points(chosen)
     if more:
         raise UsageError(

@@ -11,7 +11,7 @@ from shootout.commands.show import show
 from shootout.errors import Interrupted
 from shootout.host import gpu
 from shootout.report.progress import Progress
-from shootout.study import schema
+from shootout.study import selection
 from shootout.study.options import TuneOptions
 from shootout.tune import search
 from shootout.tune.results import Outcome, Tuning, read_tuning
@@ -51,8 +51,8 @@ def exit_code(found: Tuning, *, named: bool) -> int:
 
 
 def _search(options: TuneOptions) -> Search:
+    chosen = selection.choose(selection.DEFAULT, options)
     gpu.choose_gpu(options.get("gpu"))
-    chosen = schema.choose("shootout", options)
     if not options.get("backends"):
         chosen = search.of_every_backend(chosen)
     return search.make_search(chosen, search.read_precisions(options.get("allow", ())))

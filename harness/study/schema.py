@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,9 +18,11 @@ from shootout.contract import Device, Precision, Scenario, Value
 from shootout.errors import UsageError, unknown
 from shootout.stats.goals import Aim, read_goal
 from shootout.study import axes
-from shootout.study.options import StudyOptions
+from shootout.study.target import canonical
 
 MAX_BATCH = 2**20
+SUFFIX = ".toml"
+"""Of study files."""
 _CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "precision": Precision}
 _Words = BeforeValidator(axes.several)
 _Axis = BeforeValidator(axes.listed)
@@ -114,7 +117,7 @@ class Study(BaseModel):
     instances: Annotated[tuple[Annotated[int, Field(ge=1)], ...], _Axis] = ()
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
     p99_limit_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    options: dict[str, dict[str, str]] = Field(default_factory=dict)
+    options: dict[Annotated[str, AfterValidator(canonical)], dict[str, str]] = Field(default_factory=dict)
     pythons: dict[str, _Path] = Field(default_factory=dict)
     inputs: _Path | None = None
     labels: _Path | None = None
@@ -167,27 +170,11 @@ class Study(BaseModel):
         kept = self.parameters if same_model else {}
         own = {name: values for name, values in parameters.items() if name not in words}
         knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
-        silenced = _silenced({*given, *words})
+        silenced = _silenced({**given, **words})
         fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
         if self.points:
             fields["points"] = _without(self.points if same_model else (), {*given, *words, *own})
         return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs}, "the request")
-
-
-def choose(name: str, options: Mapping[str, object]) -> Study:
-    """The study of this name, or of this TOML file, with these changes to it.
-
-    Args:
-        options: as in `shootout.study.options`; others than those of a study change nothing.
-
-    Raises:
-        UsageError: no such study, a value that it can't take, or two answers to one question.
-    """
-    if isinstance(targets := options.get("backends"), str):
-        raise UsageError(f"backends takes a list of targets, got the text {targets!r}")
-    given: dict[str, Any] = {keyword: options.get(keyword) for keyword in StudyOptions.__annotations__}
-    given["targets"] = given.pop("backends")
-    return load(name).changed(**given)
 
 
 def _without(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
@@ -196,11 +183,15 @@ def _without(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[s
     return [one for index, one in enumerate(left) if one and one not in left[:index]]
 
 
-def _silenced(changed: set[str]) -> set[str]:
+def _silenced(changed: Mapping[str, Any]) -> set[str]:
     """The fields of a study that have nothing to say any more once others are changed."""
-    if "targets" in changed:
-        return {"backend", "device", "precision"}
-    return {"targets"} if "backend" in changed else set()
+    silenced = {"backend", "device", "precision"} if "targets" in changed else set[str]()
+    silenced |= {"targets"} if "backend" in changed else set()
+    asked = {*axes.several(changed.get("scenario", ()))}
+    if asked and Scenario.SERVE not in asked:
+        silenced |= {"rate", "p99_limit_ms"}
+        silenced |= set() if Scenario.THROUGHPUT in asked else {"instances"}
+    return silenced
 
 
 def checked(fields: dict[str, Any], source: str) -> Study:
@@ -271,17 +262,19 @@ def _faults(study: Study) -> Iterator[str]:
 
 
 def _unheard(study: Study) -> Iterator[str]:
-    """What requests alone are asked: anywhere else it would be a limit that nobody keeps."""
+    """What some scenarios alone are asked: anywhere else it would be a limit that nobody keeps."""
     asked = {*study.scenario, *(point["scenario"] for point in study.points if "scenario" in point)}
     words = {"rate": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms}
     for word in (name for name, value in words.items() if value is not None and Scenario.SERVE not in asked):
         yield f"{word} is for requests that arrive by themselves: add scenario serve, or leave it out"
+    if study.instances and not asked & {Scenario.SERVE, Scenario.THROUGHPUT}:
+        yield "instances are sessions at work at once: add scenario throughput or serve, or leave them out"
 
 
 def names() -> dict[str, str]:
     """The studies that ship: name → description."""
     folder = files("shootout") / "studies"
-    found = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    found = sorted(entry.name.removesuffix(SUFFIX) for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
     return {name: load(name).description for name in found}
 
 
@@ -291,17 +284,25 @@ def load(name: str) -> Study:
     Raises:
         UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the key).
     """
-    if name.endswith(".toml"):
+    if name.endswith(SUFFIX):
         from shootout.study.validate import unknowns  # which takes studies apart
 
         study = _from_text(_read(Path(name)), Path(name).stem, name)
         for key, error in unknowns(study):
             raise UsageError(f"{name}, {key}: {error}")
         return study
-    resource = files("shootout") / "studies" / f"{name}.toml"
-    if not name.replace("-", "").replace("_", "").isalnum() or not resource.is_file():
+    if not is_named(name):
         raise unknown("study", name, names())
-    return _from_text(resource.read_text(), name, name)
+    return _from_text(_shipped(name).read_text(), name, name)
+
+
+def is_named(name: str) -> bool:
+    """Whether a study of this name ships."""
+    return name.replace("-", "").replace("_", "").isalnum() and _shipped(name).is_file()
+
+
+def _shipped(name: str) -> Traversable:
+    return files("shootout") / "studies" / f"{name}{SUFFIX}"
 
 
 def _read(path: Path) -> str:

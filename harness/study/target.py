@@ -33,6 +33,7 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
     if not match:
         raise UsageError(f"target {text!r} is not of the form backend[+mode][@python]:device:precision[/scheme]")
     part = {name: value or "" for name, value in match.groupdict().items()}
+    part["device"] = _canonical(part["device"])
     capabilities, first = describe(part["backend"])
     if not is_among(part["mode"], capabilities.modes):
         _known("mode", part["mode"], capabilities.modes, text)
@@ -65,6 +66,18 @@ def provider(target: Target) -> tuple[str, Device]:
 def own_words(capabilities: Capabilities) -> frozenset[str]:
     """All scheme words that the backend has for any precision."""
     return frozenset(word for words in capabilities.schemes.values() for word in words)
+
+
+def canonical(text: str) -> str:
+    """A target's text with its device by its one name."""
+    return ":".join(map(_canonical, text.split(":")))
+
+
+def _canonical(word: str) -> str:
+    try:
+        return Device(word)
+    except ValueError:  # no device, or none that is known
+        return word
 
 
 def _pairs(device: str, precision: str, capabilities: Capabilities, first: Target) -> list[tuple[Device, Precision]]:

@@ -39,7 +39,7 @@ HEAVY = "numpy rich torch onnx onnxruntime scipy pyarrow pandas"
 
 @pytest.mark.parametrize(
     ("words", "heavy"),
-    [("--help", f"{HEAVY} pydantic"), ("--version", HEAVY), ("run --help", HEAVY)],
+    [("-h", f"{HEAVY} pydantic"), ("--version", HEAVY), ("run --help", HEAVY)],
 )
 def test_help_answers_before_anything_is_imported(tmp_path: Path, words: str, heavy: str):
     done = call([sys.executable, "-c", IMPORTED % heavy, *words.split()], tmp_path)
@@ -139,7 +139,12 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("run shotout", "unknown study 'shotout': did you mean 'shootout'?"),
+        ("run shotout", "unknown study or model 'shotout': did you mean 'shootout'?"),
+        ("run residual_ml", "unknown study or model 'residual_ml': did you mean 'residual_mlp'?"),
+        ("run net.pt", "'net.pt' is no study and no model: "),
+        ("run linear --model mlp", "two models are given, 'linear' and --model mlp: give one"),
+        ("run --model batch-sweep", "'batch-sweep' is a study, not a model: shootout run batch-sweep"),
+        ("run --backends numpy --gpu 0", "--gpu is for a GPU, and no target is on one"),
         ("run gone.toml", "can't read the study file 'gone.toml'"),
         ("run --model residual", "unknown model 'residual': did you mean 'residual_mlp'?"),
         ("run --model gone.onnx", "can't read "),

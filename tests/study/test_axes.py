@@ -143,7 +143,7 @@ def test_named_targets_take_the_place_of_axes_and_axes_of_targets():
         (("bacth=1",), {}, "unknown parameter 'bacth': did you mean 'batch'?"),
         (("d_modle=1",), {}, "unknown parameter 'd_modle': did you mean 'd_model'?"),
         (("precision=fp33",), {}, "unknown precision 'fp33': did you mean 'fp32'?"),
-        (("device=gpu",), {}, "unknown device 'gpu'"),
+        (("device=tpu",), {}, "unknown device 'tpu'"),
         (("scenario=latncy",), {}, "unknown scenario 'latncy': did you mean 'latency'?"),
         (("backend=numpi",), {}, "unknown backend 'numpi': did you mean 'numpy'?"),
         (("backend=numpy:cpu",), {}, "backend 'numpy:cpu' must be a name alone"),

@@ -12,7 +12,7 @@ import pytest
 import shootout
 from shootout import cli
 from shootout.errors import UsageError
-from shootout.study import schema
+from shootout.study import selection
 from shootout.study.options import (
     RunOptions,
     StudyOptions,
@@ -61,12 +61,12 @@ def test_words_that_are_not_given_change_nothing():
 
 
 def test_python_may_give_one_value_or_several_and_paths_as_paths():
-    one = schema.choose("shootout", {"batch": 8, "scenario": "throughput", "parameters": {"d_model": 64}})
+    one = selection.choose("shootout", {"batch": 8, "scenario": "throughput", "parameters": {"d_model": 64}})
     assert (one.batch, one.scenario, one.parameters["d_model"]) == ((8,), ("throughput",), (64,))
-    several = schema.choose("shootout", {"batch": [1, 8], "instances": [1, 2], "inputs": Path("x.npz")})
-    assert (several.batch, several.instances, several.inputs) == ((1, 8), (1, 2), "x.npz")
+    several = selection.choose("shootout", {"batch": [1, 8], "threads": [1, 2], "inputs": Path("x.npz")})
+    assert (several.batch, several.threads, several.inputs) == ((1, 8), (1, 2), "x.npz")
     with pytest.raises(UsageError, match="backends takes a list of targets, got the text 'numpy'"):
-        schema.choose("shootout", {"backends": "numpy"})
+        selection.choose("shootout", {"backends": "numpy"})
 
 
 def test_an_option_that_there_is_not_is_refused():

@@ -40,6 +40,7 @@ def texts(text: str) -> list[str]:
         ("acme:cpu:*", ["acme:cpu:fp32", "acme:cpu:int8"]),
         ("acme:*:*", ["acme:cpu:fp32", "acme:cpu:int8", "acme:cuda:fp16"]),
         ("acme:*:fp16", ["acme:cuda:fp16"]),
+        ("acme:gpu:fp16", ["acme:cuda:fp16"]),
         ("acme:cpu:int8/per-tensor+entropy+samples-8", ["acme:cpu:int8/per-tensor+entropy+samples-8"]),
         ("acme:cuda:int8", ["acme:cuda:int8"]),  # it has none there: a row that says so
         ("acme:cpu", ["acme:cpu:fp16"]),  # likewise

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from shootout.study import schema
+from shootout.study import selection
 from shootout.study.options import RunOptions, read_words
 from shootout.study.schema import Study
 
 
 def chosen(name: str = "shootout", **words: Any) -> Study:
     """The study with these words of `shootout run`, by their keywords in Python."""
-    return schema.choose(name, read_words(RunOptions, words))
+    return selection.choose(name, read_words(RunOptions, words))

@@ -1,0 +1,96 @@
+"""The study that somebody asks for: a study's or a model's name, with changes on top, none of them without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shootout import models
+from shootout.contract import SCALED, Device
+from shootout.errors import UsageError, unknown
+from shootout.export.client import is_file
+from shootout.models.user import factory
+from shootout.study import axes, schema
+from shootout.study.options import StudyOptions, flags_of
+from shootout.study.points import targets_of
+from shootout.study.schema import Study
+
+DEFAULT = "shootout"
+"""The study of whoever names none, or names a model."""
+_FORMS = (
+    "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function or config.json"
+)
+
+
+def choose(name: str, options: Mapping[str, object]) -> Study:
+    """The study of this name, or of this TOML file, with these changes to it; a model gets the default study.
+
+    Args:
+        options: as in `shootout.study.options`; others than those of a study change nothing.
+
+    Raises:
+        UsageError: no such study or model, a value that it can't take, two answers to one question, or an option that
+            would have no effect.
+    """
+    if isinstance(targets := options.get("backends"), str):
+        raise UsageError(f"backends takes a list of targets, got the text {targets!r}")
+    given: dict[str, Any] = {keyword: options.get(keyword) for keyword in StudyOptions.__annotations__}
+    given["targets"] = given.pop("backends")
+    if _is_model(name):
+        if given["model"]:
+            raise UsageError(f"two models are given, {name!r} and --model {_told(given['model'])}: give one of them")
+        name, given["model"] = DEFAULT, _read_model(name)
+    _refuse_studies(given["model"])
+    study = _load(name).changed(**given)
+    for fault in _idle(study, options):
+        raise UsageError(fault)
+    return study
+
+
+def _is_model(name: str) -> bool:
+    """Whether a study's place holds a model; a study of the same name comes first."""
+    parts = name.split(",")
+    if schema.is_named(name) or name.endswith(schema.SUFFIX):
+        return False
+    return all(part in models.names() or is_file(part) or factory.is_meant(part) for part in parts)
+
+
+def _read_model(name: str) -> Any:
+    """A model as `--model` reads it."""
+    flag = flags_of(StudyOptions)["model"]
+    return flag.read(flag.name, name) if flag.read else name
+
+
+def _load(name: str) -> Study:
+    if schema.is_named(name) or name.endswith(schema.SUFFIX):
+        return schema.load(name)
+    if set(name) & set("./\\"):
+        raise UsageError(f"{name!r} is no study and no model: {_FORMS}")
+    raise unknown("study or model", name, {*schema.names(), *models.names()})
+
+
+def _refuse_studies(model: Any) -> None:
+    """A study where a model belongs."""
+    for name in axes.several(model) or ():
+        if name not in models.names() and schema.is_named(str(name)):
+            raise UsageError(f"{name!r} is a study, not a model: shootout run {name}")
+
+
+def _told(model: Any) -> str:
+    return ",".join(map(str, axes.several(model)))
+
+
+def _idle(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
+    """What is asked in so many words, and would change nothing; a study's own keys are no such words."""
+    asked = {keyword for keyword, value in options.items() if value is not None and value is not False}
+    targets = targets_of(study)
+    wanted = {"energy": "--energy", "gpu": "--gpu"} | ({"l2": "--l2 cold"} if study.l2 == "cold" else {})
+    if not any(target.device is Device.CUDA for target in targets):
+        for flag in (flag for keyword, flag in wanted.items() if keyword in asked):
+            yield f"{flag} is for a GPU, and no target is on one: add one such as onnxruntime:cuda, or leave it out"
+    precisions = {*(target.precision for target in targets), *options.get("allow", ())}
+    if "calibration" in asked and not precisions & {*SCALED}:
+        yield (
+            "--calibration is for quantized rows, and none is asked for: add one such as onnxruntime:cpu:int8, or "
+            "leave it out"
+        )

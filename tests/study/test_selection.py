@@ -1,0 +1,61 @@
+"""What somebody asks for: studies and models by one word, and nothing asked that would have no effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shootout.errors import UsageError
+from shootout.study import schema, selection
+from shootout.study.schema import Study
+
+
+@pytest.mark.parametrize("name", ["linear", "net.onnx", "net.py:make", "package.net:make", "config.json"])
+def test_a_model_in_a_studys_place_is_the_default_study_of_it(name: str) -> None:
+    found = selection.choose(name, {"batch": (2,)})
+    assert found == schema.load("shootout").changed(model=name, batch=(2,))
+
+
+def test_a_study_comes_before_a_model_of_its_name() -> None:
+    assert selection.choose("digits", {}).name == "digits"
+
+
+def test_a_gpu_is_cuda_wherever_a_target_is_named() -> None:
+    axis = selection.choose("shootout", {"parameters": {"device": ("gpu",)}})
+    assert axis.device == ("cuda",)
+    asked = {"backends": ["onnxruntime:gpu"], "options": {"onnxruntime:gpu:fp32": {"cuda_graph": "1"}}}
+    assert [*selection.choose("shootout", asked).options] == ["onnxruntime:cuda:fp32"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"instances": (2,)}, "instances are sessions at work at once: add scenario throughput or serve"),
+        ({"rate": 200.0}, "rate is for requests that arrive by themselves"),
+        ({"p99_limit_ms": 5.0}, "--p99.* is for requests that arrive by themselves"),
+        ({"energy": True}, "--energy is for a GPU, and no target is on one: add one such as onnxruntime:cuda"),
+        ({"l2": "cold"}, "--l2 cold is for a GPU"),
+        ({"gpu": 0}, "--gpu is for a GPU"),
+        ({"calibration": "c.npz"}, "--calibration is for quantized rows, and none is asked for"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        selection.choose("shootout", {"backends": ["numpy"], **options})
+
+
+def test_what_has_an_effect_is_not_refused() -> None:
+    gpu = {"backends": ["numpy", "onnxruntime:gpu"], "energy": True, "gpu": 0, "l2": "cold"}
+    assert selection.choose("shootout", gpu).energy
+    assert selection.choose("shootout", {"backends": ["onnxruntime:cpu:int8"], "calibration": "c.npz"}).calibration
+    assert selection.choose("shootout", {"scenario": "throughput", "instances": (2,)}).instances == (2,)
+    assert selection.choose("matmul-transfers", {"backends": ["numpy"]}).unsynchronised, "the study's own word"
+
+
+def test_another_scenario_silences_what_only_the_studys_own_was_asked() -> None:
+    fields = {"name": "s", "model": "mlp", "targets": ("numpy",), "scenario": "serve", "rate": 10.0, "instances": (2,)}
+    study = Study(**fields)  # type: ignore[arg-type]
+    latency, at_once = study.changed(scenario="latency"), study.changed(parameters={"scenario": ("throughput",)})
+    assert (latency.rate, latency.instances) == (None, ())
+    assert (at_once.rate, at_once.instances) == (None, (2,))
