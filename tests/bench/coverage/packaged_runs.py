@@ -1,0 +1,118 @@
+"""ONNX files that people ship in packages, raced as somebody with such a file would: who ran, who didn't, and when.
+
+One `shootout run --model FILE` for each, one after the other, each with an empty cache. A file that is done keeps its
+row in the bench's folder, and isn't run again: who stops the bench goes on with the same command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from shootout.clock import Stopwatch
+from shootout.errors import one_line
+from shootout.journal import journal
+from shootout.results.analysis import analyse
+from shootout.results.document import Document, Row
+from tests.bench.common import Bench, Tables, say
+from tests.bench.whole_runs import COMMAND
+
+from .packages import CORPUS, Packaged, save_inputs, stated, unpack
+
+TARGETS = ("onnxruntime", "openvino", "torch-eager", "jax-jit", "onnxruntime:cpu:int8")
+MAX_TIME = "40s"
+QUICK = ("hey_jarvis_v0.1.onnx", "silero_vad.onnx")
+GIVEN_UP_S = 600.0
+"""A run that keeps to no limit is ended, and its row says so."""
+MEASURED = "measured"
+LETTERS = 300
+"""Of a reason."""
+
+
+def figures(bench: Bench) -> Tables:
+    """One row for each file, and one for each wheel."""
+    corpus = [one for one in CORPUS if not bench.quick or one.name in QUICK]
+    folder, wheels = bench.folder / "files", bench.folder / "wheels"
+    tables: Tables = {"packages": stated(corpus, wheels), "files": []}
+    for one in corpus:
+        row = _row(one, folder, wheels, bench.max_time or MAX_TIME)
+        tables["files"].append(row)
+        bench.keep(tables)
+        say(f"  {one.name}: {row['wall s']:.0f} s, {row['ships'] or row['no answer']}")
+    return tables
+
+
+def _row(one: Packaged, folder: Path, wheels: Path, max_time: str) -> dict[str, Any]:
+    """How the file's run went, now or in an earlier start of the bench."""
+    kept, place = folder / f"{one.name}.json", folder / one.name
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text())
+        return found
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    row = {"kind": one.kind, "file": one.name, **_run(one, place, wheels, max_time)}
+    kept.write_text(json.dumps(row))
+    return row
+
+
+def _run(one: Packaged, place: Path, wheels: Path, max_time: str) -> dict[str, Any]:
+    file = unpack(one, place, wheels)
+    words = [str(file), *(f"--set={axis}={size}" for axis, size in one.sets.items())]
+    if inputs := save_inputs(one, file, place / "inputs.npz"):
+        words += ["--inputs", str(inputs)]
+    out, log = place / "run", place / "log"
+    asked = ["--backends", ",".join(TARGETS), "--max-time", max_time, "--out", str(out)]
+    command = [sys.executable, "-c", COMMAND, "run", "--model", *words, *asked]
+    environment = {**os.environ, "SHOOTOUT_CACHE": str(place / "cache")}
+    with log.open("w") as told, Stopwatch() as wall:
+        try:
+            code = subprocess.run(
+                command, env=environment, stdout=told, stderr=told, timeout=GIVEN_UP_S, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = None
+    shutil.rmtree(place / "cache", ignore_errors=True)
+    ended = {"bytes": file.stat().st_size, "max time": max_time, "wall s": wall.seconds, "exit code": code}
+    last = one_line(log.read_text()).rpartition(" | ")[2].replace(f"{place}/", "")
+    return {**ended, **_found(out, last if code else "")}
+
+
+def _found(out: Path, last: str) -> dict[str, Any]:
+    """What the run found.
+
+    Args:
+        last: its last word where it ended with an error.
+    """
+    document = analyse(out) if journal.begun(out) else None
+    rows = {row.arm: row for row in document.rows} if document else {}
+    answer = document.answer[0] if document and document.answer else None
+    return {
+        "ships": answer.ship.arm if answer and answer.ship else None,
+        "no answer": None if answer and answer.ship else (answer and answer.reason) or last,
+        "complete": document.complete if document else False,
+        "generations": _generations(document),
+        **{target: _told(rows.get(_label(target)), last) for target in TARGETS},
+    }
+
+
+def _generations(document: Document | None) -> int:
+    return max((row.end_to_end.generations for row in document.rows if row.end_to_end), default=0) if document else 0
+
+
+def _label(target: str) -> str:
+    return target if ":" in target else f"{target}:cpu:fp32"
+
+
+def _told(row: Row | None, last: str) -> str:
+    """Whether a target was measured, and how far off it was; else why not."""
+    if row is None:
+        return f"failed: {last or 'no row'}"[:LETTERS]
+    if row.outcome != MEASURED:
+        return f"{row.outcome}: {row.reason}"[:LETTERS]
+    error = row.fidelity.relative_l2 if row.fidelity else None
+    return f"{MEASURED}, error {error:.1e}" if error is not None else MEASURED
