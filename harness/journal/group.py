@@ -12,7 +12,7 @@ import numpy as np
 from shootout.contract import Array, NotRun
 from shootout.journal import limits
 from shootout.journal.journal import History
-from shootout.journal.records import Failure, Header, Played, Prepared, Rounds, Served, Skip
+from shootout.journal.records import Checked, Failure, Header, Played, Prepared, Rounds, Served, Skip
 from shootout.messages import Scope
 from shootout.stats.leaders import time_ns
 from shootout.stats.open_pairs import generations_left
@@ -62,6 +62,7 @@ class Group:
     rounds: list[Rounds]
     prepared: dict[str, Prepared]
     setbacks: dict[str, NotRun]
+    checked: dict[str, Checked] = field(default_factory=dict)
     _grounds: dict[tuple[Scope, int], Ground] = field(default_factory=dict)
 
     def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
@@ -171,6 +172,7 @@ def group_of(history: History, record: GroupRecord) -> Group:
         rounds=[line for line in mine if isinstance(line, Rounds)],
         prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
         setbacks={line.arm.label: line.why for line in mine if isinstance(line, Skip | Failure)},
+        checked={line.arm: line for line in mine if isinstance(line, Checked)},
     )
 
 
@@ -231,6 +233,8 @@ def withheld(group: Group, label: str, other: str | None) -> str | None:
     if not copy_holds(group, copy):
         return "the sentinel (a copy of the baseline) came out different from the baseline"
     for name in (label, other):
+        if why := group.setbacks.get(name or ""):
+            return f"{name} left the race: {why.reason}"
         starts = group.steady_from.get(name or "", [])
         if is_unsteady(starts):
             return f"{name} found no steady state in {starts.count(None)} of {len(starts)} generations"

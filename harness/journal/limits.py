@@ -9,6 +9,10 @@ import numpy as np
 
 from shootout.journal.records import Served, Step
 
+_LEAST_TO_BREAK = 2
+"""Out of fewer generations nobody is said to break a limit."""
+_TOO_BUSY = 0.25
+"""Nor where a larger share of the rounds was disturbed."""
 _LEAST_GENERATIONS = 3
 """A busy neighbour spoils two in a row often enough; who broke its limit in three will hardly come to hold it."""
 
@@ -31,6 +35,17 @@ def holds(done: Sequence[Served], time_ns: float) -> bool:
         steps = [step.held for one in done for step in one.steps]
         return 2 * sum(steps) >= len(steps)
     return 2 * sum(map(_held, done)) > len(done)
+
+
+def known_to_hold(done: Sequence[Served], time_ns: float, disturbed_share: float) -> bool | None:
+    """As `holds`; None where it didn't, but one generation or a busy machine is all that shows it.
+
+    Args:
+        disturbed_share: flagged rounds ÷ all rounds. A neighbour makes requests late; it makes none early.
+    """
+    if holds(done, time_ns):
+        return True
+    return None if len(done) < _LEAST_TO_BREAK or disturbed_share > _TOO_BUSY else False
 
 
 def breaks(done: Sequence[Served], time_ns: float) -> bool:

@@ -87,6 +87,21 @@ class Prepared(Record):
     work: Work | None = None
 
 
+class Checked(Record):
+    """An arm was loaded, and its outputs held against the oracle's: what stays known of it if it never plays a round.
+
+    Written once, in the first generation that it enters; `load_s` and `first_call_s` are that generation's.
+    """
+
+    kind: Literal["checked"] = "checked"
+    group: str
+    arm: str
+    load_s: float
+    first_call_s: float
+    executed: Executed
+    fidelity: Fidelity
+
+
 class Step(Record):
     """One rate that an arm was offered; `bound_ns` is p99's 99 % upper bound, null where it was given up early."""
 
@@ -272,7 +287,7 @@ class Ended(Record):
 
 
 Line = Annotated[
-    Header | Added | Confirming | Prepared | Played | Holding | Rounds | Skip | Failure | Ended,
+    Header | Added | Confirming | Prepared | Checked | Played | Holding | Rounds | Skip | Failure | Ended,
     Field(discriminator="kind"),
 ]
 LINE: TypeAdapter[Line] = TypeAdapter(Line)

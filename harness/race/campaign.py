@@ -182,7 +182,11 @@ class Campaign:
             energy=self.plan.study.energy,
             beside=self.beside,
         )
-        notes = Notes(say=self.progress.detail, setback=partial(self.recorder.note, name))
+        notes = Notes(
+            say=self.progress.detail,
+            setback=partial(self.recorder.note, name),
+            checked=partial(self.recorder.checked, name),
+        )
         context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold)
         self.progress.generation(name, one.race.played, one.fewest, left_s, one.standing)
         with Stopwatch() as stopwatch:

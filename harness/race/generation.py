@@ -135,6 +135,8 @@ class Generation:
             player.hold()
             self.performances.append(performance)
 
+        if entrance.loaded and entrance.verified:
+            self.context.notes.checked(entrance.arm, entrance.loaded, entrance.verified)
         self.context.notes.say(f"warming up {entrance.arm.label}")
         self._guarded(entrance.arm, entrance.player, "entering", enter)
 

@@ -134,10 +134,11 @@ class Performance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """Who hears of a generation while it goes on: people (`say`) and the journal (`setback`, at once)."""
+    """Who hears of a generation while it goes on: people (`say`) and the journal (`setback` and `checked`, at once)."""
 
     say: Callable[[str], None]
     setback: Callable[[Arm, NotRun], None]
+    checked: Callable[[Arm, Loaded, Verified], None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

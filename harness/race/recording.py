@@ -12,7 +12,8 @@ from shootout.constants import BAND_CEILING
 from shootout.contract import SCALED, Arm, Device, NotRun, Progress
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
-from shootout.journal.records import Failure, Played, PlayedOnGpu, Prepared, Rounds, Skip, not_run
+from shootout.journal.records import Checked, Failure, Played, PlayedOnGpu, Prepared, Rounds, Skip, not_run
+from shootout.messages import Loaded, Verified
 from shootout.race.generation import Generation
 from shootout.race.protocols import Performance
 from shootout.race.queue import Entrant
@@ -41,6 +42,7 @@ class Recorder:
     progress: Progress
     _gone: dict[tuple[str, str], NotRun] = field(default_factory=dict, init=False)
     _prepared: set[tuple[str, str]] = field(default_factory=set, init=False)
+    _checked: set[tuple[str, str]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         for line in self.history.lines:
@@ -48,6 +50,8 @@ class Recorder:
                 self._gone[line.group, line.arm.label] = line.why
             elif isinstance(line, Prepared):
                 self._prepared.add((line.group, line.arm))
+            elif isinstance(line, Checked):
+                self._checked.add((line.group, line.arm))
 
     def is_out(self, group: str, arm: Arm) -> bool:
         """Whether this arm of a group was skipped or failed."""
@@ -72,6 +76,21 @@ class Recorder:
         """An arm was built; a process that goes on with the run doesn't say so again."""
         if (group, arm.label) not in self._prepared:
             self.file.append(_prepared(group, arm, found, runs=runs))
+
+    def checked(self, group: str, arm: Arm, loaded: Loaded, verified: Verified) -> None:
+        """An arm was loaded and verified; only the first time is written, and never of a copy, which has no row."""
+        if arm.sentinel or (group, arm.label) in self._checked:
+            return
+        self._checked.add((group, arm.label))
+        line = Checked(
+            group=group,
+            arm=arm.label,
+            load_s=loaded.load_s,
+            first_call_s=loaded.first_call_s,
+            executed=verified.executed,
+            fidelity=verified.fidelity,
+        )
+        self.file.append(line)
 
     def generation(self, one: Entrant, played: Generation) -> list[Played]:
         """Write the generation that a group has just played; its lines go out at once, closed by their `rounds` line.

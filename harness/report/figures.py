@@ -100,7 +100,8 @@ def proven(row: Row) -> str:
 
 
 def _limit(found: Serving) -> str:
-    return f"{'holds' if found.holds else 'BREAKS'} {duration(found.limit_ns)}"
+    told = {True: "holds", False: "BREAKS", None: "unknown:"}[found.holds]
+    return f"{told} {duration(found.limit_ns)}"
 
 
 def _change(found: AccuracyChange) -> str:

@@ -28,8 +28,9 @@ _UNSYNCHRONISED = "a timer that doesn't wait for the GPU would show"
 _NEARLY = 0.9
 """From this share of the time on, the work is as good as done when the call returns; some libraries wait by themselves.
 """
-STYLES = {"skipped": "dim", "failed": "red"}
-"""How a line is shown, by outcome."""
+LEFT = "left the race"
+STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
+"""How a line on an arm is shown, by its first word."""
 NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
 
 
@@ -37,7 +38,7 @@ class Reason(NamedTuple):
     """Why one arm was skipped or failed.
 
     Attributes:
-        outcome: `skipped` or `failed`; it begins the line.
+        outcome: see `word_of`; it begins the line.
         who: the arm, and whatever of it alone is to be said.
     """
 
@@ -45,6 +46,13 @@ class Reason(NamedTuple):
     who: str
     reason: str
     fix: str
+
+
+def word_of(row: Row) -> str:
+    """What became of a row for which a reason is told."""
+    if row.outcome == "measured":
+        return LEFT
+    return "not timed" if row.outcome == "skipped" and row.fidelity else row.outcome
 
 
 def fold_reasons(reasons: Iterable[Reason]) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from shootout.contract import Value
 from shootout.report import notes
 from shootout.report.figures import make_table
-from shootout.report.notes import STYLES, Reason, fold_reasons
+from shootout.report.notes import STYLES, Reason, fold_reasons, word_of
 from shootout.results.document import Document, GroupSummary, Row
 from shootout.units import duration
 
@@ -141,8 +141,8 @@ def _setbacks(line: Line, rows: Sequence[Row]) -> list[Text]:
     """What was skipped or failed; arms that have the same to tell at several sizes tell it once."""
     size_of = line.selecting | {name: size for size, name in line.groups.items()}
     sizes: dict[tuple[str, str, str, str], list[str]] = {}
-    for row in (row for row in rows if row.outcome != "measured"):
-        key = (row.outcome, row.arm, row.reason or "", row.fix or "")
+    for row in (row for row in rows if row.reason):
+        key = (word_of(row), row.arm, row.reason or "", row.fix or "")
         sizes.setdefault(key, []).append(str(size_of[row.group]))
     told = []
     for (outcome, arm, reason, fix), some in sizes.items():

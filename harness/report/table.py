@@ -10,7 +10,7 @@ from rich.text import Text
 
 from shootout.report import answers, notes, sweep_table
 from shootout.report.figures import BY_HEADER, Cell, fits, interval, make_table
-from shootout.report.notes import STYLES, Reason, fold_reasons
+from shootout.report.notes import STYLES, Reason, fold_reasons, word_of
 from shootout.results.document import Document, GroupSummary, Row, Timing
 from shootout.study.group import short
 from shootout.units import counted, duration, seconds, size, span
@@ -31,6 +31,8 @@ COSTS = (
 )
 """The columns of a quantization study: what a precision costs and buys."""
 COSTS_FIRST = (*COSTS_ANSWER, "error", "change")
+_STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
+"""What stands in place of a verdict, by outcome."""
 MORE = "--full shows more of each arm, such as its compute time, proof, size, build and load; --json shows everything."
 
 
@@ -75,15 +77,16 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
 
 def _group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool) -> list[RenderableType]:
     measured = sorted((row for row in rows if row.end_to_end), key=lambda row: _timing(row).median_ns)
+    known = [*measured, *(row for row in rows if not row.end_to_end and (row.fidelity or row.serve))]
     costs = _is_about_costs(measured)
     parts: list[RenderableType] = [Text(_title(summary, rows), style="bold")]
-    if measured:
+    if known:
         headers = (COSTS if full else COSTS_FIRST) if costs else (RACE if full else RACE_FIRST)
-        cells = [_cells(summary, row, headers) for row in measured]
+        cells = [_cells(summary, row, headers) for row in known]
         parts += _tables(cells, COSTS_ANSWER if costs else ANSWER, width)
     parts += _whys(measured)
     parts += map(Text, notes.tell_gpu(measured))
-    parts += _setbacks(row for row in rows if row.outcome != "measured")
+    parts += _setbacks(row for row in rows if row.reason)
     return [*parts, *(Text(note) for note in _trust(summary, measured, full=full))]
 
 
@@ -137,13 +140,16 @@ def _cells(summary: GroupSummary, row: Row, headers: Sequence[str]) -> dict[str,
     cells = {name: BY_HEADER[name].of(row, is_baseline=row.arm == summary.baseline) for name in headers}
     if row.serve and "items/s" in cells:
         cells["items/s"] = ""  # its requests are counted
+    if row.end_to_end is None or row.outcome == "failed":
+        cells |= {name: _STOPPED[row.outcome] for name in ("verdict", "to own fp32") if name in cells}
+        cells |= {} if row.end_to_end else dict.fromkeys(cells.keys() & {"ratio"}, "")
     if row.build_cached and "build" in cells:
         cells["build"] = f"{cells['build']}*"
     return cells
 
 
 def _setbacks(rows: Iterable[Row]) -> list[Text]:
-    reasons = (Reason(row.outcome, f"{row.arm}{_built(row)}", row.reason or "", row.fix or "") for row in rows)
+    reasons = (Reason(word_of(row), f"{row.arm}{_built(row)}", row.reason or "", row.fix or "") for row in rows)
     return [Text(line, style=STYLES[outcome]) for outcome, line in fold_reasons(reasons)]
 
 
@@ -167,7 +173,7 @@ def _trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> list[st
         state = "holds" if summary.sentinel.holds else "DIFFERS: all verdicts are withheld"
         lines[0] += f" Sentinel {state}: {ratio.value:.4g} {interval(ratio)}."
     lines += notes.tell_noise([summary])
-    reasons = {timing.ratio.reason for row in rows if (timing := row.end_to_end) and timing.ratio}
+    reasons = {timing.ratio.reason for row in rows if (timing := row.end_to_end) and timing.ratio and not row.reason}
     lines += [f"No verdict: {reason}." for reason in sorted(filter(None, reasons))]
     told: dict[str, list[str]] = {}  # arms of which the same is to be said share a line
     for row in rows:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from shootout.constants import MAX_GENERATIONS_IN_TIME
-from shootout.contract import Arm, Array, NotRun, NotRunKind
+from shootout.contract import COULD_RUN, Arm, Array, NotRun, NotRunKind
 from shootout.crossover import brackets, sweeps
-from shootout.crossover.brackets import OCTAVE, At, Kind, Outcome
+from shootout.crossover.brackets import OCTAVE, At, Kind
+from shootout.crossover.brackets import Outcome as Crossing
 from shootout.crossover.sweeps import Sweep
 from shootout.journal import journal
 from shootout.journal.group import Group, compare, compare_own, copy_holds, group_of, pooled_sd, withheld
 from shootout.journal.journal import History
-from shootout.journal.records import SCHEMA, Ended, Line, Played, Prepared, Rounds
+from shootout.journal.records import SCHEMA, Checked, Ended, Line, Played, Prepared, Rounds
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.results import gpu, pareto, rates, roofline
@@ -31,6 +32,7 @@ from shootout.results.document import (
     Document,
     FidelityFigures,
     GroupSummary,
+    Outcome,
     Row,
     Sentinel,
     SizeVerdict,
@@ -169,37 +171,40 @@ def _rows(group: Group, samples: Samples, history: History) -> list[Row]:
 
 def _right(group: Group) -> dict[tuple[str, str], str]:
     """By group and arm, which rows of the report split were right: the first generation ran it."""
-    return {
-        (group.record.name, label): line.fidelity.right
-        for label, lines in group.played.items()
-        for line in lines
-        if line.fidelity.right
-    }
+    played = (line for lines in group.played.values() for line in lines)
+    lines: list[Checked | Played] = [*group.checked.values(), *played]
+    return {(group.record.name, line.arm): line.fidelity.right for line in lines if line.fidelity.right}
 
 
 def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
-    why = group.setbacks.get(arm.label)
-    facts = {"group": group.record.name} | _identity(arm) | _preparation(group.prepared.get(arm.label))
-    if why:
-        return _not_run(facts, why)
-    lines = group.played.get(arm.label, [])
-    timings: dict[str, Any] = {scope.value: _timing(group, arm.label, scope, samples) for scope in Scope}
-    if timings["end_to_end"] is None or rates.never_held(lines):
-        return _not_run(facts, _missed(lines, complete=complete))
-    timed = timings["end_to_end"]
-    speeds = {"items_per_s": rates.items_per_s(arm, lines, timed), "serve": rates.serving(lines, timed)}
-    account = _account(lines, group.prepared.get(arm.label)) | {"gpu": gpu.figures(arm, lines)}
-    return Row(**(facts | timings | speeds | account), outcome="measured")
+    """All that is known of an arm, whatever became of it."""
+    label = arm.label
+    lines, prepared = group.played.get(label, []), group.prepared.get(label)
+    facts = {"group": group.record.name} | _identity(arm) | _preparation(prepared)
+    facts |= _account(lines or list(filter(None, [group.checked.get(label)])), prepared) | _memory(lines)
+    timings = {scope.value: _timing(group, label, scope, samples) for scope in Scope}
+    timed, never_held = timings["end_to_end"], rates.never_held(lines)
+    facts |= {"serve": rates.serving(lines, timed, group.void_share), "gpu": gpu.figures(arm, lines) if lines else None}
+    if timed and not never_held:
+        facts |= timings | {"items_per_s": rates.items_per_s(arm, lines, timed)}
+    timed = facts.get("end_to_end")
+    why = group.setbacks.get(label) or (None if timed else _missed(never_held=never_held, complete=complete))
+    if why is None:
+        return Row(**facts, outcome="measured")
+    return Row(**facts, **_left(why, has_time=timed is not None))
 
 
-def _not_run(facts: dict[str, Any], why: NotRun) -> Row:
-    outcome: Literal["failed", "skipped"] = "failed" if why.failed else "skipped"
-    return Row(**facts, outcome=outcome, reason=why.reason, fix=None if why.failed else why.fix, cause=why.kind)
+def _left(why: NotRun, *, has_time: bool) -> dict[str, Any]:
+    """What a row says of an arm that left the race, or never came to play."""
+    outcome: Outcome = "failed" if why.failed else "not timed" if why.kind in COULD_RUN else "skipped"
+    if has_time and not why.failed:
+        outcome = "measured"
+    return {"outcome": outcome, "reason": why.reason, "fix": None if why.failed else why.fix, "cause": why.kind}
 
 
-def _missed(lines: Sequence[Played], *, complete: bool) -> NotRun:
-    """Why an arm that nothing kept out has no figures."""
-    kind = NotRunKind.NEVER_HELD if rates.never_held(lines) else NotRunKind.NOT_REACHED
+def _missed(*, never_held: bool, complete: bool) -> NotRun:
+    """Why an arm that nothing kept out has no time."""
+    kind = NotRunKind.NEVER_HELD if never_held else NotRunKind.NOT_REACHED
     return NotRun(kind, MISSED[kind], "" if complete else "run the same command again to resume")
 
 
@@ -224,24 +229,34 @@ def _preparation(prepared: Prepared | None) -> dict[str, Any]:
     return prepared.model_dump(include=kept)
 
 
-def _account(lines: Sequence[Played], prepared: Prepared | None) -> dict[str, Any]:
-    """What the runtime said it ran, how wrong it was, and what it took."""
+def _account(lines: Sequence[Played | Checked], prepared: Prepared | None) -> dict[str, Any]:
+    """What the runtime said it ran, how wrong it was, and how soon it was ready; nothing of an arm never loaded."""
+    if not lines:
+        return {}
     last = lines[-1]
-    median: Callable[[str], float] = lambda key: float(np.median([getattr(line, key) for line in lines]))  # noqa: E731
     return {
         "executed": asdict(last.executed),
         "artifact_bytes": last.executed.artifact_bytes,
         "fidelity": _fidelity(lines, prepared.probe if prepared else None),
-        "load_s": median("load_s"),
-        "first_call_s": median("first_call_s"),
-        "cpus": last.cpus,
-        "os_threads": last.os_threads,
-        "peak_rss_bytes": max(line.peak_rss_bytes for line in lines),
-        "rss_loaded_bytes": int(median("rss_after_bytes") - median("rss_before_bytes")),
+        "load_s": float(np.median([line.load_s for line in lines])),
+        "first_call_s": float(np.median([line.first_call_s for line in lines])),
     }
 
 
-def _fidelity(lines: Sequence[Played], probe: str | None) -> FidelityFigures:
+def _memory(lines: Sequence[Played]) -> dict[str, Any]:
+    """Where the arm's threads ran and what it took of the memory; nothing of an arm that never played."""
+    if not lines:
+        return {}
+    before, after = ([getattr(line, key) for line in lines] for key in ("rss_before_bytes", "rss_after_bytes"))
+    return {
+        "cpus": lines[-1].cpus,
+        "os_threads": lines[-1].os_threads,
+        "peak_rss_bytes": max(line.peak_rss_bytes for line in lines),
+        "rss_loaded_bytes": int(np.median(after) - np.median(before)),
+    }
+
+
+def _fidelity(lines: Sequence[Played | Checked], probe: str | None) -> FidelityFigures:
     """The worst generation's error; the accuracy of the first, the only one that runs the report split."""
     worst = asdict(max((line.fidelity for line in lines), key=lambda found: found.relative_l2 or 0.0))
     del worst["right"]
@@ -317,7 +332,7 @@ def _ended(one: Crossover) -> Crossover:
     return one.model_copy(update={"reason": NOTHING_LEFT}) if one.high > OCTAVE * one.low else one
 
 
-def _crossover(sweep: Sweep, axis: str, scope: Scope, points: Sequence[At], outcome: Outcome) -> Crossover:
+def _crossover(sweep: Sweep, axis: str, scope: Scope, points: Sequence[At], outcome: Crossing) -> Crossover:
     a, b = sweep.pair
     names: dict[Verdict | None, str] = {Verdict.FASTER: a, Verdict.SLOWER: b, Verdict.SAME: "same"}
     return Crossover(

@@ -76,15 +76,18 @@ class Cell:
 
 def choose(cell: Cell) -> Answer:
     """The cell's answer; without one to ship where nothing is measured or no verdict stands."""
-    measured = [row for row in cell.rows if row.outcome == "measured" and row.group == cell.group]
+    mine = [row for row in cell.rows if row.group == cell.group]
+    measured = [row for row in mine if row.end_to_end]
+    faults = {row.arm: why for row in measured if (why := _fault(cell, row))}
+    never_held = {row.arm: row.reason or "" for row in mine if row.serve and not row.end_to_end}
     told: dict[str, Any] = {"group": cell.group, "not_raced": _not_raced(cell.rows, measured)}
     sure = Sure(generations=cell.generations, sentinel_holds=cell.sentinel_holds)
-    if not measured:
-        return Answer(**told, ship=None, reason="no arm has a time", sure=sure)
+    told_of = {**faults, **never_held}
+    unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in told_of.items()]
+    if not any(row.outcome == "measured" for row in measured):
+        return Answer(**told, ship=None, reason="nothing was timed", sure=sure, passed=tuple(unsound))
     if why := cell.withheld(""):
         return Answer(**told, ship=None, reason=why, sure=sure)
-    faults = {row.arm: why for row in measured if (why := cell.withheld(row.arm) or _broken_limit(row))}
-    unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in faults.items()]
     sound = [row for row in measured if row.arm not in faults]
     if not sound:
         return Answer(**told, ship=None, reason=next(iter(faults.values())), sure=sure, passed=tuple(unsound))
@@ -128,9 +131,18 @@ def is_near(ratio: Ratio | None) -> bool:
     return ratio is not None and 1 / (1 + INDIFFERENT) <= ratio.value <= 1 + INDIFFERENT
 
 
+def _fault(cell: Cell, row: Row) -> str | None:
+    """Why a row's time is no ground to ship it; None where it is one."""
+    if row.reason:
+        return f"failed: {row.reason}" if row.outcome == "failed" else row.reason
+    return cell.withheld(row.arm) or _broken_limit(row)
+
+
 def _broken_limit(row: Row) -> str | None:
     if row.serve is None or row.serve.holds:
         return None
+    if row.serve.holds is None:
+        return "whether its p99 holds the limit isn't known: too few rounds, or too busy a machine"
     if row.serve.searched:
         return "in half of the generations or more, no rate that was tried held the limit on p99"
     return "its p99 breaks the limit"
@@ -261,12 +273,17 @@ def _not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, 
     ran = {family(row.arm) for row in measured}
     why: dict[tuple[NotRunKind, str, str | None], list[str]] = {}
     for row in rows:
-        if row.outcome != "measured" and (not row.setting or family(row.arm) not in ran):
+        if row.outcome != "measured" and not _ran(row) and (not row.setting or family(row.arm) not in ran):
             why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", row.fix), []).append(row.arm)
     return tuple(
         NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None)
         for (cause, reason, fix), arms in why.items()
     )
+
+
+def _ran(row: Row) -> bool:
+    """Whether it played a whole generation at least."""
+    return row.end_to_end is not None or row.serve is not None
 
 
 def _costs(row: Row) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from shootout.results.answer import Answer
 from shootout.results.comparisons import AccuracyChange, Part, Ratio
 from shootout.stats.verdicts import Verdict
 
+Outcome = Literal["measured", "not timed", "skipped", "failed"]
+"""`not timed`: nothing kept the arm out, but it has no time (yet). Who `failed` may have played before."""
+
 
 class Timing(Part):
     """One scope's figures in nanoseconds; α is shared among the verdicts of `end_to_end`, those of `compute` are extra.
@@ -58,7 +61,8 @@ class Serving(Part):
         rate_per_s: requests a second: the highest that held the limit (of a generation in which none did, the lowest
             that was tried), or the given one.
         searched: whether it was searched.
-        holds: whether p99 stayed within the limit: after a search, in more than half of the generations.
+        holds: whether p99 stayed within the limit: after a search, in more than half of the generations. Null where it
+            didn't, but one generation or a busy machine is all that shows it.
         p99_ns: the median over generations of p99's 99 % upper bound, at that rate; null where so many requests were
             late that most generations gave up.
         unloaded_ns: the median call without load.
@@ -67,7 +71,7 @@ class Serving(Part):
 
     rate_per_s: Rate
     searched: bool
-    holds: bool
+    holds: bool | None
     p99_ns: float | None
     limit_ns: float
     unloaded_ns: float
@@ -166,9 +170,10 @@ class Gpu(Part):
 
 
 class Row(Part):
-    """One arm's line; `why` says, from evidence, why it is or isn't faster than its own backend's FP32.
+    """One arm's line; what is known of it stands there whatever became of the arm.
 
     Attributes:
+        why: from evidence, why it is or isn't faster than its own backend's FP32.
         cause: what kind of reason `reason` is, for this program alone: not in the JSON.
     """
 
@@ -189,7 +194,7 @@ class Row(Part):
     instances: int = 1
     setting: str = ""
     options: dict[str, str]
-    outcome: Literal["measured", "skipped", "failed"]
+    outcome: Outcome
     reason: str | None = None
     fix: str | None = None
     cause: NotRunKind | None = Field(default=None, exclude=True)

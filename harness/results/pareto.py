@@ -99,7 +99,7 @@ def _below(one: tuple[float, float] | None, other: tuple[float, float] | None) -
 
 def _candidate(row: Row, right: str, *, is_baseline: bool) -> Candidate | None:
     timing, accuracy = row.end_to_end, row.fidelity.accuracy if row.fidelity else None
-    if timing is None or accuracy is None or row.scenario != Scenario.LATENCY:
+    if timing is None or accuracy is None or row.outcome != "measured" or row.scenario != Scenario.LATENCY:
         return None
     return Candidate(
         group=row.group,

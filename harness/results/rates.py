@@ -25,11 +25,12 @@ def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rat
     return _inverse(timing, items=arm.batch if arm.scenario is Scenario.SERVE else 1)
 
 
-def serving(lines: Sequence[Played], timing: Timing | None) -> Serving | None:
+def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: float) -> Serving | None:
     """What an arm's generations under requests come to; None where it didn't serve.
 
     Args:
         lines: its generations.
+        disturbed_share: flagged rounds ÷ all rounds of the group.
         timing: its end-to-end figures: time per request after a search, p99 at a given rate.
     """
     done = _served(lines)
@@ -39,7 +40,7 @@ def serving(lines: Sequence[Played], timing: Timing | None) -> Serving | None:
     return Serving(
         rate_per_s=Rate(value=given, low=given, high=given) if given else _inverse(timing),
         searched=not given,
-        holds=limits.holds(done, timing.median_ns),
+        holds=limits.known_to_hold(done, timing.median_ns, disturbed_share),
         p99_ns=p99_ns if math.isfinite(p99_ns) else None,
         limit_ns=done[-1].limit_ns,
         unloaded_ns=float(np.median([one.unloaded_ns for one in done])),

@@ -35,7 +35,7 @@ def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
     done = Served(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,) * 3)
     figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, generations=1, **figures)
-    found = rates.serving([played(serves("a"), 0, 2e6, served=done)], timing)
+    found = rates.serving([played(serves("a"), g, 2e6, served=done) for g in range(2)], timing, 0.0)
     assert found is not None
     assert found.holds is held
 
@@ -60,7 +60,7 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_generations(
         lines.append(played(serves("a"), g, 2e6, served=done))
     figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, generations=1, **figures)
-    found = rates.serving(lines, timing)
+    found = rates.serving(lines, timing, 0.0)
     assert found is not None
     assert (found.holds, found.p99_ns) == (holds, p99_ns)
 

@@ -188,7 +188,7 @@ def test_where_no_verdict_stands_the_first_line_says_so_and_then_what_to_do(chan
 )
 def test_where_nothing_was_measured_the_first_line_says_so(complete: bool, says: str):
     found = document(cell(row("a:cuda:fp32", None), generations=0, sentinel_holds=None), complete=complete)
-    assert shown(found)[0].startswith("Ship  no answer: no arm has a time")
+    assert shown(found)[0].startswith("Ship  no answer: nothing was timed")
     assert says in paragraphs(found)["Sure?"]
     assert "a:cuda:fp32 (no GPU)" in paragraphs(found)["Not raced"]
 

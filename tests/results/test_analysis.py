@@ -217,12 +217,6 @@ def test_half_of_the_generations_steady_is_enough(tmp_path: Path):
     assert ratio(document(tmp_path, *lines, ended())).verdict is Verdict.FASTER
 
 
-def test_an_arm_that_failed_is_failed_whatever_it_played(tmp_path: Path):
-    failure = Failure(group=GROUP, arm=B, during="a round", reason="killed by SIGSEGV")
-    found = row(document(tmp_path, *race(), failure, ended()))
-    assert (found.outcome, found.reason, found.end_to_end) == ("failed", "killed by SIGSEGV", None)
-
-
 def test_a_skip_keeps_its_fix(tmp_path: Path):
     found = row(document(tmp_path, Skip(group=GROUP, arm=B, reason="missing", fix="install it"), ended()))
     assert (found.outcome, found.reason, found.fix) == ("skipped", "missing", "install it")
@@ -230,14 +224,14 @@ def test_a_skip_keeps_its_fix(tmp_path: Path):
 
 def test_what_was_not_reached_is_no_failure_and_resumes(tmp_path: Path):
     found = document(tmp_path, ended(complete=False))
-    assert {(row.outcome, row.cause) for row in found.rows} == {("skipped", NotRunKind.NOT_REACHED)}
+    assert {(row.outcome, row.cause) for row in found.rows} == {("not timed", NotRunKind.NOT_REACHED)}
     assert row(found).fix == "run the same command again to resume"
 
 
 def test_an_arm_of_which_an_older_run_kept_no_round_says_so(tmp_path: Path):
     none = {"block_median_ns": {"end_to_end": (), "compute": ()}}
     found = row(document(tmp_path, played(A, 0, 1.0, **none), played(B, 0, 1.0, **none), rounds(0), ended()))
-    assert (found.outcome, found.cause) == ("skipped", NotRunKind.NOT_REACHED)
+    assert (found.outcome, found.cause) == ("not timed", NotRunKind.NOT_REACHED)
 
 
 def with_samples(folder: Path, readings: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from shootout.contract import Arm, Executed, Fidelity, Target
 from shootout.host.noise import Disturbance, DisturbanceKind
 from shootout.journal.journal import Journal
-from shootout.journal.records import Ended, Header, Line, Played, Prepared, Rounds
+from shootout.journal.records import Checked, Ended, Header, Line, Played, Prepared, Rounds
 from shootout.study.group import GroupRecord
 
 GROUP = "identity, batch 1"
@@ -62,6 +62,12 @@ def played(arm: Arm, generation: int, median_ns: float, **changes: Any) -> Playe
         "samples": f"samples/g0-{generation:03}.parquet",
     }
     return Played(**{**facts, **changes})
+
+
+def checked(arm: Arm, **changes: Any) -> Checked:
+    """An arm as it was found before its first round."""
+    line = played(arm, 0, 1.0, **changes)
+    return Checked(**line.model_dump(include={"group", "arm", "load_s", "first_call_s", "executed", "fidelity"}))
 
 
 def rounds(generation: int, *, tried: int = 3, voided: int = 0) -> Rounds:

@@ -1,0 +1,140 @@
+"""What is known of an arm stays in its row, whatever became of it; nothing that ran is shown as skipped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
+from support.races.made import write as written
+
+from shootout.contract import NotRunKind
+from shootout.journal.journal import Journal, read
+from shootout.journal.records import Checked, Failure, Line, Served, Skip, Step
+from shootout.messages import Loaded, Verified
+from shootout.race.recording import Recorder
+from shootout.report import table
+from shootout.report.progress import Progress
+from shootout.results.analysis import analyse
+from shootout.results.document import Document, Row
+from shootout.stats.verdicts import Verdict
+
+HEAVY = replace(EXECUTED, artifact_bytes=3_000_000)
+
+
+def race(*, generations: int = 6, **of_b: Any) -> list[Line]:
+    return [
+        line
+        for g in range(generations)
+        for line in (
+            played(A, g, 1_000 + g),
+            played(COPY, g, 1_001 - g),
+            played(B, g, 500 + g, executed=HEAVY, **of_b),
+            rounds(g),
+        )
+    ]
+
+
+def document(folder: Path, *lines: Line) -> Document:
+    return analyse(written(folder / "run", header(), prepared(A), prepared(B), *lines))
+
+
+def row(found: Document) -> Row:
+    return next(one for one in found.rows if one.arm == B.label)
+
+
+def printed(found: Document) -> str:
+    console = Console(width=160, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: PTH123, SIM115
+    console.print(table.render(found, 160))
+    return console.export_text()
+
+
+def test_an_arm_that_failed_later_keeps_its_figures_but_no_verdict(tmp_path: Path):
+    failure = Failure(group=GROUP, arm=B, during="a round", reason="killed by SIGSEGV")
+    document_ = document(tmp_path, *race(), failure, ended())
+    found = row(document_)
+    assert (found.outcome, found.reason, found.artifact_bytes) == ("failed", "killed by SIGSEGV", 3_000_000)
+    assert found.end_to_end
+    assert found.end_to_end.ratio
+    assert found.end_to_end.ratio.verdict is Verdict.CANT_TELL
+    assert found.fidelity
+    text = printed(document_)
+    assert any(line.startswith(B.label) and "failed" in line and "502 ns" in line for line in text.splitlines())
+    (answer,) = document_.answer
+    assert answer.ship is None or answer.ship.arm == A.label
+    assert [(one.arm, one.reason) for one in answer.passed] == [(B.label, "failed: killed by SIGSEGV")]
+    assert not answer.not_raced
+
+
+def test_an_arm_that_left_by_the_cap_keeps_its_time_and_is_not_shipped(tmp_path: Path):
+    slow = Skip(group=GROUP, arm=B, reason="a call takes 9 s", fix="raise it", cause=NotRunKind.TOO_SLOW)
+    document_ = document(tmp_path, *race(), slow, ended())
+    assert (row(document_).outcome, row(document_).reason) == ("measured", "a call takes 9 s")
+    assert "left the race: b:cpu:fp32: a call takes 9 s. Fix: raise it" in printed(document_).splitlines()
+    assert document_.answer[0].ship is None or document_.answer[0].ship.arm == A.label
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_arm_that_was_checked_and_never_timed_keeps_size_error_and_proof(tmp_path: Path, failed: bool):
+    wrong = replace(EXACT, relative_l2=0.5)
+    gate = [Failure(group=GROUP, arm=B, during="entering", reason="its outputs are off")] if failed else []
+    document_ = document(tmp_path, checked(A), checked(B, executed=HEAVY, fidelity=wrong), *gate)
+    found = row(document_)
+    assert found.outcome == ("failed" if failed else "not timed")
+    assert (found.artifact_bytes, found.end_to_end) == (3_000_000, None)
+    assert found.fidelity
+    assert (found.fidelity.relative_l2, found.fidelity.probe) == (0.5, "fp32")
+    text = printed(document_)
+    assert "skipped" not in text
+    assert any(line.startswith(B.label) and "5.0e-01" in line for line in text.splitlines())
+
+
+def serves(p99_ns: float, *, held: bool) -> Served:
+    step = Step(rate_per_s=100.0, requests=1_000, bound_ns=p99_ns, held=held)
+    return Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,))
+
+
+def test_an_arm_that_held_at_no_rate_is_shown_with_what_it_did(tmp_path: Path):
+    document_ = document(tmp_path, *race(served=serves(9e6, held=False)), ended())
+    found = row(document_)
+    assert (found.outcome, found.cause, found.end_to_end) == ("not timed", NotRunKind.NEVER_HELD, None)
+    assert found.serve
+    assert (found.serve.holds, found.serve.unloaded_ns, found.artifact_bytes) == (False, 1e6, 3_000_000)
+    assert "skipped" not in printed(document_)
+
+
+@pytest.mark.parametrize(("generations", "voided", "holds"), [(2, 0, False), (1, 0, None), (2, 2, None)])
+def test_who_breaks_a_limit_in_one_generation_or_on_a_busy_machine_is_unknown(
+    tmp_path: Path, generations: int, voided: int, holds: bool | None
+):
+    late = Served(
+        given_per_s=100.0,
+        limit_ns=5e6,
+        unloaded_ns=1e6,
+        start_late_ns=0.0,
+        steps=(Step(rate_per_s=100.0, requests=1_000, bound_ns=9e6, held=False),),
+    )
+    lines: list[Line] = []
+    for g in range(generations):
+        lines += [played(A, g, 9e6, served=late), played(B, g, 9e6, served=late), rounds(g, voided=voided)]
+    document_ = document(tmp_path, *lines, ended())
+    found = row(document_)
+    assert found.serve
+    assert found.serve.holds is holds
+    assert ("BREAKS 5 ms" if holds is False else "unknown: 5 ms") in printed(document_)
+
+
+def test_the_first_check_of_an_arm_is_written_once_and_the_copys_never(tmp_path: Path):
+    written(tmp_path / "run", header(), checked(A))
+    history = read(tmp_path / "run")
+    file = Journal(tmp_path / "run", history.sound_bytes)
+    recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console()))
+    loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
+    for arm in (A, B, B, COPY):
+        recorder.checked(GROUP, arm, loaded, Verified(executed=EXECUTED, fidelity=EXACT, fault="off"))
+    file.close()
+    lines = [line.arm for line in read(tmp_path / "run").lines if isinstance(line, Checked)]
+    assert lines == [A.label, B.label]
