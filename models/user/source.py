@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import itertools
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,12 +20,13 @@ from pathlib import Path
 
 from shootout.contract import Value
 from shootout.errors import UsageError, unknown
+from shootout.models.user import import_graph
 
 SUFFIX = ".py"
 BATCH = "batch"
 """A factory's parameter of this name gets the batch size."""
 MOST_FILES = 500
-"""So many .py files of a folder tree are hashed at most: those nearest to its top, in the order of their paths."""
+"""Among so many .py files of a folder tree are imports looked for: those nearest to its top, in the order of paths."""
 MOST_ENTRIES = 10_000
 """So many files and folders below the top are looked at for them: whole levels, as many as hold fewer.
 
@@ -36,7 +36,6 @@ MOST_IN_FOLDER = 1_000
 """A folder below the top with more entries holds data, and no source."""
 FOREIGN = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
 """Folders whose files aren't the user's own source."""
-_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+(\w+)[\w.]*[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,7 @@ class Source:
         file: the file that defines it.
         module: its dotted name, "" for a file on its own.
         root: the folder that its imports start from.
-        tree: the folder whose source a change in which makes another model.
+        tree: the folder in which its own imports are looked for: a change of one of those makes another model.
     """
 
     file: Path
@@ -67,15 +66,15 @@ class Source:
         return f"{self.module or self.file.name}:{self.function}"
 
     def digest(self) -> str:
-        """Hash of the file and of the .py files in its tree; what is read at run time isn't in it.
+        """Hash of the file and of the .py files in its tree that it can import; what is read at run time isn't in it.
 
-        See MOST_FILES and MOST_ENTRIES. Files that can't be read, and those with a dot in front, aren't the user's
-        source.
+        See `import_graph`, MOST_FILES and MOST_ENTRIES. Files that can't be read, and those with a dot in front, aren't
+        the user's source.
 
         Raises:
             UsageError: the file itself can't be read.
         """
-        found = (str(path).encode() + b"\0" + text for path, text in self._files())
+        found = (str(path).encode() + b"\0" + text for path, text in self._files().items())
         return hashlib.sha256(b"\0".join(found)).hexdigest()
 
     def imports(self) -> frozenset[str]:
@@ -84,9 +83,18 @@ class Source:
         Raises:
             UsageError: the file itself can't be read.
         """
-        found = [match.groups() for _, text in self._files() for match in _IMPORT.finditer(text)]
-        names = [name for one, several in found for name in ([one] if one else several.split(b","))]
-        return frozenset(first.decode() for name in names if (first := re.split(rb"[. \t]", name.strip())[0]))
+        firsts = {first for text in self._files().values() for first, _ in import_graph.imports_of(text)}
+        return frozenset(firsts - {""})
+
+    def unseen(self) -> list[str]:
+        """Files of the user's own that this process has loaded and that the digest leaves out, by name."""
+        loaded = {
+            Path(file)
+            for name, module in list(sys.modules.items())
+            if name.partition(".")[0] != "shootout" and (file := getattr(module, "__file__", None))
+        }
+        own = {path for path in loaded if path.suffix == SUFFIX and self.holds(path)}
+        return sorted(path.name for path in own - set(self._files()))
 
     def holds(self, path: Path) -> bool:
         """Whether a file is the user's own: in the tree, and in no environment or cache inside it."""
@@ -95,14 +103,8 @@ class Source:
         inside = path.relative_to(self.tree).parts if path.is_relative_to(self.tree) else (".",)
         return not any(map(_is_foreign, inside))
 
-    def _files(self) -> Iterator[tuple[Path, bytes]]:
-        yield self.file, read(self.file)
-        for path in _tree(self.tree):
-            if path != self.file:
-                try:
-                    yield path, read(path)
-                except UsageError:  # another user's, or gone by now
-                    continue
+    def _files(self) -> dict[Path, bytes]:
+        return import_graph.reached(self.file, self.module.split("."), _tree(self.tree), read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ from shootout.export.request import checked
 from shootout.host import environment
 from shootout.models.user import factory, source
 
+PARTED = f"from inner.deep import part\n{LINEAR}"
+
 
 def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     bomb = "raise SystemExit('this was run')\n"
@@ -72,18 +74,20 @@ def test_what_reading_already_shows_is_refused(
     assert says in str(caught.value)
 
 
-def test_a_change_of_any_source_in_the_folder_is_another_model(tmp_path: Path):
-    write(tmp_path / "m.py", LINEAR)
+def test_a_change_of_any_source_that_it_imports_is_another_model(tmp_path: Path):
+    write(tmp_path / "m.py", PARTED)
     write(tmp_path / "inner/part.py", "A = 1\n")
     first = source.find(f"{tmp_path}/m.py:make").digest()
     write(tmp_path / "data.txt", "not source")
+    write(tmp_path / "scratch.py", "from inner import part\n")
+    write(tmp_path / "inner/notes.py", "A = 1\n")
     assert source.find(f"{tmp_path}/m.py:make").digest() == first
     write(tmp_path / "inner/part.py", "A = 2\n")
     assert source.find(f"{tmp_path}/m.py:make").digest() != first
 
 
 def test_files_that_are_nobodys_source_stop_nothing(tmp_path: Path):
-    place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
+    place = source.find(f"{write(tmp_path / 'm.py', 'import part, gone, pipe' + chr(10) + LINEAR)}:make")
     first = place.digest()
     (tmp_path / ".#net.py").symlink_to("someone@somewhere.1234")  # an editor's lock
     (tmp_path / "gone.py").symlink_to("nowhere")
@@ -97,7 +101,7 @@ def test_files_that_are_nobodys_source_stop_nothing(tmp_path: Path):
 
 
 def test_a_file_that_cannot_be_read_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
+    place = source.find(f"{write(tmp_path / 'm.py', 'import theirs' + chr(10) + LINEAR)}:make")
     first = place.digest()
     locked, read = write(tmp_path / "theirs.py", "A = 1\n"), Path.read_bytes
 
@@ -112,7 +116,7 @@ def test_a_file_that_cannot_be_read_stops_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_a_large_tree_counts_as_far_down_as_few_files_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
+    place = source.find(f"{write(tmp_path / 'm.py', PARTED)}:make")
     write(tmp_path / "near/part.py", "A = 1\n")
     write(tmp_path / "images/set/part.py", "A = 1\n")
     for index in range(20):
@@ -132,13 +136,13 @@ def test_a_large_tree_counts_as_far_down_as_few_files_lie(tmp_path: Path, monkey
 
 
 def test_a_folder_full_of_data_hides_no_source_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
+    place = source.find(f"{write(tmp_path / 'm.py', PARTED)}:make")
     for index in range(20):
         write(tmp_path / f"{index:03}.png", "")
-        write(tmp_path / f"images/{index:03}/{index}.py", "")
+        write(tmp_path / f"images/{index:03}/part.py", "")
     monkeypatch.setattr(source, "MOST_IN_FOLDER", 10)
     first = place.digest()
-    write(tmp_path / "images/003/3.py", "A = 2\n")
+    write(tmp_path / "images/003/part.py", "A = 2\n")
     assert place.digest() == first
     for name in ("part.py", "nets/part.py", "nets/deep/er/part.py"):
         before = place.digest()
