@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from shootout.models.user import factory
 Sources = dict[str, dict[str, Any]]
 """What makes each of the users' own models what it is, as far as requests that are checked together asked for it."""
 SIZE = Whole(default=1, low=1, high=1 << 20)
-"""What a batch or a symbolic axis may be."""
+"""What a batch or a free axis may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,8 @@ class Request:
     Attributes:
         model: a name in the registry, the path of an `.onnx` file, or a user's own model (see `models.user.factory`).
         parameters: of any other model than a file's; what is missing gets its default.
-        batch: rows per call; in a user's file, the axis called batch, batch_size or N.
-        sets: sizes of the symbolic axes of a user's file.
+        batch: rows per call; which axis of a user's file that is, `bundle.onnx_axes` tells.
+        sets: sizes of the free axes of a user's file.
         inputs_npz: real inputs for a user's own model, by input name.
         labels_npz: the right class of each of their rows.
         device: where a variant with quantized weights will run: only this CPU may ask for a bit less.
@@ -82,6 +83,58 @@ def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutE
     if scheme.is_quantized:
         job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and hardware.saturates())
     return replace(job, variant=request.variant).keyed()
+
+
+def check_sizes(request: Request) -> None:
+    """Refuse sizes that don't fit a user's file, by its header alone; of other models there is nothing to check.
+
+    Raises:
+        UsageError: an axis has no size, isn't in the file, or gets two; or the file or `onnx` isn't there.
+        ModelError: it is not an ONNX model.
+    """
+    if not is_file(request.model):
+        return
+    for axis, size in request.sets.items():
+        SIZE.check(f"the size of axis {axis!r}", size)
+    with _reading(path := path_of(request.model)):
+        from shootout.bundle import onnx_axes
+        from shootout.bundle.onnx_header import header
+
+        onnx_axes.require_tensor_outputs(header(path))
+        onnx_axes.axis_sizes(header(path), request.batch, request.sets, request.model)
+
+
+def sizes_asked(
+    model: str, shapes: Mapping[str, Sequence[int]], sets: Mapping[str, int], batch: int
+) -> tuple[dict[str, int], int]:
+    """The sizes and the batch that whole shapes ask of a user's file, beside those given by axis.
+
+    Raises:
+        UsageError: it is no file, or they don't fit it or each other.
+    """
+    if not is_file(model):
+        raise UsageError(f"--shape is for an {ONNX_SUFFIX} file; the sizes of {model} are parameters, for --set")
+    with _reading(path := path_of(model)):
+        from shootout.bundle import onnx_axes
+        from shootout.bundle.onnx_header import header
+
+        return onnx_axes.sizes_asked(header(path), shapes, sets, batch)
+
+
+def path_of(model: str) -> Path:
+    """Where a user's file is."""
+    return Path(model).expanduser().absolute()
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What goes wrong with a user's file, in words of ours."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{path.name} needs {error.name}: {install('onnxruntime')}") from error
+    except OSError as error:
+        raise UsageError(f"can't read {error.filename}: {error.strerror}") from error
 
 
 def _variant(request: Request) -> schemes.Scheme:
@@ -137,20 +190,14 @@ def _own_job(request: Request, sources: Sources) -> Job:
 
 
 def _file_job(request: Request) -> Job:
-    path = Path(request.model).expanduser().absolute()
     if request.parameters:
         raise errors.unknown("parameter", next(iter(request.parameters)), ())
-    for axis, size in request.sets.items():
-        SIZE.check(f"the size of axis {axis!r}", size)
-    try:
+    check_sizes(request)
+    with _reading(path := path_of(request.model)):
         from shootout.bundle.onnx_files import external_files
 
         files = {path.name: path, **external_files(path)}
         contents = {name: sha256(file) for name, file in files.items()}
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{path.name} needs {error.name}: {install('onnxruntime')}") from error
-    except OSError as error:
-        raise UsageError(f"can't read {error.filename}: {error.strerror}") from error
     inputs = _given(request.inputs_npz)
     sets, module = dict(request.sets), request.module
     return Job(model=path.name, file=str(path), contents=contents, sets=sets, inputs=inputs, module=module)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import ModelProto, numpy_helper
 
-from shootout.bundle import onnx_files
+from shootout.bundle import onnx_axes, onnx_files
 from shootout.bundle.bundle import FILES, ModelBundle
 from shootout.bundle.fidelity import check_outputs, compare, gate
 from shootout.constants import BAND_CEILING, FIDELITY_MARGIN, FP32_BAND_FLOOR, WIDE_BAND
@@ -47,10 +47,11 @@ class Prepared:
     """What a bundle needs to know of a user's file.
 
     Attributes:
-        axes: the size of each symbolic axis.
+        axes: the size of each free axis.
         oracle: the outputs for each input buffer, float ones in float64.
         band: the FP32 fidelity gate, relative L2.
         split: the user's labelled rows, None where there are no labels.
+        notes: what was decided about its inputs.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -62,6 +63,7 @@ class Prepared:
     band: float
     parameter_count: int
     split: Split | None = None
+    notes: tuple[str, ...] = ()
 
 
 def take(job: Job) -> ModelBundle:
@@ -104,6 +106,7 @@ def take(job: Job) -> ModelBundle:
         calibration_fault=fault,
         split=found.split,
         notes=(
+            *found.notes,
             *(found.split.notes if found.split else () if npz else buffer_notes(found.inputs)),
             *([WIDE_NOTE.format(band=found.band)] if found.band > WIDE_BAND else []),
         ),
@@ -125,8 +128,8 @@ def prepare(
     Args:
         path: the user's file.
         folder: where `model.onnx` (and big weights) go.
-        batch: see `onnx_files.axis_sizes`, as for `sets`.
-        sets: sizes of symbolic axes.
+        batch: see `onnx_axes.axis_sizes`, as for `sets`.
+        sets: sizes of free axes.
         npz: real inputs; None draws floats standard normal, integers 0 or 1, booleans at random.
         labels_npz: the right class of each of their rows.
 
@@ -135,10 +138,10 @@ def prepare(
         ModelError: the file can't be run, or not the same way twice.
     """
     model = onnx_files.load(path)
-    onnx_files.require_tensor_outputs(model)
-    axes, batch = onnx_files.axis_sizes(model, batch, sets)
-    onnx_files.fix_axes(model, axes)
-    specs = onnx_files.input_specs(model)
+    onnx_axes.require_tensor_outputs(model)
+    axes = onnx_axes.axis_sizes(model, batch, sets, path.name)
+    onnx_axes.fix_axes(model, axes.sizes)
+    specs = onnx_axes.input_specs(model)
     split = read_labelled(Path(npz), Path(labels_npz), specs) if npz and labels_npz else None
     if split:
         buffers = split.buffers(specs)
@@ -153,13 +156,14 @@ def prepare(
     return Prepared(
         inputs=specs,
         outputs=outputs,
-        axes=axes,
-        batch=split.batch if split else batch,
+        axes=axes.sizes,
+        batch=split.batch if split else axes.batch,
         buffers=buffers,
         oracle=oracle,
         band=_band(model, buffers, oracle, name=path.name, workshop=folder.parent),
         parameter_count=sum(int(np.prod(tensor.dims)) for tensor in onnx_files.tensors(model)),
         split=split,
+        notes=axes.notes,
     )
 
 

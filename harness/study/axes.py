@@ -20,6 +20,8 @@ MAX_CELLS = 100_000
 _NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
 _LOOKS_LIKE_ONE = re.compile(rf"\s*{_NUMBER}\s*\.\.")
+_SHAPE = re.compile(r"(?:N|[1-9]\d*)(?:x(?:N|[1-9]\d*))*")
+_NEXT_AXIS = re.compile(r",(?=[^,=]*=)")
 _WHOLE = re.compile(r"[+-]?\d+")
 _SLACK = Decimal("1e-9")
 """Logarithms are rounded, and the last value of a range must not be lost to that."""
@@ -90,14 +92,43 @@ def parse_value(text: str) -> Value:
     return text
 
 
+def read_shape(text: str) -> tuple[int, ...]:
+    """`1x3x320x320` → sizes; `N` leaves an axis as it is, which is size 0.
+
+    Raises:
+        UsageError: it is of another form, or a size is 0.
+    """
+    if not _SHAPE.fullmatch(text):
+        raise UsageError(f"shape {text!r} is not of the form 1x3x320x320 (N for a batch given by --batch)")
+    return tuple(0 if size == "N" else int(size) for size in text.split("x"))
+
+
+def read_shapes(flag: str, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """`input=1x3x320x320` texts → shapes by input, "" where there is a shape alone; several at once with commas.
+
+    Raises:
+        UsageError: a text of another form, or an input that is given twice.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    parts = [part.strip() for one in texts for part in one.split(",")]
+    for text in parts:
+        name, sign, shape = text.rpartition("=") if "=" in text else text.rpartition(":")
+        if bool(name) is not bool(sign) or not _SHAPE.fullmatch(shape) or not (name or len(parts) == 1):
+            raise UsageError(f"{flag} {','.join(parts)!r} is not of the form x=1x3x320x320")
+        if name in shapes:
+            raise UsageError(f"{flag} {name} is given twice: an input has one shape")
+        shapes[name] = read_shape(shape)
+    return shapes
+
+
 def read_sets(flag: str, texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
-    """`key=v1,v2` texts → axes; a value may be a range.
+    """`key=v1,v2` texts → axes; a value may be a range, and `a=1,b=2` are two axes.
 
     Raises:
         UsageError: a text without `=`, an empty value, a range that makes no sense, or an axis that is given twice.
     """
     axes: dict[str, tuple[Value, ...]] = {}
-    for text in texts:
+    for text in (one for several in texts for one in _NEXT_AXIS.split(several)):
         key, equals, values = text.partition("=")
         name, parts = key.strip(), [part.strip() for part in values.split(",")]
         if not equals or not name or not all(parts):

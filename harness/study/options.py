@@ -168,8 +168,17 @@ class InputOptions(TypedDict, total=False):
             name="--set",
             several=True,
             read=axes.read_sets,
-            help="An axis: a model's parameter or an ONNX file's symbolic size, batch, threads, scenario, backend, "
+            help="An axis: a model's parameter or the size of an ONNX file's axis, batch, threads, scenario, backend, "
             "device, precision. key=v1,v2 or key='1..64 x2' or key='128..512 +128'.",
+        ),
+    ]
+    shapes: Annotated[
+        Mapping[str, str | Sequence[int]],
+        Flag(
+            name="--shape",
+            several=True,
+            read=axes.read_shapes,
+            help="An ONNX file's input, where it leaves sizes open: x=1x3x320x320.",
         ),
     ]
     batch: Annotated[int | str | Sequence[int], Flag(help="Batch sizes, e.g. 1,8 or '1..64 x2'.", read=read_counts)]

@@ -19,6 +19,7 @@ from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRu
 from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request
+from shootout.export.request import check_sizes
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.stats.goals import Aim, read_goal
@@ -115,6 +116,8 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
     """
     targets = targets_of(study)
     every = points(study)
+    for point in every:
+        check_sizes(request(study, point))
     placement = widest([point.threads for point in every])
     models = {point.model: point for point in every}  # one point of each: all of a model's have the same files
     checked = {model: client.check(request(study, point)) for model, point in models.items()}

@@ -12,7 +12,7 @@ from shootout import backends, models, schemes
 from shootout.contract import Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
 from shootout.export.client import Request, is_file
-from shootout.export.request import SIZE
+from shootout.export.request import SIZE, sizes_asked
 from shootout.host.placement import Threads
 from shootout.study import axes
 from shootout.study.schema import Study, checked
@@ -119,7 +119,7 @@ def _product(study: Study) -> list[Point]:
         if name not in known:
             raise unknown("parameter", name, known | set(axes.WORDS))
     return [
-        Point(model=model, parameters=parameters, batch=batch, scenario=scenario, threads=threads)
+        _sized(study, Point(model=model, parameters=parameters, batch=batch, scenario=scenario, threads=threads))
         for model in study.model
         for parameters in _parameters(study, model)
         for batch in study.batch
@@ -127,6 +127,26 @@ def _product(study: Study) -> list[Point]:
         for threads in study.threads
         if batch == study.batch[0] or scenario is not Scenario.THROUGHPUT  # where batches compete in one group
     ]
+
+
+def _sized(study: Study, point: Point) -> Point:
+    """The point with the sizes that the study's whole shapes tell."""
+    if not study.shapes:
+        return point
+    sets = _as_sizes(point.parameters) if is_file(point.model) else {}
+    sizes, batch = sizes_asked(point.model, study.shapes, sets, point.batch)
+    return replace(point, parameters=sizes, batch=batch)
+
+
+def _as_sizes(parameters: Mapping[str, Value]) -> dict[str, int]:
+    """The parameters of a file's point: sizes of its free axes.
+
+    Raises:
+        UsageError: one isn't a whole number.
+    """
+    for axis, size in parameters.items():
+        SIZE.check(f"the size of axis {axis!r}", size)
+    return {axis: int(size) for axis, size in parameters.items()}
 
 
 def _refuse_too_many(parts: Sequence[Study]) -> None:
@@ -158,7 +178,7 @@ def _parameters(study: Study, model: str) -> list[dict[str, Value]]:
 
 
 def request(study: Study, point: Point) -> Request:
-    """What to export for one group; an ONNX file's parameters are the sizes of its symbolic axes.
+    """What to export for one group; an ONNX file's parameters are the sizes of its free axes.
 
     Raises:
         UsageError: such a size isn't a whole number, or the model can't have this batch.
@@ -176,9 +196,7 @@ def request(study: Study, point: Point) -> Request:
     if not is_file(point.model):
         models.get(point.model).inputs(point.parameters, point.batch)
         return replace(asked, parameters=point.parameters)
-    for axis, size in point.parameters.items():
-        SIZE.check(f"the size of axis {axis!r}", size)
-    return replace(asked, sets={axis: int(size) for axis, size in point.parameters.items()})
+    return replace(asked, sets=_as_sizes(point.parameters))
 
 
 def group_name(point: Point) -> str:

@@ -41,6 +41,19 @@ def _read_goal(text: str | None) -> str | None:
         raise ValueError(str(error)) from None
 
 
+def _read_shape(given: Any) -> Any:
+    """A shape as sizes, where it is text.
+
+    Raises:
+        ValueError: it is none; pydantic, which calls this, adds the place.
+    """
+    try:
+        return axes.read_shape(given) if isinstance(given, str) else given
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+_Size = Annotated[int, Field(ge=0, le=MAX_BATCH)]
 _Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
 
 
@@ -66,6 +79,7 @@ class Study(BaseModel):
         model: models' names, or paths of ONNX files; each races by itself.
         parameters: model parameters (for an ONNX file: sizes of its symbolic axes) by name; of several models, each
             takes those that it has.
+        shapes: whole shapes of an ONNX file's inputs, by input ("" for the only one), for its free axes.
         scenario: what is measured of each model; each is a race by itself.
         targets: as `study.target` reads them; given twice, a target races itself (A/A). Empty where `backend` is
             given.
@@ -104,6 +118,7 @@ class Study(BaseModel):
     description: str = ""
     model: Annotated[tuple[str, ...], _Words, _Some]
     parameters: dict[str, Annotated[tuple[Value, ...], _Axis, _Some]] = Field(default_factory=dict)
+    shapes: dict[str, Annotated[tuple[_Size, ...], BeforeValidator(_read_shape), _Some]] = Field(default_factory=dict)
     scenario: Annotated[tuple[Scenario, ...], _Words, _Some] = (Scenario.LATENCY,)
     targets: Annotated[tuple[str, ...], _Some] = ()
     backend: Annotated[tuple[str, ...], _Words, _Some] = ()
@@ -171,6 +186,7 @@ class Study(BaseModel):
         own = {name: values for name, values in parameters.items() if name not in words}
         knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
         silenced = _silenced({**given, **words})
+        silenced |= set() if same_model else {"shapes"}
         fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
         if self.points:
             fields["points"] = _without(self.points if same_model else (), {*given, *words, *own})

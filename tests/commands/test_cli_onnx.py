@@ -51,7 +51,8 @@ def refused(done: Ended, *says: str) -> None:
 
 def test_an_axis_without_a_size_is_refused_and_the_folder_stays_free(tmp_path: Path, study: str):
     linear(tmp_path / "mine.onnx", ("n", "seq"), ("n", 3))
-    refused(run(tmp_path, study), "seq", "--set")
+    refused(run(tmp_path, study), "mine.onnx has axes without a size: seq. Its inputs:")
+    assert not (tmp_path / "out").exists(), "it is refused before anything is made or waited for"
     linear(tmp_path / "mine.onnx")
     assert run(tmp_path, study).code == 0, "the same folder, once the file is right"
 

@@ -181,3 +181,35 @@ def test_cells_are_counted_with_each_model_s_own_parameters_and_all_targets():
     says = "the grid has 100,200 cells, 100,000 at most: target has 334 values, d_model has 300 values; give fewer"
     with pytest.raises(UsageError, match=says):
         points.points(many)
+
+
+def test_two_axes_may_stand_in_one_word():
+    assert axes.read_sets("--set", ["a=1,b=2"]) == axes.read_sets("--set", ["a=1", "b=2"]) == {"a": (1,), "b": (2,)}
+    assert axes.read_sets("--set", ["a=1,2,b=x,c=1..4 x2"]) == {"a": (1, 2), "b": ("x",), "c": (1, 2, 4)}
+    with pytest.raises(UsageError, match="a is given twice"):
+        axes.read_sets("--set", ["a=1,a=2"])
+
+
+def test_shapes_are_read_as_other_tools_write_them():
+    both = {"x": (1, 3, 320, 320), "in:0": (8,)}
+    assert axes.read_shapes("--shape", ["x=1x3x320x320", "in:0=8"]) == both
+    assert axes.read_shapes("--shape", ["x:1x3x320x320,in:0:8"]) == both, "as trtexec has them"
+    assert axes.read_shapes("--shape", ["1x3"]) == {"": (1, 3)}
+    assert axes.read_shapes("--shape", ["x=Nx3"]) == {"x": (0, 3)}
+
+
+@pytest.mark.parametrize("text", ["x=", "=1x3", "x=1,3,320,320", "x=1x-3", "x=0x3", "x=1x3x", "x=axb", "", "x"])
+def test_what_is_no_shape_is_refused(text: str):
+    with pytest.raises(UsageError, match=r"--shape .* is not of the form x=1x3x320x320"):
+        axes.read_shapes("--shape", [text])
+
+
+def test_a_studys_shapes_are_text_or_lists_and_go_with_their_model():
+    study = made(model="a.onnx", shapes={"x": "1x3x8x8", "y": [1, 4]})
+    assert study.shapes == {"x": (1, 3, 8, 8), "y": (1, 4)}
+    assert study.changed(model="b.onnx").shapes == {}
+    assert study.changed(batch=2).shapes == study.shapes
+    with pytest.raises(UsageError, match=r"shapes\.x is '1by3'"):
+        made(model="a.onnx", shapes={"x": "1by3"})
+    with pytest.raises(UsageError, match=r"--shape is for an \.onnx file; the sizes of residual_mlp are parameters"):
+        points.points(made(shapes={"x": "1x3"}))

@@ -1,0 +1,243 @@
+"""What an ONNX file's inputs are, and a size for every axis that the file leaves free.
+
+An axis is free where it has a name instead of a size, or neither; one without a name of its own is called by its input
+and position, e.g. `x.0`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
+
+from shootout.contract import TensorSpec
+from shootout.errors import ModelError, UsageError, unknown
+
+BATCH_AXES = ("batch", "batch_size", "N")
+"""The first of these that is a free axis gets the batch size; where there is none, each input's first axis is taken."""
+DTYPES = frozenset(
+    "FLOAT DOUBLE FLOAT16 BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split()  # noqa: SIM905
+)
+"""Element types that NumPy has and that inputs can be drawn in."""
+_EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 512
+"""Sizes in the command that an error shows: usual ones for pictures (by their four axes), and for all else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """The sizes of a file's free axes.
+
+    Attributes:
+        sizes: by axis.
+        batch: rows of a call.
+        guessed: which axes were taken for the batch without being called so.
+    """
+
+    sizes: Mapping[str, int]
+    batch: int
+    guessed: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a row has to say of them."""
+        return (f"{', '.join(self.guessed)} taken for the batch",) if self.guessed else ()
+
+
+def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
+    """The inputs that a caller gives (older files list their weights among the inputs too).
+
+    Raises:
+        ModelError: there is none, or one isn't a tensor of a known shape and a supported type.
+    """
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [info for info in model.graph.input if info.name not in weights]
+    if not inputs:
+        raise ModelError("the model has no inputs, so its output can't depend on anything")
+    for info in inputs:
+        _require_tensor("input", info)
+        if not info.type.tensor_type.HasField("shape"):
+            raise ModelError(f"input {info.name!r} has no shape in the file; export it with one")
+    return inputs
+
+
+def require_tensor_outputs(model: ModelProto) -> None:
+    """Refuse outputs that aren't tensors of a supported type.
+
+    Raises:
+        ModelError: names the output and what it is.
+    """
+    for info in model.graph.output:
+        _require_tensor("output", info)
+
+
+def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: str = "model.onnx") -> Axes:
+    """Give every free axis its size.
+
+    Args:
+        model: the parsed file, weights or not.
+        batch: for the axis called as in BATCH_AXES, else for the first axis of each input, where that is free.
+        sets: the other sizes by axis; may name the batch axis too, unless that contradicts `batch`.
+        called: the file, as the user does.
+
+    Raises:
+        UsageError: an axis has no size, isn't in the file, or gets two sizes; or there is no axis for `batch`.
+    """
+    inputs = true_inputs(model)
+    axes = list(dict.fromkeys(name for info in inputs for name, _ in _dims(info) if name))
+    for name in sets:
+        if name not in axes:
+            raise _not_an_axis(name, axes, inputs)
+    batch_axes = _batch_axes(inputs)
+    given = [sets[name] for name in batch_axes if name in sets]
+    rows = given[0] if given else batch
+    if batch not in (rows, 1):
+        raise UsageError(f"batch {batch} and {batch_axes[0]}={rows} are the same axis: give one of them")
+    if not batch_axes and batch != 1:
+        raise UsageError(f"batch {batch}: no input's first axis is free: {_told(inputs)}; leave the batch out")
+    sizes = {**dict.fromkeys(batch_axes, rows), **sets}
+    if missing := [name for name in axes if name not in sizes]:
+        raise UsageError(_how_to_give(missing, inputs, sizes, called))
+    guessed = tuple(name for name in batch_axes if name not in (*BATCH_AXES, *sets))
+    return Axes(sizes={name: sizes[name] for name in axes}, batch=rows if batch_axes else 1, guessed=guessed)
+
+
+def sizes_of_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The sizes of free axes that whole shapes tell.
+
+    Args:
+        shapes: by input, "" for the only one; a size of 0 leaves its axis as it is.
+
+    Raises:
+        UsageError: an input isn't in the file, a shape doesn't fit it, or two give an axis two sizes.
+    """
+    inputs = {info.name: info for info in true_inputs(model)}
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in inputs and (name or len(inputs) > 1):
+            raise unknown("input", name, inputs)
+        info = inputs[name or next(iter(inputs))]
+        asked, dims = f"--shape {name}{'=' if name else ''}{'x'.join(map(str, shape))}", _dims(info)
+        if len(shape) != len(dims):
+            raise UsageError(f"{asked}: expected {len(dims)} sizes, got {len(shape)}; the input is {_text(info)}")
+        for (axis, fixed), size in zip(dims, shape, strict=True):
+            if fixed and size not in (0, fixed):
+                raise UsageError(f"{asked}: an axis of size {fixed} can't be {size}; the input is {_text(info)}")
+            if size and axis and sizes.setdefault(axis, size) != size:
+                raise UsageError(
+                    f"{asked}: {axis} is {sizes[axis]} already; one axis has one size: {_told(inputs.values())}"
+                )
+    return sizes
+
+
+def sizes_asked(
+    model: ModelProto, shapes: Mapping[str, Sequence[int]], sets: Mapping[str, int], batch: int
+) -> tuple[dict[str, int], int]:
+    """Sizes by axis and the batch, of what is given as whole shapes and what is given axis by axis.
+
+    Raises:
+        UsageError: as `sizes_of_shapes`; or both give an axis, not alike.
+    """
+    told, rows_of = sizes_of_shapes(model, shapes), _batch_axes(true_inputs(model))
+    for axis in told.keys() & sets.keys():
+        if told[axis] != sets[axis]:
+            raise UsageError(f"{axis} is {told[axis]} by --shape and {sets[axis]} by --set: give one of them")
+    rows = {told[axis] for axis in rows_of if axis in told}
+    if len(rows) == 1 and batch in (1, *rows):
+        batch = rows.pop()
+        told = {axis: size for axis, size in told.items() if axis not in rows_of}
+    return {**told, **sets}, batch
+
+
+def fix_axes(model: ModelProto, sizes: Mapping[str, int]) -> None:
+    """Write the sizes into the file's shapes, so that every backend sees the same static model."""
+    graph = model.graph
+    for info in (*true_inputs(model), *graph.output, *graph.value_info):
+        for dim, (name, _) in zip(info.type.tensor_type.shape.dim, _dims(info), strict=True):
+            if name in sizes:
+                dim.dim_value = sizes[name]
+
+
+def input_specs(model: ModelProto, sizes: Mapping[str, int] | None = None) -> tuple[TensorSpec, ...]:
+    """The inputs of a model whose axes are all fixed, in the file or by `sizes`."""
+    known = sizes or {}
+    return tuple(
+        TensorSpec(name=info.name, shape=tuple(size or known[axis] for axis, size in _dims(info)), dtype=_dtype(info))
+        for info in true_inputs(model)
+    )
+
+
+def input_texts(model: ModelProto) -> dict[str, str]:
+    """Each input as people read it, e.g. `images float32[batch, 3, height, width]`."""
+    return {info.name: _text(info) for info in true_inputs(model)}
+
+
+def _text(info: ValueInfoProto) -> str:
+    return f"{info.name} {_dtype(info)}[{', '.join(axis or str(size) for axis, size in _dims(info))}]"
+
+
+def _told(inputs: Iterable[ValueInfoProto]) -> str:
+    return ", ".join(map(_text, inputs))
+
+
+def _dtype(info: ValueInfoProto) -> str:
+    return onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type).name
+
+
+def _batch_axes(inputs: Sequence[ValueInfoProto]) -> list[str]:
+    """The free axes that are rows of a call: the one that is called so, else the first of each input."""
+    firsts = [dims[0][0] for info in inputs if (dims := _dims(info)) and dims[0][0]]
+    every = {axis for info in inputs for axis, _ in _dims(info)}
+    named = next((name for name in BATCH_AXES if name in every), None)
+    return [named] if named else list(dict.fromkeys(firsts))
+
+
+def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto]) -> UsageError:
+    if name in (info.name for info in inputs):
+        return UsageError(f"{name} is an input: give its whole shape, as in --shape {name}=1x3x224x224")
+    return unknown("symbolic axis", name, axes)
+
+
+def _how_to_give(
+    missing: Sequence[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int], called: str
+) -> str:
+    """What is missing, all inputs, and a command that gives it."""
+    words = ["shootout", "run", "--model", called]
+    known = dict(sizes)
+    for info in inputs:
+        dims = _dims(info)
+        if not {axis for axis, _ in dims} & {*missing}:
+            continue
+        usual = _EXAMPLE_PIXELS if len(dims) == 4 else _EXAMPLE_LENGTH
+        is_state = info is not inputs[0] and len(dims) == 3 and dims[0][1]  # often (layers, batch, width)
+        rows = 1 if is_state else 0
+        shape = [size or known.setdefault(axis, usual if at > rows else 1) for at, (axis, size) in enumerate(dims)]
+        words += ["--shape", f"{info.name}={'x'.join(map(str, shape))}"]
+    lines = [
+        f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
+        *(f"  {_text(info)}" for info in inputs),
+        f"Give sizes, these for example: {shlex.join(words)}",
+    ]
+    return "\n".join(lines)
+
+
+def _dims(info: ValueInfoProto) -> list[tuple[str, int]]:
+    """Each axis as (its name, 0) where it is free, else as ("", its size)."""
+    dims = enumerate(info.type.tensor_type.shape.dim)
+    return [("", dim.dim_value) if dim.dim_value > 0 else (_axis(dim) or f"{info.name}.{i}", 0) for i, dim in dims]
+
+
+def _axis(dim: TensorShapeProto.Dimension) -> str:
+    """The axis's own name; two that are called "?", as some exporters do, aren't the same axis."""
+    return "" if dim.dim_param == "?" else dim.dim_param
+
+
+def _require_tensor(what: str, info: ValueInfoProto) -> None:
+    kind = info.type.WhichOneof("value") or "value of unknown type"
+    if kind != "tensor_type":
+        raise ModelError(f"{what} {info.name!r} is a {kind.removesuffix('_type')}; only tensors can be measured")
+    dtype = TensorProto.DataType.Name(info.type.tensor_type.elem_type)
+    if dtype not in DTYPES:
+        raise ModelError(f"{what} {info.name!r} has type {dtype}; supported: {', '.join(sorted(DTYPES)).lower()}")
