@@ -58,14 +58,14 @@ def _loosened(source: Path, folder: Path) -> Path | None:
     """The model in `folder`, with inputs of any size; None where it has no branches, or its weights beside it."""
     import onnx
 
-    from shootout.bundle import onnx_files
+    from shootout.bundle import onnx_axes, onnx_files
 
     if onnx_files.is_big(source):
         return None
     model = onnx.load(source)
     if not any(node.op_type == "If" for node in model.graph.node):
         return None
-    for info in onnx_files.true_inputs(model):
+    for info in onnx_axes.true_inputs(model):
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
             dim.dim_param = f"{info.name}.{axis}"
     del model.graph.value_info[:]
