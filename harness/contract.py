@@ -340,7 +340,7 @@ class Fidelity:
 
     Attributes:
         max_abs: largest absolute error; None when an output has NaN or infinity, as are the next four.
-        relative_l2: largest norm(error) / norm(oracle) of any buffer and output.
+        relative_l2: largest norm(error) of any buffer and output ÷ the RMS of that output's norm over all buffers.
         sqnr_db: 10 log10(sum oracle² / sum error²); None also when there is no error at all.
         cosine: of all outputs as one vector; None also when one side is zero.
         top1_agreement: share of rows of the first output with the oracle's largest class, None unless (batch, classes).

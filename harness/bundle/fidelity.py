@@ -1,14 +1,20 @@
 """How far outputs are from the FP64 oracle, and whether that fits the label. NumPy only (workers).
 
-The gate looks at the worst buffer and output by itself: pooled over all, a small output's error would drown in a large
-one's norm.
+One meaning of the error everywhere: the L2 norm of what is wrong in one output for one input set, relative to the RMS
+of that output's norm over all sets. So an output that is almost zero on one set doesn't blow it up. The worst set and
+output count by themselves: pooled over all, a small output's error would drown in a large one's norm.
+
+Where this misleads: a set whose outputs are a hundred times smaller than the others' may be all wrong at an error of
+0.01; and a large part of an output that no input moves (a detector's anchors) makes every error small. The first is the
+price of the above. For the second there is `spread`: what a band proves is judged against what the inputs move, not
+against the size. The error itself isn't, since sets that are much alike would make it large where nothing is wrong.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -16,6 +22,8 @@ from shootout.bundle.bundle import Report
 from shootout.constants import BAND_CEILING, FIDELITY_MARGIN
 from shootout.contract import Array, Arrays, Fidelity, TensorSpec
 
+ALIKE = 1e-5
+"""Of its size: an output that inputs move by less is the same for all of them (anchors alone, say, or positions)."""
 NOTHING = Fidelity(max_abs=None, relative_l2=None, sqnr_db=None, cosine=None, top1_agreement=None)
 """Of outputs that can't even be compared."""
 
@@ -40,16 +48,49 @@ def compare(outputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> Fidelity:
     pairs = [(got[name], right) for got, wanted in zip(outputs, oracle, strict=True) for name, right in wanted.items()]
     floats = [(_flat(got), _flat(right)) for got, right in pairs if right.dtype.kind == "f"]
     mismatches = sum(int(np.count_nonzero(got != right)) for got, right in pairs if right.dtype.kind != "f")
-    if not all(np.isfinite(got).all() for got, _ in floats):
+    error = worst_error(outputs, oracle)
+    if error is None:
         return dataclasses.replace(NOTHING, mismatches=mismatches)
     return Fidelity(
         max_abs=max((float(np.max(np.abs(got - right), initial=0.0)) for got, right in floats), default=0.0),
-        relative_l2=max((_relative_l2(got, right) for got, right in floats), default=0.0),
+        relative_l2=error,
         sqnr_db=_sqnr_db(floats),
         cosine=_cosine(floats),
         top1_agreement=_top1_agreement(outputs, oracle),
         mismatches=mismatches,
     )
+
+
+def worst_error(outputs: Iterable[Arrays], oracle: Sequence[Arrays]) -> float | None:
+    """The largest relative L2 error of any input set and float output; None where an output isn't finite.
+
+    Args:
+        outputs: in the oracle's order; no more than one is held.
+    """
+    sizes = {name: _rms([_norm(one[name]) for one in oracle]) for name in _floats(oracle)}
+    worst = 0.0
+    for got, wanted in zip(outputs, oracle, strict=True):
+        for name, size in sizes.items():
+            error = _norm(_flat(got[name]) - _flat(wanted[name]))
+            if not math.isfinite(error):
+                return None
+            worst = max(worst, error / size if size else math.inf if error else 0.0)
+    return worst
+
+
+def spread(oracle: Sequence[Arrays]) -> float:
+    """The least share of any float output's size (RMS norm over the input sets) that different inputs move.
+
+    So far from the oracle is an answer that ignores its inputs. An output that no input moves doesn't count.
+    """
+    if len(oracle) < 2:
+        return 1.0
+    shares = []
+    for name in _floats(oracle):
+        size, middle = _rms([_norm(one[name]) for one in oracle]), sum(_flat(one[name]) for one in oracle) / len(oracle)
+        moved = _rms([_norm(_flat(one[name]) - middle) for one in oracle])
+        shares += [moved / size] if moved > ALIKE * size else []
+    return min(shares, default=1.0)
 
 
 def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: Report, batch: int) -> Fidelity:
@@ -131,9 +172,16 @@ def _flat(array: Array) -> Array:
     return np.asarray(array, dtype=np.float64).ravel()
 
 
-def _relative_l2(got: Array, right: Array) -> float:
-    error, size = float(np.linalg.norm(got - right)), float(np.linalg.norm(right))
-    return error / size if size else math.inf if error else 0.0
+def _floats(oracle: Sequence[Arrays]) -> list[str]:
+    return [name for name, right in oracle[0].items() if right.dtype.kind == "f"]
+
+
+def _norm(array: Array) -> float:
+    return float(np.linalg.norm(_flat(array)))
+
+
+def _rms(numbers: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(number**2 for number in numbers) / len(numbers))
 
 
 def _sqnr_db(pairs: Sequence[tuple[Array, Array]]) -> float | None:

@@ -30,7 +30,7 @@ BY_ROWS = frozenset({"Gather", "GatherElements", "GatherND"})
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The main graph with what is known of it.
+    """A graph, the main one or a body, with what is known of it.
 
     Attributes:
         types: ONNX's element type of every value, stored weights among them; those that inference can't find are
@@ -74,7 +74,15 @@ def read_graph(model: ModelProto, *, data_prop: bool = False) -> Graph:
     Args:
         data_prop: let inference follow the values of shapes too.
     """
-    graph = shape_inference.infer_shapes(model, data_prop=data_prop).graph
+    return read_scope(shape_inference.infer_shapes(model, data_prop=data_prop).graph)
+
+
+def read_scope(graph: GraphProto, outer: Graph | None = None) -> Graph:
+    """Read one graph after inference.
+
+    Args:
+        outer: where it is a body of If, Loop or Scan, the graph around it, whose values it sees.
+    """
     infos = [info for info in (*graph.input, *graph.output, *graph.value_info) if info.type.HasField("tensor_type")]
     tensors = {info.name: info.type.tensor_type for info in infos}
     shaped = {name: found.shape.dim for name, found in tensors.items() if found.HasField("shape")}
@@ -82,10 +90,12 @@ def read_graph(model: ModelProto, *, data_prop: bool = False) -> Graph:
     stored = graph.initializer
     return Graph(
         nodes=list(graph.node),
-        types={tensor.name: tensor.data_type for tensor in stored}
+        types=dict(outer.types if outer else {})
+        | {tensor.name: tensor.data_type for tensor in stored}
         | {name: found.elem_type for name, found in tensors.items() if found.elem_type},
         ranks={name: len(dims) for name, dims in shaped.items()},
-        shapes={tensor.name: tuple(tensor.dims) for tensor in stored}
+        shapes=dict(outer.shapes if outer else {})
+        | {tensor.name: tuple(tensor.dims) for tensor in stored}
         | {name: tuple(dim.dim_value for dim in dims) for name, dims in whole.items()},
         live=_live(graph),
     )

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shootout import models
 from shootout.bundle.bundle import ModelBundle
-from shootout.bundle.fidelity import compare, widened
+from shootout.bundle.fidelity import widened, worst_error
 from shootout.bundle.training import LOSS, RATE, TARGET, off, sketch
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.errors import UsageError
@@ -128,14 +128,11 @@ def _bands(
     found = {}
     for precision, mode in modes.items():
         steps = [step(module, trained, one, mode) for one in buffers]
-        errors = [one for got, right in zip(steps, oracle, strict=True) for one in _errors(got, right)]
+        losses = worst_error([got[0] for got in steps], [right[0] for right in oracle])
+        errors = [losses, *(off(got[1], right[1]) for got, right in zip(steps, oracle, strict=True))]
         known = [error for error in errors if error is not None]
         found[precision.value] = widened(max(known)) if len(known) == len(errors) else None
     return with_floor(found, fp32_floor(found[Precision.FP32], single.longest_sum))
-
-
-def _errors(got: Step, right: Step) -> tuple[float | None, float | None]:
-    return compare([got[0]], [right[0]]).relative_l2, off(got[1], right[1])
 
 
 def _specs(tensors: Arrays) -> tuple[TensorSpec, ...]:

@@ -1,8 +1,7 @@
 """A user's ONNX file made measurable: static shapes, input buffers, an oracle and an error band.
 
-The oracle is ONNX Runtime with all optimisations off, on one thread. Its FP32 band is predicted by moving every input
-and weight by one unit in the last place and watching how far the output goes: no float32 rounding can be added to a
-runtime that computes in float32. Narrower precisions: see `onnx_bands`.
+The oracle is ONNX Runtime with all optimisations off, on one thread. What FP32 explains beside it: see `onnx_float32`;
+narrower precisions: `onnx_bands`.
 
 Backends that run torch modules get the file as a torch program, where it can be made one that gives the oracle's
 outputs; its conversion needs torch, so it is left out where no arm asks for it.
@@ -18,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import ModelProto, numpy_helper
 
 from shootout.bundle import onnx_axes, onnx_files
 from shootout.bundle.bundle import FILES, ModelBundle
 from shootout.bundle.fidelity import check_outputs, compare, gate
-from shootout.constants import BAND_CEILING, FIDELITY_MARGIN, FP32_BAND_FLOOR, WIDE_BAND
+from shootout.constants import WIDE_BAND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
 from shootout.export import inputs
@@ -32,12 +30,12 @@ from shootout.export.job import Job
 from shootout.export.labels import Split
 from shootout.export.labels import read as read_labelled
 from shootout.models.base import buffer_count, buffer_notes, draw
-from shootout.quantize import onnx_bands, pruning
+from shootout.quantize import onnx_bands, onnx_float32, pruning
 
 if TYPE_CHECKING:
     from torch import nn
 
-INPUT_SEED, NUDGE_SEED = 1, 3
+INPUT_SEED = 1
 REASON_LETTERS = 300
 WIDE_NOTE = "the last bits move this file's outputs: errors up to {band:.2g} pass, so they may not tell FP32 from BF16"
 
@@ -160,7 +158,7 @@ def prepare(
         batch=split.batch if split else axes.batch,
         buffers=buffers,
         oracle=oracle,
-        band=_band(model, buffers, oracle, name=path.name, workshop=folder.parent),
+        band=onnx_float32.band(model, buffers, oracle, name=path.name, workshop=folder.parent),
         parameter_count=sum(int(np.prod(tensor.dims)) for tensor in onnx_files.tensors(model)),
         split=split,
         notes=axes.notes,
@@ -214,13 +212,6 @@ def _run(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]) -> di
     return {spec.name: tensor.numpy() for spec, tensor in zip(outputs, tensors, strict=True)}
 
 
-def nudged(array: Array, rng: np.random.Generator) -> Array:
-    """A float array with every element moved by one unit in the last place of float32, up or down."""
-    step = max(float(np.finfo(array.dtype).eps), float(np.finfo(np.float32).eps))
-    moved = array.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0], array.shape))
-    return np.asarray(moved, dtype=array.dtype)
-
-
 def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
     for name in outputs[0]:
         shapes = {one[name].shape for one in outputs}
@@ -231,25 +222,3 @@ def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
 
 def _wide(array: Array) -> Array:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
-
-
-def _nudge_weights(model: ModelProto, rng: np.random.Generator) -> None:
-    for tensor in onnx_files.tensors(model):
-        weight = numpy_helper.to_array(tensor)
-        if weight.ndim > 1 and weight.dtype.kind == "f":  # shorter ones may be sizes or scales that must stay exact
-            tensor.CopyFrom(numpy_helper.from_array(nudged(weight, rng), tensor.name))
-
-
-def _band(
-    model: ModelProto, buffers: Sequence[Arrays], oracle: Sequence[Arrays], *, name: str, workshop: Path
-) -> float:
-    rng = np.random.default_rng(NUDGE_SEED)
-    _nudge_weights(model, rng)
-    moved = [{key: nudged(x, rng) if x.dtype.kind == "f" else x for key, x in one.items()} for one in buffers]
-    with tempfile.TemporaryDirectory(dir=workshop) as folder:
-        onnx_files.save(model, Path(folder) / "nudged.onnx")
-        outputs = onnx_files.run(Path(folder) / "nudged.onnx", moved, name)
-    error = compare(outputs, oracle).relative_l2 or 0.0  # None (NaN where the oracle has none) predicts nothing
-    if error * FIDELITY_MARGIN > BAND_CEILING:
-        raise ModelError(f"{name}: one unit in the last place moves the output by {error:.2g}: nothing can be compared")
-    return max(error * FIDELITY_MARGIN, FP32_BAND_FLOOR)

@@ -35,23 +35,23 @@ Steps = Callable[["Chain"], None]
 
 
 class Chain:
-    """Nodes in a row, from one value to the next."""
+    """Nodes in a row, from one value to the next; `name`, which a graph has once, starts those of its own values."""
 
-    def __init__(self, start: str) -> None:
-        self.start, self.end = start, start
+    def __init__(self, start: str, name: str = "") -> None:
+        self.start, self.end, self.name = start, start, name or start
         self.nodes: list[NodeProto] = []
         self.numbers: list[TensorProto] = []
 
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Append a node; its inputs are the row's end, unless they are given."""
-        name = f"{OWN}{self.start}/{len(self.nodes)}"
+        name = f"{OWN}{self.name}/{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs or [self.end], [name], **attributes))
         self.end = name
         return name
 
     def with_number(self, op: str, number: float) -> str:
         """Append `op(end, number)`."""
-        name = f"{OWN}{self.start}/number{len(self.numbers)}"
+        name = f"{OWN}{self.name}/number{len(self.numbers)}"
         self.numbers.append(helper.make_tensor(name, TensorProto.FLOAT, [], [number]))
         return self.add(op, self.end, name)
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from shootout.bundle.fidelity import compare, widened
+from shootout.bundle.fidelity import widened, worst_error
 from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.quantize import torch_rounding
@@ -235,9 +235,7 @@ def _scaled_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, name
 def _band(
     mode: TorchDispatchMode, module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays], by_rows: bool
 ) -> float | None:
-    found = outputs(module, inputs, mode, by_rows=by_rows, names=tuple(oracle[0]))
-    errors = [compare([got], [right]).relative_l2 for got, right in zip(found, oracle, strict=True)]
-    return None if None in errors else widened(max(error for error in errors if error is not None))
+    return widened(worst_error(outputs(module, inputs, mode, by_rows=by_rows, names=tuple(oracle[0])), oracle))
 
 
 def _as_one(sets: Sequence[Arrays]) -> dict[str, Array]:

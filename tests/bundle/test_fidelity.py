@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 
 from shootout.bundle.bundle import Report
-from shootout.bundle.fidelity import NOTHING, check_outputs, compare, disagreement, gate, with_accuracy, with_reference
+from shootout.bundle.fidelity import (
+    NOTHING,
+    check_outputs,
+    compare,
+    disagreement,
+    gate,
+    spread,
+    with_accuracy,
+    with_reference,
+    worst_error,
+)
 from shootout.contract import TensorSpec
 from shootout.errors import ModelError
 from shootout.export.assembly import require_telling
@@ -44,6 +54,23 @@ def test_the_worst_buffer_and_output_counts_by_itself():
     outputs = [{name: array.copy() for name, array in one.items()} for one in oracle]
     outputs[1]["small"][0, 0] = 2.0
     assert compare(outputs, oracle).relative_l2 == pytest.approx(1 / math.sqrt(5))
+
+
+def test_an_output_that_is_nearly_zero_on_one_input_is_held_against_all_of_them():
+    oracle = [{"y": np.full((1, 4), size)} for size in (1.0, 1e-6)]
+    outputs = [{"y": one["y"] + 1e-7} for one in oracle]
+    assert compare(outputs, oracle).relative_l2 == pytest.approx(1e-7 * math.sqrt(2))
+    assert compare([*outputs[:1], {"y": np.zeros((1, 4))}], oracle).relative_l2 == pytest.approx(1e-6 * math.sqrt(2))
+    assert compare([oracle[1], oracle[1]], oracle).relative_l2 == pytest.approx(math.sqrt(2), rel=1e-5)
+
+
+def test_the_spread_is_the_share_of_an_output_that_inputs_move():
+    swing = np.array([[1.0, -1.0]])
+    oracle = [{"y": 10 + swing, "anchors": np.full((1, 2), 7.0)}, {"y": 10 - swing, "anchors": np.full((1, 2), 7.0)}]
+    assert spread(oracle) == pytest.approx(1 / math.sqrt(101))
+    ignoring = [{**one, "y": np.full((1, 2), 10.0)} for one in oracle]
+    assert worst_error(ignoring, oracle) == pytest.approx(spread(oracle))
+    assert spread(oracle[:1]) == spread([{"anchors": one["anchors"]} for one in oracle]) == 1.0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -328,29 +328,11 @@ def test_the_band_follows_the_models_sensitivity(tmp_path: Path):
     assert 1e-3 < take(path, tmp_path).band < 0.1
 
 
-@pytest.mark.parametrize("big", [1e9, 1e6])  # at 1e6 four times the error is above the ceiling, and below 1
-def test_a_chaotic_model_is_refused(big: float, tmp_path: Path):
-    nodes = [
-        helper.make_node("Mul", ["x", "big"], ["a"]),
-        helper.make_node("Sin", ["a"], ["y"]),
-    ]
-    path = write(
-        tmp_path / "m.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], {"big": np.array(big, np.float32)}
-    )
-    with pytest.raises(ModelError, match=r"one unit in the last place moves the output by .*nothing can be compared"):
-        take(path, tmp_path)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_nudge_moves_everything_a_little(dtype: Any):
-    x = np.random.default_rng(0).standard_normal(1_000).astype(dtype)
-    moved = user_onnx.nudged(x, np.random.default_rng(1))
-    relative = np.abs(moved.astype(float) - x) / np.abs(x.astype(float))
-    limit = max(float(np.finfo(dtype).eps), 2.0**-23)
-    assert moved.dtype == x.dtype
-    assert (relative > 0).mean() > 0.99  # float16's denormals may stay
-    assert relative.max() <= 2 * limit or dtype is np.float16
-    assert 0.4 < (moved > x).mean() < 0.6
+def test_a_chaotic_model_is_taken_with_a_band_that_proves_nothing(tmp_path: Path):
+    nodes = [helper.make_node("Mul", ["x", "big"], ["a"]), helper.make_node("Sin", ["a"], ["y"])]
+    big = {"big": np.array(1e6, np.float32)}
+    path = write(tmp_path / "m.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], big)
+    assert take(path, tmp_path).band >= 0.5
 
 
 def test_real_inputs_are_the_buffers_and_the_calibration(tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -232,8 +233,8 @@ PRODUCT = helper.make_node("MatMul", ["x", "w"], ["y"])
 @pytest.mark.parametrize("opset", [6, 9, 13, 21])
 def test_every_opset_is_predicted_alike(tmp_path: Path, opset: int):
     bands = bands_of(saved(tmp_path / "m.onnx", [PRODUCT], opset, w=WEIGHT))
-    wanted = [*ORDER[:4], "int8-dynamic", "int8"]
-    assert sorted((bands[name] for name in wanted), key=float) == [bands[name] for name in wanted]  # type: ignore[arg-type]
+    wanted = [bands[name] or np.nan for name in (*ORDER[:4], "int8-dynamic", "int8")]
+    assert all(one < 1.1 * other for one, other in pairwise(wanted)), "TF32 and FP16 keep the same digits"
     assert bands == bands_of(saved(tmp_path / "other.onnx", [PRODUCT], 17, w=WEIGHT))
 
 
