@@ -41,6 +41,7 @@ class Entry:
         default: the device and precision that the bare backend name means.
         hidden: whether `list` and `*` leave it out (the harness's own instruments).
         baseline: whether the others are compared with it where nobody says with what.
+        file_baseline: likewise, of a user's ONNX file.
         makers: packages beside its own library that decide what is built: quantizers, exporters.
         loads: the frameworks that an arm's process may hold, by mode; those of "" in every mode.
         gemms: `module:function` of its library's fastest square products (see `Gemms`), "" where another row or nobody
@@ -63,6 +64,7 @@ class Entry:
     default: tuple[Device, Precision] = (Device.CPU, Precision.FP32)
     hidden: bool = False
     baseline: bool = False
+    file_baseline: bool = False
     makers: tuple[str, ...] = ()
     loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gemms: str = ""
@@ -138,6 +140,7 @@ SHIPPED = {
         ready_s=1.0,
     ),
     "onnxruntime": Entry(
+        file_baseline=True,
         path="shootout.backends._onnxruntime.backend:OnnxRuntimeAdapter",
         extra="onnxruntime",
         needs="onnxruntime; onnxruntime-gpu for cuda",
@@ -250,9 +253,13 @@ def get(name: str) -> Adapter:
         return BrokenAdapter(name, f"{row.path} can't be loaded: {type(error).__name__}: {error}", row.fix)
 
 
-def baseline() -> str:
-    """The backend that the others are compared with where nobody says with what."""
-    return next(name for name, row in SHIPPED.items() if row.baseline)
+def baseline(*, of_file: bool = False) -> str:
+    """The backend that the others are compared with where nobody says with what.
+
+    Args:
+        of_file: of a user's ONNX file, which not all can read.
+    """
+    return next(name for name, row in SHIPPED.items() if (row.file_baseline if of_file else row.baseline))
 
 
 def multipliers() -> dict[str, str]:

@@ -54,14 +54,14 @@ def core_module(bundle: ModelBundle, floats: str = "float32") -> torch.nn.Module
     """The module for those who take over torch's core operators only: of a user's file, its program in those alone.
 
     Args:
-        floats: the dtype that it will get its weights in.
+        floats: the dtype that it will get its weights in; "": a file's own.
     """
     import torch
 
     if not bundle.is_file:
         return float32_module(bundle)
     module = _as_module(exported_program(bundle).run_decompositions())
-    return retyped(module, getattr(torch, floats), torch.device("cpu"))
+    return retyped(module, getattr(torch, floats), torch.device("cpu")) if floats else module
 
 
 def retyped(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:

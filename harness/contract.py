@@ -49,6 +49,7 @@ class Precision(StrEnum):
     INT8 = "int8"
     INT8_DYNAMIC = "int8-dynamic"
     INT4 = "int4"  # weights only; activations stay float
+    NATIVE = "native"  # an ONNX file in its own precisions: what ran is told, nothing is promised
 
 
 class Scenario(StrEnum):
@@ -270,6 +271,7 @@ class Capabilities:
     Attributes:
         consumes: the artifacts it can load, the preferred one first; a bundle with none of them is skipped.
         targets: every (device, precision) it has code for.
+        native: the devices on which it runs a user's ONNX file in the precisions that the file itself holds.
         modes: the `+mode` suffixes it knows, "" (the plain one) among them; one may end in `*`, for all that begin so.
         cuda_modes: those of them that are for CUDA only.
         schemes: by precision, the words it offers in a `/scheme` (see `shootout.schemes`); one may end in `*`.
@@ -281,6 +283,7 @@ class Capabilities:
 
     consumes: tuple[Artifact, ...]
     targets: frozenset[tuple[Device, Precision]]
+    native: frozenset[Device] = frozenset()
     modes: frozenset[str] = frozenset({""})
     cuda_modes: frozenset[str] = frozenset()
     schemes: Mapping[Precision, frozenset[str]] = field(default_factory=dict)
@@ -309,7 +312,7 @@ class Executed:
         compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
         other_nodes_by_precision: the rest of the graph likewise, where the runtime tells: what a quantized model's
             float remainder runs in.
-        fallbacks: graph breaks, nodes on another provider, a file's own integers under a float label: one line each.
+        fallbacks: graph breaks, nodes on another provider: one line each.
         flops_by_precision: floating-point (or integer) operations of the compute nodes in one call, two for each
             multiply-add, by the precision they ran in; empty where the runtime doesn't tell.
         conversion_nodes: executed nodes that only change a tensor's type or layout (quantize, dequantize, cast,

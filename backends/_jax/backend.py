@@ -87,6 +87,7 @@ class JaxJitAdapter:
             [(Device.CPU, precision) for precision in (Precision.FP32, *REDUCED, *SCALED)]
             + [(Device.CUDA, precision) for precision in DTYPES]
         ),
+        native=frozenset({Device.CPU}),
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         modes=frozenset({"", "torchax"}),
         schemes={Precision.INT8: WEIGHTS | {"minmax", "samples-*"}, Precision.INT8_DYNAMIC: WEIGHTS},
@@ -205,7 +206,8 @@ def _program(bundle: ModelBundle, arm: Arm) -> Program:
     if bundle.trained:
         return training.step_of(bundle, arm.target.mode)
     target = arm.target
-    program = program_of(bundle, target.mode, DTYPES.get(target.precision, "float32"))
+    floats = "" if target.precision is Precision.NATIVE else DTYPES.get(target.precision, "float32")
+    program = program_of(bundle, target.mode, floats)
     if target.device is not Device.CPU:
         return program
     if target.precision in REDUCED:

@@ -25,7 +25,7 @@ from shootout.session import GpuSide
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
 
-PRODUCTS = {Precision.FP32: "highest", Precision.TF32: "tensorfloat32"}
+PRODUCTS = {Precision.FP32: "highest", Precision.NATIVE: "highest", Precision.TF32: "tensorfloat32"}
 """`jax_default_matmul_precision` by target; it says nothing about products of reduced-precision operands."""
 PLATFORMS = {Device.CPU: "cpu", Device.CUDA: "cuda,cpu"}
 """CUDA keeps the host's CPU, where torchax reads a module's weights; asking for a device is always by name."""
@@ -104,7 +104,9 @@ def from_forward(bundle: ModelBundle) -> Program:
 
 
 def from_module(bundle: ModelBundle, floats: str = "float32") -> Program:
-    """The torch module on floats of this dtype, translated by torchax; buffers outside the state come along."""
+    """The torch module on floats of this dtype ("": as they are), translated by torchax; buffers outside the state come
+    along.
+    """
     import torchax
 
     states, call = torchax.extract_jax(core_module(bundle, floats))
@@ -245,7 +247,7 @@ def _dtype(array: Any, arm: Arm) -> Any:
     """The arm's dtype for floats; other dtypes stay."""
     import jax.numpy as jnp
 
-    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    floating = jnp.issubdtype(array.dtype, jnp.floating) and arm.target.precision is not Precision.NATIVE
     return jnp.dtype(DTYPES.get(arm.target.precision, "float32")) if floating else array.dtype
 
 

@@ -50,7 +50,9 @@ class NumpyAdapter:
 
     name = "numpy"
     capabilities = Capabilities(
-        consumes=(Artifact.FORWARD, Artifact.ONNX), targets=frozenset({(Device.CPU, Precision.FP32)})
+        consumes=(Artifact.FORWARD, Artifact.ONNX),
+        targets=frozenset({(Device.CPU, Precision.FP32)}),
+        native=frozenset({Device.CPU}),
     )
 
     def probe(self, device: Device) -> Availability:

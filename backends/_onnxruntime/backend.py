@@ -83,6 +83,7 @@ class OnnxRuntimeAdapter:
             {(Device.CPU, precision) for precision in (Precision.FP32, *SCHEMES)}
             | {(Device.CUDA, precision) for precision in ON_CUDA}
         ),
+        native=frozenset({Device.CPU, Device.CUDA}),
         modes=frozenset({"", providers.MODE, plugins.MODES}),
         cuda_modes=frozenset({providers.MODE}),
         schemes=SCHEMES,

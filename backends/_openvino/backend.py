@@ -70,6 +70,7 @@ class OpenVinoAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset((Device.CPU, precision) for precision in PRECISIONS),
+        native=frozenset({Device.CPU}),
         schemes={
             **SCHEMES,
             Precision.FP32: frozenset({DEFAULT}),

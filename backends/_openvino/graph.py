@@ -29,7 +29,7 @@ HINTS = {
 }
 """The precision of float nodes; those that a quantizer leaves over run in IEEE float32 too, unless the scheme of static
 INT8 says otherwise."""
-NATIVE = (Precision.FP32, Precision.BF16, Precision.FP16, Precision.INT8)
+LISTED = (Precision.FP32, Precision.BF16, Precision.FP16, Precision.INT8)
 """Precisions that OpenVINO lists by name where a CPU has them."""
 DYNAMIC_GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 PROPERTIES = (
@@ -90,9 +90,9 @@ def require_precision(precision: Precision) -> None:
     """
     core = import_openvino().Core()
     known = core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
-    if precision in NATIVE and precision.upper() not in known:
+    if precision in LISTED and precision.upper() not in known:
         instead = core.get_property(DEVICE, "INFERENCE_PRECISION_HINT").get_type_name()
-        labels = ", ".join(f"openvino:cpu:{one}" for one in NATIVE if one.upper() in known)
+        labels = ", ".join(f"openvino:cpu:{one}" for one in LISTED if one.upper() in known)
         reason = f"OpenVINO has no {precision} arithmetic for this CPU; it would silently run {instead} instead"
         raise SkippedArm(reason, f"choose {labels}, or a CPU with {precision}")
 
@@ -105,7 +105,9 @@ def floats_of(arm: Arm) -> Precision:
 def properties_of(arm: Arm) -> dict[str, str]:
     """What the arm is compiled with: one request at a time, its threads and precision, then its own options."""
     properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(arm.threads)}
-    if scheme_of(arm).own != DEFAULT:
+    if arm.target.precision is Precision.NATIVE:
+        properties["EXECUTION_MODE_HINT"] = "ACCURACY"  # what the file says of each value, and no default of the CPU's
+    elif scheme_of(arm).own != DEFAULT:
         properties["INFERENCE_PRECISION_HINT"] = HINTS[floats_of(arm)]
     if not rounds_activations(arm):
         properties[DYNAMIC_GROUP_SIZE] = "0"

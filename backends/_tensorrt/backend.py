@@ -65,6 +65,7 @@ class TensorRtAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset((Device.CUDA, precision) for precision in PRECISIONS),
+        native=frozenset({Device.CUDA}),
         schemes={
             Precision.INT8: frozenset({*schemes.QUANTIZED, "rest-fp16", "rest-fp32"}),
             Precision.FP8: frozenset({"samples-*"}),

@@ -122,8 +122,7 @@ def _notes(library: Library, plan: Plan, total: int) -> list[str]:
 
 def _require_scaled(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:
     """An engine may well dequantize first and multiply wider floats: that is no INT8, INT4 or FP8."""
-    promised = TYPED_AS[precision][0]
-    if precision in SCALED and promised not in counts:
+    if precision in SCALED and TYPED_AS[precision][0] not in counts:
         ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "none at all"
         raise RuntimeError(f"labelled {precision}, but {library.name} built its products otherwise: {ran}")
 

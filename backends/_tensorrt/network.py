@@ -99,9 +99,11 @@ def require_precision(network: Network, precision: Precision, rest: Precision) -
     Raises:
         RuntimeError: one of them is not what the label allows, or none is what it promises.
     """
+    counts = dict(Counter(one.precision for one in network.products))
+    if precision is Precision.NATIVE:
+        return counts
     promised, allowed = TYPED_AS[precision][0], TYPED_AS[precision]
     allowed += (rest.value,) if precision is Precision.INT8 else ()
-    counts = dict(Counter(one.precision for one in network.products))
     wrong = [f"{one.name!r} is {one.precision}" for one in network.products if one.precision not in allowed]
     if not wrong and promised not in counts:
         wrong = [f"{one.name!r} is {one.precision}" for one in network.products]

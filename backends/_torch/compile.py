@@ -147,6 +147,7 @@ class TorchCompileAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.MODULE,),
         targets=TARGETS | quantize.TARGETS | quantize.STATIC_TARGETS,
+        native=frozenset({Device.CPU}),
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         modes=frozenset({"", AOTI, GRAPHS}),
         cuda_modes=frozenset({GRAPHS}),

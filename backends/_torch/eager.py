@@ -11,6 +11,7 @@ from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
     LAYOUT,
     MEMORY_FORMAT,
+    NATIVE,
     RESTS,
     TARGETS,
     Facts,
@@ -58,6 +59,7 @@ class TorchEagerAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.MODULE,),
         targets=TARGETS | quantize.TARGETS,
+        native=NATIVE,
         schemes=quantize.SCHEMES,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         options=(LAYOUT, *gpu.OPTIONS),

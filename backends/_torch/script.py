@@ -14,6 +14,7 @@ from shootout.backends._torch import gpu
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
     LAYOUT,
+    NATIVE,
     TARGETS,
     Facts,
     TorchSession,
@@ -41,7 +42,9 @@ class TorchScriptAdapter:
     """A frozen TorchScript module on CPU and CUDA."""
 
     name = "torchscript"
-    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS, options=(LAYOUT, *gpu.OPTIONS))
+    capabilities = Capabilities(
+        consumes=(Artifact.MODULE,), targets=TARGETS, native=NATIVE, options=(LAYOUT, *gpu.OPTIONS)
+    )
 
     def probe(self, device: Device) -> Availability:
         """Script, optimise and run one small linear layer."""

@@ -35,6 +35,7 @@ TARGETS = frozenset(
     [(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)]
     + [(Device.CUDA, precision) for precision in DTYPES]
 )
+NATIVE = frozenset({Device.CPU})
 RESTS = {(Device.CPU, Precision.INT4): Precision.BF16}
 """Torch's INT4 kernel for CPUs has vector code for bfloat16 alone: on float32 it takes 70 times as long."""
 FLOATS = frozenset(DTYPES)
@@ -72,8 +73,9 @@ class TorchSession:
         self._outputs = tuple(spec.name for spec in bundle.outputs)
         floats = {getattr(torch, spec.dtype) for spec in self._inputs if np.dtype(spec.dtype).kind == "f"}
         # Settled once: each of these steps would cost as much in every call as wrapping the array does.
-        self._in_place = floats <= {self._dtype}
-        self._as_is = self._dtype not in (torch.float16, torch.bfloat16)
+        native = arm.target.precision is Precision.NATIVE
+        self._in_place = native or floats <= {self._dtype}
+        self._as_is = not native and self._dtype not in (torch.float16, torch.bfloat16)
 
     @cached_property
     def executed(self) -> Executed:
@@ -214,8 +216,9 @@ def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
     import torch
     from torch.nn.utils import convert_conv2d_weight_memory_format
 
-    device = torch.device(arm.target.device)
-    module = retyped(float32_module(bundle).requires_grad_(False), dtype_of(arm), device)
+    device, stored = torch.device(arm.target.device), float32_module(bundle).requires_grad_(False)
+    native = arm.target.precision is Precision.NATIVE
+    module = stored.to(device) if native else retyped(stored, dtype_of(arm), device)
     if arm.options.get(MEMORY_FORMAT) != CHANNELS_LAST:
         return module
     if not any(isinstance(one, torch.nn.Conv2d | torch.nn.ConvTranspose2d) for one in module.modules()):
@@ -226,6 +229,8 @@ def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
 def example_of(bundle: ModelBundle, arm: Arm) -> tuple[torch.Tensor, ...]:
     """One input set as the arm's sessions stage it, for a compiler to look at."""
     tensors, floats = tensors_of(bundle, bundle.input_buffers()[0]), dtype_of(arm)
+    if arm.target.precision is Precision.NATIVE:
+        return tensors
     return tuple(one.to(arm.target.device, floats if one.is_floating_point() else one.dtype) for one in tensors)
 
 

@@ -166,7 +166,8 @@ class Workshop:
     def _probe_bundle(self, arm: Arm) -> ModelBundle | None:
         if Artifact.NONE in backends.get(arm.target.backend).capabilities.consumes:
             return None
-        return self.probes.get(probe_key(arm))
+        key = probe_key(arm)
+        return self.probes.get(key) if key else None
 
     def _key(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> str:
         """All that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU."""

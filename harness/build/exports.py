@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shootout.bundle.bundle import INPUTS, ModelBundle, sha256
-from shootout.contract import Arm, Device
+from shootout.contract import Arm, Device, Precision
 from shootout.errors import ModelError, ShootoutError, SkippedArm
 from shootout.export import client
 from shootout.export.client import Request
@@ -47,7 +47,8 @@ def export_all(groups: Sequence[PlannedGroup], say: Callable[[str], None]) -> Ex
         ShootoutError: nothing that could be measured could be exported.
     """
     wanted = {(group.record.name, *_tells(one)): one for group in groups for one in _requests(group)}
-    probes = {key: probe_request(*key) for group in groups for arm in group.building if (key := probe_key(arm))}
+    shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
+    probes = {key: probe_request(*key) for key in sorted(shown)}
     found = client.obtain_all([*wanted.values(), *probes.values()])
     models = dict(zip(wanted, found, strict=False))
     playing = {(group.record.name, *_tells(group.request_of(arm))) for group in groups for arm in group.playing}
@@ -65,8 +66,13 @@ def export_all(groups: Sequence[PlannedGroup], say: Callable[[str], None]) -> Ex
     )
 
 
-def probe_key(arm: Arm) -> ProbeKey:
-    """The probe that shows what this arm really computes in, and the variant of it that its scheme asks for, where."""
+def probe_key(arm: Arm) -> ProbeKey | None:
+    """The probe that shows what this arm really computes in, and the variant of it that its scheme asks for, where.
+
+    None for a file in its own precisions: a probe's model would not have them.
+    """
+    if arm.target.precision is Precision.NATIVE:
+        return None
     variant = scheme_of(arm.target).for_probe().variant
     return probe_name(arm.target.precision), variant, arm.target.device if variant else Device.CPU
 

@@ -115,7 +115,9 @@ def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:
     """6 a named target can't run here; 4 a named one (any, if strict) failed; 3 nothing was measured; else 0."""
     texts = [text for text in plan.named if "*" not in text]  # all of a device's is nothing named
     pythons = plan.study.pythons
-    targets = with_twins([one for text in texts for one in parse_targets(text, points.describe, pythons)], pythons)
+    firsts = (points.describe, points.describe_native)  # a bare name's row is one or the other
+    asked = [one for text in texts for first in firsts for one in parse_targets(text, first, pythons)]
+    targets = with_twins(asked, pythons)
     named = {str(target) for target in targets}
     mine = [row for row in document.rows if family(row.arm).partition("#")[0] in named]
     ran = {(row.group, family(row.arm)) for row in mine if row.outcome == "measured"}  # in another setting

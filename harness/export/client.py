@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S
+from shootout.contract import Precision
 from shootout.errors import ModelError, ShootoutError
 from shootout.export import cache
 from shootout.export.job import Job, error_from_json, to_json
@@ -35,11 +36,23 @@ def obtain(request: Request) -> ModelBundle:
     return found
 
 
-def check(request: Request) -> tuple[int, list[str]]:
-    """Check a request as far as the parent can.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the parent knows of a model before it is exported.
 
-    Returns:
-        Bytes of the user's own model, 0 for one that ships; and the hashes of all the user's files, data included.
+    Attributes:
+        file_bytes: of the user's own model, 0 for one that ships.
+        hashes: of all the user's files, data included.
+        holds: the precisions other than FP32 that a user's ONNX file holds itself.
+    """
+
+    file_bytes: int
+    hashes: tuple[str, ...]
+    holds: tuple[Precision, ...]
+
+
+def check(request: Request) -> Checked:
+    """Check a request as far as the parent can.
 
     Raises:
         UsageError: an unknown name, a bad value, a file that can't be read.
@@ -49,8 +62,11 @@ def check(request: Request) -> tuple[int, list[str]]:
     if isinstance(job, ShootoutError):
         raise job
     data = [given.sha256 for given in (job.inputs, job.calibration, job.labels) if given]
-    hashes = [*job.contents.values(), *filter(None, [*data, job.source_sha256])]
-    return sum((Path(job.file).parent / name).stat().st_size for name in job.contents), hashes
+    return Checked(
+        file_bytes=sum((Path(job.file).parent / name).stat().st_size for name in job.contents),
+        hashes=(*job.contents.values(), *filter(None, [*data, job.source_sha256])),
+        holds=job.holds,
+    )
 
 
 def obtain_all(requests: Sequence[Request]) -> list[ModelBundle | ShootoutError]:

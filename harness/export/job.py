@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import NotRun, NotRunKind, Value
+from shootout.contract import NotRun, NotRunKind, Precision, Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import cache
 
@@ -35,6 +35,7 @@ class Job:
         sets: sizes of the file's symbolic axes.
         module: as in `Request`.
         contents: hashes of the file and of those beside it that hold its weights, by name.
+        holds: the precisions other than FP32 that the file holds itself.
         source_sha256: of the source of a user's own model, "" for other models.
         libraries: versions of what that source imports, by package.
         inputs: the user's own inputs, for a file or an own model.
@@ -57,6 +58,7 @@ class Job:
     sets: Mapping[str, int] = field(default_factory=dict)
     module: bool = False
     contents: Mapping[str, str] = field(default_factory=dict)
+    holds: tuple[Precision, ...] = ()
     source_sha256: str = ""
     libraries: Mapping[str, str] = field(default_factory=dict)
     inputs: Given | None = None
@@ -98,7 +100,7 @@ def from_json(stored: Mapping[str, Any]) -> Job:
     """The job that `to_json` wrote."""
     given = {name: Given(**stored[name]) for name in ("inputs", "labels", "calibration") if stored[name]}
     base = from_json(stored["base"]) if stored["base"] else None
-    return Job(**{**stored, **given, "base": base})
+    return Job(**{**stored, **given, "base": base, "holds": tuple(map(Precision, stored["holds"]))})
 
 
 def error_to_json(error: ShootoutError) -> dict[str, Any]:

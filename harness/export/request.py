@@ -195,9 +195,11 @@ def _file_job(request: Request) -> Job:
     check_sizes(request)
     with _reading(path := path_of(request.model)):
         from shootout.bundle.onnx_files import external_files
+        from shootout.bundle.onnx_header import header
+        from shootout.bundle.own_precisions import own_precisions
 
         files = {path.name: path, **external_files(path)}
         contents = {name: sha256(file) for name, file in files.items()}
     inputs = _given(request.inputs_npz)
-    sets, module = dict(request.sets), request.module
-    return Job(model=path.name, file=str(path), contents=contents, sets=sets, inputs=inputs, module=module)
+    sets, module, holds = dict(request.sets), request.module, own_precisions(header(path))
+    return Job(model=path.name, file=str(path), contents=contents, holds=holds, sets=sets, inputs=inputs, module=module)

@@ -21,8 +21,8 @@ import numpy as np
 from shootout.bundle import onnx_axes, onnx_files
 from shootout.bundle.bundle import FILES, ModelBundle
 from shootout.bundle.fidelity import check_outputs, compare, gate
-from shootout.constants import WIDE_BAND
-from shootout.contract import Array, Arrays, Artifact, Fidelity, TensorSpec
+from shootout.constants import BAND_CEILING, WIDE_BAND
+from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
 from shootout.export import inputs
 from shootout.export.assembly import assemble, require_telling
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 INPUT_SEED = 1
 REASON_LETTERS = 300
 WIDE_NOTE = "the last bits move this file's outputs: errors up to {band:.2g} pass, so they may not tell FP32 from BF16"
+OWN_NOTE = "the file holds {kinds} itself: errors up to {band:.2g} pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,6 @@ def take(job: Job) -> ModelBundle:
     own = found.split.sets() if found.split else found.buffers if npz else inputs.drawn(found.inputs, found.batch)
     sets, fault = inputs.chosen(job.calibration, found.inputs, own)
     require_telling(job.model, found.outputs, found.oracle)
-    unmade = _write_module(folder, found) if job.module else ""
     if found.split:
         found.split.check(found.outputs)
     oracle = onnx_bands.Oracle(
@@ -89,6 +89,9 @@ def take(job: Job) -> ModelBundle:
         calibration=sets,
         workshop=folder.parent,
     )
+    bands = onnx_bands.bands(oracle, found.band)
+    as_it_is = native_band(job.holds, bands)
+    unmade = _write_module(folder, found, as_it_is) if job.module else ""
     return assemble(
         job,
         inputs=found.inputs,
@@ -96,7 +99,7 @@ def take(job: Job) -> ModelBundle:
         buffers=found.buffers,
         oracle=found.oracle,
         artifacts=(Artifact.ONNX, *(() if unmade or not job.module else (Artifact.MODULE, Artifact.PT2))),
-        bands=onnx_bands.bands(oracle, found.band),
+        bands={**bands, Precision.NATIVE: as_it_is},
         parameter_count=found.parameter_count,
         batch=found.batch,
         parameters=found.axes,
@@ -106,10 +109,28 @@ def take(job: Job) -> ModelBundle:
         notes=(
             *found.notes,
             *(found.split.notes if found.split else () if npz else buffer_notes(found.inputs)),
-            *([WIDE_NOTE.format(band=found.band)] if found.band > WIDE_BAND else []),
+            *([WIDE_NOTE.format(band=found.band)] if found.band > WIDE_BAND and not job.holds else []),
+            *([OWN_NOTE.format(kinds=" and ".join(job.holds), band=as_it_is)] if job.holds else []),
         ),
         unmade=unmade,
     )
+
+
+def native_band(holds: Sequence[Precision], bands: Mapping[str, float | None]) -> float:
+    """The gate of a file that is run in its own precisions: the widest band of those that it holds.
+
+    A runtime that fuses the file's conversions, or keeps more bits between them than they leave, rounds in other places
+    than the oracle does, which takes every step; it errs by another such rounding at most. Where nothing can be
+    predicted of what the file holds, the gate is as wide as a gate may be.
+
+    Args:
+        holds: see `own_precisions`.
+        bands: those of the file, by precision.
+    """
+    alike = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC)}
+    known = [bands.get(name) for one in holds for name in alike.get(one, (one,))]
+    found = [BAND_CEILING if band is None else band for band in known]
+    return max([bands[Precision.FP32] or 0.0, *found])
 
 
 def prepare(
@@ -165,8 +186,12 @@ def prepare(
     )
 
 
-def _write_module(folder: Path, found: Prepared) -> str:
-    """Write the file's torch program and its weights into `folder`; why there is none, "" where there is."""
+def _write_module(folder: Path, found: Prepared, band: float) -> str:
+    """Write the file's torch program and its weights into `folder`; why there is none, "" where there is.
+
+    Args:
+        band: how far from the oracle its outputs may be.
+    """
     try:
         import torch
 
@@ -187,7 +212,7 @@ def _write_module(folder: Path, found: Prepared) -> str:
         traceback.print_exc()
         (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
         return f"torch.export can't take {made}: {explained(error)[:REASON_LETTERS]}"
-    if fault := check_outputs(found.outputs, outputs[0]) or _difference(compare(outputs, found.oracle), found.band):
+    if fault := check_outputs(found.outputs, outputs[0]) or _difference(compare(outputs, found.oracle), band):
         (folder / FILES[Artifact.PT2]).unlink()
         return f"{made} isn't the same model, as far as can be told: {fault}"
     torch_files.write_weights(module, folder)

@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout.contract import SCALED
+from shootout.contract import SCALED, Precision
 from shootout.results.comparisons import AccuracyChange, Ratio
 from shootout.results.document import Ceiling, Rate, Row, Serving, Timing
 from shootout.schemes import shown_as
@@ -85,10 +85,13 @@ def proven(row: Row) -> str:
     """The precision that evidence shows: the permutation probe's, with node counts where the runtime mixes precisions;
     for what a quantizer made the runtime's own node counts.
 
-    `int8 126/128, rest fp32`: so many of the compute nodes, and what all other nodes run in.
+    `int8 126/128, rest fp32`: so many of the compute nodes, and what all other nodes run in. A file in its own
+    precisions has nothing to prove: all counts are told.
     """
     executed = row.executed or {}
     counts, others = executed.get("compute_nodes_by_precision", {}), executed.get("other_nodes_by_precision", {})
+    if row.precision == Precision.NATIVE:
+        return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "-"
     mine = shown_as(row.precision, row.scheme)
     if row.fidelity and row.fidelity.probe and row.precision not in SCALED:
         mixed = len(counts) > 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from shootout.constants import INDIFFERENT
-from shootout.contract import NotRunKind, Precision
+from shootout.contract import NotRunKind
 from shootout.crossover.brackets import Kind
 from shootout.messages import Scope
 from shootout.results.answer import Answer, Chosen, NotRaced, Passed, Rival, Shipped, Step, Sure, WouldChange
@@ -22,7 +22,7 @@ from shootout.results.document import Crossover, Row, Timing
 from shootout.results.pareto import MARGIN
 from shootout.stats.leaders import find_leaders
 from shootout.stats.verdicts import Comparison, Verdict
-from shootout.study.group import family, short
+from shootout.study.group import FULL, family, short
 
 Admitted = Literal["fp32", "accuracy"]
 AS_SMALL = 1.05
@@ -122,8 +122,8 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
 
 
 def is_plain(row: Row) -> bool:
-    """Whether it is the model as it is, in FP32: its error was held to FP32's band before it was timed."""
-    return row.precision == Precision.FP32 and not row.scheme
+    """Whether it is the model as it is, in FP32 or the file's own precisions, to whose band its error was held."""
+    return row.precision in FULL and not row.scheme
 
 
 def is_near(ratio: Ratio | None) -> bool:

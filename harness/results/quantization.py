@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from shootout.contract import SCALED, Precision
+from shootout.contract import SCALED
 from shootout.results.comparisons import AccuracyChange
 from shootout.results.document import Quantized, Row
 from shootout.results.explain import explain
 from shootout.schemes import shown_as
 from shootout.stats.paired import change
-from shootout.study.group import GroupRecord
+from shootout.study.group import FULL, GroupRecord
 
 Right = Mapping[str, str]
 """By arm, for each row of the report split whether it was right; see `Fidelity.right`."""
@@ -49,7 +49,7 @@ def _with_change(row: Row, record: GroupRecord, right: Right) -> Row:
     against = next((one for one in candidates if one in right and one != row.arm), None)
     if not row.fidelity or not against or row.arm not in right:
         return row
-    if row.precision == Precision.FP32 and not row.scheme:
+    if row.precision in FULL and not row.scheme:
         return row
     found = change(right[against], right[row.arm])
     figures = AccuracyChange(against=against, **asdict(found))

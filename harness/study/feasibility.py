@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from shootout import backends, models, schemes
 from shootout.bundle import training
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRun, NotRunKind, Scenario, Target
+from shootout.contract import (
+    Arm,
+    Artifact,
+    Availability,
+    Capabilities,
+    Device,
+    NotRun,
+    NotRunKind,
+    Precision,
+    Scenario,
+    Target,
+)
 from shootout.errors import UNINSTALLED, install
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
 from shootout.models.user import factory
-from shootout.study.target import own_words, provider
+from shootout.study.points import describe, describe_native
+from shootout.study.target import Describe, own_words, provider
 
 BYTES_PER_WEIGHT_ARM = 8
 """Weights plus a runtime's own packed copy."""
@@ -36,6 +49,7 @@ class Here:
         cpus: CPUs that this process may use.
         memory_bytes: what the machine can give.
         file_bytes: size of each of the user's ONNX files, in place of a parameter count.
+        holds: the precisions other than FP32 that each of them holds itself.
     """
 
     available: Available
@@ -43,6 +57,11 @@ class Here:
     cpus: int
     memory_bytes: int
     file_bytes: Mapping[str, int] = field(default_factory=dict)
+    holds: Mapping[str, tuple[Precision, ...]] = field(default_factory=dict)
+
+    def first(self, model: str) -> Describe:
+        """What a backend's bare name means for this model."""
+        return describe_native if self.holds.get(model) else describe
 
     def count(self, asked: Threads) -> int:
         """Threads as a number, also where there aren't so many CPUs."""
@@ -51,7 +70,7 @@ class Here:
 
 def obstacles(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
     """Why arms can't be asked, by label; those that can are not in it."""
-    skips = {arm.label: why for arm in arms if (why := _too_many_threads(arm, here) or _skip(arm, here.available))}
+    skips = {arm.label: why for arm in arms if (why := _too_many_threads(arm, here) or _skip(arm, here))}
     made_here = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
     return skips | _lacking(made_here, needed_bytes(made_here, here), here.memory_bytes)
 
@@ -64,9 +83,9 @@ def _too_many_threads(arm: Arm, here: Here) -> NotRun | None:
     return NotRun(NotRunKind.TOO_BIG, reason, f"{fewer}, or run it on a larger machine")
 
 
-def _skip(arm: Arm, available: Available) -> NotRun | None:
+def _skip(arm: Arm, here: Here) -> NotRun | None:
     """Why this arm can't be asked here, None when it can."""
-    found = available[provider(arm.target)]
+    found = here.available[provider(arm.target)]
     if found.why and not found.why.builds:
         return found.why
     capabilities = backends.get(arm.target.backend).capabilities
@@ -78,6 +97,8 @@ def _skip(arm: Arm, available: Available) -> NotRun | None:
     if arm.scenario is Scenario.TRAIN_STEP and (why := _untrained(arm)):
         return why
     consumes = capabilities.consumes
+    if Artifact.NONE not in consumes and (why := _mislabelled(arm, here.holds.get(arm.model, ()))):
+        return why
     quantized = schemes.parse(arm.target.scheme, own=own_words(capabilities)).is_quantized
     offered = (Artifact.ONNX,) if quantized else FROM_FILE if is_file(arm.model) else models.get(arm.model).artifacts
     if Artifact.NONE in consumes or set(consumes) & set(offered):
@@ -89,6 +110,22 @@ def _skip(arm: Arm, available: Available) -> NotRun | None:
         f"{arm.target.backend} takes {takes}; {arm.model} is only there as {has}",
         f"leave {arm.target.backend} out of --backends, or give a model that has it",
     )
+
+
+def _mislabelled(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
+    """Why nobody can promise this label of a file with precisions of its own, or what `native` means without a file."""
+    target = arm.target
+    if target.precision is Precision.NATIVE:
+        if is_file(arm.model):
+            return None
+        why = f"{Precision.NATIVE} runs an ONNX file in its own precisions, and {arm.model} is no file"
+        return NotRun(NotRunKind.UNFIT, why, f"ask for {replace(target, precision=Precision.FP32)}")
+    if not holds:
+        return None
+    kinds = " and ".join(one.upper() for one in holds)
+    why = f"{Path(arm.model).name} holds {kinds} itself, so no row of it can promise {target.precision.upper()}"
+    native = replace(target, precision=Precision.NATIVE, scheme="")
+    return NotRun(NotRunKind.UNFIT, why, f"ask for {native}, which tells what ran, or give the FP32 file")
 
 
 def _untrained(arm: Arm) -> NotRun | None:
@@ -148,7 +185,8 @@ def _unoffered(target: Target, can: Capabilities) -> NotRun | None:
             f"{moded} is for {Device.CUDA}, not for {target.device}",
             f"ask for {moded}:{Device.CUDA}:{target.precision}, or leave +{target.mode} out",
         )
-    if (target.device, target.precision) not in can.targets:
+    native = target.precision is Precision.NATIVE
+    if (target.device not in can.native) if native else (target.device, target.precision) not in can.targets:
         offered = ", ".join(sorted(precision for device, precision in can.targets if device is target.device))
         return NotRun(
             NotRunKind.UNSUPPORTED,

@@ -14,6 +14,7 @@ from shootout.stats.goals import Aim, Goal
 
 Pair = tuple[str, str]
 """Two arms' labels, in the order in which a study names them."""
+FULL = (Precision.FP32, Precision.NATIVE)
 PLAIN = f":{Device.CPU}:{Precision.FP32}"
 """What a bare backend name means, where it has code for it."""
 
@@ -59,8 +60,8 @@ def confirming_name(name: str) -> str:
 
 
 def exact_of(arms: Iterable[Arm]) -> frozenset[str]:
-    """The labels of the arms that compute in full precision."""
-    plain = [arm for arm in arms if arm.target.precision is Precision.FP32 and not arm.target.scheme]
+    """The labels of the arms that compute in full precision, which is a file's own where it was narrowed before."""
+    plain = [arm for arm in arms if arm.target.precision in FULL and not arm.target.scheme]
     return frozenset(arm.label for arm in plain)
 
 

@@ -126,7 +126,8 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
         threads=place(None).threads,
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
-        file_bytes={model: size for model, (size, _) in checked.items()},
+        file_bytes={model: one.file_bytes for model, one in checked.items()},
+        holds={model: one.holds for model, one in checked.items()},
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     with Stopwatch() as watch:
@@ -134,7 +135,7 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
         found = known_available({provider(target) for target in targets}, others, fresh=fresh)
     here = replace(here, available=found)
     groups = plan_groups(study, here)
-    files = [digest for _, hashes in checked.values() for digest in hashes]
+    files = [digest for one in checked.values() for digest in one.hashes]
     return Plan(
         study=study,
         groups=groups,
@@ -157,12 +158,12 @@ def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
     Raises:
         UsageError: there is one.
     """
-    targets = targets_of(study)
+    targets = targets_of(study, here.first(point.model))
     _refuse_unknown_options(study, targets)
     arms = _arms(study, targets, point, here.count(point.threads))
     if study.baseline is not None:
-        _meant(study, study.baseline, arms)
-    asked_pairs(study, arms, ())
+        _meant(study, study.baseline, arms, here)
+    asked_pairs(study, arms, (), here.first(point.model))
 
 
 def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
@@ -171,12 +172,14 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
     Raises:
         UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
     """
-    targets = targets_of(study)
-    _refuse_unknown_options(study, targets)
+    every = points(study)
+    targets = {point.model: targets_of(study, here.first(point.model)) for point in every}
+    for own in targets.values():
+        _refuse_unknown_options(study, own)
     groups = [
         _group(study, _arms(study, family, point, here.count(point.threads)), point, here, apart)
-        for point in points(study)
-        for apart, family in _families(study, targets)
+        for point in every
+        for apart, family in _families(study, targets[point.model])
     ]
     for name, count in Counter(group.record.name for group in groups).items():
         if count > 1:
@@ -268,11 +271,11 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
     """The arms with their baseline first and its sentinel last, and why some of them can't be asked."""
     skips = settings.crowded(arms, here.count(point.threads)) | obstacles(arms, here)
     runnable = [arm for arm in arms if arm.label not in skips]
-    baseline = _baseline(study, arms, runnable, skips)
+    baseline = _baseline(study, arms, runnable, skips, here)
     ordered = with_sentinel(baseline, arms) if baseline else tuple(arms)
     measured_too = [arm for arm in runnable if arm is not baseline] if study.against_own_fp32 else []
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
-    wanted = asked_pairs(study, arms, runnable)
+    wanted = asked_pairs(study, arms, runnable, here.first(point.model))
     goal, label = read_goal(study.aims_at), baseline.label if baseline else None
     record = GroupRecord(
         name=group_name(point) + apart,
@@ -295,14 +298,17 @@ def _takes_module(arm: Arm) -> bool:
     return Artifact.MODULE in consumes and Artifact.ONNX not in consumes
 
 
-def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, NotRun]) -> Arm | None:
+def _baseline(
+    study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, NotRun], here: Here
+) -> Arm | None:
     if study.baseline is None:
         # Only the export tells who can be given a torch module of a file, so the measure is one that reads the file.
-        sure = [arm for arm in runnable if not (client.is_file(arm.model) and _takes_module(arm))]
-        eager = [arm for arm in sure if arm.target == Target(backend=backends.baseline())]
-        return next(iter(eager or sure or runnable), None)
+        of_file = client.is_file(arms[0].model)
+        sure = [arm for arm in runnable if not (of_file and _takes_module(arm))]
+        _, usual = here.first(arms[0].model)(backends.baseline(of_file=of_file))
+        return next(iter([arm for arm in sure if arm.target == usual] or sure or runnable), None)
     labels = {arm.label: arm for arm in arms}
-    wanted = _meant(study, study.baseline, [*runnable, *arms])  # of its settings, one that can run
+    wanted = _meant(study, study.baseline, [*runnable, *arms], here)  # of its settings, one that can run
     if wanted in skips and not runnable:
         return None  # too big, or too many threads: a grid goes on with its other cells
     if wanted in skips:
@@ -310,7 +316,7 @@ def _baseline(study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping
     return labels[wanted]
 
 
-def _meant(study: Study, baseline: str, arms: Sequence[Arm]) -> str:
+def _meant(study: Study, baseline: str, arms: Sequence[Arm], here: Here) -> str:
     """The label of the first arm that a baseline's text means.
 
     Raises:
@@ -319,7 +325,8 @@ def _meant(study: Study, baseline: str, arms: Sequence[Arm]) -> str:
     labels = [arm.label for arm in arms]
     if baseline in labels:
         return baseline
-    named = parse_targets(baseline, describe, study.pythons) if "#" not in baseline else []
+    first = here.first(arms[0].model)
+    named = parse_targets(baseline, first, study.pythons) if "#" not in baseline else []
     for arm in arms:
         if named and arm.target == named[0]:
             return arm.label

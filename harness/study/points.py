@@ -16,7 +16,7 @@ from shootout.export.request import SIZE, sizes_asked
 from shootout.host.placement import Threads
 from shootout.study import axes
 from shootout.study.schema import Study, checked
-from shootout.study.target import own_words, parse_targets, with_twins
+from shootout.study.target import Describe, own_words, parse_targets, with_twins
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
 """What one of a study's points may name beside a model's parameters."""
@@ -33,8 +33,11 @@ class Point:
     threads: Threads = None
 
 
-def targets_of(study: Study) -> list[Target]:
+def targets_of(study: Study, first: Describe | None = None) -> list[Target]:
     """All targets that the study names, in order.
+
+    Args:
+        first: gives what a target is that is named without a device or precision; None: as `describe` has it.
 
     Raises:
         UsageError: one of them isn't known.
@@ -43,7 +46,7 @@ def targets_of(study: Study) -> list[Target]:
         if set(name) & set(":/"):
             raise UsageError(f"backend {name!r} must be a name alone: device and precision are axes of their own")
     texts = study.backend or study.targets
-    named = [target for text in texts for target in parse_targets(text, describe, study.pythons)]
+    named = [target for text in texts for target in parse_targets(text, first or describe, study.pythons)]
     targets = with_twins(_moved(study, named), study.pythons)
     known = {name for target in targets for name in names_of(target)}
     for name in study.options:
@@ -84,6 +87,12 @@ def describe(backend: str) -> tuple[Capabilities, Target]:
     entry = backends.entry(backend)
     device, precision = entry.default
     return backends.get(backend).capabilities, Target(backend=backend, device=device, precision=precision)
+
+
+def describe_native(backend: str) -> tuple[Capabilities, Target]:
+    """As `describe`, for a file that holds its own precisions: the first target runs it so, where there is one."""
+    can, first = describe(backend)
+    return can, replace(first, precision=Precision.NATIVE) if first.device in can.native else first
 
 
 def points(study: Study) -> list[Point]:

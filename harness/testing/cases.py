@@ -118,7 +118,9 @@ def _needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:
         variant=scheme_of(target).variant,
         device=target.device,
     )
-    return arm, (asked, probe_request(*probe_key(arm)))
+    probe = probe_key(arm)
+    assert probe, "a claimed target has a precision that can be proven"
+    return arm, (asked, probe_request(*probe))
 
 
 def bundles(*requests: Request) -> list[ModelBundle]:

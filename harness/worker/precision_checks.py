@@ -6,12 +6,10 @@ The permutation probe tells float precisions apart, the grid probe integers and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from shootout import schemes
-from shootout.bundle.bundle import ONNX_SUFFIX
 from shootout.contract import SCALED, Arm, Array, Arrays, Device, Executed, Precision, Target
 from shootout.models import probes
 from shootout.models.probes import ORDER, PROBE_ROWS
@@ -20,23 +18,11 @@ COUNTED = {Precision.FP32: ("fp32", "fp64"), Precision.TF32: ("tf32", "fp32")}
 """Counts that bear a label out, where that isn't just its own name; a user's float64 file runs under fp32, and TF32 is
 a way to round float32 operands that not every runtime shows: the permutation probe does.
 """
-NARROW = ("int", "fp8")
-"""How counts of what a quantizer makes begin; in an FP32 row they are the file's own, which was quantized already."""
 
 
 def probe_name(precision: Precision) -> str:
     """Which of the probes' models shows this precision."""
     return "grid_probe" if precision in SCALED else "permutation_probe"
-
-
-def own_integers(executed: Executed, arm: Arm) -> str:
-    """What a row with a float label must say of products that a user's file has in integers or FP8 already, or ""."""
-    counts = executed.compute_nodes_by_precision
-    own = {name: count for name, count in counts.items() if name.startswith(NARROW)}
-    if not own or not arm.model.endswith(ONNX_SUFFIX) or arm.target.precision in SCALED:
-        return ""
-    kinds = " and ".join(name.upper() for name in sorted(own))
-    return f"{sum(own.values())} of {sum(counts.values())} products are the file's own {kinds}"
 
 
 def executed_fault(executed: Executed, arm: Arm) -> str | None:
@@ -45,9 +31,8 @@ def executed_fault(executed: Executed, arm: Arm) -> str | None:
         return f"asked for {arm.threads} threads, but {executed.library} uses {executed.threads}"
     if (Device.CUDA in executed.device.lower()) is not (arm.target.device is Device.CUDA):
         return f"labelled {arm.target.device}, but {executed.library} computes on {executed.device}"
-    if own_integers(executed, arm) and arm.target.precision is Precision.FP32:
-        floats = {name: n for name, n in executed.compute_nodes_by_precision.items() if not name.startswith(NARROW)}
-        executed = replace(executed, compute_nodes_by_precision=floats)
+    if arm.target.precision is Precision.NATIVE:
+        return None
     return _precision_fault(executed, arm.target)
 
 

@@ -7,7 +7,7 @@ a closed gate is never timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 from shootout.bundle import fidelity, training
@@ -15,7 +15,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Arrays, Executed, Fidelity, Rests
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
-from shootout.worker.precision_checks import executed_fault, is_mostly_labelled, own_integers
+from shootout.worker.precision_checks import executed_fault, is_mostly_labelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +69,7 @@ def verify(claim: Claim, with_accuracy: bool) -> Verified:
         return Verified(executed=claim.session.executed, fidelity=fidelity.NOTHING, fault=fault)
     evidence = _evidence(claim, outputs, with_accuracy)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
-    executed, note = evidence.executed, own_integers(evidence.executed, claim.arm)
-    if note:
-        executed = replace(executed, fallbacks=(*executed.fallbacks, note))
-    return Verified(executed=executed, fidelity=evidence.fidelity, fault=fault)
+    return Verified(executed=evidence.executed, fidelity=evidence.fidelity, fault=fault)
 
 
 def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:

@@ -186,6 +186,6 @@ def test_a_run_is_another_one_with_other_calibration_data(tmp_path: Path):
     path, hashes = tmp_path / "data.npz", []
     for value in (0.25, 0.5):
         np.savez(path, x=np.full((2, 1, 64), value, np.float32))
-        hashes.append(check(Request(model="digits", calibration_npz=path))[1])
+        hashes.append(check(Request(model="digits", calibration_npz=path)).hashes)
     assert hashes[0] != hashes[1]
     assert all(hashes)

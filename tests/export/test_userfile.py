@@ -9,9 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
-from support.onnx_made import F32, I64, WEIGHT, Shape, linear, value, write
+from support.onnx_made import F32, I64, WEIGHT, Shape, linear, quantized, value, write
 
 from shootout.bundle import onnx_files
+from shootout.constants import BAND_CEILING
 from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
@@ -46,6 +47,19 @@ def test_a_users_file_becomes_a_bundle_and_is_cached(tmp_path: Path):
     assert [dim.dim_value for dim in stored] == [2, 4]
     before = bundle.folder.stat().st_mtime_ns
     assert obtain(str(path), {}, 2).folder.stat().st_mtime_ns == before
+
+
+def test_the_gate_of_a_file_is_the_widest_band_of_what_it_holds():
+    bands: dict[str, float | None] = {"fp32": 1e-5, "fp16": 1e-3, "bf16": None, "int8": 0.02, "int8-dynamic": 0.03}
+    wanted = {(): 1e-5, ("fp16",): 1e-3, ("fp16", "int8"): 0.03, ("bf16",): BAND_CEILING, ("int4",): BAND_CEILING}
+    assert {holds: user_onnx.native_band(holds, bands) for holds in wanted} == wanted
+
+
+def test_what_a_file_holds_reaches_its_bundle(tmp_path: Path):
+    bundle = obtain(str(quantized(tmp_path / "q.onnx")), {}, 1)
+    own = bundle.bands["native"]
+    assert own == max(bundle.bands["int8"] or 0, bundle.bands["int8-dynamic"] or 0) > 100 * (bundle.bands["fp32"] or 0)
+    assert f"the file holds int8 itself: errors up to {own:.2g} pass" in bundle.notes
 
 
 def test_the_key_follows_the_bytes_the_sizes_and_the_inputs(tmp_path: Path):

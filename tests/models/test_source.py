@@ -33,8 +33,8 @@ def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pyt
         assert found.defaults == {"width": 64, "rate": -0.5, "kind": "a", "deep": True}
         assert found.check({"rate": 1, "kind": 3})["rate"] == 1.0
         assert source.signature(source.find(name)).takes_batch
-        (size, hashes) = client.check(Request(model=name))
-        assert (size, len(hashes)) == (0, 1)
+        found = client.check(Request(model=name))
+        assert (found.file_bytes, len(found.hashes), found.holds) == (0, 1, ())
     assert source.find("pack.sub.mod:make").root == tmp_path
     assert not {"pack", "pack.sub", "pack.sub.mod", "mod"} & set(sys.modules)
 

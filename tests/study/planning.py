@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shootout.contract import Availability, Device, NotRun, NotRunKind
+from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.study.feasibility import Here
 from shootout.study.plan import PlannedGroup, plan_groups
 from shootout.study.schema import Study, checked
@@ -21,15 +21,26 @@ def study(*targets: str, **fields: Any) -> Study:
 
 
 def groups(
-    asked: Study, missing: tuple[str, ...] = (), memory: int = 10**12, file_bytes: int = 0
+    asked: Study,
+    missing: tuple[str, ...] = (),
+    memory: int = 10**12,
+    file_bytes: int = 0,
+    holds: tuple[Precision, ...] = (),
 ) -> list[PlannedGroup]:
     known = (*ALL, "spin", "openvino")
     available: Mapping[tuple[str, Device], Availability] = {
         (name, device): MISSING if name in missing else WORKS for name in known for device in Device
     }
     available = {**available, ("tensorrt", Device.CUDA): BUILDS}
-    sizes = dict.fromkeys(asked.model, file_bytes)
-    return plan_groups(asked, Here(available=available, threads=3, cpus=4, memory_bytes=memory, file_bytes=sizes))
+    here = Here(
+        available=available,
+        threads=3,
+        cpus=4,
+        memory_bytes=memory,
+        file_bytes=dict.fromkeys(asked.model, file_bytes),
+        holds=dict.fromkeys(asked.model, holds),
+    )
+    return plan_groups(asked, here)
 
 
 def group(*targets: str, missing: tuple[str, ...] = (), memory: int = 10**12, **fields: Any) -> PlannedGroup:

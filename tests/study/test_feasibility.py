@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from planning import ALL, BUILDS, group, groups, labels, study
 
+from shootout.build.exports import probe_key
+from shootout.contract import Precision
+
 
 def test_instances_need_a_cpu_for_each_of_their_threads():
     found = group("numpy", scenario=("serve",), threads=(8,), instances=(4, 1))
@@ -54,7 +57,7 @@ def test_a_file_is_made_a_module_where_an_arm_runs_nothing_else_and_the_measure_
     path = str(tmp_path / "m.onnx")
     found = group(*ALL, model=path)
     assert not found.skips
-    assert labels(found)[-1] == "numpy:cpu:fp32#sentinel"
+    assert labels(found)[-1] == "onnxruntime:cpu:fp32#sentinel", "not NumPy, whose interpreter makes ratios of 100"
     assert {found.request_of(arm).module for arm in found.record.arms} == {True}
     readers = group("numpy", model=path)
     assert not readers.request_of(readers.record.arms[0]).module
@@ -105,3 +108,25 @@ def test_what_a_backend_does_not_offer_is_a_row_that_says_so():
     assert found.skips["numpy:cpu:int8"].reason == "numpy has no int8 on cpu"
     assert found.skips["numpy:cpu:int8"].fix == "it offers fp32"
     assert found.skips["numpy:cpu:fp32/per-tensor"].reason == "numpy has no per-tensor quantization for fp32"
+
+
+def test_a_file_with_precisions_of_its_own_runs_native_and_promises_nothing_else():
+    asked = study("onnxruntime", "numpy", "onnxruntime:cpu:int8", "openvino:cpu:fp32", model="q.onnx")
+    (found,) = groups(asked, holds=(Precision.FP16, Precision.INT8))
+    assert labels(found)[:2] == ["onnxruntime:cpu:native", "numpy:cpu:native"]
+    assert found.record.baseline == "onnxruntime:cpu:native"
+    assert set(found.skips) == {"onnxruntime:cpu:int8", "openvino:cpu:fp32"}
+    why = found.skips["onnxruntime:cpu:int8"]
+    assert why.reason == "q.onnx holds FP16 and INT8 itself, so no row of it can promise INT8"
+    assert why.fix == "ask for onnxruntime:cpu:native, which tells what ran, or give the FP32 file"
+    assert all(probe_key(arm) is None for arm in found.playing)
+    assert found.record.comparisons == 1, "both are the file in full precision"
+
+
+def test_native_is_for_files_and_for_devices_that_can():
+    (file,) = groups(study("onnxruntime:cpu:native", "torch-eager:cuda:native", model="a.onnx"))
+    assert {label: why.reason for label, why in file.skips.items()} == {
+        "torch-eager:cuda:native": "torch-eager has no native on cuda"
+    }
+    shipped = group("onnxruntime", "onnxruntime:cpu:native")
+    assert "residual_mlp is no file" in shipped.skips["onnxruntime:cpu:native"].reason

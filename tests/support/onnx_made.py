@@ -32,6 +32,36 @@ def write(
     return path
 
 
+def quantized(path: Path) -> Path:
+    """`linear` as a quantizer leaves it: pairs around the input, the weight in bytes."""
+    scale = float(np.abs(WEIGHT).max()) / 127
+    weights = {
+        "xs": np.float32(0.03),
+        "xz": np.int8(0),
+        "ws": np.float32(scale),
+        "wz": np.int8(0),
+        "w": np.rint(WEIGHT / scale).astype(np.int8),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"]),
+        helper.make_node("MatMul", ["xd", "wd"], ["y"]),
+    ]
+    return write(path, nodes, [value("x", ("batch", 4))], [value("y", ("batch", 3))], weights)
+
+
+def half(path: Path) -> Path:
+    """`linear` with its weight and its product in FP16."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["xh"], to=TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["xh", "w"], ["yh"]),
+        helper.make_node("Cast", ["yh"], ["y"], to=F32),
+    ]
+    inputs, outputs = [value("x", ("batch", 4))], [value("y", ("batch", 3))]
+    return write(path, nodes, inputs, outputs, {"w": WEIGHT.astype(np.float16)})
+
+
 def linear(path: Path, shape: Shape = ("batch", 4), out: Shape = ("batch", 3)) -> Path:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     return write(path, nodes, [value("x", shape)], [value("y", out)], {"w": WEIGHT})

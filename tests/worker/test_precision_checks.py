@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shootout.contract import Arm, Device, Executed, Precision, Target
-from shootout.worker.precision_checks import executed_fault, own_integers, probe_fault
+from shootout.worker.precision_checks import executed_fault, probe_fault
 
 
 def executed(**counts: int) -> Executed:
@@ -54,16 +54,12 @@ def test_nothing_in_the_labelled_precision_is_a_fault_that_says_what_ran(counts:
     assert all(f"{count} in {name}" in fault for name, count in counts.items())
 
 
-def test_a_files_own_integers_are_told_under_a_float_label_and_no_fault_in_fp32():
-    file, half = replace(arm(), model="m.onnx"), replace(arm(Precision.FP16), model="m.onnx")
-    assert own_integers(executed(int8=23), file) == "23 of 23 products are the file's own INT8"
-    assert own_integers(executed(fp32=2, int8=1, int4=1), half) == "2 of 4 products are the file's own INT4 and INT8"
-    assert executed_fault(executed(int8=23), file) is None
-    assert "elsewhere: 1 in bf16" in (executed_fault(executed(bf16=1, int8=23), file) or "")
-    assert "elsewhere: 23 in int8" in (executed_fault(executed(int8=23), half) or "")
+def test_a_file_in_its_own_precisions_promises_none_but_its_place():
+    native = arm(Precision.NATIVE)
+    for counts in ({"int8": 23}, {"fp32": 2, "int4": 1, "bf16": 4}, {}):
+        assert executed_fault(executed(**counts), native) is None
+    assert "asked for 3 threads" in (executed_fault(executed(int8=1), replace(native, threads=3)) or "")
     assert "elsewhere: 23 in int8" in (executed_fault(executed(int8=23), arm()) or "")
-    assert not own_integers(executed(int8=23), replace(arm(Precision.INT8), model="m.onnx"))
-    assert not own_integers(executed(int8=23), arm())
 
 
 def test_integers_that_the_runtime_says_nothing_of_are_a_fault():

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
+from support import onnx_made
 
 from shootout import backends
 from shootout.bundle import fidelity
@@ -71,7 +72,9 @@ def write(path: Path, float_type: int) -> Path:
 
 def run_file(bundle: ModelBundle, name: str, folder: Path) -> Ran:
     """Build, load and call one backend on every input buffer, in this process."""
-    arm = Arm(target=Target(backend=name), model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+    precision = Precision.NATIVE if bundle.model in OWN else Precision.FP32
+    target = Target(backend=name, precision=precision)
+    arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
     adapter = backends.get(name)
     session = adapter.load(adapter.build(bundle, arm, folder))
     outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers())]
@@ -87,21 +90,35 @@ def run_files(files: list[ModelBundle], name: str) -> list[Ran]:
 
 
 FLOATS = {TensorProto.FLOAT: "fp32", TensorProto.DOUBLE: "fp64"}
+OWN = {"half.onnx": onnx_made.half, "int8.onnx": onnx_made.quantized}
+"""Files in precisions of their own."""
+AS_WRITTEN = {
+    "half.onnx": {"numpy": "fp16", "onnxruntime": "fp32", "openvino": "fp32"},
+    "int8.onnx": {"onnxruntime": "int8", "openvino": "int8"},
+}
+"""What their one product is computed in here: `onnx.reference` doesn't know the integers of this opset."""
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[ModelBundle]:
-    """The file in each of these types."""
+    """The file in each of these types, and those in precisions of their own."""
     folder = tmp_path_factory.mktemp("files")
     paths = [write(folder / f"{precision}.onnx", kind) for kind, precision in FLOATS.items()]
+    paths += [make(folder / name) for name, make in OWN.items()]
     return bundles(*(Request(model=str(path), batch=3) for path in paths))
 
 
 @pytest.mark.parametrize("name", TAKERS)
 def test_a_users_file_runs_and_its_precision_is_told(name: str, files: list[ModelBundle]):
-    found: list[Ran] = run_fresh(run_files, files, name)
-    for bundle, ran, (float_type, precision) in zip(files, found, FLOATS.items(), strict=True):
+    taken = [one for one in files if one.model not in OWN or name in AS_WRITTEN[one.model]]
+    found: list[Ran] = run_fresh(run_files, taken, name)
+    for bundle, ran, (float_type, precision) in zip(taken, found, FLOATS.items(), strict=False):
         check(name, bundle, ran, float_type, precision)
+    for bundle, ran in list(zip(taken, found, strict=True))[len(FLOATS) :]:
+        error = fidelity.compare(ran.outputs, bundle.oracle_outputs())
+        band, least = bundle.band(Target(backend=name, precision=Precision.NATIVE))
+        assert fidelity.gate(error, band, least) is None
+        assert ran.compute == {AS_WRITTEN[bundle.model][name]: 1}
 
 
 def check(name: str, bundle: ModelBundle, ran: Ran, float_type: int, precision: str) -> None:

@@ -1,0 +1,67 @@
+"""What a file's header tells of its own precisions, in the forms in which exporters and quantizers write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from support.onnx_made import WEIGHT, half, linear, quantized, value, write
+
+from shootout.bundle.own_precisions import own_precisions
+
+
+def of(path: Path) -> tuple[str, ...]:
+    return tuple(map(str, own_precisions(onnx.load(path, load_external_data=False))))
+
+
+def test_a_file_of_floats_holds_none_and_others_tell_theirs(tmp_path: Path):
+    assert of(linear(tmp_path / "a.onnx")) == ()
+    assert of(quantized(tmp_path / "b.onnx")) == ("int8",)
+    assert of(half(tmp_path / "c.onnx")) == ("fp16",)
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "wanted"),
+    [
+        ("MatMulInteger", {}, "int8"),
+        ("DynamicQuantizeLSTM", {"domain": "com.microsoft"}, "int8"),
+        ("QLinearConv", {}, "int8"),
+        ("MatMulNBits", {"domain": "com.microsoft"}, "int4"),
+        ("MatMulNBits", {"domain": "com.microsoft", "bits": 8}, "int8"),
+        ("GatherBlockQuantized", {"domain": "com.microsoft"}, "int4"),
+        ("Relu", {}, None),
+    ],
+)
+def test_operators_of_few_bits_are_known_wherever_they_stand(
+    tmp_path: Path, operator: str, attributes: dict[str, Any], wanted: str | None
+):
+    node = helper.make_node(operator, ["x", "w"], ["y"], **attributes)
+    inner = helper.make_graph([node], "branch", [], [value("y", (1, 3))])
+    choice = helper.make_node("If", ["c"], ["z"], then_branch=inner, else_branch=inner)
+    inputs = [value("x", (1, 4)), value("c", (), TensorProto.BOOL)]
+    plain = write(tmp_path / "plain.onnx", [node], inputs, [value("y", (1, 3))], {"w": WEIGHT})
+    hidden = write(tmp_path / "hidden.onnx", [choice], inputs, [value("z", (1, 3))], {"w": WEIGHT})
+    assert of(plain) == of(hidden) == (() if wanted is None else (wanted,))
+
+
+def test_the_types_of_stored_values_tell_fp8_from_int8(tmp_path: Path):
+    model = onnx.load(quantized(tmp_path / "q.onnx"))
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.INT8:
+            tensor.data_type = TensorProto.FLOAT8E4M3FN
+    assert own_precisions(model) == ("fp8",)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT8E4M3FN:
+            tensor.data_type = TensorProto.INT4
+    assert own_precisions(model) == ("int4",)
+
+
+def test_a_constant_node_counts_as_a_stored_value(tmp_path: Path):
+    constant = helper.make_node("Constant", [], ["w"], value=onnx.numpy_helper.from_array(WEIGHT.astype(np.float16)))
+    nodes = [constant, helper.make_node("MatMul", ["x", "w"], ["y"])]
+    half_ = [value("x", (1, 4), TensorProto.FLOAT16)], [value("y", (1, 3), TensorProto.FLOAT16)]
+    assert of(write(tmp_path / "c.onnx", nodes, *half_)) == ("fp16",)
