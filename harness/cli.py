@@ -14,9 +14,11 @@ from typing import Annotated, Any, NoReturn, Unpack, get_type_hints
 
 import typer
 
+from shootout.commands.help import GroupedCommand, GroupedCommands
 from shootout.errors import Interrupted
 from shootout.study.options import (
     Flag,
+    Group,
     InputOptions,
     MachineOptions,
     RunOptions,
@@ -26,23 +28,47 @@ from shootout.study.options import (
 )
 
 app = typer.Typer(
+    cls=GroupedCommands,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Which backend, device and precision should I ship for this model, on this hardware, and how sure are we?",
+    epilog="""\
+shootout run model.onnx                  race an ONNX file on all that works here
+shootout run net.py:make --max-time 2m   a torch module of your own, for two minutes
+shootout run quantization                a named study: what each precision costs and buys
+shootout doctor                          what works here, what is missing, how to get it""",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-Full = Annotated[bool, typer.Option("--full", help="All columns, and a table for each size of a sweep.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=Group.WHERE)]
+Full = Annotated[
+    bool,
+    typer.Option("--full", help="All columns, and a table for each size of a sweep.", rich_help_panel=Group.WHERE),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show the plan and measure nothing.", rich_help_panel=Group.STOP)
+]
+RACE, READ, MACHINE = "Race", "Read", "This machine and this tool"
+"""The groups of commands."""
+RUN_EXAMPLES = """\
+shootout run model.onnx --batch 1,8 --max-time 2m
+shootout run net.py:make --backends torch-compile,onnxruntime,openvino
+shootout run model.onnx --backends 'onnxruntime:cpu:*' --inputs data.npz --labels labels.npz
+shootout run model.onnx --scenario serve --p99 5ms
+shootout run batch-sweep --dry-run"""
 
 
-def command(table: Any, **help_here: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command(
+    table: Any, panel: str, epilog: str | None = None, **help_here: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a command to the command line, with the options of a table in place of its `**options`, their words read.
 
     Args:
         table: one of `shootout.study.options`.
+        panel: the group that the list of commands has it in.
+        epilog: examples, one a line.
         help_here: what an option's help is here, where it isn't that of all commands.
     """
     flags = flags_of(table)
@@ -60,7 +86,8 @@ def command(table: Any, **help_here: str) -> Callable[[Callable[..., None]], Cal
         everything = [*first, *options, *later]
         parsed.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
         parsed.__annotations__ = {one.name: one.annotation for one in everything}
-        app.command(function.__name__.rstrip("_"), help=inspect.getdoc(function))(parsed)
+        name, told = function.__name__.rstrip("_"), inspect.getdoc(function)
+        app.command(name, cls=GroupedCommand, help=told, epilog=epilog, rich_help_panel=panel)(parsed)
         return function
 
     return add
@@ -84,17 +111,24 @@ def _parameter(name: str, flag: Flag, told: str) -> inspect.Parameter:
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=False if flag.kind is bool else None,
-        annotation=Annotated[kind, typer.Option(flag.name, help=told)],
+        annotation=Annotated[
+            kind, typer.Option(flag.name, help=told, metavar=flag.word or None, rich_help_panel=flag.group)
+        ],
     )
 
 
-@command(RunOptions)
+@command(RunOptions, RACE, RUN_EXAMPLES)
 def run(
     study: Annotated[
-        str, typer.Argument(help="A study's name (see `list`), a TOML file, or a model, as for --model.")
+        str,
+        typer.Argument(
+            metavar="[STUDY|MODEL]", help="A study's name (see `list`) or TOML file; or a model, as for --model."
+        ),
     ] = "shootout",
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and measure nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and measure nothing.", rich_help_panel=Group.STOP)
+    ] = False,
     full: Full = False,
     as_json: Json = False,
     **options: Unpack[RunOptions],
@@ -107,10 +141,11 @@ def run(
 
 @command(
     TuneOptions,
+    RACE,
     backends="Targets to tune. Default: every backend as it comes.",
     batch="Batch size.",
     threads="Threads of the default setting, or `all`.",
-    options="Part of the default setting: backend.KEY=value.",
+    options="Part of the default setting: BACKEND.KEY=VALUE.",
     out="Run folder. Default: results/tune/<time>.",
 )
 def tune(*, as_json: Json = False, **options: Unpack[TuneOptions]) -> None:
@@ -120,7 +155,7 @@ def tune(*, as_json: Json = False, **options: Unpack[TuneOptions]) -> None:
     raise typer.Exit(tune(options, as_json=as_json))
 
 
-@app.command()
+@app.command(cls=GroupedCommand, rich_help_panel=READ)
 def show(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     full: Full = False,
@@ -132,7 +167,7 @@ def show(
     raise typer.Exit(show(folder, full=full, as_json=as_json))
 
 
-@app.command()
+@app.command(cls=GroupedCommand, rich_help_panel=READ)
 def pack(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, of `run` or of `tune`.")],
     into: Annotated[Path, typer.Argument(metavar="INTO", help="A new folder.")],
@@ -145,9 +180,9 @@ def pack(
     sys.stderr.write(f"{into}: {size(after)} instead of {size(before)}\n")
 
 
-@command(InputOptions, batch="Batch size.")
+@command(InputOptions, RACE, batch="Batch size.")
 def sensitivity(
-    model: Annotated[str, typer.Argument(help="A model's name, or your own, as for `run`.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name, or your own, as for `run`.")],
     *,
     as_json: Json = False,
     **options: Unpack[InputOptions],
@@ -158,7 +193,7 @@ def sensitivity(
     raise typer.Exit(sensitivity({"model": model, **options}, as_json=as_json))
 
 
-@command(MachineOptions)
+@command(MachineOptions, MACHINE)
 def doctor(*, as_json: Json = False, **options: Unpack[MachineOptions]) -> None:
     """What works here, what is missing and how to get it, and how quiet this machine is."""
     from shootout.commands.doctor import doctor
@@ -166,7 +201,7 @@ def doctor(*, as_json: Json = False, **options: Unpack[MachineOptions]) -> None:
     raise typer.Exit(doctor(options, as_json=as_json))
 
 
-@app.command("list")
+@app.command("list", cls=GroupedCommand, rich_help_panel=MACHINE)
 def list_(as_json: Json = False) -> None:
     """The studies, models and backends there are."""
     from shootout.commands.catalogue import catalogue
@@ -174,9 +209,11 @@ def list_(as_json: Json = False) -> None:
     raise typer.Exit(catalogue(as_json=as_json))
 
 
-@app.command()
+@app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
 def ceilings(
-    threads: Annotated[str | None, typer.Option(help="Threads, or `all`. Default: CPUs - 1.")] = None,
+    threads: Annotated[
+        str | None, typer.Option(help="Threads, or `all`. Default: CPUs - 1.", metavar="N", rich_help_panel=Group.WHAT)
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -186,12 +223,24 @@ def ceilings(
     raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json))
 
 
-@command(MachineOptions)
+@command(MachineOptions, MACHINE)
 def selftest(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Five generations only; stores nothing.")] = False,
-    device: Annotated[str, typer.Option("--device", help="cpu, or cuda: the same differences on the GPU.")] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="Keep the races in this folder; go on there.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Five generations only; stores nothing.", rich_help_panel=Group.STOP)
+    ] = False,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device",
+            help="cpu, or cuda: the same differences on the GPU.",
+            metavar="DEVICE",
+            rich_help_panel=Group.WHAT,
+        ),
+    ] = "cpu",
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the races in this folder; go on there.", metavar="FOLDER")
+    ] = None,
     as_json: Json = False,
     **options: Unpack[MachineOptions],
 ) -> None:

@@ -1,6 +1,16 @@
-"""Figures as people read them, by the unit that ends their name: durations, sizes, counts a second."""
+"""Figures as people read them and write them, by their unit: durations, sizes, counts a second."""
 
 from __future__ import annotations
+
+import re
+
+from shootout.errors import UsageError
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
+_UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*s)?")
+_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
+_UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 def duration(ns: float) -> str:
@@ -44,3 +54,41 @@ def number(value: float) -> str:
 def points(share: float) -> str:
     """A change of a share in percentage points, with its sign."""
     return f"{100 * share:+.1f}"
+
+
+def read_seconds(flag: str, text: str) -> float:
+    """`90s`, `2m`, `1h` or plain seconds → seconds.
+
+    Raises:
+        UsageError: it is none of these, or no time at all.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"{flag} {text!r} is not a time: write 90s, 2m or 1h")
+    if not float(match[1]):
+        raise UsageError(f"{flag} {text!r} leaves no time to measure anything; --dry-run shows what a run would do")
+    return float(match[1]) * _UNIT_S[match[2] or "s"]
+
+
+def read_rate(flag: str, text: str) -> float:
+    """`200/s` or `200` → requests a second.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise UsageError(f"{flag} {text!r} is not a rate: write 200/s")
+    return float(match[1])
+
+
+def read_milliseconds(flag: str, text: str) -> float:
+    """`5ms`, `800us` or `1s` → milliseconds.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    match = _LIMIT.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise UsageError(f"{flag} {text!r} is not a latency: write 5ms, 800us or 1s")
+    return float(match[1]) * _UNIT_MS[match[2]]

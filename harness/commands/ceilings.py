@@ -9,7 +9,7 @@ from shootout.host import environment
 from shootout.host.locks import machine_lock
 from shootout.host.placement import place
 from shootout.report.notes import render_ceilings
-from shootout.study.options import read_whole
+from shootout.study.axes import read_whole
 
 
 def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:

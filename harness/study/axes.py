@@ -121,6 +121,55 @@ def read_shapes(flag: str, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def read_names(_: str, text: str) -> tuple[str, ...]:
+    """`a, b` → names."""
+    return tuple(part.strip() for part in text.split(","))
+
+
+def read_counts(flag: str, text: str) -> tuple[int, ...]:
+    """`1,8` or `1..64 x2` → whole numbers.
+
+    Raises:
+        UsageError: there is something else in it.
+    """
+    return tuple(read_whole(flag, part) for part in _words_of(text))
+
+
+def read_threads(flag: str, text: str) -> tuple[int | str, ...]:
+    """Like `read_counts`; `all` may be among them."""
+    return tuple(part if part == "all" else read_whole(flag, part) for part in _words_of(text))
+
+
+def _words_of(text: str) -> list[int | float | str]:
+    return [one for part in text.split(",") for one in expanded(part)]
+
+
+def read_whole(flag: str, value: float | str) -> int:
+    """One whole number.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(value, float):
+        raise UsageError(f"{flag} takes whole numbers, got {value}")
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f"{flag} takes whole numbers, got {value!r}") from None
+
+
+def read_positive(flag: str, text: str) -> tuple[int, ...]:
+    """`1,2` → whole numbers from 1 on.
+
+    Raises:
+        UsageError: there is something else in it.
+    """
+    parts = read_names(flag, text)
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"{flag} {text!r} is not of the form 1,2: whole numbers from 1 on")
+    return tuple(map(int, parts))
+
+
 def read_sets(flag: str, texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
     """`key=v1,v2` texts → axes; a value may be a range, and `a=1,b=2` are two axes.
 

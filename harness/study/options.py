@@ -7,109 +7,17 @@ Imports nothing heavy: `shootout --help` comes through here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_origin, get_type_hints
 
+from shootout import units
 from shootout.errors import UsageError, unknown
 from shootout.stats.goals import read_goal
 from shootout.study import axes
-
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
-_UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*s)?")
-_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
-_UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
-
-
-def read_names(_: str, text: str) -> tuple[str, ...]:
-    """`a, b` → names."""
-    return tuple(part.strip() for part in text.split(","))
-
-
-def read_counts(flag: str, text: str) -> tuple[int, ...]:
-    """`1,8` or `1..64 x2` → whole numbers.
-
-    Raises:
-        UsageError: there is something else in it.
-    """
-    return tuple(read_whole(flag, part) for part in _parts(text))
-
-
-def read_threads(flag: str, text: str) -> tuple[int | str, ...]:
-    """Like `read_counts`; `all` may be among them."""
-    return tuple(part if part == "all" else read_whole(flag, part) for part in _parts(text))
-
-
-def _parts(text: str) -> list[int | float | str]:
-    return [one for part in text.split(",") for one in axes.expanded(part)]
-
-
-def read_whole(flag: str, value: float | str) -> int:
-    """One whole number.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if isinstance(value, float):
-        raise UsageError(f"{flag} takes whole numbers, got {value}")
-    try:
-        return int(value)
-    except ValueError:
-        raise UsageError(f"{flag} takes whole numbers, got {value!r}") from None
-
-
-def read_positive(flag: str, text: str) -> tuple[int, ...]:
-    """`1,2` → whole numbers from 1 on.
-
-    Raises:
-        UsageError: there is something else in it.
-    """
-    parts = read_names(flag, text)
-    if not all(part.isdecimal() and int(part) for part in parts):
-        raise UsageError(f"{flag} {text!r} is not of the form 1,2: whole numbers from 1 on")
-    return tuple(map(int, parts))
-
-
-def read_seconds(flag: str, text: str) -> float:
-    """`90s`, `2m`, `1h` or plain seconds → seconds.
-
-    Raises:
-        UsageError: it is none of these, or no time at all.
-    """
-    match = _TIME.fullmatch(text.strip())
-    if not match:
-        raise UsageError(f"{flag} {text!r} is not a time: write 90s, 2m or 1h")
-    if not float(match[1]):
-        raise UsageError(f"{flag} {text!r} leaves no time to measure anything; --dry-run shows what a run would do")
-    return float(match[1]) * _UNIT_S[match[2] or "s"]
-
-
-def read_rate(flag: str, text: str) -> float:
-    """`200/s` or `200` → requests a second.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    match = _RATE.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise UsageError(f"{flag} {text!r} is not a rate: write 200/s")
-    return float(match[1])
-
-
-def read_milliseconds(flag: str, text: str) -> float:
-    """`5ms`, `800us` or `1s` → milliseconds.
-
-    Raises:
-        UsageError: it is none of these.
-    """
-    match = _LIMIT.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise UsageError(f"{flag} {text!r} is not a latency: write 5ms, 800us or 1s")
-    return float(match[1]) * _UNIT_MS[match[2]]
 
 
 def read_pythons(flag: str, texts: Iterable[str]) -> dict[str, str]:
@@ -129,11 +37,24 @@ def read_pythons(flag: str, texts: Iterable[str]) -> dict[str, str]:
     return paths
 
 
+class Group(StrEnum):
+    """What an option is about: the parts of the help, what is used most first."""
+
+    WHAT = "What to run"
+    DATA = "On what data"
+    STOP = "When to stop"
+    SCENARIO = "What is measured"
+    WHERE = "What is shown and kept"
+    MORE = "For experts"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
     """How a keyword of Python is given on the command line.
 
     Attributes:
+        group: where the help has it.
+        word: what its value is called there.
         name: the flag; "": `--` and the keyword.
         kind: what the command line's own parser makes of its words: `bool` is a flag without any.
         read: the words → the keyword's value, given the flag for its messages; None: as they are.
@@ -141,6 +62,8 @@ class Flag:
     """
 
     help: str
+    group: Group = Group.MORE
+    word: str = ""
     name: str = ""
     kind: type = str
     read: Callable[[str, Any], Any] | None = None
@@ -153,8 +76,9 @@ class NamedOptions(TypedDict, total=False):
     model: Annotated[
         str | Sequence[str],
         Flag(
-            help="A model's name, or your own: file.onnx, config.json of transformers, file.py:function or "
-            "package.module:function (these two run your code)."
+            group=Group.WHAT,
+            word="MODEL",
+            help="A name, or your own: net.onnx, net.py:make, package.net:make (these two run your code), config.json.",
         ),
     ]
 
@@ -165,25 +89,35 @@ class InputOptions(TypedDict, total=False):
     parameters: Annotated[
         Mapping[str, int | float | str | bool | Sequence[int | float | str | bool]],
         Flag(
+            group=Group.WHAT,
+            word="KEY=VALUES",
             name="--set",
             several=True,
             read=axes.read_sets,
-            help="An axis: a model's parameter or the size of an ONNX file's axis, batch, threads, scenario, backend, "
-            "device, precision. key=v1,v2 or key='1..64 x2' or key='128..512 +128'.",
+            help="A model's parameter, the size of an ONNX file's axis, or another axis; also KEY='1..64 x2'.",
         ),
     ]
     shapes: Annotated[
         Mapping[str, str | Sequence[int]],
         Flag(
+            group=Group.WHAT,
+            word="NAME=SHAPE",
             name="--shape",
             several=True,
             read=axes.read_shapes,
-            help="An ONNX file's input, where it leaves sizes open: x=1x3x320x320.",
+            help="An ONNX file's input that leaves sizes open: x=1x3x320x320.",
         ),
     ]
-    batch: Annotated[int | str | Sequence[int], Flag(help="Batch sizes, e.g. 1,8 or '1..64 x2'.", read=read_counts)]
-    inputs: Annotated[str | PathLike[str], Flag(help="Your own inputs for a model of your own: data.npz.")]
-    calibration: Annotated[str | PathLike[str], Flag(help="Your own input sets for quantization: data.npz.")]
+    batch: Annotated[
+        int | str | Sequence[int],
+        Flag(group=Group.WHAT, word="N,N", help="Batch sizes: 1,8 or '1..64 x2'.", read=axes.read_counts),
+    ]
+    inputs: Annotated[
+        str | PathLike[str], Flag(group=Group.DATA, word="NPZ", help="Your own inputs, for a model of your own.")
+    ]
+    calibration: Annotated[
+        str | PathLike[str], Flag(group=Group.DATA, word="NPZ", help="Your own inputs for quantization.")
+    ]
 
 
 class ModelOptions(NamedOptions, InputOptions, total=False):
@@ -194,26 +128,44 @@ class TargetOptions(ModelOptions, total=False):
     """Also, what runs the model."""
 
     labels: Annotated[
-        str | PathLike[str], Flag(help="The right class of each row of --inputs, for accuracy: labels.npz.")
+        str | PathLike[str],
+        Flag(group=Group.DATA, word="NPZ", help="The right class of each row of --inputs: rows get an accuracy."),
     ]
     backends: Annotated[
-        Sequence[str], Flag(help="Targets, e.g. numpy,onnxruntime:cpu:fp32; twice = A/A.", read=read_names)
+        Sequence[str],
+        Flag(
+            group=Group.WHAT,
+            word="TARGETS",
+            help="Who races: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*'. Twice the same = A/A.",
+            read=axes.read_names,
+        ),
     ]
     threads: Annotated[
         int | str | Sequence[int | str],
-        Flag(help="Threads per arm, e.g. 1,2 or `all`. Default: CPUs - 1.", read=read_threads),
+        Flag(
+            group=Group.WHAT, word="N,N", help="Threads of each: 1,2 or all. Default: CPUs - 1.", read=axes.read_threads
+        ),
     ]
     options: Annotated[
         Mapping[str, Mapping[str, str]],
-        Flag(name="--option", several=True, read=axes.read_options, help="A backend's own knob: backend.KEY=value."),
+        Flag(
+            group=Group.MORE,
+            word="KEY=VALUE",
+            name="--option",
+            several=True,
+            read=axes.read_options,
+            help="A backend's own knob: BACKEND.KEY=VALUE (see `list`).",
+        ),
     ]
     pythons: Annotated[
         Mapping[str, str | PathLike[str]],
         Flag(
+            group=Group.MORE,
+            word="NAME=PATH",
             name="--python",
             several=True,
             read=read_pythons,
-            help="Another interpreter to race ours: name=path; targets name it as backend@name.",
+            help="Another interpreter to race ours; a target names it as backend@NAME.",
         ),
     ]
 
@@ -222,34 +174,58 @@ class StudyOptions(TargetOptions, total=False):
     """All that changes a study; each is a field of `Study`, `backends` is its `targets`."""
 
     scenario: Annotated[
-        str | Sequence[str], Flag(help="latency (default), throughput, train-step or serve.", read=read_names)
+        str | Sequence[str],
+        Flag(
+            group=Group.SCENARIO,
+            word="NAME",
+            help="latency (default), throughput, train-step or serve.",
+            read=axes.read_names,
+        ),
     ]
     rate: Annotated[
-        float, Flag(help="Serving: requests a second, e.g. 200/s. Default: find the highest.", read=read_rate)
+        float,
+        Flag(
+            group=Group.SCENARIO,
+            word="N/s",
+            help="serve: requests a second, 200/s. Default: find the highest.",
+            read=units.read_rate,
+        ),
     ]
     p99_limit_ms: Annotated[
         float,
         Flag(
+            group=Group.SCENARIO,
+            word="TIME",
             name="--p99",
-            help="Serving: the limit on p99, e.g. 5ms. Default: 5 x an idle call.",
-            read=read_milliseconds,
+            help="serve: the limit on p99, 5ms. Default: 5 x an idle call.",
+            read=units.read_milliseconds,
         ),
     ]
     instances: Annotated[
         int | Sequence[int],
-        Flag(help="Throughput, serving: sessions at work at once, e.g. 1,2.", read=read_positive),
+        Flag(
+            group=Group.SCENARIO,
+            word="N,N",
+            help="throughput, serve: sessions at work at once, 1,2.",
+            read=axes.read_positive,
+        ),
     ]
-    baseline: Annotated[str, Flag(help="The arm that ratios refer to.")]
+    baseline: Annotated[str, Flag(group=Group.MORE, word="TARGET", help="What ratios refer to.")]
     goal: Annotated[
         str,
         Flag(
+            group=Group.STOP,
+            word="GOAL",
             read=lambda _, text: str(read_goal(text)),
-            help="When to stop. best: the fastest is known, or what is as good; baseline: every verdict is in; "
-            "'resolve 3%': every ratio is known so closely. Default: best, in most named studies baseline.",
+            help="best (default): the winner is known, or what is as good. baseline: all verdicts are in (most named "
+            "studies). 'resolve 3%': all ratios are known so closely.",
         ),
     ]
-    energy: Annotated[bool, Flag(help="Also measure a call's energy on a GPU.", kind=bool)]
-    l2: Annotated[Literal["warm", "cold"], Flag(help="warm (default), or cold: empty a GPU's L2 before.")]
+    energy: Annotated[bool, Flag(group=Group.MORE, help="GPU: also measure a call's energy.", kind=bool)]
+    l2: Annotated[
+        Literal["warm", "cold"],
+        Flag(group=Group.MORE, word="STATE", help="GPU: warm (default), or cold: its L2 is emptied before each call."),
+    ]
 
 
 class MachineOptions(TypedDict, total=False):
@@ -258,8 +234,10 @@ class MachineOptions(TypedDict, total=False):
     gpu: Annotated[
         int,
         Flag(
+            group=Group.MORE,
+            word="N",
             kind=int,
-            help="Which GPU: its number in nvidia-smi, or among those of CUDA_VISIBLE_DEVICES. Default: the first.",
+            help="GPU: its number in nvidia-smi, or in CUDA_VISIBLE_DEVICES. Default: the first.",
         ),
     ]
 
@@ -270,26 +248,39 @@ class FolderOptions(MachineOptions, total=False):
     max_time_s: Annotated[
         float,
         Flag(
+            group=Group.STOP,
+            word="TIME",
             name="--max-time",
-            help="Stop after this long, e.g. 90s, 2m, 1h. Default: none; with --goal best 90s of racing.",
-            read=read_seconds,
+            help="Stop after 90s, 2m, 1h. Default: none; with --goal best 90s of racing.",
+            read=units.read_seconds,
         ),
     ]
-    out: Annotated[str | PathLike[str], Flag(help="Run folder. Default: results/<study>/<time>.", kind=Path)]
-    fresh: Annotated[bool, Flag(help="Start over in --out.", kind=bool)]
+    out: Annotated[
+        str | PathLike[str],
+        Flag(group=Group.WHERE, word="FOLDER", help="Run folder. Default: results/<study>/<time>.", kind=Path),
+    ]
+    fresh: Annotated[bool, Flag(group=Group.WHERE, help="Start over in --out.", kind=bool)]
 
 
 class RunOptions(StudyOptions, FolderOptions, total=False):
     """Of `shootout run`."""
 
-    trace: Annotated[bool, Flag(help="Also write a Chrome/Perfetto trace of each arm.", kind=bool)]
-    strict: Annotated[bool, Flag(help="A failed row is an error, whoever named it.", kind=bool)]
+    trace: Annotated[bool, Flag(group=Group.MORE, help="Also write a Chrome/Perfetto trace of each arm.", kind=bool)]
+    strict: Annotated[bool, Flag(group=Group.MORE, help="A failed row is an error, whoever named it.", kind=bool)]
 
 
 class TuneOptions(TargetOptions, FolderOptions, total=False):
     """Of `shootout tune`."""
 
-    allow: Annotated[Sequence[str], Flag(help="Precisions that may be tried too, e.g. bf16,int8.", read=read_names)]
+    allow: Annotated[
+        Sequence[str],
+        Flag(
+            group=Group.WHAT,
+            word="PRECISION",
+            help="Precisions that may be tried too, e.g. bf16,int8.",
+            read=axes.read_names,
+        ),
+    ]
 
 
 def flags_of(table: Any) -> dict[str, Flag]:

@@ -11,7 +11,7 @@ from support.words import chosen
 
 from shootout.errors import UsageError
 from shootout.study import axes, schema
-from shootout.study.options import read_seconds
+from shootout.units import read_seconds
 
 
 def file(folder: Path, text: str, name: str = "mine.toml") -> str:

@@ -13,17 +13,16 @@ import shootout
 from shootout import cli
 from shootout.errors import UsageError
 from shootout.study import selection
+from shootout.study.axes import read_positive
 from shootout.study.options import (
     RunOptions,
     StudyOptions,
     TuneOptions,
     flags_of,
-    read_milliseconds,
-    read_positive,
-    read_rate,
     read_words,
 )
 from shootout.study.schema import Study
+from shootout.units import read_milliseconds, read_rate
 
 
 def test_what_changes_a_study_is_a_field_of_it():

@@ -1,0 +1,74 @@
+"""Help in groups, what is used most first, for whoever reads it once: a terminal's first screen has to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from shootout.study.options import Group
+
+if TYPE_CHECKING:
+    pass
+
+WIDEST = 19
+"""Letters that the first column may take; a longer name has a line of its own."""
+Records = list[tuple[str, str]]
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose options are told in their groups, and whose examples stay as they are written."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments first, then each group in the order of `Group`."""
+        sections: dict[str, Records] = {"Arguments": [], **{group: [] for group in Group}}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                is_argument = parameter.param_type_name == "argument"
+                own = getattr(parameter, "rich_help_panel", None)
+                sections["Arguments" if is_argument else own or Group.WHERE].append(record)
+        _write(formatter, sections)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the examples, one a line."""
+        _write_examples(self.epilog, formatter)
+
+
+class GroupedCommands(TyperGroup):
+    """A list of commands in their groups, each with its whole sentence."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, which are what is looked for, before the options."""
+        self.format_commands(ctx, formatter)
+        records = [record for parameter in self.get_params(ctx) if (record := parameter.get_help_record(ctx))]
+        _write(formatter, {"Options": records})
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each group's commands in the order in which they are declared."""
+        sections: dict[str, Records] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command and not command.hidden:
+                panel = getattr(command, "rich_help_panel", None) or "Commands"
+                sections.setdefault(panel, []).append((name, command.get_short_help_str(limit=200)))
+        _write(formatter, sections)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the examples, one a line."""
+        _write_examples(self.epilog, formatter)
+
+
+def _write(formatter: Any, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    """Write the sections that hold anything, their second columns below each other."""
+    width = max((len(name) for records in sections.values() for name, _ in records), default=0)
+    for title, records in sections.items():
+        if records:
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{min(width, WIDEST)}}", told) for name, told in records], WIDEST)
+
+
+def _write_examples(text: str | None, formatter: Any) -> None:
+    if text:
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}\n" for line in text.splitlines()))
