@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from shootout.clock import Deadline
 from shootout.commands.output import show_progress
 from shootout.commands.run import measure
 from shootout.commands.tune import measure_settings
@@ -79,11 +80,11 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
         UsageError: something unknown or impossible was asked.
         ArmFailed: an arm failed, and `strict` was asked for; the run folder holds the others.
     """
-    fresh, limit_s, trace = options.get("fresh", False), options.get("max_time_s"), options.get("trace", False)
+    limit, fresh, trace = Deadline(options.get("max_time_s")), options.get("fresh", False), options.get("trace", False)
     with show_progress() as progress:
         planned = _planned(name, options)
         out = Path(options.get("out") or choose_folder(planned, fresh=fresh))
-        found = Run(measure(planned, out, fresh=fresh, max_time_s=limit_s, progress=progress, trace=trace))
+        found = Run(measure(planned, out, fresh=fresh, limit=limit, progress=progress, trace=trace))
     failed = [row for row in found.rows if row.outcome == "failed"]
     if failed and options.get("strict"):
         raise ArmFailed(f"{failed[0].arm}: {failed[0].reason}; the run is in {str(out)!r}")

@@ -66,6 +66,10 @@ class Deadline:
         """Whether work of about `seconds` still ends before it."""
         return seconds <= self.left_s
 
+    def part(self, share: float = 1.0) -> Deadline:
+        """One that begins now and comes after this share of the seconds left, at once where none are."""
+        return Deadline(None if self.seconds is None else max(0.0, share * self.left_s))
+
 
 def cpu_ns(pid: int) -> int | None:
     """CPU time that a process used so far, all its threads together, those that ended too; None where it isn't told.

@@ -17,6 +17,16 @@ PREPARING_S = 25.0
 """What planning, exports and builds take beyond it comes off that time: with up to 55 s of these, 120 s are all."""
 LEAST_RACING = 2 / 3
 """But this part of it stays."""
+RACE_SHARE = 0.4
+"""Of the time that is left when exports and builds begin, so much is kept for racing what is ready."""
+EXPORT_SHARE = 0.6
+"""Of the rest, exports get so much at most."""
+LOADING_SHARE = 0.5
+"""Of the time that is left when a generation begins, its arms may take so much to load and to be checked."""
+LEAST_CALLS = 20
+"""About so many calls an arm makes at least in a generation whose time is short: a few to warm up, and one round."""
+GRACE_S = 3.0
+"""Who hasn't answered so long after the end of the time is ended."""
 FORESEEING = 3
 """From so many generations of a run on, how many more a verdict takes can be foreseen, roughly."""
 HOPELESS = 2.0

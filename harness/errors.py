@@ -90,6 +90,12 @@ class Unavailable(ShootoutError):
     exit_code = 6
 
 
+class OutOfTime(ShootoutError):
+    """`--max-time` was over before anything could be measured."""
+
+    exit_code = 3
+
+
 class ArmOut(ShootoutError):
     """One arm is out, for the reason `why`; the others go on. Raised as one of the two below."""
 

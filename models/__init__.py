@@ -24,11 +24,12 @@ _SHIPPED = {
     "decoder_prefill": f"{_ZOO}.decoder:PREFILL",
     "decoder_step": f"{_ZOO}.decoder:STEP",
 }
-_HIDDEN = {
+HIDDEN = {
     "permutation_probe": "shootout.models.probes:PERMUTATION",
     "grid_probe": "shootout.models.probes:GRID",
     "identity": "shootout.models.identity:MODEL",
 }
+"""The harness's own probes."""
 
 
 def names() -> tuple[str, ...]:
@@ -44,7 +45,7 @@ def get(name: str) -> Model:
     """
     if name not in _SHIPPED and factory.is_meant(name):
         return factory.model(name)
-    if not (where := {**_SHIPPED, **_HIDDEN}.get(name, "")):
+    if not (where := {**_SHIPPED, **HIDDEN}.get(name, "")):
         raise unknown("model", name, _SHIPPED)
     module, _, attribute = where.partition(":")
     model = getattr(importlib.import_module(module), attribute)

@@ -103,6 +103,10 @@ class Workshop:
             raise ArmFailed(fault)
         return found
 
+    def holds(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> bool:
+        """Whether this build is in the cache, as far as can be told without reading it."""
+        return (self.cache / "built" / self._key(arm, model, version, runs) / _RECORD).exists()
+
     @contextmanager
     def worker(self, arm: Arm, cpus: frozenset[int] | None = None) -> Iterator[process.WorkerProcess]:
         """A process in which to build this arm.

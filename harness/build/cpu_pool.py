@@ -7,13 +7,14 @@ A compiler sees the machine that its arm will see, and no two builds share a CPU
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, TypeVar
 
 from shootout.host.placement import Placement, allowed_cpus, node_of
 
+LOOKING_S = 1.0
 MOST_LANES = 4
 """Each build may hold several copies of the weights."""
 
@@ -63,10 +64,24 @@ class Crew(Generic[K, T]):
         """Of all jobs, first come first."""
         return list(self._jobs.values())
 
-    def results(self) -> Iterator[tuple[K, Future[T]]]:
-        """Every job as it ends."""
-        for future in as_completed(self._jobs):
-            yield self._jobs[future], future
+    def results(self, look: Callable[[], bool] = lambda: True) -> Iterator[tuple[K, Future[T]]]:
+        """Every job as it ends.
+
+        Args:
+            look: called whenever none ended for LOOKING_S seconds; once it is False, jobs that wait are cancelled
+                and those that run are stopped.
+        """
+        left = set(self._jobs)
+        goes_on = True
+        while left:
+            ended, left = wait(left, LOOKING_S, FIRST_COMPLETED)
+            for future in ended:
+                yield self._jobs[future], future
+            if goes_on and not ended and not look():
+                goes_on = False
+                for future in left:
+                    future.cancel()
+                self._stop()
 
     def __enter__(self) -> Crew[K, T]:
         return self

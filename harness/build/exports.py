@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shootout.bundle.bundle import INPUTS, ModelBundle, sha256
-from shootout.contract import Arm, Device, Precision
+from shootout.clock import Deadline
+from shootout.contract import Arm, Device, Precision, Progress
 from shootout.errors import ModelError, ShootoutError, SkippedArm
 from shootout.export import client
 from shootout.export.client import Request
@@ -37,11 +38,12 @@ class Exports:
         return self.models[group.record.name, *_tells(group.request_of(arm))]
 
 
-def export_all(groups: Sequence[PlannedGroup], say: Callable[[str], None]) -> Exports:
+def export_all(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadline) -> Exports:
     """Export all that these groups' arms are built from; what must be made shares one process.
 
     Args:
-        say: hears of a probe that couldn't be exported.
+        progress: hears what is exported, and of a probe that couldn't be.
+        limit: when it ends; a model that isn't there then is skipped.
 
     Raises:
         ShootoutError: nothing that could be measured could be exported.
@@ -49,7 +51,7 @@ def export_all(groups: Sequence[PlannedGroup], say: Callable[[str], None]) -> Ex
     wanted = {(group.record.name, *_tells(one)): one for group in groups for one in _requests(group)}
     shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
     probes = {key: probe_request(*key) for key in sorted(shown)}
-    found = client.obtain_all([*wanted.values(), *probes.values()])
+    found = client.obtain_all([*wanted.values(), *probes.values()], progress, limit)
     models = dict(zip(wanted, found, strict=False))
     playing = {(group.record.name, *_tells(group.request_of(arm))) for group in groups for arm in group.playing}
     made = [models[key] for key in playing]
@@ -59,7 +61,9 @@ def export_all(groups: Sequence[PlannedGroup], say: Callable[[str], None]) -> Ex
     proofs = dict(zip(probes, found[len(wanted) :], strict=True))
     for (name, variant, _), one in proofs.items():
         if isinstance(one, ShootoutError):
-            say(f"no {' '.join([variant, name]).strip()}, so its precisions rest on error and node counts: {one}")
+            progress.say(
+                f"no {' '.join([variant, name]).strip()}, so its precisions rest on error and node counts: {one}"
+            )
     return Exports(
         models={key: _same_inputs(one, models.get((key[0], "", key[2], Device.CPU))) for key, one in models.items()},
         probes={key: one for key, one in proofs.items() if isinstance(one, ModelBundle)},

@@ -16,17 +16,20 @@ from shootout.build.builder import BuiltArm, Workshop
 from shootout.build.cpu_pool import Crew, lanes
 from shootout.build.exports import Exports, ProbeKey, export_all
 from shootout.bundle.bundle import ModelBundle
-from shootout.constants import BUILD_TIMEOUT_S
+from shootout.clock import Deadline
+from shootout.constants import BUILD_TIMEOUT_S, EXPORT_SHARE
 from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
 from shootout.errors import ArmOut, ShootoutError, SkippedArm
 from shootout.host import store
 from shootout.study.feasibility import unfit, unheld
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.target import provider
+from shootout.units import counted, span
 
 QUANTIZE_S = 9.0
 """What a quantizer adds to a build."""
 AT_ONCE_S = 1.0
+MORE_TIME = "run the same command again, with more time: what was built is kept"
 
 
 class Ledger(Protocol):
@@ -58,6 +61,7 @@ class Preparation:
     Attributes:
         plan: what is available here, and where it may run.
         machine: what makes a build one of this machine (`environment.fingerprint`).
+        limit: when all of it ends; arms that aren't ready then are not reached, and what is ready goes on.
     """
 
     plan: Plan
@@ -65,12 +69,14 @@ class Preparation:
     logs: Path
     ledger: Ledger
     progress: Progress
+    limit: Deadline = field(default_factory=lambda: Deadline(None))
 
     def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         """Make everything ready; what can't be becomes a skip or a failure.
 
         Builds run side by side, the longest first; for a GPU one by one, since compilers time kernels there. All lanes
-        but one are there during the export already: what a build begins with needs no model.
+        but one are there during the export already: what a build begins with needs no model. Where there is a limit,
+        what is in the cache and the baseline come first, then the shortest, and what would take longer isn't begun.
 
         Returns:
             By group and label, each arm that can be loaded.
@@ -91,24 +97,55 @@ class Preparation:
             interpreters=self.plan.interpreters,
         )
         jobs = [Job(group, arm) for group in wanted for arm in self._needed(group)]
-        self.progress.stage(f"exporting and building, {len(jobs)} arm{'s' * (len(jobs) != 1)}")
+        self.progress.stage(self._headline(jobs))
         beside = [job for job in longest_first(jobs) if job.arm.target.device is not Device.CUDA]
         alone = [job for job in jobs if job not in beside]
         cpus = lanes(self.plan.placement)
         with Crew[Job, BuiltArm](cpus, workshop.stop) as crew:
-            early = [job for job in beside if backends.entry(job.arm.target.backend).get_ready][: len(cpus) - 1]
-            self._submit(early, crew, workshop)
+            early = [job for job in beside if backends.entry(job.arm.target.backend).get_ready and self._fits(job)]
+            self._submit(early := early[: len(cpus) - 1], crew, workshop)
             with _called_off(jobs):
-                exports = export_all(wanted, self.progress.say)
+                exports = export_all(wanted, self.progress, self.limit.part(EXPORT_SHARE))
                 probes |= exports.probes
                 for group in wanted:
                     self._hand_out([job for job in jobs if job.group is group], exports)
-            self._submit([job for job in beside if job not in early and not job.model.cancelled()], crew, workshop)
+            self._submit(self._in_time([job for job in beside if job not in early], workshop), crew, workshop)
             ready = self._collect(crew)
         with Crew[Job, BuiltArm](cpus[:1], workshop.stop) as crew:
-            self._submit([job for job in alone if not job.model.cancelled()], crew, workshop)
+            self._submit(self._in_time(alone, workshop), crew, workshop)
             ready |= self._collect(crew)
         return {group.record.name: self._of_group(group, ready) for group in wanted}
+
+    def _headline(self, jobs: Sequence[Job]) -> str:
+        """What there is to do, and the time for it where that is limited."""
+        what = f"exporting and building, {counted(len(jobs), 'arm')}"
+        if self.limit.seconds is None or not jobs:
+            return what
+        longest_s = max(expected_s(job.arm) for job in jobs)
+        builds_s = max(sum(expected_s(job.arm) for job in jobs) / len(lanes(self.plan.placement)), longest_s)
+        takes = f"builds take about {span(builds_s)} where none is kept"
+        return f"{what}: {takes}; --max-time leaves {span(self.limit.left_s)} for both"
+
+    def _fits(self, job: Job) -> bool:
+        """Whether a build may be done in time."""
+        return self.limit.allows(expected_s(job.arm))
+
+    def _in_time(self, jobs: Sequence[Job], workshop: Workshop) -> list[Job]:
+        """The jobs to begin, in order; those that would take too long are noted down."""
+        found = [job for job in jobs if not job.model.cancelled()]
+        if self.limit.seconds is None:
+            return found
+        kept = {job for job in found if workshop.holds(job.arm, job.model.result(), *self._built_with(job))}
+        for job in found:
+            if job not in kept and not self._fits(job):
+                self._not_reached(job)
+        ready = [job for job in found if job in kept or self._fits(job)]
+        return sorted(ready, key=lambda job: (job not in kept, not _is_baseline(job), expected_s(job.arm)))
+
+    def _not_reached(self, job: Job) -> None:
+        takes = span(expected_s(job.arm))
+        reason = f"not built in the time that --max-time leaves for builds (one like it takes about {takes})"
+        self.ledger.note(job.group.record.name, job.arm, NotRun(NotRunKind.NOT_REACHED, reason, MORE_TIME))
 
     def _skip_the_impossible(self, group: PlannedGroup) -> None:
         for arm in group.record.arms:
@@ -146,11 +183,15 @@ class Preparation:
         for job in jobs:
             crew.submit(job, partial(self._build, job, workshop))
 
-    def _build(self, job: Job, workshop: Workshop, cpus: frozenset[int]) -> BuiltArm:
+    def _built_with(self, job: Job) -> tuple[str, bool]:
+        """The library's version, and whether the arm can run here."""
         version = self.plan.available[provider(job.arm.target)].version
         if other := self.plan.interpreters.get(job.arm.target.python):
             version += f" {other.digest}"
-        runs = job.arm.label not in job.group.skips
+        return version, job.arm.label not in job.group.skips
+
+    def _build(self, job: Job, workshop: Workshop, cpus: frozenset[int]) -> BuiltArm:
+        version, runs = self._built_with(job)
         with ExitStack() as stack:
             worker = None
             if not _soon(job.model):
@@ -163,12 +204,18 @@ class Preparation:
         """What was built, by group and label, each told to the ledger when it is there."""
         ready: dict[tuple[str, str], Built] = {}
         waiting = crew.keys()
-        self._tell(waiting)
-        for job, future in crew.results():
+        count = len(waiting)
+        self._tell(waiting, count)
+
+        def look() -> bool:
+            self._tell(waiting, count)
+            return self.limit.allows(0.0)
+
+        for job, future in crew.results(look):
             waiting.remove(job)
             name, why = job.group.record.name, job.group.skips.get(job.arm.label)
-            found = self._outcome(name, job.arm, future)
-            self._tell(waiting)
+            found = self._outcome(job, future)
+            self._tell(waiting, count)
             if found is None:
                 continue
             self.ledger.built(name, job.arm, found, runs=why is None)
@@ -186,21 +233,21 @@ class Preparation:
         sentinels = copies if group.record.baseline in own else []
         return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in sentinels}
 
-    def _outcome(self, group: str, arm: Arm, future: Future[BuiltArm]) -> BuiltArm | None:
+    def _outcome(self, job: Job, future: Future[BuiltArm]) -> BuiltArm | None:
         try:
             return future.result()
-        except CancelledError:  # called off: its model can't be had, as the ledger knows
-            return None
-        except ArmOut as error:
-            self.ledger.note(group, arm, replace(error.why, during="build"))
-            return None
+        except (CancelledError, ArmOut) as error:
+            if not self.limit.allows(0.0):  # it was stopped, or never begun
+                self._not_reached(job)
+            elif isinstance(error, ArmOut):
+                self.ledger.note(job.group.record.name, job.arm, replace(error.why, during="build"))
+            return None  # called off otherwise: its model can't be had, as the ledger knows
 
-    def _tell(self, waiting: Sequence[Job]) -> None:
+    def _tell(self, waiting: Sequence[Job], count: int) -> None:
         """Say what is being built; first come, first served, so it is the first of those that wait."""
-        count = len(lanes(self.plan.placement))
-        rest = f", {len(waiting) - count} more wait" if len(waiting) > count else ""
-        names = ", ".join(job.arm.label for job in waiting[:count])
-        self.progress.detail(f"building {names}{rest}" if waiting else "")
+        if waiting:
+            names = ", ".join(job.arm.label for job in waiting[: len(lanes(self.plan.placement))])
+            self.progress.detail(f"{count - len(waiting)} of {count} built, now {names}")
 
 
 def longest_first(jobs: Sequence[Job]) -> list[Job]:
@@ -213,6 +260,10 @@ def expected_s(arm: Arm) -> float:
     quantize_s = QUANTIZE_S if arm.target.precision in SCALED else 0.0
     row = backends.entry(arm.target.backend)
     return row.mode_build_s.get(arm.target.mode, row.build_s) + quantize_s
+
+
+def _is_baseline(job: Job) -> bool:
+    return job.arm.label == job.group.record.baseline
 
 
 def _soon(model: Future[ModelBundle]) -> bool:

@@ -84,6 +84,7 @@ class ModelBundle:
         unmade: why there are no more artifacts, "" where all are there that a model of its kind can have.
         trained: of a training step (see `training_step`), the weights that it trains, in the module's order; none where
             calls are inference.
+        whole_s: of a bundle that leaves things out for want of time, seconds that all of it would take; else None.
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
     """
 
@@ -107,6 +108,7 @@ class ModelBundle:
     source_sha256: str = ""
     work: Work | None = None
     trained: tuple[str, ...] = ()
+    whole_s: float | None = None
 
     @property
     def is_file(self) -> bool:
@@ -246,6 +248,11 @@ def open_bundle(folder: Path) -> ModelBundle:
         return _from_facts(folder, stored)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{folder} is not a whole bundle ({type(error).__name__}: {error}); remove it") from error
+
+
+def key_in(folder: Path) -> str:
+    """The key of the bundle in a folder, unchecked."""
+    return str(json.loads((folder / MANIFEST).read_text())["key"])
 
 
 def sha256(path: Path) -> str:

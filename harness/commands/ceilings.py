@@ -18,6 +18,6 @@ def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
     facts = environment.facts()
     found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for
     if found is None:
-        with show_progress() as progress, machine_lock("shootout ceilings", progress.say):
+        with show_progress() as progress, machine_lock("shootout ceilings", progress.wait):
             found = obtain_ceilings(placement, facts, progress.say, fresh=fresh)
     return print_answer(render_ceilings(found), found.model_dump(mode="json"), as_json=as_json)

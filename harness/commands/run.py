@@ -27,9 +27,13 @@ from shootout.study.options import RunOptions
 from shootout.study.plan import Plan, make_plan
 from shootout.study.target import parse_targets, with_twins
 
+CEILINGS_S = 300.0
+"""A run with less time than that, for each number of threads, doesn't measure what this machine can do at most."""
+
 
 def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, as_json: bool) -> int:
     """Plan, measure, print; returns the exit code; `full`: all columns, and a table for each size of a sweep."""
+    limit = Deadline(options.get("max_time_s"))
     chosen, fresh = selection.choose(study, options), options.get("fresh", False)
     gpu.choose_gpu(options.get("gpu"))
     with show_progress() as progress:
@@ -37,9 +41,10 @@ def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, a
         if dry_run:
             return print_answer(preview.render(plan), preview.as_data(plan), as_json=as_json)
         out = Path(options.get("out") or choose_folder(plan, fresh=fresh))
-        limit_s, trace = options.get("max_time_s"), options.get("trace", False)
         try:
-            document = measure(plan, out, fresh=fresh, max_time_s=limit_s, progress=progress, trace=trace)
+            document = measure(
+                plan, out, fresh=fresh, limit=limit, progress=progress, trace=options.get("trace", False)
+            )
         except Interrupted as interrupted:
             document = analyse(out)
             progress.say(f"shootout: {interrupted}")
@@ -52,14 +57,16 @@ def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, a
 
 
 def measure(
-    plan: Plan, out: Path, *, fresh: bool, max_time_s: float | None, progress: Progress, trace: bool = False
+    plan: Plan, out: Path, *, fresh: bool, limit: Deadline, progress: Progress, trace: bool = False
 ) -> Document:
     """Measure what is planned into the run folder `out`, going on with what is unfinished there.
 
     Args:
+        limit: when all of it ends, the wait for this machine, exports and builds among it.
         trace: when all is measured, also write where the time of each arm's calls goes.
 
     Raises:
+        OutOfTime: the machine wasn't free in time.
         Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
         UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
     """
@@ -67,27 +74,30 @@ def measure(
         if history and history.complete and not trace:
             progress.say(f"{out} already holds this run, finished; --fresh measures again")
             return analyse(out)
-        with machine_lock(str(out), progress.say), open_journal(out, history) as file:
+        with machine_lock(str(out), progress.wait, limit=limit), open_journal(out, history) as file:
             if history is None:
                 facts = environment.facts()
-                ceilings = known_ceilings(plan.ceilings_at, plan.placement, facts, progress.say)
+                wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
+                ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
                 file.append(header(plan, {**facts, "ceilings": ceilings}))
             campaign = Campaign(
                 plan=plan,
                 out=out,
                 file=file,
                 history=history or journal.read(out),
-                deadline=Deadline(max_time_s),
+                deadline=limit.part(),
                 progress=progress,
-                racing_s=plan.racing_s if max_time_s is None else None,
+                racing_s=plan.racing_s if limit.seconds is None else None,
             )
             with note_interrupts(file, campaign.deadline, plan.planning_s):
                 campaign.prepare()
                 built_s = campaign.deadline.elapsed_s
-                complete = campaign.race()
+                complete = campaign.race() and not campaign.recorder.lacks
                 file.append(_ended(campaign, complete=complete))
-                _tell_time(campaign, built_s, complete=complete)
-                if trace:
+                _tell_time(campaign, limit, built_s, complete=complete)
+                if trace and not limit.allows(0.0):
+                    progress.say("--max-time left no time to trace; run the same command again for it")
+                elif trace:
                     trace_arms(campaign.built, plan.placement, out, plan.interpreters, progress)
     return analyse(out)
 
@@ -101,9 +111,9 @@ def _ended(campaign: Campaign, *, complete: bool) -> Ended:
     return Ended(complete=complete, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
 
 
-def _tell_time(campaign: Campaign, built_s: float, *, complete: bool) -> None:
+def _tell_time(campaign: Campaign, limit: Deadline, built_s: float, *, complete: bool) -> None:
     """Say what more time would tell, or that all of it went to exports and builds."""
-    history, limit_s = journal.read(campaign.out), campaign.deadline.seconds
+    history, limit_s = journal.read(campaign.out), limit.seconds
     groups = [group_of(history, record) for record in history.groups]
     if limit_s is not None and not complete and not any(group.rounds for group in groups):
         campaign.progress.say(more_time.tell_too_short(campaign.plan, limit_s, built_s))

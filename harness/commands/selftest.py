@@ -18,6 +18,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from shootout.clock import Deadline
 from shootout.commands.output import BROKEN, print_answer, show_progress
 from shootout.commands.run import measure
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, SAME_WITHIN
@@ -177,7 +178,7 @@ def _race(
     record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=racing)
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
     own = replace(planned, groups=[group], identity=f"{target}, {generations} generations, {options}")
-    return measure(own, out, fresh=False, max_time_s=None, progress=progress)
+    return measure(own, out, fresh=False, limit=Deadline(None), progress=progress)
 
 
 def _report(known: Document | None, raced: Document, device: Device, *, store: bool) -> Report:

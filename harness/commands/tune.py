@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
+from shootout.clock import Deadline
 from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, show_progress
 from shootout.commands.run import measure
 from shootout.commands.show import show
 from shootout.errors import Interrupted
 from shootout.host import gpu
 from shootout.report.progress import Progress
+from shootout.results.document import Document
 from shootout.study import selection
 from shootout.study.options import TuneOptions
+from shootout.study.plan import Plan
 from shootout.tune import search
 from shootout.tune.results import Outcome, Tuning, read_tuning
 from shootout.tune.search import Search
@@ -64,5 +66,8 @@ def _folder(wanted: Search, options: TuneOptions) -> Path:
 
 def _measure(wanted: Search, out: Path, options: TuneOptions, progress: Progress) -> None:
     fresh, limit_s = options.get("fresh", False), options.get("max_time_s")
-    stage = partial(measure, fresh=False, progress=progress)
+
+    def stage(plan: Plan, out: Path, *, max_time_s: float | None) -> Document:
+        return measure(plan, out, fresh=False, limit=Deadline(max_time_s), progress=progress)
+
     search.tune(wanted, out, stage, fresh=fresh, max_time_s=limit_s, say=progress.say)

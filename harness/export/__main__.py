@@ -1,6 +1,6 @@
 """The process that makes bundles: torch, its exporter's chatter and its memory stay out of the harness's own process.
 
-Run as `python -m shootout.export JOBS.json PARENT_PID` by `shootout.export.client`; several jobs share one import of
+Run as `python -m shootout.export FOLDER PARENT_PID` by `shootout.export.client`; several jobs share one import of
 torch.
 Each job's folder ends up with a manifest, or with `error.json`.
 """
@@ -12,35 +12,43 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from shootout import models
 from shootout.bundle.bundle import ERROR, ModelBundle
+from shootout.bundle.effort import REPORT, Effort
 from shootout.bundle.workload import Work
-from shootout.clock import Stopwatch, rare_collector
+from shootout.clock import Deadline, Stopwatch, rare_collector
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import shipped
-from shootout.export.job import Job, error_to_json, from_json
+from shootout.export.job import JOBS, Job, brief_key, error_to_json, from_json
 from shootout.host.child import leave_with
 
+PROBE_S = 1.0
 EXTRAS = {"sklearn": "models", "transformers": "models", "onnxruntime": "onnxruntime"}
 
 
-def make(job: Job) -> None:
+def make(job: Job, effort: Effort) -> None:
     """Make one bundle in the job's folder, which exists and is empty.
 
     Raises:
+        SkippedArm: there is no time for it.
         UsageError: the job asks for what the model doesn't have, or a package is missing.
         ModelError: the model can't be exported, or its oracle is degenerate.
     """
     with Stopwatch() as watch:
-        bundle = _bundle(job)
+        effort.tell("exporting")
+        bundle = _bundle(job, effort)
         work = bundle.work or _work(bundle, job)
-    dataclasses.replace(bundle, export_s=watch.seconds, work=work).seal()
+    if effort.left_out:
+        bundle = dataclasses.replace(bundle, notes=(*bundle.notes, *effort.notes), whole_s=effort.whole_s)
+    key = job.key if bundle.whole_s is None else brief_key(job.key)  # that of a variant's base counts too
+    dataclasses.replace(bundle, key=key, export_s=watch.seconds, work=work).seal()
 
 
-def _bundle(job: Job) -> ModelBundle:
+def _bundle(job: Job, effort: Effort) -> ModelBundle:
     if job.training:
         from shootout.export import training
 
@@ -48,17 +56,16 @@ def _bundle(job: Job) -> ModelBundle:
     if job.base:
         from shootout.quantize import variants
 
-        found = variants.quantized(Path(job.base_folder), job.variant, Path(job.folder), reduced=job.reduced)
-        return dataclasses.replace(found, key=job.key)
+        return variants.quantized(Path(job.base_folder), job.variant, Path(job.folder), reduced=job.reduced)
     if job.is_own:
         from shootout.export import user_torch
 
-        return user_torch.take(job)
+        return user_torch.take(job, effort)
     if job.file:
         from shootout.export import user_onnx
 
-        return user_onnx.take(job)
-    return shipped.take(job)
+        return user_onnx.take(job, effort)
+    return shipped.take(job, effort)
 
 
 def _work(bundle: ModelBundle, job: Job) -> Work | None:
@@ -71,10 +78,10 @@ def _work(bundle: ModelBundle, job: Job) -> Work | None:
     return onnx_graph.count(bundle.path(Artifact.ONNX))
 
 
-def _explained(job: Job) -> ShootoutError | None:
+def _explained(job: Job, effort: Effort) -> ShootoutError | None:
     """Make one bundle; whatever goes wrong becomes an error that a user can act on."""
     try:
-        make(job)
+        make(job, effort)
     except ShootoutError as error:
         return error
     except ModuleNotFoundError as error:
@@ -90,13 +97,30 @@ def _explained(job: Job) -> ShootoutError | None:
     return None
 
 
+def _share(jobs: Sequence[Job], left_s: float) -> float:
+    """The part of the time left that the first of these jobs may take: the harness's own models need little."""
+    others = [job for job in jobs if not _is_probe(job)]
+    if not others or _is_probe(jobs[0]):
+        return 1.0
+    return max(0.0, 1 - PROBE_S * (len(jobs) - len(others)) / max(left_s, PROBE_S)) / len(others)
+
+
+def _is_probe(job: Job) -> bool:
+    return job.model in models.HIDDEN
+
+
 def main() -> None:
     """Do every job, each by itself: one that fails doesn't stop the others."""
     leave_with(int(sys.argv[2]))
     rare_collector()
     failed: dict[str, ShootoutError] = {}
-    for job in map(from_json, json.loads(Path(sys.argv[1]).read_text())):
-        if error := (failed.get(job.base.key) if job.base else None) or _explained(job):
+    place = Path(sys.argv[1])
+    asked = json.loads((place / JOBS).read_text())
+    jobs, limit = [from_json(one) for one in asked["jobs"]], Deadline(asked["limit_s"])
+    for number, job in enumerate(jobs):
+        share = _share(jobs[number:], limit.left_s)
+        effort = Effort(job.short, limit.part(share), place / REPORT)
+        if error := (failed.get(job.base.key) if job.base else None) or _explained(job, effort):
             failed[job.key] = error
             (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)))
 

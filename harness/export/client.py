@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle
+from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle, key_in
+from shootout.bundle.effort import MORE_TIME, REPORT, Report, read_report
+from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import Precision
-from shootout.errors import ModelError, ShootoutError
+from shootout.contract import Precision, Progress
+from shootout.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.export import cache
-from shootout.export.job import Job, error_from_json, to_json
+from shootout.export.job import JOBS, Job, brief_key, error_from_json, to_json
 from shootout.export.request import Request, Sources, checked, is_file
 from shootout.host.child import ONE_THREAD, run
+from shootout.units import span
 
 __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
+WITHIN = 0.9
+"""An export plans with so much of its time, so that it ends before it is ended."""
+LONG_S = 10.0
+"""Who waits for longer is told for how long, before."""
 BYTES_PER_PARAMETER = 24
 """Memory that an export needs at its peak for each weight (18 measured at 67 million weights), with some to spare."""
 
@@ -69,8 +78,15 @@ def check(request: Request) -> Checked:
     )
 
 
-def obtain_all(requests: Sequence[Request]) -> list[ModelBundle | ShootoutError]:
+def obtain_all(
+    requests: Sequence[Request], progress: Progress | None = None, limit: Deadline | None = None
+) -> list[ModelBundle | ShootoutError]:
     """The bundle of each request, or why there is none; what must be made shares one process, but for users' code.
+
+    Args:
+        progress: hears what is exported, and how long that will take.
+        limit: when it ends. An export that would take longer leaves out what it can, and says so in the bundle's notes;
+            one that isn't done then is ended, and skipped.
 
     Raises:
         UsageError: the cache folder can't be used at all.
@@ -78,20 +94,55 @@ def obtain_all(requests: Sequence[Request]) -> list[ModelBundle | ShootoutError]
     sources: Sources = {}
     jobs = [checked(request, sources) for request in requests]
     wanted = {job.key: job for job in jobs if not isinstance(job, ShootoutError)}
-    found = _cached(wanted)
+    limit = limit or Deadline(None)
+    found = _cached(wanted, limit)
     bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
-    found |= _cached(bases)
+    found |= _cached(bases, limit)
     missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
-    found |= _make(missing, found) if missing else {}
+    found |= _make(missing, found, Watched(progress, limit)) if missing else {}
     return [job if isinstance(job, ShootoutError) else found[job.key] for job in jobs]
 
 
-def _cached(keys: Iterable[str]) -> dict[str, ModelBundle | ShootoutError]:
-    return {key: bundle for key in keys if (bundle := cache.lookup(key))}
+def _cached(keys: Iterable[str], limit: Deadline) -> dict[str, ModelBundle | ShootoutError]:
+    return {key: bundle for key in keys if (bundle := cache.lookup(key) or _brief(key, limit))}
+
+
+def _brief(key: str, limit: Deadline) -> ModelBundle | None:
+    """What an earlier process had time for, where there is no time for all of it now either."""
+    found = cache.lookup(brief_key(key))
+    return None if found is None or limit.allows(found.whole_s or 0.0) else found
+
+
+class Watched:
+    """An export process as its parent sees it: when it has to end, and what it tells meanwhile.
+
+    Args:
+        progress: hears it; None: nobody does.
+    """
+
+    def __init__(self, progress: Progress | None, limit: Deadline) -> None:
+        self.limit, self._progress = limit, progress
+        self._began = Deadline(None)
+        self._told = ""
+
+    def report(self, folder: Path) -> Report | None:
+        """What it told last, in its folder; people hear of a long export once, and what it does all the time."""
+        told = read_report(folder / REPORT)
+        if self._progress and told:
+            if told.whole_s and told.whole_s > LONG_S and told.model != self._told:
+                self._told = told.model
+                self._progress.say(f"exporting {told.model} takes about {span(told.whole_s)}{self._of()}")
+            self._progress.detail(f"{told.model}: {told.doing}, {span(self._began.elapsed_s)}{self._of()}")
+        elif self._progress:
+            self._progress.detail(f"starting the export, {span(self._began.elapsed_s)}{self._of()}")
+        return told
+
+    def _of(self) -> str:
+        return "" if self.limit.seconds is None else f" of the {span(self.limit.seconds)} that --max-time leaves for it"
 
 
 def _make(
-    jobs: Sequence[Job], found: Mapping[str, ModelBundle | ShootoutError]
+    jobs: Sequence[Job], found: Mapping[str, ModelBundle | ShootoutError], watched: Watched
 ) -> dict[str, ModelBundle | ShootoutError]:
     with cache.workshop() as folder:
         places = {key: bundle.folder for key, bundle in found.items() if isinstance(bundle, ModelBundle)}
@@ -104,10 +155,15 @@ def _make(
             Path(job.folder).mkdir(mode=0o700)
         found = dict[str, ModelBundle | ShootoutError]()
         for number, some in enumerate(_by_process(placed)):
-            (folder / f"jobs-{number}.json").write_text(json.dumps([to_json(job) for job in some]))
-            timeout_s = BUILD_TIMEOUT_S * len(some)
-            how = run("shootout.export", [folder / f"jobs-{number}.json"], timeout_s, ONE_THREAD).how
-            found |= {job.key: _collect(job, how) for job in some}
+            place = folder / f"jobs-{number}"
+            place.mkdir()
+            limit_s = watched.limit.left_s
+            within_s = None if limit_s == math.inf else WITHIN * limit_s
+            (place / JOBS).write_text(json.dumps({"jobs": [to_json(job) for job in some], "limit_s": within_s}))
+            timeout_s = min(BUILD_TIMEOUT_S * len(some), max(0.0, limit_s))
+            how = run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.report, place)).how
+            late = None if watched.limit.allows(0.0) else watched.report(place) or Report(model="", doing="")
+            found |= {job.key: _collect(job, how, late) for job in some}
         return found
 
 
@@ -119,11 +175,16 @@ def _by_process(jobs: Sequence[Job]) -> list[list[Job]]:
     return list(owners.values())
 
 
-def _collect(job: Job, how: str) -> ModelBundle | ShootoutError:
+def _collect(job: Job, how: str, late: Report | None) -> ModelBundle | ShootoutError:
+    """What became of a job; `late`: what was told last of an export that had to end."""
     folder = Path(job.folder)
     if (folder / MANIFEST).exists():
-        return cache.install(folder, job.key)
+        return cache.install(folder, key_in(folder))
     try:
         return error_from_json(json.loads((folder / ERROR).read_text()))
     except (OSError, ValueError):
+        if late:
+            takes = f", which takes about {span(late.whole_s)} for all of it" if late.whole_s else ""
+            reason = f"the time that --max-time leaves for exports was over before that of {job.short}{takes}"
+            return SkippedArm(reason, MORE_TIME, NotRunKind.NOT_REACHED)
         return ModelError(f"the export of {job.model} failed: {how}")

@@ -14,6 +14,14 @@ from shootout.contract import NotRun, NotRunKind, Precision, Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import cache
 
+JOBS = "jobs.json"
+"""In the folder of an export process: the jobs, and its seconds."""
+
+
+def brief_key(key: str) -> str:
+    """The key of the bundle that takes the place of this one where there is no time for all of it."""
+    return hashlib.sha256(f"{key} brief".encode()).hexdigest()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:

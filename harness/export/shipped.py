@@ -12,6 +12,7 @@ import numpy as np
 
 from shootout import models
 from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.effort import Effort
 from shootout.constants import FP32_BAND_FLOOR
 from shootout.contract import Array, Arrays, Precision, TensorSpec
 from shootout.errors import UsageError
@@ -25,7 +26,7 @@ from shootout.quantize import pruning
 INPUT_SEED = 1
 
 
-def take(job: Job) -> ModelBundle:
+def take(job: Job, effort: Effort) -> ModelBundle:
     """Make the bundle of a model in the registry.
 
     Raises:
@@ -37,7 +38,8 @@ def take(job: Job) -> ModelBundle:
     task = model.task(parameters) if model.task else None
     buffers = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
     sets, fault = inputs.chosen(job.calibration, specs, inputs.own(model, parameters, batch, task))
-    oracle, bands = _artifacts(model, job, buffers, sets)
+    oracle, bands = _artifacts(model, job, buffers, sets, effort)
+    buffers, sets = buffers[: len(oracle)], sets[: effort.most_sets]
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in oracle[0].items())
     require_telling(model.name, outputs, oracle)
     return assemble(
@@ -68,7 +70,7 @@ def _split(task: Task, batch: int) -> Split:
 
 
 def _artifacts(
-    model: Model, job: Job, buffers: list[dict[str, Array]], sets: list[dict[str, Array]]
+    model: Model, job: Job, buffers: list[dict[str, Array]], sets: list[dict[str, Array]], effort: Effort
 ) -> tuple[list[dict[str, Array]], Mapping[str, float | None]]:
     parameters, folder = job.parameters, Path(job.folder)
     if model.write is not None:
@@ -85,7 +87,7 @@ def _artifacts(
         pruning.prune_module(module, job.variant)
     names = model.output_names(parameters)
     torch_files.write_module(module, buffers[0], folder, names)
-    return torch_files.oracle_and_bands(module, buffers, sets, by_rows=model.by_rows, names=names)
+    return torch_files.oracle_and_bands(module, buffers, sets, by_rows=model.by_rows, names=names, effort=effort)
 
 
 def _wide(arrays: Arrays) -> dict[str, Array]:

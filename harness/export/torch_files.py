@@ -13,6 +13,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shootout.bundle.bundle import FILES, INLINE_BYTES, WEIGHTS
+from shootout.bundle.effort import Effort
+from shootout.clock import Stopwatch
 from shootout.contract import Arrays, Artifact
 from shootout.quantize import torch_bands
 
@@ -79,6 +81,7 @@ def oracle_and_bands(
     *,
     by_rows: bool = True,
     names: Sequence[str] = ("y",),
+    effort: Effort | None = None,
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, float | None]]:
     """The float64 outputs for each input buffer, and the fidelity gate by precision.
 
@@ -90,7 +93,17 @@ def oracle_and_bands(
         calibration: see `precision.bands`.
         by_rows: the model's own word (see `Model`).
         names: of the module's outputs in order.
+        effort: how much there is time for, which may be fewer of the input buffers; None: all of it.
+
+    Raises:
+        SkippedArm: there is no time even for the fewest.
     """
-    wide = module.double()
-    oracle = list(torch_bands.outputs(wide, inputs, by_rows=by_rows, names=names))
-    return oracle, torch_bands.bands(wide, inputs, oracle, calibration, by_rows=by_rows)
+    wide, effort = module.double(), effort or Effort()
+    first: list[dict[str, np.ndarray]] = []
+    if effort.is_limited:
+        with Stopwatch() as watch:
+            first += torch_bands.outputs(wide, inputs[:1], by_rows=by_rows, names=names)
+        inputs = inputs[: effort.buffers(len(inputs), watch.seconds)]
+        calibration = calibration[: effort.most_sets]
+    oracle = [*first, *torch_bands.outputs(wide, inputs[len(first) :], by_rows=by_rows, names=names)]
+    return oracle, torch_bands.bands(wide, inputs, oracle, calibration, by_rows=by_rows, effort=effort)

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.bundle import onnx_axes, onnx_files
+from shootout.bundle import onnx_axes, onnx_files, onnx_graph
 from shootout.bundle.bundle import FILES, ModelBundle
+from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import check_outputs, compare, gate
+from shootout.clock import Stopwatch
 from shootout.constants import BAND_CEILING, WIDE_BAND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
@@ -65,7 +67,7 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
 
-def take(job: Job) -> ModelBundle:
+def take(job: Job, effort: Effort) -> ModelBundle:
     """Make the bundle of a user's file.
 
     Raises:
@@ -76,9 +78,9 @@ def take(job: Job) -> ModelBundle:
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(Path(job.file), Path(place), job.variant) if job.variant else Path(job.file)
         labels_npz = Path(job.labels.path) if job.labels else None
-        found = prepare(path, folder, batch=job.batch, sets=job.sets, npz=npz, labels_npz=labels_npz)
+        found = prepare(path, folder, batch=job.batch, sets=job.sets, npz=npz, labels_npz=labels_npz, effort=effort)
     own = found.split.sets() if found.split else found.buffers if npz else inputs.drawn(found.inputs, found.batch)
-    sets, fault = inputs.chosen(job.calibration, found.inputs, own)
+    sets, fault = inputs.chosen(job.calibration, found.inputs, own[: effort.most_sets])
     require_telling(job.model, found.outputs, found.oracle)
     if found.split:
         found.split.check(found.outputs)
@@ -89,7 +91,7 @@ def take(job: Job) -> ModelBundle:
         calibration=sets,
         workshop=folder.parent,
     )
-    bands = onnx_bands.bands(oracle, found.band)
+    bands = onnx_bands.bands(oracle, found.band, effort)
     as_it_is = native_band(job.holds, bands)
     unmade = _write_module(folder, found, as_it_is) if job.module else ""
     return assemble(
@@ -141,6 +143,7 @@ def prepare(
     sets: Mapping[str, int],
     npz: Path | None,
     labels_npz: Path | None = None,
+    effort: Effort | None = None,
 ) -> Prepared:
     """Copy the file into `folder` with its axes fixed, and work out the rest.
 
@@ -151,11 +154,14 @@ def prepare(
         sets: sizes of free axes.
         npz: real inputs; None draws floats standard normal, integers 0 or 1, booleans at random.
         labels_npz: the right class of each of their rows.
+        effort: how much there is time for; None: all of it.
 
     Raises:
+        SkippedArm: there is no time for it.
         UsageError: sizes or inputs don't fit the file.
         ModelError: the file can't be run, or not the same way twice.
     """
+    effort = effort or Effort()
     model = onnx_files.load(path)
     onnx_axes.require_tensor_outputs(model)
     axes = onnx_axes.axis_sizes(model, batch, sets, path.name)
@@ -167,7 +173,12 @@ def prepare(
     else:
         buffers = inputs.read_inputs(Path(npz), specs) if npz else draw(specs, buffer_count(specs), INPUT_SEED)
     onnx_files.save(model, folder / FILES[Artifact.ONNX])
-    raw = onnx_files.run(folder / FILES[Artifact.ONNX], [*buffers, buffers[0]], path.name)
+    if effort.is_limited:
+        effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
+    with Stopwatch() as watch:
+        raw = onnx_files.run(folder / FILES[Artifact.ONNX], buffers[:1], path.name)
+    buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
+    raw += onnx_files.run(folder / FILES[Artifact.ONNX], [*buffers[1:], buffers[0]], path.name)
     outputs = _output_specs(raw)
     *oracle, again = [{name: _wide(array) for name, array in one.items()} for one in raw]
     if any(not np.array_equal(array, again[name], equal_nan=True) for name, array in oracle[0].items()):

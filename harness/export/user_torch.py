@@ -16,6 +16,7 @@ import numpy as np
 
 from shootout import models
 from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.effort import Effort
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import ModelError, UsageError, explained
@@ -42,7 +43,7 @@ class Data:
     split: labels.Split | None = None
 
 
-def take(job: Job) -> ModelBundle:
+def take(job: Job, effort: Effort) -> ModelBundle:
     """Run the user's code and make the bundle.
 
     Raises:
@@ -59,9 +60,13 @@ def take(job: Job) -> ModelBundle:
         pruning.prune_module(called.module, job.variant)
     made, unmade = _artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
+    effort.tell("trying the input sets")
     buffers = _usable(job, called, data.buffers)
     by_rows = _is_by_rows(called, buffers)
-    oracle, bands = torch_files.oracle_and_bands(called.module, buffers, sets, by_rows=by_rows, names=called.outputs)
+    oracle, bands = torch_files.oracle_and_bands(
+        called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort
+    )
+    buffers = buffers[: len(oracle)]
     outputs = _outputs(called, oracle)
     require_telling(job.short, outputs, oracle)
     if data.split:

@@ -26,6 +26,7 @@ from shootout.host.placement import move_threads, on_cpus
 PROC = Path("/proc")
 _LONGEST_WORDS_BYTES = 10_000
 _PR_SET_PDEATHSIG = 1
+LOOKING_S = 1.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """For work on models: no slower there, and the same order of summation each time."""
 
@@ -164,9 +165,12 @@ class Child:
         """`how`, with its last words."""
         return with_last_words(how, last_words(self._words, self._words_start))
 
-    def finish(self, timeout_s: float) -> Ending:
-        """Wait for its end, and end it after `timeout_s` seconds."""
-        how = self.wait(timeout_s)
+    def finish(self, timeout_s: float, look: Callable[[], object] = lambda: None) -> Ending:
+        """Wait for its end, and end it after `timeout_s` seconds; `look` is called every LOOKING_S meanwhile."""
+        limit, how = clock.Deadline(timeout_s), None
+        while how is None and limit.allows(0.0):
+            how = self.wait(min(LOOKING_S, max(limit.left_s, 0.0)))
+            look()
         if how is None:
             self.signal(signal.SIGKILL)
             self._process.wait()
@@ -186,15 +190,20 @@ def with_last_words(how: str, words: str) -> str:
 
 
 def run(
-    module: str, arguments: Iterable[str | Path], timeout_s: float, variables: Mapping[str, str] | None = None
+    module: str,
+    arguments: Iterable[str | Path],
+    timeout_s: float,
+    variables: Mapping[str, str] | None = None,
+    look: Callable[[], object] = lambda: None,
 ) -> Ending:
     """Run a module of ours in a process of its own, to its end.
 
     Args:
         variables: set there, on top of ours.
+        look: called now and then while it runs.
     """
     with Child(module, arguments, environment={**os.environ, **(variables or {})}) as child:
-        return child.finish(timeout_s)
+        return child.finish(timeout_s, look)
 
 
 def _session(leader: int) -> Iterator[int]:

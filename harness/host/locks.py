@@ -21,10 +21,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout.errors import UsageError
+from shootout.clock import Deadline, sleep
+from shootout.errors import OutOfTime, UsageError
+from shootout.units import span
 
 FOLDER_LOCK = ".lock"
 _MOST_BYTES = 4_096
+_LOOKING_S = 1.0
+"""Who waits looks again so often; whoever measures meanwhile doesn't feel it."""
+OnWait = Callable[[str, float], None]
+"""Hears whom this process waits for, and for how many seconds so far, once before and then after each look."""
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -46,18 +52,21 @@ def machine_lock_path() -> Path:
 
 
 @contextmanager
-def machine_lock(owner: str, on_wait: Callable[[str], None], path: Path | None = None) -> Iterator[None]:
+def machine_lock(
+    owner: str, on_wait: OnWait, path: Path | None = None, *, limit: Deadline | None = None
+) -> Iterator[None]:
     """Hold this machine for measuring; waits until it is free.
 
     Args:
         owner: what the waiting should be told, e.g. the run's folder.
-        on_wait: called once with one line that names the holder, before waiting.
         path: the lock file, when not the machine's.
+        limit: when to stop waiting; None: never.
 
     Raises:
+        OutOfTime: the machine wasn't free in time; names who holds it.
         UsageError: the lock file can't be used; says why and what to do.
     """
-    descriptor = _acquire(path or machine_lock_path(), on_wait)
+    descriptor = _acquire(path or machine_lock_path(), on_wait, limit or Deadline(None))
     try:
         with _signed(descriptor, owner):
             yield
@@ -94,22 +103,29 @@ def machine_lock_holder(path: Path | None = None) -> Holder | None:
         os.close(descriptor)
 
 
-def _acquire(path: Path, on_wait: Callable[[str], None]) -> int:
-    told = False
+def _acquire(path: Path, on_wait: OnWait, limit: Deadline) -> int:
+    waiting = Deadline(None)
+    waits = False
     while True:
         descriptor = _open(path, 0o666)
         try:
-            if not _try_lock(descriptor, fcntl.LOCK_EX):
-                if not told:
-                    on_wait(f"waiting: {_read(descriptor)} is measuring on this machine")
-                    told = True
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _still_there(descriptor, path):
-                return descriptor
+            if _try_lock(descriptor, fcntl.LOCK_EX):
+                if _still_there(descriptor, path):
+                    return descriptor
+            else:
+                holder = _read(descriptor)
+                if not limit.allows(0.0):
+                    raise OutOfTime(
+                        f"--max-time {span(limit.seconds or 0.0)} was over before this machine was free: {holder} "
+                        "measures on it; run the same command again then"
+                    )
+                on_wait(f"waiting for another run on this machine: {holder}", waiting.elapsed_s if waits else 0.0)
+                waits = True
+                sleep(min(_LOOKING_S, max(0.0, limit.left_s)))
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # someone cleaned the folder while we waited: the lock we got guards nothing
+        os.close(descriptor)  # opened anew: someone may clean the folder meanwhile, and this file then guards nothing
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

@@ -12,7 +12,17 @@ import numpy as np
 from shootout.contract import Array, NotRun
 from shootout.journal import limits
 from shootout.journal.journal import History
-from shootout.journal.records import Checked, Failure, Header, Played, Prepared, Rounds, Served, Skip
+from shootout.journal.records import (
+    Checked,
+    Failure,
+    Header,
+    Played,
+    Prepared,
+    Rounds,
+    Served,
+    Skip,
+    is_for_time,
+)
 from shootout.messages import Scope
 from shootout.stats.leaders import time_ns
 from shootout.stats.open_pairs import generations_left
@@ -171,7 +181,11 @@ def group_of(history: History, record: GroupRecord) -> Group:
         played=dict(played),
         rounds=[line for line in mine if isinstance(line, Rounds)],
         prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
-        setbacks={line.arm.label: line.why for line in mine if isinstance(line, Skip | Failure)},
+        setbacks={
+            line.arm.label: line.why
+            for line in mine
+            if isinstance(line, Skip | Failure) and not (is_for_time(line) and line.arm.label in played)
+        },
         checked={line.arm: line for line in mine if isinstance(line, Checked)},
     )
 

@@ -262,6 +262,11 @@ class Failure(Record):
         return NotRun(NotRunKind.FAILED, self.reason, during=self.during)
 
 
+def is_for_time(line: Skip | Failure) -> bool:
+    """Whether an arm was only left out because the time of a run was over: the next one tries it again."""
+    return line.why.kind is NotRunKind.NOT_REACHED
+
+
 def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
     """The line that says why an arm of a group is out."""
     if why.failed:

@@ -19,6 +19,7 @@ import numpy as np
 from onnx import ModelProto, numpy_helper
 
 from shootout.bundle import onnx_files
+from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import compare, widened
 from shootout.bundle.onnx_graph import FLOATS, Graph, read_graph
 from shootout.constants import RANGE_SETS
@@ -52,23 +53,26 @@ class Oracle:
     workshop: Path
 
 
-def bands(oracle: Oracle, fp32: float) -> dict[str, float | None]:
+def bands(oracle: Oracle, fp32: float, effort: Effort | None = None) -> dict[str, float | None]:
     """Predict the fidelity gate of each precision.
 
     Args:
         oracle: the file with its inputs and outputs.
         fp32: that precision's band, below which no other one goes.
+        effort: how much there is time for; None: all of it.
 
     Returns:
         As `torch_bands.bands`; a precision for which nothing can be predicted is missing, as are TF32 and what a
         quantizer makes where the main graph has no matrix products.
     """
+    effort = effort or Effort()
     found: dict[str, float | None] = {}
     for predict in _PREDICTIONS:
         with suppress(Exception):  # a stranger's graph may break anything, and the rest works without this
             for precision, run in predict(oracle).items():
-                with suppress(Exception):
-                    found[precision] = widened(run())
+                if effort.allows(precision):
+                    with suppress(Exception):
+                        found[precision] = widened(effort.predict(run))
     return with_floor(found, fp32)
 
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import widened, worst_error
 from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
@@ -48,6 +49,7 @@ def bands(
     calibration: Sequence[Arrays] = (),
     *,
     by_rows: bool,
+    effort: Effort | None = None,
 ) -> dict[str, float | None]:
     """Predict the fidelity gate of each precision.
 
@@ -57,6 +59,7 @@ def bands(
         oracle: the module's float64 outputs for them.
         calibration: input sets that give INT8 its ranges, together with the buffers.
         by_rows: see `outputs`.
+        effort: how much there is time for; None: all of it.
 
     Returns:
         Relative L2 by precision, `int8/per-tensor` and its like apart, times FIDELITY_MARGIN; None where the model
@@ -64,13 +67,25 @@ def bands(
     """
     band = partial(_band, module=module, inputs=inputs, oracle=oracle, by_rows=by_rows)
     single = Rounded(to_dtype(torch.float32))
-    found = {name: largest(map(band, ways)) for name, ways in _modes(single).items()}
+    effort = effort or Effort()
+    found = _predicted(_modes(single), band, effort)
     if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
         module.float()  # integers are coarser by far, and float64 convolutions take three times as long
     sets = [*inputs, *calibration[:RANGE_SETS]]
     scaled = _scaled_modes(module, sets, by_rows, tuple(oracle[0]))
-    found |= {name: largest(map(band, ways)) for name, ways in scaled.items()}
-    return with_floor(found, fp32_floor(found[Precision.FP32], single.longest_sum))
+    found |= _predicted(scaled, band, effort)
+    return with_floor(found, fp32_floor(found.get(Precision.FP32), single.longest_sum))
+
+
+def _predicted(
+    modes: Modes, band: Callable[[TorchDispatchMode], float | None], effort: Effort
+) -> dict[str, float | None]:
+    """The band of each precision that there is time for; FP32's, on which the others stand, always."""
+    return {
+        name: effort.predict(lambda ways=ways: largest(map(band, ways)))  # type: ignore[misc] # a default for the loop
+        for name, ways in modes.items()
+        if name == Precision.FP32 or effort.allows(name)
+    }
 
 
 def fp32_floor(band: float | None, longest_sum: int) -> float:

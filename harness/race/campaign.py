@@ -12,7 +12,7 @@ from shootout.backends.adapter import Built
 from shootout.build.cpu_pool import lanes_near
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
-from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
+from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S, RACE_SHARE
 from shootout.contract import NotRun, NotRunKind, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
@@ -85,7 +85,12 @@ class Campaign:
         machine = environment.fingerprint(self.history.header.environment)
         logs = self.out / "logs"
         preparation = Preparation(
-            plan=self.plan, machine=machine, logs=logs, ledger=self.recorder, progress=self.progress
+            plan=self.plan,
+            machine=machine,
+            logs=logs,
+            ledger=self.recorder,
+            progress=self.progress,
+            limit=self.deadline.part(1 - RACE_SHARE),
         )
         return preparation.run(groups)
 
@@ -134,6 +139,8 @@ class Campaign:
 
     def _entrant(self, group: PlannedGroup, place: float) -> Entrant:
         name, known = group.record.name, group_of(self.history, group.record)
+        known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
+        known.setbacks.update(self.recorder.of_group(name))
         built = self.built.get(name, {})
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         terms = terms_of(self.plan.study, group.playing, known.played)
@@ -158,7 +165,8 @@ class Campaign:
                 self._leave_out(chosen)
             if chosen.players:
                 left_s = min(queue.left_s(waiting), self.deadline.left_s, self.budget.left_s)
-                self._generation(chosen, watch, left_s)
+                if not self._generation(chosen, watch, left_s):
+                    return False
             self._learn(chosen)
             self._look([chosen])
         return True
@@ -168,7 +176,8 @@ class Campaign:
         wanted = any(pausing.on_cuda(arm) for group in self.groups for arm in group.playing)
         return gpu.Gpu.open() if wanted else None
 
-    def _generation(self, one: Entrant, watch: LiveWatch, left_s: float) -> None:
+    def _generation(self, one: Entrant, watch: LiveWatch, left_s: float) -> bool:
+        """Play one and write it down; False when time was over before its first round."""
         name = one.group.record.name
         stage = LiveStage(
             built=self.built.get(name, {}),
@@ -181,20 +190,24 @@ class Campaign:
             unsynchronised=self.plan.study.unsynchronised,
             energy=self.plan.study.energy,
             beside=self.beside,
+            deadline=self.deadline,
         )
         notes = Notes(
             say=self.progress.detail,
             setback=partial(self.recorder.note, name),
             checked=partial(self.recorder.checked, name),
         )
-        context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold)
+        context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold, deadline=self.deadline)
         self.progress.generation(name, one.race.played, one.fewest, left_s, one.standing)
         with Stopwatch() as stopwatch:
             generation = one.race.generation(one.players, context)
+        if generation.is_cut:
+            return False
         one.last_s, one.last_arms = stopwatch.seconds, len(generation.performances)
         lines = self.recorder.generation(one, generation)
         for performance, line in zip(generation.performances, lines, strict=True):
             self.caps.note(performance.arm, line)
+        return True
 
     def _learn(self, one: Entrant) -> None:
         """Tell the search for crossovers what a group has shown."""

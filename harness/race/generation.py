@@ -6,6 +6,7 @@ the journal. Why the order is shuffled twice and arms are held: docs/measurement
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ import numpy as np
 
 from shootout.clock import Stopwatch
 from shootout.constants import (
+    LEAST_CALLS,
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
@@ -28,8 +30,8 @@ from shootout.constants import (
     WARM_UP_SHORT_CALL_NS,
     WARM_UP_SHORT_NS,
 )
-from shootout.contract import Arm, Array
-from shootout.errors import ArmOut
+from shootout.contract import Arm, Array, NotRun
+from shootout.errors import ArmOut, NotRunKind
 from shootout.host.noise import Disturbance, Own
 from shootout.messages import OnGpu, Scope
 from shootout.race.loading import Entrance, Loading
@@ -37,6 +39,7 @@ from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp
 from shootout.race.serving import Desk, Terms, desk_of
 from shootout.stats.warmup import steady_from
+from shootout.units import span
 
 _MAX_PADDING_BYTES = 4096
 T = TypeVar("T")
@@ -58,6 +61,7 @@ class Generation:
         desk: what arms that serve are asked in this generation.
         spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
             letting arms run and holding them, watching the machine.
+        is_cut: whether the run's time was over before the first round: then nothing of it counts.
     """
 
     index: int
@@ -71,6 +75,7 @@ class Generation:
     rounds: int = field(default=0, init=False)
     desk: Desk | None = field(default=None, init=False)
     spent_s: dict[str, float] = field(default_factory=dict, init=False)
+    is_cut: bool = field(default=False, init=False)
 
     def run(self) -> Generation:
         """Respawn every arm in a shuffled order, then let all of them play rounds, one at a time."""
@@ -78,8 +83,9 @@ class Generation:
             with self._spending("load"):
                 entrances = self._load(players)
             with self._spending("warm_up"):
-                for entrance in entrances:
-                    self._enter(entrance)
+                entering = self._in_time(entrances)
+                for place, entrance in enumerate(entering):
+                    self._enter(entrance, len(entering) - place)
             if self.context.hold:
                 self._settle(self.context.hold)
             if self.terms:
@@ -109,8 +115,28 @@ class Generation:
         Loading(stage=self.context.stage, index=self.index, players=players, say=say).run(entrances)
         return entrances
 
-    def _enter(self, entrance: Entrance) -> None:
-        """Warm one arm up in quiet, on the CPUs where it will play, and hold it again."""
+    def _in_time(self, entrances: Sequence[Entrance]) -> list[Entrance]:
+        """Those that there is time for: where it is short, the slowest stay out so that the others have figures."""
+        left_s, found = self.context.deadline.left_s, list(entrances)
+        calls_s = {one.arm.label: _least_s(one) for one in entrances}
+        while (needs_s := sum(calls_s[one.arm.label] for one in found)) > left_s:
+            slowest = max(found, key=lambda one: calls_s[one.arm.label])
+            reason = f"a generation with it takes {span(needs_s)} at least, and --max-time leaves {span(left_s)}"
+            fix = "run the same command again, with more time"
+            self.context.notes.setback(slowest.arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))
+            if slowest.player:
+                slowest.player.kill()
+            found.remove(slowest)
+        self.is_cut = not found
+        return found
+
+    def _enter(self, entrance: Entrance, waiting: int) -> None:
+        """Warm one arm up in quiet, on the CPUs where it will play, and hold it again.
+
+        Args:
+            waiting: how many have yet to be warmed up; where the time is short, they share half of it.
+        """
+        most_s = max(0.0, self.context.deadline.left_s / 2 / waiting)
 
         def enter() -> None:
             if entrance.error:
@@ -121,7 +147,7 @@ class Generation:
             assert verified
             player.release()
             with Stopwatch() as watch:
-                warm, tuned = warm_up(player), player.tune()
+                warm, tuned = warm_up(player, most_s), player.tune()
             performance = Performance(
                 arm=entrance.arm,
                 player=player,
@@ -150,23 +176,37 @@ class Generation:
     def _play_rounds(self) -> None:
         """So many rounds, whatever the machine does: a disturbed one is flagged, not waited out and not repeated."""
         wanted = SERVE_ROUNDS if self.desk else rounds_for(self.performances)
-        while self.performances and self.rounds < wanted:
+        round_s = 0.0
+        while self.performances and self.rounds < wanted and self.context.deadline.allows(round_s):
             self.context.notes.say(f"round {self.rounds + 1}/{wanted}")
-            disturbances = self._watched()
-            self._play_round()
+            disturbances, turns = self._watched(), self._turns
+            with Stopwatch() as watch:
+                self._play_round(wanted)
+            if self._turns == turns and self.performances:
+                break  # no step of a search for a rate ends in time any more
             if found := disturbances(_gpus(self.performances)):
                 self.disturbed.append((self.rounds, found))
             self.rounds += 1
+            round_s = 0.0 if self.desk else watch.seconds
+        self.is_cut |= not self.rounds and (bool(self.performances) or not self.context.deadline.allows(0.0))
 
-    def _play_round(self) -> None:
+    @property
+    def _turns(self) -> int:
+        return sum(len(performance.turns) for performance in self.performances)
+
+    def _play_round(self, wanted: int) -> None:
         scopes = tuple(_shuffled(list(Scope), self.rng))
         for performance in _shuffled(self.performances, self.rng):
+            if wanted < ROUNDS:  # each takes long
+                self.context.notes.say(f"round {self.rounds + 1}/{wanted}: {performance.arm.label}")
             take = partial(self._take_turn, performance, scopes)
             self._guarded(performance.arm, performance.player, "a round", take)
 
     def _take_turn(self, performance: Performance, scopes: tuple[Scope, ...]) -> None:
         player = performance.player
         offer = self.desk.offer(performance, self.flagged) if self.desk else None
+        if offer and not self.context.deadline.allows((offer.requests + offer.lead_in) / offer.rate_per_s):
+            return
         player.release()
         with self._spending("rounds"):
             turn = player.serve(offer) if offer else player.turn(scopes)
@@ -222,11 +262,16 @@ class Generation:
             self.performances[:] = [p for p in self.performances if p.arm.label != arm.label]
 
 
-def warm_up(player: Player) -> WarmUp:
-    """Call until the last segment of the latencies is steady and holds half of them, or time is up."""
-    latency = player.warm(WARM_UP_LONG_CALLS, WARM_UP_NS).latency_ns
+def warm_up(player: Player, most_s: float = math.inf) -> WarmUp:
+    """Call until the last segment of the latencies is steady and holds half of them, or time is up.
+
+    Args:
+        most_s: what is left of the run's time for it.
+    """
+    most_ns = max(1, int(min(most_s * 1e9, WARM_UP_NS)))
+    latency = player.warm(WARM_UP_LONG_CALLS, most_ns).latency_ns
     call_ns = float(np.median(latency))
-    limit_ns = WARM_UP_SHORT_NS if call_ns < WARM_UP_SHORT_CALL_NS else WARM_UP_NS
+    limit_ns = min(WARM_UP_SHORT_NS if call_ns < WARM_UP_SHORT_CALL_NS else WARM_UP_NS, most_ns)
     if call_ns < WARM_UP_LONG_CALL_NS:
         latency = _more(player, latency, WARM_UP_CALLS - latency.size, limit_ns)
     steady = steady_from(latency)
@@ -234,6 +279,14 @@ def warm_up(player: Player) -> WarmUp:
         latency = _more(player, latency, latency.size, limit_ns)
         steady = steady_from(latency)
     return WarmUp(calls=latency.size, steady_from=steady)
+
+
+def _least_s(entrance: Entrance) -> float:
+    """Seconds of the shortest way through a generation; a first call that compiles is no call's time."""
+    loaded = entrance.loaded
+    if entrance.error or loaded is None:
+        return 0.0
+    return LEAST_CALLS * min(loaded.first_call_s, entrance.spent_s.get("verify", loaded.first_call_s))
 
 
 def _more(player: Player, latency: Array, calls: int, limit_ns: int) -> Array:
@@ -258,7 +311,7 @@ def _gpus(performances: Sequence[Performance]) -> Gpus:
     """Note each arm's highest clock so far (a first turn's own); that, and the GPU after its last turn, by label."""
     found = {}
     for performance in performances:
-        if (turn := performance.turns[-1]).gpu:
+        if performance.turns and (turn := performance.turns[-1]).gpu:
             clocks = (performance.sm_clock_mhz, turn.gpu.sm_clock_mhz)
             performance.sm_clock_mhz = max((mhz for mhz in clocks if mhz is not None), default=None)
             found[performance.arm.label] = (performance.sm_clock_mhz, turn.gpu)

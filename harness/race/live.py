@@ -9,20 +9,24 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from shootout import backends
 from shootout.backends.adapter import Built
+from shootout.clock import Deadline
 from shootout.constants import (
     BLOCK_TIMEOUT_FACTOR,
     BLOCK_TIMEOUT_S,
     ENERGY_S,
+    GRACE_S,
     INPUT_BUFFERS,
     LEAD_IN_CALLS,
     LOAD_TIMEOUT_S,
+    LOADING_SHARE,
     WARM_UP_NS,
 )
 from shootout.contract import Arm, Device, Executed
-from shootout.errors import ArmFailed, SkippedArm
+from shootout.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
 from shootout.host.placement import Bounds, Placement, child_environment
 from shootout.messages import Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
@@ -36,6 +40,11 @@ from shootout.worker.starter import Starter, can_fork
 
 Beginning = tuple[tuple[str, ...], str, int, frozenset[int]]
 """Modules imported, interpreter, threads and CPUs."""
+TOO_LATE = (
+    "--max-time was over before it could be measured",
+    "run the same command again, with more time",
+    NotRunKind.NOT_REACHED,
+)
 BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Where one is set, an OpenMP library may bind the thread that imports it, and workers forked from that one with it."""
 
@@ -57,6 +66,21 @@ class LivePlayer:
         self._call_s = 1.0
         self._stopped = False
 
+    def _ask(self, command: str, limit_s: float, **arguments: Any) -> Any:
+        """Ask the worker; nobody is waited for longer than a little beyond the run's own time.
+
+        Raises:
+            SkippedArm: that time was over, and there was no answer.
+        """
+        end = self._stage.loaded_by if command in ("load", "verify") else self._stage.deadline
+        left_s = max(0.0, end.left_s + GRACE_S)
+        try:
+            return self._process.ask(command, min(limit_s, left_s), **arguments)
+        except ArmFailed:
+            if left_s < limit_s and not end.allows(-GRACE_S):
+                raise SkippedArm(*TOO_LATE) from None
+            raise
+
     def move(self, cpus: frozenset[int]) -> None:
         """Let all its threads run on these CPUs, and on no others."""
         self._process.move(cpus)
@@ -67,7 +91,7 @@ class LivePlayer:
         Raises:
             SkippedArm: a call takes far longer than the study's cap.
         """
-        loaded: Loaded = self._process.ask("load", LOAD_TIMEOUT_S, built=self._built)
+        loaded: Loaded = self._ask("load", LOAD_TIMEOUT_S, built=self._built)
         self._call_s = loaded.first_call_s
         if too_slow(self._call_s, self._max_call_s):
             self._call_s = float(self.warm(1, WARM_UP_NS).latency_ns[0]) / 1e9
@@ -78,25 +102,25 @@ class LivePlayer:
     def verify(self) -> Verified:
         """Every buffer against the oracle; the first generation also runs the report split."""
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * INPUT_BUFFERS * self._call_s
-        verified: Verified = self._process.ask("verify", limit_s, with_accuracy=self._first)
+        verified: Verified = self._ask("verify", limit_s, with_accuracy=self._first)
         return replace(verified, executed=_checked(verified.executed))
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Some warm-up calls."""
         limit_s = WARM_UP_NS / 1e9 + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
-        warming: Warming = self._process.ask("warm", limit_s, calls=calls, ns=ns)
+        warming: Warming = self._ask("warm", limit_s, calls=calls, ns=ns)
         return warming
 
     def tune(self) -> Tuned:
         """Fix the calls per reading."""
-        tuned: Tuned = self._process.ask("tune", BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S)
+        tuned: Tuned = self._ask("tune", BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S)
         self._call_s = sum(tuned.call_ns.values()) / 1e9
         return tuned
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
         """One block per scope."""
         estimate_s = self._call_s * (LEAD_IN_CALLS + 1)
-        turn: Turn = self._process.ask("turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes)
+        turn: Turn = self._ask("turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes)
         return turn
 
     def serve(self, offer: Offer) -> Turn:
@@ -104,7 +128,7 @@ class LivePlayer:
         requests = offer.requests + offer.lead_in
         estimate_s = requests * max(1 / offer.rate_per_s, self._call_s)
         limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
-        turn: Turn = self._process.ask("serve", limit_s, offer=offer)
+        turn: Turn = self._ask("serve", limit_s, offer=offer)
         return turn
 
     def placed(self) -> Placed:
@@ -114,7 +138,7 @@ class LivePlayer:
             ArmFailed: one of them may run elsewhere.
         """
         own = Bounds(cpus=self._stage.place(self._built.arm, OWN), os_threads=0, variables={})
-        now: Bounds = self._process.ask("bounds", BLOCK_TIMEOUT_S)
+        now: Bounds = self._ask("bounds", BLOCK_TIMEOUT_S)
         if stray := own.left(now):
             raise ArmFailed(stray)
         return Placed(cpus=tuple(sorted(now.cpus)), os_threads=now.os_threads)
@@ -125,14 +149,12 @@ class LivePlayer:
             return None
         energy_s = ENERGY_S if self._stage.energy and self._first else 0.0
         limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
-        found: OnGpu = self._process.ask(
-            "on_gpu", limit_s, unsynchronised=self._stage.unsynchronised, energy_s=energy_s
-        )
+        found: OnGpu = self._ask("on_gpu", limit_s, unsynchronised=self._stage.unsynchronised, energy_s=energy_s)
         return found
 
     def peak_memory(self) -> int:
         """The most bytes the process had resident."""
-        peak: int = self._process.ask("memory", BLOCK_TIMEOUT_S)
+        peak: int = self._ask("memory", BLOCK_TIMEOUT_S)
         return peak
 
     def cpu_ns(self) -> int | None:
@@ -238,6 +260,8 @@ class LiveStage:
         unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first generation.
         beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
+        deadline: when the run's time is over.
+        loaded_by: when the arms of this generation must be loaded, for those that are to have time to play.
     """
 
     built: Mapping[str, Built]
@@ -249,11 +273,14 @@ class LiveStage:
     unsynchronised: bool = False
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
     arms: Sequence[Arm] = ()
+    loaded_by: Deadline = field(init=False)
     _shared: frozenset[Beginning] = field(default=frozenset(), init=False)
     _starters: LiveStarters | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        self.loaded_by = self.deadline.part(LOADING_SHARE)
         if can_fork() and not any(name in os.environ for name in BINDING_VARIABLES):
             counts = Counter(key for arm in self.arms if (key := self._beginning(arm)))
             self._shared = frozenset(key for key, count in counts.items() if count > 1)

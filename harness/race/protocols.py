@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from shootout.clock import Deadline
 from shootout.contract import Arm, NotRun
 from shootout.host.noise import Disturbance, Own
 from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
@@ -147,9 +148,11 @@ class Context:
 
     Attributes:
         hold: how the run holds arms on the GPU, found out by the first generation that can; None where nobody asks.
+        deadline: when the time is over: a generation ends after the last round that is likely to end before it.
     """
 
     stage: Stage
     watch: Watch
     notes: Notes
     hold: Hold | None = None
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))

@@ -101,6 +101,8 @@ class Race:
             terms=self.terms,
             baseline=self.rules.baseline,
         ).run()
+        if found.is_cut:
+            return found
         if self.terms and found.desk:
             self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
         for performance in found.performances:

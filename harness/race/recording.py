@@ -9,10 +9,20 @@ from statistics import median
 from shootout import backends
 from shootout.build.builder import BuiltArm
 from shootout.constants import BAND_CEILING
-from shootout.contract import SCALED, Arm, Device, NotRun, Progress
+from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
-from shootout.journal.records import Checked, Failure, Played, PlayedOnGpu, Prepared, Rounds, Skip, not_run
+from shootout.journal.records import (
+    Checked,
+    Failure,
+    Played,
+    PlayedOnGpu,
+    Prepared,
+    Rounds,
+    Skip,
+    is_for_time,
+    not_run,
+)
 from shootout.messages import Loaded, Verified
 from shootout.race.generation import Generation
 from shootout.race.protocols import Performance
@@ -47,7 +57,8 @@ class Recorder:
     def __post_init__(self) -> None:
         for line in self.history.lines:
             if isinstance(line, Skip | Failure):
-                self._gone[line.group, line.arm.label] = line.why
+                if not is_for_time(line):  # who had no time then may have it now
+                    self._gone[line.group, line.arm.label] = line.why
             elif isinstance(line, Prepared):
                 self._prepared.add((line.group, line.arm))
             elif isinstance(line, Checked):
@@ -56,6 +67,11 @@ class Recorder:
     def is_out(self, group: str, arm: Arm) -> bool:
         """Whether this arm of a group was skipped or failed."""
         return (group, arm.label) in self._gone
+
+    @property
+    def lacks(self) -> bool:
+        """Whether an arm is out because the time was over before it had its turn."""
+        return any(why.kind is NotRunKind.NOT_REACHED for why in self._gone.values())
 
     def of_group(self, group: str) -> dict[str, NotRun]:
         """The arms of one group that are out, by label."""

@@ -72,6 +72,13 @@ class Progress:
             self._tell(headline)
         self.detail("")
 
+    def wait(self, reason: str, seconds: float) -> None:
+        """Waiting for somebody else goes on: for so many seconds now, 0 where it begins."""
+        if seconds:
+            self.detail(span(seconds))
+        else:
+            self.stage(reason)
+
     def detail(self, text: str) -> None:
         """What happens right now; off a terminal only where nothing was told for a while."""
         line = ": ".join(filter(None, (self._headline, text)))

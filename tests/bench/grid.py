@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shootout.clock import Stopwatch
+from shootout.clock import Deadline, Stopwatch
 from shootout.commands.run import measure
 from shootout.journal import journal
 from shootout.report import dry_run
@@ -80,7 +80,7 @@ def _ran(out: Path, cells: int) -> dict[str, Any]:
     )
     with Progress(Console(stderr=True, quiet=True)) as progress, Stopwatch() as whole:
         planned = make_plan(asked)
-        document = measure(planned, out, fresh=False, max_time_s=None, progress=progress)
+        document = measure(planned, out, fresh=False, limit=Deadline(None), progress=progress)
     with Stopwatch() as reading:
         analyse(out)
     return {

@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from shootout.build.exports import probe_request
-from shootout.clock import Stopwatch
+from shootout.clock import Deadline, Stopwatch
 from shootout.commands.run import measure
 from shootout.constants import MAX_GENERATIONS
 from shootout.contract import Arm, Target
@@ -74,7 +74,7 @@ def race(bench: Bench, name: str, steps: Sequence[int], generations: int) -> tup
     with Stopwatch() as wall:
         planned = dataclasses.replace(make_plan(asked), groups=[group], identity=f"{name} {steps}")
         with Progress(Console(quiet=True)) as progress:
-            found = measure(planned, bench.folder / name, fresh=True, max_time_s=None, progress=progress)
+            found = measure(planned, bench.folder / name, fresh=True, limit=Deadline(None), progress=progress)
     return found, wall.seconds
 
 

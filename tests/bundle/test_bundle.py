@@ -15,6 +15,7 @@ from support.exports import obtain
 
 from shootout import models
 from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import compare, gate, with_accuracy
 from shootout.contract import Artifact, Device, Precision, Target
 from shootout.errors import ModelError
@@ -265,7 +266,7 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(torch_files, "INLINE_BYTES", 1_000)
     parameters = models.get("residual_mlp").check({"d_model": 64, "n_layers": 2})
-    exporter.make(Job(folder=str(tmp_path), model="residual_mlp", parameters=parameters))
+    exporter.make(Job(folder=str(tmp_path), model="residual_mlp", parameters=parameters), Effort())
     bundle = open_bundle(tmp_path)
     assert bundle.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
     found = compare(outputs_of(bundle, Artifact.ONNX), bundle.oracle_outputs())

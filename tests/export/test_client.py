@@ -14,6 +14,7 @@ import pytest
 from support.exports import obtain
 
 from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.effort import Effort
 from shootout.errors import ModelError, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import cache, client
@@ -177,7 +178,7 @@ def test_whatever_an_export_raises_is_explained(
         raise raised
 
     monkeypatch.setattr(exporter, "make", fail)
-    error = exporter._explained(Job(model="m"))
+    error = exporter._explained(Job(model="m"), Effort())
     assert type(error) is kind
     assert says in str(error)
 

@@ -16,12 +16,13 @@ from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa:
 
 from shootout.backends.common_torch import architecture, float32_module
 from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.effort import Effort
 from shootout.contract import Arm, Artifact, Scenario, Target
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import client
 from shootout.export.client import Request, obtain_all
-from shootout.export.job import Job, to_json
+from shootout.export.job import JOBS, Job, to_json
 from shootout.export.request import checked
 from shootout.models.user import factory
 from shootout.quantize import variants
@@ -100,7 +101,7 @@ def made_here(request: Request, folder: Path) -> ModelBundle | Exception:
     assert isinstance(job, Job)
     path, loaded = list(sys.path), set(sys.modules)
     try:
-        return user_torch.take(dataclasses.replace(job, folder=str(folder)))
+        return user_torch.take(dataclasses.replace(job, folder=str(folder)), Effort())
     except ShootoutError as error:
         return error
     finally:
@@ -162,12 +163,12 @@ def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, t
 
 def test_a_skip_comes_out_of_the_export_process_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     job = Job(model="m.py:make", key="k", folder=str(tmp_path))
-    jobs = write(tmp_path / "jobs.json", json.dumps([to_json(job)]))
-    monkeypatch.setattr(sys, "argv", ["exporter", str(jobs), "0"])
+    jobs = write(tmp_path / JOBS, json.dumps({"jobs": [to_json(job)], "limit_s": None}))
+    monkeypatch.setattr(sys, "argv", ["exporter", str(jobs.parent), "0"])
     monkeypatch.setattr(exporter, "leave_with", lambda _: None)
-    monkeypatch.setattr(exporter, "_explained", lambda _: SkippedArm("why", "what to do"))
+    monkeypatch.setattr(exporter, "_explained", lambda *_: SkippedArm("why", "what to do"))
     exporter.main()
-    error = client._collect(job, "")
+    error = client._collect(job, "", None)
     assert isinstance(error, SkippedArm)
     assert (error.reason, error.fix) == ("why", "what to do")
 

@@ -15,6 +15,7 @@ from support.onnx_made import WEIGHT, linear, value, write
 
 from shootout.backends.common_torch import core_module, float32_module, retyped
 from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Arm, Artifact, Target
 from shootout.errors import ModelError
@@ -29,7 +30,7 @@ EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
 def taken(path: Path, folder: Path, batch: int = 1, *, module: bool = True) -> ModelBundle:
     (folder / "out").mkdir()
     job = Job(model=path.name, file=str(path), folder=str(folder / "out"), batch=batch, module=module)
-    user_onnx.take(job).seal()
+    user_onnx.take(job, Effort()).seal()
     return open_bundle(folder / "out")
 
 

@@ -43,7 +43,7 @@ def another_process(kind: str, path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def never(message: str) -> None:
+def never(message: str, _seconds: float) -> None:
     pytest.fail(f"waited: {message}")
 
 
@@ -74,14 +74,14 @@ def test_the_second_waits_and_is_told_who_holds_it(path: Path):
     with another_process("machine", path) as holder:
         told: list[str] = []
 
-        def on_wait(message: str) -> None:
+        def on_wait(message: str, _seconds: float) -> None:
             told.append(message)
             assert holder.stdin is not None
             holder.stdin.close()  # lets it finish
 
         with machine_lock("results/second", on_wait, path):
             assert machine_lock_holder(path) == Holder(pid=os.getpid(), owner="results/second")
-    assert told == [f"waiting: process {holder.pid} (results/first) is measuring on this machine"]
+    assert told[0] == f"waiting for another run on this machine: process {holder.pid} (results/first)"
 
 
 def test_a_killed_holder_frees_the_lock(path: Path):
@@ -103,8 +103,8 @@ def test_a_lock_is_given_back_when_the_run_raises(path: Path):
 def test_a_lock_file_removed_while_waiting_does_not_let_two_in(path: Path):
     with another_process("machine", path) as holder:
 
-        def on_wait(_: str) -> None:
-            path.unlink()
+        def on_wait(*_: object) -> None:
+            path.unlink(missing_ok=True)
             assert holder.stdin is not None
             holder.stdin.close()
 
@@ -116,7 +116,7 @@ def test_a_lock_file_removed_while_waiting_does_not_let_two_in(path: Path):
 def test_waiting_can_be_interrupted(path: Path):
     with another_process("machine", path):
         timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
-        with pytest.raises(KeyboardInterrupt), machine_lock("b", lambda _: timer.start(), path):
+        with pytest.raises(KeyboardInterrupt), machine_lock("b", lambda _, s: s or timer.start(), path):
             pytest.fail("got the lock")
 
 

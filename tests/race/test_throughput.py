@@ -16,6 +16,7 @@ from support.races import fakes
 from support.races.fakes import QUIET, FakeWatch, World
 
 from shootout import clock
+from shootout.clock import Deadline
 from shootout.commands import run
 from shootout.contract import Arm, Availability, Device, Scenario, Target
 from shootout.errors import UsageError
@@ -332,7 +333,7 @@ def test_time_per_item_is_a_rate() -> None:
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fork_workers(monkeypatch.setattr)
     monkeypatch.setattr(live.LiveWatch, "reasons", lambda *_: ())
-    monkeypatch.setattr(run, "machine_lock", lambda *_: nullcontext())  # no time is looked at: others may measure
+    monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext())  # no time is looked at: others may measure
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
     monkeypatch.setattr(generation, "steady_from", lambda _: 0)
     monkeypatch.setattr(generation, "ROUNDS", generation.MIN_ROUNDS)
@@ -348,7 +349,7 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         max_generations=1,
     )
     with Progress(Console(quiet=True)) as progress:
-        document = run.measure(make_plan(asked), tmp_path, fresh=False, max_time_s=None, progress=progress)
+        document = run.measure(make_plan(asked), tmp_path, fresh=False, limit=Deadline(None), progress=progress)
     assert document.complete
     names = [group.name for group in document.groups]
     assert names == [

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from shootout.host import child
@@ -23,9 +23,13 @@ WARM = "support.export_process"
 
 
 def run(
-    module: str, arguments: Iterable[str | Path], timeout_s: float, variables: Mapping[str, str] | None = None
+    module: str,
+    arguments: Iterable[str | Path],
+    timeout_s: float,
+    variables: Mapping[str, str] | None = None,
+    look: Callable[[], object] = lambda: None,
 ) -> Ending:
-    """`child.run`, of an export."""
+    """`child.run`, of an export; `look` is called once, at its end."""
     assert module == "shootout.export"
     environment = {**os.environ, **(variables or {})}
     call = (WARM, "export", ([*map(str, arguments)], environment, str(Path.cwd())))
@@ -35,6 +39,7 @@ def run(
             code, words = _process(frozenset((variables or {}).items())).run(folder, timeout_s)
         except subprocess.TimeoutExpired:
             return Ending(code=None, said="", how=child.too_long(timeout_s))
+    look()
     said = " | ".join(words.decode(errors="replace").splitlines()[-3:])
     return Ending(code=code, said="", how=child.with_last_words(child.ending(code), said))
 

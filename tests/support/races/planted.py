@@ -118,11 +118,11 @@ def run(out: Path, asked: Study, *, allowed: Deadline | None = None, racing_s: f
 
 
 class Budget(Deadline):
-    """Time for so many generations."""
+    """Time for so many generations; one more may begin, and is cut."""
 
     def __init__(self, world: ByBatch, generations: int) -> None:
         super().__init__(None)
         self.world, self.spawns = world, 3 * generations
 
     def allows(self, seconds: float) -> bool:
-        return len(self.world.spawned) < self.spawns
+        return len(self.world.spawned) <= self.spawns

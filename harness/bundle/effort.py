@@ -1,0 +1,170 @@
+"""How much an export may do: the seconds that it has, what a call takes, and what it leaves out because of that.
+
+The export process makes one, tells in a file how far it is, and asks it before each long step. Its parent reads the
+file and ends the process where it overruns all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from shootout.bundle.workload import Work, product_flops
+from shootout.clock import Deadline, Stopwatch
+from shootout.constants import MIN_INPUT_BUFFERS, RANGE_SETS
+from shootout.errors import NotRunKind, SkippedArm
+from shootout.units import span
+
+T = TypeVar("T")
+REPORT = "report.json"
+LEAST_RUNS = 3.0
+"""Each input buffer is run at least so often: for the oracle, for FP32's error, and half a time to see whether the
+same inputs give the same outputs, and to load.
+"""
+ALL_RUNS = 42.0
+"""Each is run about so often, with what rounding in the graph costs, where the error of every precision is predicted;
+beside that, every set that gives the ranges of integers is run once.
+"""
+BRIEF_SETS = 8
+TRIED_FLOPS = 1e9
+"""A call of fewer operations is simply tried."""
+RATE_SIZE = 512
+MORE_TIME = "give it more time with --max-time, or a smaller batch or input"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What an export tells of itself.
+
+    Attributes:
+        model: whose bundle is made.
+        doing: what is done now.
+        whole_s: seconds that all of it takes, as far as can be told from a first call; None before that.
+    """
+
+    model: str
+    doing: str
+    whole_s: float | None = None
+
+
+def read_report(path: Path) -> Report | None:
+    """What an export told last; None where it told nothing yet."""
+    try:
+        return Report(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def product_rate() -> float:
+    """Operations a second of a product of two matrices, in one thread of NumPy's library: the best of three."""
+    side = np.ones((RATE_SIZE, RATE_SIZE), np.float32)
+    watches = []
+    for _ in range(3):
+        with Stopwatch() as watch:
+            side @ side
+        watches.append(watch.seconds)
+    return product_flops(side.shape, RATE_SIZE) / min(watches)
+
+
+class Effort:
+    """What one export may do.
+
+    Args:
+        model: its name for people.
+        limit: when it has to end.
+        report: the file in which it tells how far it is; None: nobody reads it.
+    """
+
+    def __init__(self, model: str = "", limit: Deadline | None = None, report: Path | None = None) -> None:
+        self.model = model
+        self.limit = limit or Deadline(None)
+        self.left_out: list[str] = []
+        self.whole_s: float | None = None
+        self._report = report
+        self._longest_s = 0.0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has to end at some time."""
+        return self.limit.seconds is not None
+
+    def tell(self, doing: str) -> None:
+        """Say what is done now."""
+        if self._report:
+            fresh = self._report.with_suffix(".new")
+            told = Report(model=self.model, doing=doing, whole_s=self.whole_s)
+            fresh.write_text(json.dumps(asdict(told)))
+            fresh.replace(self._report)
+
+    @property
+    def most_sets(self) -> int | None:
+        """How many drawn sets quantizers get; None: all there are."""
+        return BRIEF_SETS if self.left_out else None
+
+    def foresee(self, count: int, work: Work | None) -> None:
+        """Look, before the first call, whether there is time for the fewest of `count` input buffers.
+
+        Args:
+            work: of a call; None where it isn't known, and then the call shows.
+
+        Raises:
+            SkippedArm: there is none, though one thread did nothing but products, as fast as NumPy's.
+        """
+        if work and work.flops and work.flops > TRIED_FLOPS:
+            self._require(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS), work.flops / product_rate())
+
+    def _require(self, runs: float, call_s: float) -> None:
+        if not self.limit.allows(runs * call_s):
+            raise SkippedArm(
+                f"exporting {self.model} takes {span(runs * call_s)} at least (a call takes about {call_s:.2g} s), "
+                f"and --max-time leaves {span(max(self.limit.left_s, 0.0))} for it",
+                MORE_TIME,
+                NotRunKind.NOT_REACHED,
+            )
+
+    def buffers(self, count: int, call_s: float) -> int:
+        """How many of `count` input buffers there is time for, all else included.
+
+        Args:
+            call_s: seconds of a call of what the oracle is made with.
+
+        Raises:
+            SkippedArm: not even for the fewest.
+        """
+        fewest = min(count, MIN_INPUT_BUFFERS)
+        self.whole_s = call_s * (ALL_RUNS * count + RANGE_SETS)
+        self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
+        if self.limit.allows(self.whole_s):
+            return count
+        self._require(LEAST_RUNS * fewest, call_s)
+        if fewest < count:
+            self.left_out.append(f"{count - fewest} of {count} input sets")
+        return fewest
+
+    def allows(self, precision: str) -> bool:
+        """Whether a prediction of this precision's error, as long as the longest one so far, ends in time."""
+        if self.limit.allows(self._longest_s):
+            self.tell(f"predicting the error of {precision}")
+            return True
+        self.left_out.append(f"the error that {precision} explains")
+        return False
+
+    def predict(self, run: Callable[[], T]) -> T:
+        """Predict an error, and remember how long that took."""
+        with Stopwatch() as watch:
+            found = run()
+        self._longest_s = max(self._longest_s, watch.seconds)
+        return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a row has to say of a bundle that was made in a hurry."""
+        if not self.left_out:
+            return ()
+        takes = f" (all of it takes about {span(self.whole_s)})" if self.whole_s else ""
+        return (f"left out of the export for want of time: {', '.join(self.left_out)}{takes}",)
