@@ -13,7 +13,7 @@ from shootout.clock import Deadline
 from shootout.commands.output import show_progress
 from shootout.commands.run import measure
 from shootout.commands.tune import measure_settings
-from shootout.errors import ArmFailed
+from shootout.errors import ArmFailed, Undecided
 from shootout.host import gpu
 from shootout.journal.run_folder import choose_folder
 from shootout.report import dry_run
@@ -79,6 +79,7 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     Raises:
         UsageError: something unknown or impossible was asked.
         ArmFailed: an arm failed, and `strict` was asked for; the run folder holds the others.
+        Undecided: a question has no verdict, and `require_verdict` was asked for; the run folder holds the rest.
     """
     limit, fresh, trace = Deadline(options.get("max_time_s")), options.get("fresh", False), options.get("trace", False)
     with show_progress() as progress:
@@ -88,6 +89,8 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     failed = [row for row in found.rows if row.outcome == "failed"]
     if failed and options.get("strict"):
         raise ArmFailed(f"{failed[0].arm}: {failed[0].reason}; the run is in {str(out)!r}")
+    if found.document.open_questions and options.get("require_verdict"):
+        raise Undecided(f"{found.document.open_questions[0]}; the run is in {str(out)!r}")
     return found
 
 

@@ -96,6 +96,12 @@ class OutOfTime(ShootoutError):
     exit_code = 3
 
 
+class Undecided(ShootoutError):
+    """A verdict was required, and there is none; what was measured is on disk."""
+
+    exit_code = 7
+
+
 class ArmOut(ShootoutError):
     """One arm is out, for the reason `why`; the others go on. Raised as one of the two below."""
 

@@ -8,7 +8,7 @@ from shootout.ceilings.measure import known_ceilings
 from shootout.clock import Deadline
 from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
-from shootout.errors import Interrupted
+from shootout.errors import Interrupted, Undecided
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
 from shootout.journal import journal
@@ -18,6 +18,7 @@ from shootout.journal.run_folder import choose_folder, header, note_interrupts, 
 from shootout.race.campaign import Campaign
 from shootout.report import dry_run as preview
 from shootout.report import more_time
+from shootout.report.lines import NAMED, fold
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
@@ -51,6 +52,7 @@ def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, a
             code = interrupted.exit_code
         else:
             code = exit_code(document, plan, strict=options.get("strict", False))
+            code = code or _undecided(document, options, progress)
         progress.say(f"run folder: {out}")
     print_document(document, full=full, as_json=as_json)
     return code
@@ -119,6 +121,14 @@ def _tell_time(campaign: Campaign, limit: Deadline, built_s: float, *, complete:
         campaign.progress.say(more_time.tell_too_short(campaign.plan, limit_s, built_s))
     elif words := more_time.tell_missing(groups):
         campaign.progress.say(words)
+
+
+def _undecided(document: Document, options: RunOptions, progress: Progress) -> int:
+    """7 where verdicts were required and one is missing, which is said; else 0."""
+    if not document.open_questions or not options.get("require_verdict"):
+        return 0
+    progress.say(f"shootout: undecided: {'; '.join(fold(document.open_questions, NAMED))}")
+    return Undecided.exit_code
 
 
 def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:

@@ -11,7 +11,7 @@ from rich.text import Text
 from shootout import backends
 from shootout.contract import Device, NotRunKind
 from shootout.report.figures import error, known, rate
-from shootout.report.lines import INDENT, bold, fold, glued, labelled
+from shootout.report.lines import INDENT, NAMED, bold, fold, glued, labelled
 from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, WouldChange
 from shootout.results.comparisons import AccuracyChange, Ratio
 from shootout.results.document import Document, Row
@@ -19,8 +19,8 @@ from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
 from shootout.units import counted, duration, points, seconds, size
 
-NAMED, SHOWN = 3, 8
-"""Of arms that share a reason, and of all others, so many are named; the table below has them all."""
+SHOWN = 8
+"""Of arms that don't share a reason, so many are named; the table below has them all."""
 SHOWN_REASONS = 4
 LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""

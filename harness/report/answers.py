@@ -8,9 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shootout.contract import Value
-from shootout.report.answer import NAMED, screen, tell_not_raced, tell_step, told_change
+from shootout.report.answer import screen, tell_not_raced, tell_step, told_change
 from shootout.report.figures import Cell, error, fits, known, make_table
-from shootout.report.lines import fold, labelled
+from shootout.report.lines import NAMED, fold, labelled
 from shootout.results.answer import Answer
 from shootout.results.document import Document, Row
 from shootout.study.group import short

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from rich.text import Text
 
 INDENT = 6
+NAMED = 3
+"""So many of those that share something are named; then how many more there are."""
 UNBROKEN = 60
 """Letters; longer items are wrapped between their words."""
 _GLUE = "\xa0"

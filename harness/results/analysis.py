@@ -39,6 +39,7 @@ from shootout.results.document import (
     Timing,
 )
 from shootout.results.quantization import joined
+from shootout.results.questions import find_open
 from shootout.stats import quantiles
 from shootout.stats.evidence import LEAST_GENERATIONS
 from shootout.stats.goals import Aim
@@ -66,6 +67,7 @@ def analyse(folder: Path) -> Document:
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summary(group, chose.get(group.record.name)) for group in groups]
     crossed = crossings(groups, header.axis, complete=history.complete)
+    answers = tuple(_answers(groups, summaries, rows, crossed, complete=history.complete))
     worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
     return Document(
         schema_version=SCHEMA,
@@ -74,7 +76,8 @@ def analyse(folder: Path) -> Document:
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
         budget_s=history.budget_s,
-        answer=tuple(_answers(groups, summaries, rows, crossed, complete=history.complete)),
+        answer=answers,
+        open_questions=tuple(find_open({group.record.name: group for group in groups}, answers, crossed)),
         environment=header.environment,
         rows=tuple(rows),
         groups=tuple(summaries),

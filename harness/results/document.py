@@ -306,6 +306,7 @@ class Document(Part):
     Attributes:
         budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
         answer: what to ship, for each group whose figures count.
+        open_questions: what the run asked and has no verdict on, a line each.
     """
 
     schema_version: int = Field(serialization_alias="schema")
@@ -315,6 +316,7 @@ class Document(Part):
     complete: bool
     budget_s: float | None = None
     answer: tuple[Answer, ...] = ()
+    open_questions: tuple[str, ...] = ()
     environment: dict[str, Any]
     rows: tuple[Row, ...]
     groups: tuple[GroupSummary, ...]

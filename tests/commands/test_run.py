@@ -66,3 +66,15 @@ def test_how_a_run_ended_is_written_down(racing_s: float | None, complete: bool,
     )
     found = run._ended(campaign, complete=complete)
     assert (found.complete, found.why, found.budget_s) == (complete, why, budget_s)
+
+
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("open_questions", [(), ("a and b are not told apart",)])
+def test_a_question_without_a_verdict_fails_a_script_that_requires_one(
+    required: bool, open_questions: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+):
+    document: Any = SimpleNamespace(open_questions=open_questions)
+    progress = Progress(Console(stderr=True, width=100))
+    code = run._undecided(document, {"require_verdict": required}, progress)
+    assert code == (7 if required and open_questions else 0)
+    assert ("undecided: a and b" in capsys.readouterr().err) == bool(code)

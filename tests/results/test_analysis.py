@@ -271,6 +271,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     found = document(tmp_path, prepared(A), prepared(B), *race(), ended()).model_dump(mode="json", by_alias=True)
     measured = found["rows"][1]
     assert set(found) == TOP | {
+        "open_questions",
         "complete",
         "budget_s",
         "answer",

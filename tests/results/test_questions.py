@@ -1,0 +1,55 @@
+"""What a run leaves open: nothing where all verdicts stand, else each pair and cell that waits for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.races.made import COPY, A, B, ended, header, played, rounds, write
+
+from shootout import api
+from shootout.errors import Undecided
+from shootout.results.analysis import analyse
+
+
+def questions(folder: Path, b_ns: float, generations: int) -> tuple[str, ...]:
+    lines = [
+        line
+        for g in range(generations)
+        for line in (played(A, g, 1_000), played(COPY, g, 1_000), played(B, g, b_ns), rounds(g))
+    ]
+    return analyse(write(folder / "run", header(), *lines, ended())).open_questions
+
+
+@pytest.mark.parametrize(
+    ("b_ns", "generations", "open_"),
+    [
+        (500, 6, ()),
+        (1_100, 1, ("identity, batch 1: nothing is told apart after 1 generation",)),
+        (1_100, 0, ("identity, batch 1: nothing was timed",)),
+    ],
+)
+def test_a_cell_without_an_answer_is_an_open_question(
+    tmp_path: Path, b_ns: float, generations: int, open_: tuple[str, ...]
+):
+    assert questions(tmp_path, b_ns, generations) == open_
+
+
+def test_a_pair_that_the_goal_waits_for_is_an_open_question(tmp_path: Path):
+    lines = [
+        line
+        for g, b_ns in enumerate((400, 1_600, 500, 1_900))
+        for line in (played(A, g, 1_000), played(COPY, g, 1_001), played(B, g, b_ns), rounds(g))
+    ]
+    found = analyse(write(tmp_path / "run", header(), *lines, ended()))
+    assert len(found.open_questions) == 1
+
+
+def test_python_raises_where_a_verdict_was_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    document = analyse(write(tmp_path / "run", header(), ended()))
+    monkeypatch.setattr(api, "_planned", lambda *_: None)
+    monkeypatch.setattr(api, "measure", lambda *_, **__: document)
+    assert api.run(out=tmp_path / "run").document is document
+    with pytest.raises(Undecided, match="nothing was timed; the run is in") as error:
+        api.run(out=tmp_path / "run", require_verdict=True)
+    assert error.value.exit_code == 7
