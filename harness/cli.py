@@ -250,13 +250,34 @@ def selftest(
     raise typer.Exit(selftest(options, quick=quick, device=device, out=out, as_json=as_json))
 
 
+@app.command(hidden=True)
+def complete(line: str) -> None:
+    """What the last word of a command line may become, for a shell."""
+    from shootout.commands.completion import complete
+
+    sys.stdout.writelines(f"{one}\n" for one in complete(typer.main.get_command(app), line))
+
+
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    install_completion: Annotated[
+        bool, typer.Option("--install-completion", help="Let new shells of yours complete commands: bash, zsh, fish.")
+    ] = False,
+    show_completion: Annotated[
+        bool, typer.Option("--show-completion", help="Print what does that for the shell that SHELL names.")
+    ] = False,
+) -> None:
     """Shared options."""
     if version:
         import shootout
 
         sys.stdout.write(f"shootout {shootout.__version__}\n")
+        raise typer.Exit
+    if install_completion or show_completion:
+        from shootout.commands.completion import install, script
+
+        sys.stdout.write(f"{install()}\n" if install_completion else script()[1])
         raise typer.Exit
 
 

@@ -289,9 +289,13 @@ def _unheard(study: Study) -> Iterator[str]:
 
 def names() -> dict[str, str]:
     """The studies that ship: name → description."""
+    return {name: load(name).description for name in shipped()}
+
+
+def shipped() -> list[str]:
+    """The names of the studies that ship."""
     folder = files("shootout") / "studies"
-    found = sorted(entry.name.removesuffix(SUFFIX) for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
-    return {name: load(name).description for name in found}
+    return sorted(entry.name.removesuffix(SUFFIX) for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
 
 
 def load(name: str) -> Study:

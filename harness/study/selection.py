@@ -66,7 +66,7 @@ def _load(name: str) -> Study:
         return schema.load(name)
     if set(name) & set("./\\"):
         raise UsageError(f"{name!r} is no study and no model: {_FORMS}")
-    raise unknown("study or model", name, {*schema.names(), *models.names()})
+    raise unknown("study or model", name, {*schema.shipped(), *models.names()})
 
 
 def _refuse_studies(model: Any) -> None:

@@ -1,0 +1,267 @@
+"""Completion of a command line in bash, zsh and fish: the names that there are, read without any framework.
+
+One hidden command answers all three shells: given the line up to the cursor, it prints what the last word may become,
+one a line. The shells' own part is a few lines each.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shootout import backends, models
+from shootout.contract import Device, Precision, Scenario, is_among
+from shootout.errors import ShootoutError, UsageError
+from shootout.models.base import OneOf
+from shootout.stats.goals import Aim
+from shootout.study import axes, schema
+
+COMMAND = "complete"
+"""The hidden command's name."""
+GOES_ON = "=:/.,+"
+"""A candidate that ends so wants no space behind it."""
+_BASH = """\
+_shootout() {
+    local IFS=$'\\n' line=${COMP_LINE:0:$COMP_POINT} breaks=${COMP_WORDBREAKS//[^=:]/}
+    COMPREPLY=($("$1" COMMAND "$line" 2>/dev/null))
+    local word=${line##*[[:space:]]}
+    if [[ -n $breaks && ${#COMPREPLY[@]} -gt 0 ]]; then  # readline replaces what stands behind a break only
+        COMPREPLY=("${COMPREPLY[@]#"${word%"${word##*[$breaks]}"}"}")
+    fi
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[GOES_ON] ]]; then compopt -o nospace; fi
+}
+complete -F _shootout shootout
+"""
+_ZSH = """\
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+_shootout() {
+    local -a found
+    found=(${(f)"$(${words[1]} COMMAND "${(j: :)words[1,CURRENT]}" 2>/dev/null)"})
+    compadd -S '' -- ${(M)found:#*[GOES_ON]}
+    compadd -- ${found:#*[GOES_ON]}
+}
+compdef _shootout shootout
+"""
+_FISH = """\
+complete -c shootout -f -a '(shootout COMMAND (commandline -cp | string collect) 2>/dev/null)'
+"""
+SCRIPTS = {
+    shell: script.replace("COMMAND", COMMAND).replace("GOES_ON", GOES_ON)
+    for shell, script in {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}.items()
+}
+Given = Mapping[str, str]
+"""The words before, by the keyword that they are for."""
+
+
+def script() -> tuple[str, str]:
+    """The shell that `SHELL` names, and what makes it complete our command lines.
+
+    Raises:
+        UsageError: it is none of those that can.
+    """
+    shell = Path(os.environ.get("SHELL", "")).name
+    if shell not in SCRIPTS:
+        raise UsageError(f"the shell is {shell or 'not told'!r} by SHELL: there is completion for {', '.join(SCRIPTS)}")
+    return shell, SCRIPTS[shell]
+
+
+def install() -> str:
+    """Make new shells of the user's complete our command lines; says what was written.
+
+    Raises:
+        UsageError: there is no completion for the shell that `SHELL` names.
+    """
+    shell, text = script()
+    home = Path.home()
+    if shell == "fish":
+        config = Path(os.environ.get("XDG_CONFIG_HOME", home / ".config"))
+        return f"wrote {_write(config / 'fish' / 'completions' / 'shootout.fish', text)}: start a new shell"
+    data = Path(os.environ.get("XDG_DATA_HOME", home / ".local" / "share"))
+    file = _write(data / "shootout" / f"completion.{shell}", text)
+    settings = home / ".bashrc" if shell == "bash" else Path(os.environ.get("ZDOTDIR", home)) / ".zshrc"
+    line = f"source {shlex.quote(str(file))}"
+    if line in (settings.read_text().splitlines() if settings.exists() else ()):
+        return f"wrote {file}, which {settings} reads already: start a new shell"
+    with settings.open("a") as out:
+        out.write(f"\n{line}\n")
+    return f"wrote {file}, and a line in {settings} that reads it: start a new shell"
+
+
+def _write(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def complete(program: Any, line: str) -> list[str]:
+    """What the last word of a command line may become.
+
+    Args:
+        program: the command line's own tree of commands, as typer makes it.
+        line: up to the cursor.
+    """
+    *before, word = _split(line)[1:] or [""]
+    name = next((one for one in before if not one.startswith("-")), None)
+    if name is None:
+        return _starting(word, [*_shown(program), *_flags(program)])
+    if (command := program.commands.get(name)) is None:
+        return []
+    given, waiting = _read(command, before[before.index(name) + 1 :])
+    flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    if equals:
+        waiting = next((one.name for one in command.params if flag in one.opts), None)
+        return [f"{flag}={one}" for one in _starting(value, _values(waiting, value, given))]
+    if waiting is None and word.startswith("-"):
+        return _starting(word, _flags(command))
+    if waiting is None:
+        places = [one.name for one in command.params if one.param_type_name == "argument"]
+        waiting = next((place for place in places if place not in given), None)
+    return _starting(word, _values(waiting, word, given))
+
+
+def _split(line: str) -> list[str]:
+    """The words of an unfinished line; the last one may be empty."""
+    try:
+        words = shlex.split(line)
+    except ValueError:  # a quote is open
+        words = line.replace("'", "").replace('"', "").split()
+    return words if line and not line[-1].isspace() else [*words, ""]
+
+
+def _starting(word: str, candidates: Iterable[str]) -> list[str]:
+    return [one for one in dict.fromkeys(candidates) if one.startswith(word)]
+
+
+def _shown(program: Any) -> list[str]:
+    return [name for name, command in program.commands.items() if not command.hidden]
+
+
+def _flags(command: Any) -> list[str]:
+    return [flag for one in command.params if one.param_type_name == "option" for flag in one.opts] + ["--help"]
+
+
+def _read(command: Any, words: list[str]) -> tuple[dict[str, str], str | None]:
+    """The words that are there by keyword, and the keyword of the option that the next word is for."""
+    options = {flag: one for one in command.params if one.param_type_name == "option" for flag in one.opts}
+    places = iter([one.name for one in command.params if one.param_type_name == "argument"])
+    given: dict[str, str] = {}
+    waiting = None
+    for word in words:
+        if waiting:
+            given[waiting], waiting = word, None
+        elif word.startswith("-"):
+            flag, equals, value = word.partition("=")
+            option = options.get(flag)
+            if option is not None and not option.is_flag:
+                given, waiting = ({**given, option.name: value}, None) if equals else (given, option.name)
+        elif place := next(places, None):
+            given[place] = word
+    return given, waiting
+
+
+def _values(keyword: str | None, word: str, given: Given) -> Iterable[str]:
+    """Candidates for one value; what can't be read has none."""
+    find = _FINDERS.get(keyword or "")
+    try:
+        return list(find(word, given)) if find else ()
+    except (ShootoutError, OSError, SyntaxError, ValueError):
+        return ()
+
+
+def _several(find: Callable[[str], Iterable[str]], word: str) -> Iterator[str]:
+    """Candidates for the last of several values with commas between."""
+    before, comma, last = word.rpartition(",")
+    return (f"{before}{comma}{one}" for one in find(last))
+
+
+def _models(word: str) -> Iterator[str]:
+    yield from models.names()
+    file, colon, _ = word.partition(":")
+    if colon and file.endswith(".py"):
+        body = ast.parse(Path(file).read_bytes()).body
+        yield from (f"{file}:{node.name}" for node in body if isinstance(node, ast.FunctionDef))
+        return
+    for path in _files(word, ".onnx", ".json", ".py"):
+        yield f"{path}:" if path.endswith(".py") else path
+
+
+def _studies(word: str) -> Iterator[str]:
+    yield from schema.shipped()
+    yield from _files(word, schema.SUFFIX)
+
+
+def _files(word: str, *suffixes: str) -> Iterator[str]:
+    """Files that end so, and folders, in the folder that the word names so far."""
+    folder, slash, start = word.rpartition("/")
+    for entry in sorted(os.scandir(f"{folder}{slash}" or "."), key=lambda one: one.name):
+        if entry.is_dir() and (start or not entry.name.startswith(".")):
+            yield f"{folder}{slash}{entry.name}/"
+        elif entry.name.endswith(suffixes):
+            yield f"{folder}{slash}{entry.name}"
+
+
+def _targets(word: str) -> Iterator[str]:
+    """A backend's names, then `:device`, then `:precision`."""
+    backend, *rest = word.split(":")
+    name, plus, mode = backend.partition("+")
+    yield from backends.names()
+    if name not in backends.names():
+        return
+    can = backends.get(name).capabilities
+    if plus:
+        yield from (f"{name}+{one}" for one in sorted(can.modes) if one and "*" not in one)
+    if bool(plus) == bool(mode) and is_among(mode, can.modes):
+        yield from (f"{backend}:{device}" for device in sorted({device for device, _ in can.targets}))
+        pairs = sorted(pair for pair in can.targets if rest and pair[0] == rest[0])
+        yield from (f"{backend}:{device}:{precision}" for device, precision in pairs)
+
+
+def _knobs(word: str) -> Iterator[str]:
+    """`backend.`, then `KEY=`, then a value that is worth trying."""
+    backend, dot, _ = word.partition(".")
+    if not dot:
+        yield from (f"{name}." for name in backends.names())
+        return
+    for name, option in backends.get(backend.partition("+")[0]).capabilities.settable().items():
+        if "*" not in name:
+            yield from (f"{backend}.{name}={value}" for value in (option.tries if "=" in word else ("",)))
+
+
+def _axes(word: str, given: Given) -> Iterator[str]:
+    """`key=`, then the values that a key has words for."""
+    model = next((given[place] for place in ("model", "study") if given.get(place) in models.names()), None)
+    parameters = models.get(model).parameters if model else {}
+    choices: dict[str, Iterable[str]] = {
+        **dict.fromkeys((*parameters, *axes.WORDS), ()),
+        **{name: one.choices for name, one in parameters.items() if isinstance(one, OneOf)},
+        "scenario": Scenario,
+        "device": Device,
+        "precision": Precision,
+        "backend": backends.names(),
+    }
+    key, equals, value = word.partition("=")
+    if not equals:
+        yield from (f"{name}=" for name in choices)
+    yield from (f"{key}={one}" for one in _several(lambda _: map(str, choices.get(key, ())), value) if equals)
+
+
+_FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
+    "study": lambda word, _: (*_studies(word), *_models(word)),
+    "model": lambda word, _: _models(word),
+    "backends": lambda word, _: _several(_targets, word),
+    "baseline": lambda word, _: _targets(word),
+    "parameters": _axes,
+    "options": lambda word, _: _knobs(word),
+    "scenario": lambda word, _: _several(lambda _: map(str, Scenario), word),
+    "goal": lambda *_: map(str, Aim),
+    "device": lambda *_: map(str, Device),
+    "allow": lambda word, _: _several(lambda _: map(str, Precision), word),
+    "l2": lambda *_: ("warm", "cold"),
+    "threads": lambda *_: ("all",),
+    **dict.fromkeys(("inputs", "calibration", "labels"), lambda word, _: _files(word, ".npz")),
+    **dict.fromkeys(("folder", "into", "out"), lambda word, _: _files(word, "/")),
+}
