@@ -96,8 +96,8 @@ CALIBRATION_ROWS = 256
 """About so many drawn rows give quantizers their ranges, where there is no data set."""
 FIDELITY_MARGIN = 4.0
 FP32_BAND_FLOOR = 1e-5
-BAND_CEILING = 0.5
-"""No precision explains more: at 6 dB an output isn't the model's any more, and zeros are at 1."""
+USEFUL_BAND = 0.5
+"""A band above this share of what the inputs move proves little: half the way to an answer that ignores its inputs."""
 WIDE_BAND = 1e-3
 """About what rounding one product's operands to BF16 costs: an FP32 band above it proves little, and no conversion."""
 INT8_LEVELS = 127

@@ -337,6 +337,13 @@ class Executed:
     staged: str = ""
 
 
+class Standing(StrEnum):
+    """How a row that passed the gate stands to the error that its label explains."""
+
+    MET = "met"
+    NOT_JUDGED = "not judged"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
     """Outputs against the oracle, over all input buffers; float outputs except where said otherwise.
@@ -352,6 +359,8 @@ class Fidelity:
         reference_l2: as `relative_l2`, but against the shared quantized model as it is written: how far this runtime
             is from the others that run it; None for other rows.
         mismatches: integer or boolean output elements that differ from the oracle's.
+        band: the largest `relative_l2` that the label explains; None: nothing is known, or the run is an older one.
+        standing: whether that was held against the error (see `ModelBundle.is_judged`).
         gradient_l2: of a training step, the largest relative L2 error of any gradient, for the middle one of the input
             buffers; None for inference. `relative_l2` is then the worse of this and the loss's.
     """
@@ -366,6 +375,8 @@ class Fidelity:
     gradient_l2: float | None = None
     accuracy: float | None = None
     right: str = ""
+    band: float | None = None
+    standing: Standing = Standing.MET
 
 
 class Progress(Protocol):

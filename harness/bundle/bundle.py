@@ -21,7 +21,7 @@ import numpy as np
 from shootout import schemes
 from shootout.bundle.npz import load_sets
 from shootout.bundle.workload import Work
-from shootout.constants import BAND_CEILING, FIDELITY_MARGIN
+from shootout.constants import FIDELITY_MARGIN, USEFUL_BAND
 from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.errors import ModelError
 
@@ -85,6 +85,8 @@ class ModelBundle:
         trained: of a training step (see `training_step`), the weights that it trains, in the module's order; none where
             calls are inference.
         whole_s: of a bundle that leaves things out for want of time, seconds that all of it would take; else None.
+        drawn: whether the inputs are drawn numbers, which may be unlike anything that the model was made for.
+        spread: of the oracle (see `fidelity.spread`).
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
     """
 
@@ -105,6 +107,8 @@ class ModelBundle:
     calibration_fault: str = ""
     notes: tuple[str, ...] = ()
     unmade: str = ""
+    drawn: bool = False
+    spread: float = 1.0
     source_sha256: str = ""
     work: Work | None = None
     trained: tuple[str, ...] = ()
@@ -114,6 +118,11 @@ class ModelBundle:
     def is_file(self) -> bool:
         """Whether it is a user's ONNX file: its torch module, where it has one, is the program in `model.pt2`."""
         return self.model.endswith(ONNX_SUFFIX)
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is a user's own model, for which they can give inputs."""
+        return self.is_file or bool(self.source_sha256)
 
     def band(
         self, target: Target, rests: Rests = MappingProxyType({}), *, is_whole: bool = True
@@ -129,9 +138,8 @@ class ModelBundle:
             rests: what the backend's quantized models compute in elsewhere (`Capabilities.rest`).
             is_whole: whether most of the model is said to be quantized.
         """
-        worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
-        key = next((one for one in worded if one in self.bands), str(target.precision))
-        own, rest, exact = self.bands.get(key), _rest_of(target, rests), self.bands.get(Precision.FP32) or 0.0
+        own, exact = self.bands.get(self._key(target)), self.bands.get(Precision.FP32) or 0.0
+        rest = _rest_of(target, rests)
         if target.precision not in SCALED or own is None:
             return own, 0.0
         least = exact if own > TELLING * exact else 0.0
@@ -142,7 +150,22 @@ class ModelBundle:
             return None, least
         if own > TELLING * beside and is_whole and not re.search(CHOOSES_LAYERS, target.scheme):
             least = max(least, 2 * beside / FIDELITY_MARGIN)
-        return min(own + beside, BAND_CEILING), least
+        return own + beside, least
+
+    def is_useful(self, band: float | None) -> bool:
+        """Whether a band tells a right answer from one that ignores its inputs."""
+        return band is not None and band <= USEFUL_BAND * self.spread
+
+    def is_judged(self, target: Target, rests: Rests = MappingProxyType({})) -> bool:
+        """Whether the error of a target is held against its band: on real inputs always, on drawn ones if it is useful.
+
+        Where nothing could be predicted at all, real inputs would tell no more, so the gate closes on either.
+        """
+        return not self.drawn or self._key(target) not in self.bands or self.is_useful(self.band(target, rests)[0])
+
+    def _key(self, target: Target) -> str:
+        worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
+        return next((one for one in worded if one in self.bands), str(target.precision))
 
     def path(self, artifact: Artifact) -> Path:
         """The file that holds `artifact`.

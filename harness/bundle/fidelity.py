@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from shootout.bundle.bundle import Report
-from shootout.constants import BAND_CEILING, FIDELITY_MARGIN
+from shootout.constants import FIDELITY_MARGIN
 from shootout.contract import Array, Arrays, Fidelity, TensorSpec
 
 ALIKE = 1e-5
@@ -100,11 +100,11 @@ def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: Repo
 
 
 def widened(error: float | None) -> float | None:
-    """The band for a predicted relative L2: FIDELITY_MARGIN times it, at most BAND_CEILING; None (overflow) stays."""
-    return None if error is None else min(error * FIDELITY_MARGIN, BAND_CEILING)
+    """The band for a predicted relative L2: FIDELITY_MARGIN times it; None (overflow) stays."""
+    return None if error is None else error * FIDELITY_MARGIN
 
 
-def gate(found: Fidelity, band: float | None, least: float = 0.0) -> str | None:
+def gate(found: Fidelity, band: float | None, least: float = 0.0, *, is_judged: bool = True) -> str | None:
     """The reason why a row can't be true to its label, or None.
 
     Args:
@@ -112,14 +112,16 @@ def gate(found: Fidelity, band: float | None, least: float = 0.0) -> str | None:
         band: the largest relative L2 that the precision explains; None: it explains nothing (the model overflows in
             it, or the bundle has no prediction for it).
         least: outputs that are no further off than this can't have been computed in the label's precision.
+        is_judged: whether the band is held against the error (see `ModelBundle.is_judged`).
     """
     if found.mismatches:
         return f"{found.mismatches} integer or boolean output elements differ from the oracle's"
     if found.relative_l2 is None:
-        return "the output has NaN or infinity" + ("" if band else ": this model overflows in this precision")
-    if band is None:
+        overflow = "the output has NaN or infinity" + ("" if band else ": this model overflows in this precision")
+        return overflow if is_judged or band is not None else None
+    if is_judged and band is None:
         return "no error band is known for this model in this precision, so the row can't be checked"
-    if found.relative_l2 > band:
+    if is_judged and band is not None and found.relative_l2 > band:
         return f"relative L2 error {found.relative_l2:.2g} is above the {band:.2g} that this precision explains"
     if least and found.relative_l2 <= least:
         return f"relative L2 error {found.relative_l2:.2g} is that of floats (up to {least:.2g}): nothing was rounded"
@@ -141,7 +143,7 @@ def disagreement(found: Fidelity, band: float | None) -> str | None:
     """
     if found.reference_l2 is None or band is None:
         return None
-    bound = band if band == BAND_CEILING else 2 * band / FIDELITY_MARGIN  # at the ceiling, the prediction is lost
+    bound = 2 * band / FIDELITY_MARGIN
     if found.reference_l2 <= bound:
         return None
     return f"its outputs are {found.reference_l2:.2g} (relative L2) off the shared model's own, above {bound:.2g}"

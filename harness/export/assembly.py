@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from shootout.bundle.bundle import CALIBRATION, GRADIENTS, INPUTS, ORACLE, WEIGHTS, ModelBundle, sha256
+from shootout.bundle.fidelity import spread
 from shootout.bundle.npz import save_sets
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import ModelError
@@ -33,6 +34,7 @@ def assemble(
     calibration_fault: str = "",
     split: Split | None = None,
     gradients: Sequence[Arrays] | None = None,
+    drawn: bool = False,
 ) -> ModelBundle:
     """The bundle of a job, not sealed yet, in whose folder the artifacts lie already.
 
@@ -44,6 +46,7 @@ def assemble(
         calibration_fault: why the user's own can't be used.
         split: labelled rows, checked against the outputs.
         gradients: of a training step, those of each trained weight for each buffer.
+        drawn: whether the buffers are drawn numbers.
 
     Raises:
         UsageError: labels that don't fit the outputs.
@@ -76,6 +79,8 @@ def assemble(
         notes=tuple(notes),
         unmade=unmade,
         source_sha256=job.source_sha256,
+        drawn=drawn,
+        spread=spread(oracle),
         trained=tuple(gradients[0]) if gradients else (),
     )
 

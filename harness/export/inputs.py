@@ -38,6 +38,15 @@ def chosen(
         return own, f"the calibration data can't be used: {error}"
 
 
+def stand_in(given: Given | None, specs: tuple[TensorSpec, ...]) -> list[dict[str, Array]] | None:
+    """The user's calibration sets as input buffers, where there are no other real inputs; None where there are none.
+
+    What is quantized for these data is judged on these data, not on drawn numbers, and so is what it is raced against.
+    """
+    sets, fault = chosen(given, specs, [])
+    return None if fault else sets[: buffer_count(specs)] or None
+
+
 def own(model: Model, parameters: Parameters, batch: int, task: Task | None) -> list[dict[str, Array]]:
     """A model's own sets, in its own way, or from its data set, or drawn."""
     if model.calibration:

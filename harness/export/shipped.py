@@ -36,7 +36,9 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     model, parameters, batch = models.get(job.model), job.parameters, job.batch
     specs = model.inputs(parameters, batch)
     task = model.task(parameters) if model.task else None
-    buffers = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
+    given = None if task else inputs.stand_in(job.calibration, specs)
+    own = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
+    buffers = given or own
     sets, fault = inputs.chosen(job.calibration, specs, inputs.own(model, parameters, batch, task))
     oracle, bands = _artifacts(model, job, buffers, sets, effort)
     buffers, sets = buffers[: len(oracle)], sets[: effort.most_sets]
@@ -54,6 +56,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         calibration=sets,
         calibration_fault=fault,
         split=_split(task, batch) if task else None,
+        drawn=not (given or task),
         notes=buffer_notes(specs) if len(buffers) > 1 else (),  # a probe's single buffer is all it asks
     )
 

@@ -23,12 +23,12 @@ from shootout.bundle.bundle import FILES, ModelBundle
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import check_outputs, compare, gate
 from shootout.clock import Stopwatch
-from shootout.constants import BAND_CEILING, WIDE_BAND
+from shootout.constants import USEFUL_BAND, WIDE_BAND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
 from shootout.export import inputs
 from shootout.export.assembly import assemble, require_telling
-from shootout.export.job import Job
+from shootout.export.job import Given, Job
 from shootout.export.labels import Split
 from shootout.export.labels import read as read_labelled
 from shootout.models.base import buffer_count, buffer_notes, draw
@@ -48,6 +48,7 @@ class Prepared:
     """What a bundle needs to know of a user's file.
 
     Attributes:
+        drawn: whether the buffers are drawn numbers.
         axes: the size of each free axis.
         oracle: the outputs for each input buffer, float ones in float64.
         band: the FP32 fidelity gate, relative L2.
@@ -60,6 +61,7 @@ class Prepared:
     axes: Mapping[str, int]
     batch: int
     buffers: list[dict[str, Array]]
+    drawn: bool
     oracle: list[dict[str, Array]]
     band: float
     parameter_count: int
@@ -78,7 +80,16 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(Path(job.file), Path(place), job.variant) if job.variant else Path(job.file)
         labels_npz = Path(job.labels.path) if job.labels else None
-        found = prepare(path, folder, batch=job.batch, sets=job.sets, npz=npz, labels_npz=labels_npz, effort=effort)
+        found = prepare(
+            path,
+            folder,
+            batch=job.batch,
+            sets=job.sets,
+            npz=npz,
+            labels_npz=labels_npz,
+            calibration=job.calibration,
+            effort=effort,
+        )
     own = found.split.sets() if found.split else found.buffers if npz else inputs.drawn(found.inputs, found.batch)
     sets, fault = inputs.chosen(job.calibration, found.inputs, own[: effort.most_sets])
     require_telling(job.model, found.outputs, found.oracle)
@@ -110,11 +121,12 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         split=found.split,
         notes=(
             *found.notes,
-            *(found.split.notes if found.split else () if npz else buffer_notes(found.inputs)),
+            *(found.split.notes if found.split else buffer_notes(found.inputs) if found.drawn else ()),
             *([WIDE_NOTE.format(band=found.band)] if found.band > WIDE_BAND and not job.holds else []),
             *([OWN_NOTE.format(kinds=" and ".join(job.holds), band=as_it_is)] if job.holds else []),
         ),
         unmade=unmade,
+        drawn=found.drawn,
     )
 
 
@@ -131,7 +143,7 @@ def native_band(holds: Sequence[Precision], bands: Mapping[str, float | None]) -
     """
     alike = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC)}
     known = [bands.get(name) for one in holds for name in alike.get(one, (one,))]
-    found = [BAND_CEILING if band is None else band for band in known]
+    found = [USEFUL_BAND if band is None else band for band in known]
     return max([bands[Precision.FP32] or 0.0, *found])
 
 
@@ -143,6 +155,7 @@ def prepare(
     sets: Mapping[str, int],
     npz: Path | None,
     labels_npz: Path | None = None,
+    calibration: Given | None = None,
     effort: Effort | None = None,
 ) -> Prepared:
     """Copy the file into `folder` with its axes fixed, and work out the rest.
@@ -152,8 +165,10 @@ def prepare(
         folder: where `model.onnx` (and big weights) go.
         batch: see `onnx_axes.axis_sizes`, as for `sets`.
         sets: sizes of free axes.
-        npz: real inputs; None draws floats standard normal, integers 0 or 1, booleans at random.
+        npz: real inputs; None: the first calibration sets, or else floats drawn standard normal, integers 0 or 1,
+            booleans at random.
         labels_npz: the right class of each of their rows.
+        calibration: the user's own sets.
         effort: how much there is time for; None: all of it.
 
     Raises:
@@ -168,10 +183,11 @@ def prepare(
     onnx_axes.fix_axes(model, axes.sizes)
     specs = onnx_axes.input_specs(model)
     split = read_labelled(Path(npz), Path(labels_npz), specs) if npz and labels_npz else None
-    if split:
-        buffers = split.buffers(specs)
+    if npz:
+        real = split.buffers(specs) if split else inputs.read_inputs(npz, specs)
     else:
-        buffers = inputs.read_inputs(Path(npz), specs) if npz else draw(specs, buffer_count(specs), INPUT_SEED)
+        real = inputs.stand_in(calibration, specs) or []
+    buffers = real or draw(specs, buffer_count(specs), INPUT_SEED)
     onnx_files.save(model, folder / FILES[Artifact.ONNX])
     if effort.is_limited:
         effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
@@ -189,6 +205,7 @@ def prepare(
         axes=axes.sizes,
         batch=split.batch if split else axes.batch,
         buffers=buffers,
+        drawn=not real,
         oracle=oracle,
         band=onnx_float32.band(model, buffers, oracle, name=path.name, workshop=folder.parent),
         parameter_count=sum(int(np.prod(tensor.dims)) for tensor in onnx_files.tensors(model)),

@@ -36,11 +36,12 @@ SAME = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Input buffers, calibration sets, and labelled rows where there are any."""
+    """Input buffers, calibration sets, labelled rows where there are any, and whether the buffers are drawn."""
 
     buffers: list[dict[str, Array]]
     calibration: list[dict[str, Array]]
     split: labels.Split | None = None
+    drawn: bool = False
 
 
 def take(job: Job, effort: Effort) -> ModelBundle:
@@ -61,7 +62,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     made, unmade = _artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
     effort.tell("trying the input sets")
-    buffers = _usable(job, called, data.buffers)
+    buffers = _usable(job, called, data)
     by_rows = _is_by_rows(called, buffers)
     oracle, bands = torch_files.oracle_and_bands(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort
@@ -87,6 +88,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         split=data.split,
         notes=(*called.notes, *(data.split.notes if data.split else ())),
         unmade=unmade,
+        drawn=data.drawn,
     )
 
 
@@ -166,13 +168,11 @@ def _sets(job: Job, called: Called, specs: tuple[TensorSpec, ...]) -> Data:
     if npz:
         sets = inputs.read_inputs(npz, specs)
         return Data(buffers=sets, calibration=sets)
+    if real := inputs.stand_in(job.calibration, specs):
+        return Data(buffers=real, calibration=real)
     count, more = buffer_count(specs), set_count(CALIBRATION_ROWS, job.batch, specs)
-    if called.draw:
-        return Data(buffers=called.draw(count, INPUT_SEED), calibration=called.draw(more, CALIBRATION_SEED))
-    return Data(
-        buffers=_shuffled(called.inputs, count, INPUT_SEED),
-        calibration=_shuffled(called.inputs, more, CALIBRATION_SEED),
-    )
+    draw = called.draw or (lambda count, seed: _shuffled(called.inputs, count, seed))
+    return Data(buffers=draw(count, INPUT_SEED), calibration=draw(more, CALIBRATION_SEED), drawn=True)
 
 
 def _shuffled(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:
@@ -189,17 +189,18 @@ def _moved(array: Array, rng: np.random.Generator) -> Array:
     return rng.permutation(array.reshape(-1)).reshape(array.shape) if array.dtype.kind == "f" else array
 
 
-def _usable(job: Job, called: Called, buffers: list[dict[str, Array]]) -> list[dict[str, Array]]:
+def _usable(job: Job, called: Called, data: Data) -> list[dict[str, Array]]:
     """The buffers, or the example alone where shuffled ones aren't valid inputs.
 
     Raises:
         ModelError: the module gives different outputs for the same inputs.
         UsageError: it fails on inputs that the user gave.
     """
+    buffers = data.buffers
     first, again = (torch_bands.run(called.module, buffers[0], names=called.outputs) for _ in range(2))
     if any(not np.array_equal(first[name], again[name], equal_nan=True) for name in first):
         raise ModelError(f"{job.short} gives different outputs for the same inputs: it can't be compared")
-    ours = not (job.inputs or called.draw or called.labels is not None)
+    ours = data.drawn and not called.draw
     try:
         found = [torch_bands.run(called.module, one, names=called.outputs) for one in buffers]
     except Exception as error:

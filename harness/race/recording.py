@@ -8,7 +8,6 @@ from statistics import median
 
 from shootout import backends
 from shootout.build.builder import BuiltArm
-from shootout.constants import BAND_CEILING
 from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
@@ -33,6 +32,7 @@ from shootout.study.plan import PlannedGroup
 from shootout.study.target import provider
 from shootout.worker import remembered
 
+NOT_JUDGED = "fidelity: not judged on drawn inputs"
 BACKEND_STEPS = ("build", "entering")
 """Who fails at these may have a library that no longer works, though it worked before."""
 
@@ -148,16 +148,16 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
 
 
 def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
-    """What a reader must know of a quantized model: what isn't quantized in it, where a proof is missing or weak."""
-    target = arm.target
-    if target.precision not in SCALED:
-        return ()
+    """What a reader must know: what isn't quantized in a quantized model, and where a proof is missing or weak."""
+    target, bundle = arm.target, found.built.bundle
     rests = backends.get(target.backend).capabilities.rest
-    rest = rests.get((target.device, target.precision))
+    rest, band = rests.get((target.device, target.precision)), bundle.band(target, rests)[0]
     lines = [f"what isn't quantized computes in {rest}"] if rest else []
-    if found.built.bundle.band(target, rests)[0] == BAND_CEILING:
-        lines.append("its error proves little: the band is at its ceiling")
-    if runs and not found.probe:
+    if not bundle.is_judged(target, rests):
+        lines.append(NOT_JUDGED + (", give --inputs" if bundle.is_users else ""))
+    elif band is not None and not bundle.is_useful(band):
+        lines.append(f"its error proves little: {target.precision} alone may err by {band:.2g} on these inputs")
+    if target.precision in SCALED and runs and not found.probe:
         lines.append("no grid probe could be made, so its precision rests on node counts and error")
     return tuple(lines)
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from shootout.contract import SCALED, Precision
 from shootout.results.comparisons import AccuracyChange, Ratio
-from shootout.results.document import Ceiling, Rate, Row, Serving, Timing
+from shootout.results.document import Ceiling, FidelityFigures, Rate, Row, Serving, Timing
 from shootout.schemes import shown_as
 from shootout.stats.verdicts import Verdict
 from shootout.units import duration, number, points, seconds, size
@@ -74,6 +74,11 @@ def rate(found: Rate) -> str:
 def error(relative_l2: float) -> str:
     """A relative error."""
     return f"{relative_l2:.1e}"
+
+
+def error_of(found: FidelityFigures) -> str:
+    """A row's relative error; its outputs may be no numbers, where that doesn't keep it out."""
+    return "NaN" if found.relative_l2 is None else error(found.relative_l2)
 
 
 def share(value: float) -> str:
@@ -168,7 +173,7 @@ FIGURES = (
     Figure(name="ceiling", header="of peak", show=_ceiling),
     Figure(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Figure(name="", header="proven", show=proven, left=True),
-    Figure(name="fidelity.relative_l2", header="error", show=error, missing="exact"),
+    Figure(name="fidelity", header="error", show=error_of),
     Figure(name="fidelity.accuracy", header="accuracy", show=share),
     Figure(name="fidelity.accuracy_change", header="change", show=_change),
     Figure(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),

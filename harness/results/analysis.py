@@ -264,12 +264,12 @@ def _fidelity(lines: Sequence[Played | Checked], probe: str | None) -> FidelityF
     worst = asdict(max((line.fidelity for line in lines), key=lambda found: found.relative_l2 or 0.0))
     del worst["right"]
     accuracy = next((line.fidelity.accuracy for line in lines if line.fidelity.accuracy is not None), None)
-    figures: dict[str, Any] = {key: _finite(value) for key, value in worst.items()}
+    figures: dict[str, Any] = {key: _finite(one) if isinstance(one, float) else one for key, one in worst.items()}
     return FidelityFigures(**(figures | {"accuracy": accuracy, "probe": probe}))
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is None or math.isfinite(value) else None
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from shootout.constants import INDIFFERENT
-from shootout.contract import NotRunKind
+from shootout.contract import NotRunKind, Standing
 from shootout.crossover.brackets import Kind
 from shootout.messages import Scope
 from shootout.results.answer import Answer, Chosen, NotRaced, Passed, Rival, Shipped, Step, Sure, WouldChange
@@ -25,6 +25,7 @@ from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import FULL, family, short
 
 Admitted = Literal["fp32", "accuracy"]
+UNJUDGED = "on drawn inputs no arm's error can be judged"
 AS_SMALL = 1.05
 """Artifacts within 5 % of the smallest count as equally small."""
 AS_SOON, AS_SOON_S = 1.2, 0.05
@@ -95,7 +96,9 @@ def choose(cell: Cell) -> Answer:
 
 
 def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: dict[str, Any], sure: Sure) -> Answer:
-    kept = [row for row in sound if cell.admits(row)] or list(sound)
+    kept = [row for row in sound if cell.admits(row)] or [row for row in sound if is_judged(row)]
+    if not kept:
+        return Answer(**told, ship=None, reason=UNJUDGED, sure=sure, passed=tuple(unsound))
     shipped, chosen_by, lost_to = _leader(cell, kept)
     rivals = {row.arm: cell.ratio(row.arm, shipped.arm) for row in sound if row is not shipped}
     if rivals and not any(ratio and (ratio.low or ratio.high) for ratio in rivals.values()):
@@ -123,7 +126,12 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
 
 def is_plain(row: Row) -> bool:
     """Whether it is the model as it is, in FP32 or the file's own precisions, to whose band its error was held."""
-    return row.precision in FULL and not row.scheme
+    return row.precision in FULL and not row.scheme and is_judged(row)
+
+
+def is_judged(row: Row) -> bool:
+    """Whether its error was held against what its label explains; on drawn inputs that may show nothing."""
+    return row.fidelity is None or row.fidelity.standing is not Standing.NOT_JUDGED
 
 
 def is_near(ratio: Ratio | None) -> bool:

@@ -13,7 +13,7 @@ from rich.text import Text
 from shootout.contract import Arm
 from shootout.journal.records import SCHEMA
 from shootout.report import table
-from shootout.report.figures import Cell, error, make_table, share
+from shootout.report.figures import Cell, error_of, make_table, share
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Row, as_json
 from shootout.study import reproduce
@@ -53,7 +53,7 @@ def _line(one: Found) -> dict[str, Cell]:
     told = [row.fidelity for row in (one.default_row, one.row) if row and row.fidelity]
     if not one.best or one.best.target.precision == one.default.target.precision:
         told = []  # before and after are the same
-    errors = ["exact" if figures.relative_l2 is None else error(figures.relative_l2) for figures in told]
+    errors = [error_of(figures) for figures in told]
     shares = [share(figures.accuracy) for figures in told if figures.accuracy is not None]
     return {
         "target": one.target,

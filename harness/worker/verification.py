@@ -7,12 +7,12 @@ a closed gate is never timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from shootout.bundle import fidelity, training
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Arrays, Executed, Fidelity, Rests
+from shootout.contract import Arm, Arrays, Executed, Fidelity, Rests, Standing
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
 from shootout.worker.precision_checks import executed_fault, is_mostly_labelled
@@ -47,6 +47,7 @@ class Evidence:
         fidelity: of the outputs, complete.
         step_fault: what is wrong with the training step itself, or None.
         band: the largest error that the label explains; None: it explains nothing.
+        is_judged: whether that is held against the error (see `ModelBundle.is_judged`).
         least: an error that is no larger can't be the label's.
     """
 
@@ -55,6 +56,7 @@ class Evidence:
     fidelity: Fidelity
     step_fault: str | None
     band: float | None
+    is_judged: bool
     least: float
 
 
@@ -85,13 +87,16 @@ def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool) -> E
     counted = _with_accuracy(stepped, claim) if with_accuracy else stepped
     executed, target = claim.session.executed, claim.arm.target
     band, least = claim.bundle.band(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
+    is_judged = claim.bundle.is_judged(target, claim.rests)
+    stands = replace(counted, band=band, standing=Standing.MET if is_judged else Standing.NOT_JUDGED)
     reference = claim.bundle.reference_outputs()
     return Evidence(
         claim=claim,
         executed=executed,
-        fidelity=fidelity.with_reference(counted, outputs, reference) if reference else counted,
+        fidelity=fidelity.with_reference(stands, outputs, reference) if reference else stands,
         step_fault=step_fault,
         band=band,
+        is_judged=is_judged,
         least=least,
     )
 
@@ -129,8 +134,8 @@ def check_step(evidence: Evidence) -> str | None:
 
 
 def check_error(evidence: Evidence) -> str | None:
-    """The outputs are as far from the oracle as the label's precision explains."""
-    return fidelity.gate(evidence.fidelity, evidence.band, evidence.least)
+    """The outputs are as far from the oracle as the label's precision explains, where inputs can show that."""
+    return _gate(evidence, evidence.fidelity)
 
 
 def check_reference(evidence: Evidence) -> str | None:
@@ -144,12 +149,14 @@ def check_instances(evidence: Evidence) -> str | None:
     answers = claim.together() if claim.together else ()
     for outputs in answers:
         fault = _shape_fault(claim.bundle, outputs)
-        fault = fault or fidelity.gate(
-            fidelity.compare(outputs, claim.bundle.oracle_outputs()), evidence.band, evidence.least
-        )
+        fault = fault or _gate(evidence, fidelity.compare(outputs, claim.bundle.oracle_outputs()))
         if fault:
             return f"of {len(answers)} instances at once: {fault}"
     return None
+
+
+def _gate(evidence: Evidence, found: Fidelity) -> str | None:
+    return fidelity.gate(found, evidence.band, evidence.least, is_judged=evidence.is_judged)
 
 
 CHECKS: Sequence[Callable[[Evidence], str | None]] = (

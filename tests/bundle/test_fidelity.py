@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,16 @@ def test_an_error_above_the_band_fails_and_below_it_passes():
     found = compare([{"y": RIGHT * 1.001}], [{"y": RIGHT}])
     assert gate(found, 1.1e-3) is None
     assert gate(found, 0.9e-3) == "relative L2 error 0.001 is above the 0.0009 that this precision explains"
+
+
+@pytest.mark.parametrize("band", [0.9e-3, None])
+def test_what_inputs_cannot_show_is_not_judged_but_more_than_nothing_was_rounded(band: float | None):
+    found = compare([{"y": RIGHT * 1.5}], [{"y": RIGHT}])
+    assert gate(found, band)
+    assert gate(found, band, is_judged=False) is None
+    assert "nothing was rounded" in str(gate(found, band, least=0.6, is_judged=False))
+    assert bool(gate(NOTHING, band, is_judged=False)) is (band is not None), "an overflow that is predicted"
+    assert "differ" in str(gate(replace(found, mismatches=2), band, is_judged=False))
 
 
 def test_a_precision_without_a_band_cannot_pass():
@@ -194,7 +205,8 @@ def test_one_telling_output_is_enough():
     [
         (0.01, 0.04, None),
         (0.03, 0.04, "0.03 (relative L2) off the shared model's own, above 0.02"),
-        (0.2, 0.5, None),  # at the ceiling the prediction is lost
+        (0.2, 0.5, None),
+        (0.4, 1.0, None),  # a band may be wide: twice what is predicted is the bound all the same
         (None, 0.04, None),
     ],
 )

@@ -12,7 +12,7 @@ from support.exports import obtain
 from support.onnx_made import F32, I64, WEIGHT, Shape, linear, quantized, value, write
 
 from shootout.bundle import onnx_files
-from shootout.constants import BAND_CEILING
+from shootout.constants import USEFUL_BAND
 from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
@@ -51,7 +51,7 @@ def test_a_users_file_becomes_a_bundle_and_is_cached(tmp_path: Path):
 
 def test_the_gate_of_a_file_is_the_widest_band_of_what_it_holds():
     bands: dict[str, float | None] = {"fp32": 1e-5, "fp16": 1e-3, "bf16": None, "int8": 0.02, "int8-dynamic": 0.03}
-    wanted = {(): 1e-5, ("fp16",): 1e-3, ("fp16", "int8"): 0.03, ("bf16",): BAND_CEILING, ("int4",): BAND_CEILING}
+    wanted = {(): 1e-5, ("fp16",): 1e-3, ("fp16", "int8"): 0.03, ("bf16",): USEFUL_BAND, ("int4",): USEFUL_BAND}
     assert {holds: user_onnx.native_band(holds, bands) for holds in wanted} == wanted
 
 
@@ -356,6 +356,19 @@ def test_real_inputs_are_the_buffers_and_the_calibration(tmp_path: Path):
     bundle = obtain(str(path), {}, 2, inputs_npz=npz)
     for sets in (bundle.input_buffers(), bundle.calibration()):
         assert np.array_equal([one["x"] for one in sets], x)
+
+
+def test_calibration_sets_stand_in_for_inputs_that_are_not_given(tmp_path: Path):
+    path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
+    x = np.random.default_rng(1).standard_normal((10, 2, 4)).astype(np.float32)
+    np.savez(npz, x=x)
+    bundle = obtain(str(path), {}, 2, calibration_npz=npz)
+    assert np.array_equal([one["x"] for one in bundle.input_buffers()], x[:8])
+    assert not bundle.drawn
+    np.savez(npz, x=x[:1])  # too few to calibrate with: floats go on as without them
+    other = obtain(str(path), {}, 2, calibration_npz=npz)
+    assert other.drawn
+    assert "1 calibration set" in other.calibration_fault
 
 
 def test_real_inputs_of_the_wrong_batch_are_refused_end_to_end(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from support.exports import obtain
 from shootout import models
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.fidelity import compare, gate, widened
-from shootout.constants import BAND_CEILING
+from shootout.constants import USEFUL_BAND
 from shootout.contract import Artifact, Precision, Target
 from shootout.export import inputs, user_onnx
 from shootout.quantize import onnx_bands, onnx_rounding, torch_rounding
@@ -88,7 +89,7 @@ def test_bands_are_in_the_precisions_order(toy: ModelBundle, digits: ModelBundle
     for bundle in (toy, digits):
         bands = [bundle.bands[name] or np.nan for name in ORDER]
         assert bands == sorted(bands)
-        assert (bundle.bands["bf16"] or 1) < (bundle.bands["int8"] or 0) < BAND_CEILING
+        assert (bundle.bands["bf16"] or 1) < (bundle.bands["int8"] or 0) < USEFUL_BAND
 
 
 def test_sums_make_static_int8_wider_than_dynamic(toy: ModelBundle, digits: ModelBundle):
@@ -307,12 +308,14 @@ def test_values_inside_branches_stay_exact(tmp_path: Path):
     assert (bands["bf16"] or 0) > 1e-3
 
 
-def test_no_band_lets_zeros_pass():
-    assert widened(None) is None
-    assert widened(1e-3) == pytest.approx(4e-3)
-    assert widened(3.0) == BAND_CEILING
-    right = [{"y": np.ones((1, 4))}]
-    assert gate(compare([{"y": np.zeros((1, 4))}], right), widened(3.0))
+def test_a_band_is_useful_where_it_tells_from_an_answer_that_ignores_its_inputs(toy: ModelBundle):
+    assert (widened(None), widened(3.0)) == (None, 12.0)
+    assert 0 < toy.spread < 1
+    int8 = Target(backend="any", precision=Precision.INT8)
+    for band, drawn, judged in ((0.9, True, True), (1.1, True, False), (1.1, False, True), (None, True, False)):
+        bands = {**toy.bands, "int8": band and band * USEFUL_BAND * toy.spread}
+        assert replace(toy, bands=bands, drawn=drawn).is_judged(int8) is judged
+    assert replace(toy, bands={"fp32": 1e-5}).is_judged(int8), "nothing predicted: real inputs would tell no more"
 
 
 def test_a_long_sum_in_float32_is_no_fault_of_its_precision() -> None:

@@ -6,18 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.exports import bare_bundle
 
-from shootout.bundle.bundle import ModelBundle
-from shootout.constants import BAND_CEILING
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.race.recording import _doubts
 
-REST, CEILING = "what isn't quantized computes in", "its error proves little: the band is at its ceiling"
+REST = "what isn't quantized computes in"
 
 
-def doubts(target: Target, **bands: float) -> tuple[str, ...]:
-    bundle = SimpleNamespace(bands={"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, **bands})
-    bundle.band = lambda *given: ModelBundle.band(bundle, *given)  # type: ignore[arg-type]
+def doubts(target: Target, *, drawn: bool = True, **bands: float) -> tuple[str, ...]:
+    bundle = bare_bundle({"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, **bands}, model="mine.onnx", drawn=drawn)
     found: Any = SimpleNamespace(built=SimpleNamespace(bundle=bundle), probe="int4")
     return _doubts(Arm(target=target, model="m"), found, runs=True)
 
@@ -37,21 +35,30 @@ def test_a_row_says_what_its_backend_declares_of_the_rest(backend: str, device: 
 
 
 def test_the_band_has_what_the_rest_errs_by():
-    bundle: Any = SimpleNamespace(bands={"fp32": 1e-5, "bf16": 0.02, "int4": 0.3})
+    bundle = bare_bundle({"fp32": 1e-5, "bf16": 0.02, "int4": 0.3})
     target = Target(backend="torch-eager", precision=Precision.INT4)
     declared = {(Device.CPU, Precision.INT4): Precision.BF16}
-    assert ModelBundle.band(bundle, target)[0] == 0.3
-    assert ModelBundle.band(bundle, target, declared)[0] == 0.32
+    assert bundle.band(target)[0] == 0.3
+    assert bundle.band(target, declared)[0] == 0.32
 
 
 @pytest.mark.parametrize(
-    ("backend", "int4", "told"),
+    ("backend", "int4", "drawn", "says"),
     [
-        ("onnxruntime", BAND_CEILING, True),
-        ("onnxruntime", 0.49, False),
-        ("torch-eager", 0.49, True),  # with BF16's on top
+        ("onnxruntime", 0.51, True, "fidelity: not judged on drawn inputs, give --inputs"),
+        ("onnxruntime", 0.51, False, "its error proves little: int4 alone may err by 0.51 on these inputs"),
+        ("onnxruntime", 0.49, True, None),
+        ("torch-eager", 0.49, True, "fidelity: not judged on drawn inputs, give --inputs"),  # with BF16's on top
     ],
 )
-def test_an_error_at_the_bands_ceiling_proves_little_and_the_row_says_so(backend: str, int4: float, told: bool):
-    assert (CEILING in doubts(Target(backend=backend, precision=Precision.INT4), int4=int4)) is told
-    assert CEILING not in doubts(Target(backend=backend, precision=Precision.FP32), fp32=int4)
+def test_a_row_says_where_its_error_proves_little(backend: str, int4: float, drawn: bool, says: str | None):
+    found = doubts(Target(backend=backend, precision=Precision.INT4), drawn=drawn, int4=int4)
+    assert [line for line in found if not line.startswith(REST)] == ([says] if says else [])
+
+
+def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
+    fp16 = Target(backend="onnxruntime", precision=Precision.FP16)
+    assert doubts(fp16, fp16=0.6) == ("fidelity: not judged on drawn inputs, give --inputs",)
+    assert doubts(fp16) == ()
+    found: Any = SimpleNamespace(built=SimpleNamespace(bundle=bare_bundle({"fp16": 0.6}, drawn=True)), probe="fp16")
+    assert _doubts(Arm(target=fp16, model="m"), found, runs=True) == ("fidelity: not judged on drawn inputs",)

@@ -285,7 +285,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}
     assert set(measured["end_to_end"]["ratio"]) == set(found["sentinel"]["ratio"]) == RATIO | {"sd", "reason"}
-    assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "reference_l2", "gradient_l2"}
+    assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "reference_l2", "gradient_l2", "band", "standing"}
     json.dumps(found, allow_nan=False)
 
 

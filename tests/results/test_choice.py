@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.races.cells import cell, comparison, fidelity, row, timing
 
-from shootout.contract import NotRunKind
+from shootout.contract import NotRunKind, Standing
 from shootout.crossover.brackets import Kind
 from shootout.results.answer import Answer, Shipped
 from shootout.results.choice import choose
@@ -131,6 +131,17 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
     assert (change.when, change.arm, change.relative_l2) == ("looser", int8.arm, 6e-2)
     assert change.ratio is not None
     assert change.ratio.value == pytest.approx(0.5)
+
+
+def test_what_drawn_inputs_cannot_judge_is_never_shipped():
+    unjudged = {"fidelity": fidelity(0.1, standing=Standing.NOT_JUDGED)}
+    int4, plain = row("fast:cpu:int4", 250, **unjudged), row("fast", 250, **unjudged)
+    assert names([shipped(choose(cell(SLOW, int4)))]) == ["slow"]
+    assert names([shipped(choose(cell(SLOW, plain)))]) == ["slow"], "nor in FP32"
+    judged = row("other:cpu:int8", 500, fidelity=fidelity(6e-2))
+    assert names([shipped(choose(cell(judged, int4)))]) == ["other:cpu:int8"]
+    found = choose(cell(int4, plain))
+    assert (found.ship, found.reason) == (None, "on drawn inputs no arm's error can be judged")
 
 
 def test_a_lower_precision_that_is_not_known_to_be_faster_would_change_nothing():

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from support.exports import bare_bundle
 
 from shootout.bundle import training
-from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Arrays, Device, Executed, Precision, Target, TensorSpec
+from shootout.contract import Arm, Arrays, Device, Executed, Precision, Standing, Target, TensorSpec
 from shootout.worker.verification import CHECKS, Claim, verify
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
@@ -46,6 +45,7 @@ def bundle(reference: Arrays | None = None) -> Any:
         batch=1,
         trained=(),
         band=lambda *_, **__: (1e-3, 0.0),
+        is_judged=lambda *_: True,
         oracle_outputs=lambda: [RIGHT, RIGHT],
         reference_outputs=lambda: reference and [reference, reference],
         report=lambda: SimpleNamespace(inputs={"x": np.zeros((3, 1))}, labels=np.array([1, 1, 0])),
@@ -66,6 +66,16 @@ def test_an_arm_that_is_true_has_no_fault_and_its_figures():
     found = verify(claim(together=lambda: [[RIGHT, RIGHT]] * 2), with_accuracy=False)
     assert (found.fault, found.executed) == (None, ACCOUNT)
     assert (found.fidelity.relative_l2, found.fidelity.accuracy) == (0.0, None)
+
+
+def test_a_row_that_drawn_inputs_cannot_judge_is_let_through_and_never_reads_as_met():
+    made = claim(Session(off_by(0.4)), together=lambda: [[off_by(0.4)] * 2] * 2)
+    assert verify(made, with_accuracy=False).fault
+    made.bundle.is_judged = lambda *_: False
+    found = verify(made, with_accuracy=False)
+    assert found.fault is None
+    assert (found.fidelity.standing, found.fidelity.band) == (Standing.NOT_JUDGED, 1e-3)
+    assert verify(claim(), with_accuracy=False).fidelity.standing is Standing.MET
 
 
 def test_accuracy_is_counted_in_a_slot_of_its_own():
@@ -132,7 +142,7 @@ def test_a_network_in_half_under_a_quantized_label_is_too_exact_on_a_gpu(
     account = replace(ACCOUNT, device="cuda", compute_nodes_by_precision=counts)
     bands = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, "int8": 0.3, "fp8": 0.1}
     known = bundle()
-    known.band = partial(ModelBundle.band, SimpleNamespace(bands=bands))
+    known.band = bare_bundle(bands).band
     made = claim(
         Session(off_by(error), account), bundle=known, rests={(Device.CUDA, Precision(precision)): Precision(rest)}
     )
