@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.bundle.drawing import Way, usual
 from shootout.constants import BUFFERS_BYTES, INPUT_BUFFERS, MIN_INPUT_BUFFERS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import UsageError, unknown
@@ -27,8 +28,6 @@ Forward = Callable[[Any, Arrays, Parameters], Call]
 """`forward(xp, weights, parameters)`: the model in an array library `xp` (numpy or jax.numpy), as a function of its
 inputs. All that doesn't depend on them is done before: it finds its weights by name once, not in each call.
 """
-INT_BELOW = 2
-"""Drawn integers are 0 or 1: valid as token, token type and mask alike, whatever the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,14 +189,9 @@ def set_count(rows: int, batch: int, specs: Sequence[TensorSpec]) -> int:
     return max(-(-rows // batch), buffer_count(specs))
 
 
-def draw(specs: tuple[TensorSpec, ...], count: int, seed: int) -> list[dict[str, Array]]:
-    """Draw `count` seeded input sets: floats standard normal, integers 0 or 1, booleans at random."""
-    rng = np.random.default_rng(seed)
-    return [{spec.name: _tensor(rng, spec) for spec in specs} for _ in range(count)]
-
-
-def _tensor(rng: np.random.Generator, spec: TensorSpec) -> Array:
-    dtype = np.dtype(spec.dtype)
-    if dtype.kind == "f":
-        return np.asarray(rng.standard_normal(spec.shape)).astype(dtype)
-    return np.asarray(rng.integers(0, INT_BELOW, spec.shape)).astype(dtype)
+def draw(
+    specs: tuple[TensorSpec, ...], count: int, seed: int, ways: Mapping[str, Way] | None = None
+) -> list[dict[str, Array]]:
+    """Draw `count` seeded input sets, each input in its way; of others floats are standard normal, integers 0 or 1."""
+    rng, known = np.random.default_rng(seed), ways or {}
+    return [{spec.name: known.get(spec.name, usual(spec)).tensor(rng, spec) for spec in specs} for _ in range(count)]

@@ -174,6 +174,11 @@ def input_texts(model: ModelProto) -> dict[str, str]:
     return {info.name: _text(info) for info in true_inputs(model)}
 
 
+def free_axes(model: ModelProto) -> dict[str, tuple[int, ...]]:
+    """Where each input's shape is left open."""
+    return {info.name: tuple(at for at, (axis, _) in enumerate(_dims(info)) if axis) for info in true_inputs(model)}
+
+
 def _text(info: ValueInfoProto) -> str:
     return f"{info.name} {_dtype(info)}[{', '.join(axis or str(size) for axis, size in _dims(info))}]"
 

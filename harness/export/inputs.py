@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from shootout.bundle.drawing import Way
 from shootout.bundle.fidelity import rows
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
@@ -54,10 +55,10 @@ def own(model: Model, parameters: Parameters, batch: int, task: Task | None) -> 
     return _batches(task.calibration, batch) if task else drawn(model.inputs(parameters, batch), batch)
 
 
-def drawn(specs: tuple[TensorSpec, ...], batch: int) -> list[dict[str, Array]]:
+def drawn(specs: tuple[TensorSpec, ...], batch: int, ways: Mapping[str, Way] | None = None) -> list[dict[str, Array]]:
     """Drawn calibration sets: about CALIBRATION_ROWS rows, or as many as fit into CALIBRATION_BYTES."""
     count = min(-(-CALIBRATION_ROWS // batch), CALIBRATION_BYTES // max(set_bytes(specs), 1))
-    return draw(specs, max(count, buffer_count(specs)), CALIBRATION_SEED)
+    return draw(specs, max(count, buffer_count(specs)), CALIBRATION_SEED, ways)
 
 
 def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:

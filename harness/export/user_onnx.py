@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.bundle import onnx_axes, onnx_files, onnx_graph
+from shootout.bundle import onnx_axes, onnx_files, onnx_graph, onnx_inputs
 from shootout.bundle.bundle import FILES, ModelBundle
+from shootout.bundle.drawing import Way
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import check_outputs, compare, gate
+from shootout.bundle.onnx_header import header
 from shootout.clock import Stopwatch
 from shootout.constants import USEFUL_BAND, WIDE_BAND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
@@ -48,7 +50,7 @@ class Prepared:
     """What a bundle needs to know of a user's file.
 
     Attributes:
-        drawn: whether the buffers are drawn numbers.
+        ways: how each input was drawn; empty where the buffers are real.
         axes: the size of each free axis.
         oracle: the outputs for each input buffer, float ones in float64.
         band: the FP32 fidelity gate, relative L2.
@@ -61,7 +63,7 @@ class Prepared:
     axes: Mapping[str, int]
     batch: int
     buffers: list[dict[str, Array]]
-    drawn: bool
+    ways: Mapping[str, Way]
     oracle: list[dict[str, Array]]
     band: float
     parameter_count: int
@@ -90,7 +92,9 @@ def take(job: Job, effort: Effort) -> ModelBundle:
             calibration=job.calibration,
             effort=effort,
         )
-    own = found.split.sets() if found.split else found.buffers if npz else inputs.drawn(found.inputs, found.batch)
+    own = found.split.sets() if found.split else found.buffers
+    if not npz:
+        own = inputs.drawn(found.inputs, found.batch, found.ways)
     sets, fault = inputs.chosen(job.calibration, found.inputs, own[: effort.most_sets])
     require_telling(job.model, found.outputs, found.oracle)
     if found.split:
@@ -121,12 +125,13 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         split=found.split,
         notes=(
             *found.notes,
-            *(found.split.notes if found.split else buffer_notes(found.inputs) if found.drawn else ()),
+            *(found.split.notes if found.split else ()),
+            *((*onnx_inputs.notes(found.ways), *buffer_notes(found.inputs)) if found.ways else ()),
             *([WIDE_NOTE.format(band=found.band)] if found.band > WIDE_BAND and not job.holds else []),
             *([OWN_NOTE.format(kinds=" and ".join(job.holds), band=as_it_is)] if job.holds else []),
         ),
         unmade=unmade,
-        drawn=found.drawn,
+        drawn=bool(found.ways),
     )
 
 
@@ -165,8 +170,7 @@ def prepare(
         folder: where `model.onnx` (and big weights) go.
         batch: see `onnx_axes.axis_sizes`, as for `sets`.
         sets: sizes of free axes.
-        npz: real inputs; None: the first calibration sets, or else floats drawn standard normal, integers 0 or 1,
-            booleans at random.
+        npz: real inputs; None: the first calibration sets, or else drawn ones, see `onnx_inputs`.
         labels_npz: the right class of each of their rows.
         calibration: the user's own sets.
         effort: how much there is time for; None: all of it.
@@ -187,7 +191,8 @@ def prepare(
         real = split.buffers(specs) if split else inputs.read_inputs(npz, specs)
     else:
         real = inputs.stand_in(calibration, specs) or []
-    buffers = real or draw(specs, buffer_count(specs), INPUT_SEED)
+    ways = {} if real else onnx_inputs.ways(header(path), specs)
+    buffers = real or draw(specs, buffer_count(specs), INPUT_SEED, ways)
     onnx_files.save(model, folder / FILES[Artifact.ONNX])
     if effort.is_limited:
         effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
@@ -205,7 +210,7 @@ def prepare(
         axes=axes.sizes,
         batch=split.batch if split else axes.batch,
         buffers=buffers,
-        drawn=not real,
+        ways=ways,
         oracle=oracle,
         band=onnx_float32.band(model, buffers, oracle, name=path.name, workshop=folder.parent),
         parameter_count=sum(int(np.prod(tensor.dims)) for tensor in onnx_files.tensors(model)),

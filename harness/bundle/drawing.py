@@ -1,0 +1,175 @@
+"""Ways to draw an input where the user gives none: numbers like those that it is made for.
+
+Everything is seeded by the generator that comes in. NumPy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.random import Generator
+
+from shootout.contract import Array, TensorSpec
+
+INT_BELOW = 2
+"""Integers of which nothing is known are 0 or 1: valid as token, token type and mask alike, whatever the vocabulary."""
+SOUND_PEAK = 0.3
+"""Of full scale: speech is recorded so."""
+SHORTEST = 0.75
+"""Of a masked row: so much of it is there at least."""
+CELLS = (3, 7, 16, 40, 96)
+"""Patches along a picture's sides, from large and strong to small and faint, as amplitudes fall in photographs."""
+
+LINES, CHARACTERS, HEIGHTS = 3, 11, 40
+"""Lines of digits on each picture, of so many at most, whose dots are up to a side's HEIGHTS-th part: what looks for
+writing, faces or boxes gives almost nothing on patches alone.
+"""
+_DOTS = (
+    "111101101101111 010110010010111 111001111100111 111001111001111 101101111001001 "
+    "111100111001111 111100111101111 111001001001001 111101111101111 111101111001111"
+)
+DIGITS = np.array([[*map(int, one)] for one in _DOTS.split()], bool).reshape(10, 5, 3)
+"""0 to 9, in dots."""
+
+Shape = Sequence[int]
+Draw = Callable[[Generator, Shape], Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How one input is drawn.
+
+    Attributes:
+        told: what comes of it, for people: "a picture in [0, 1]".
+        draw: the generator and the shape → the numbers, in any type.
+        varies: whether two draws differ.
+    """
+
+    told: str
+    draw: Draw
+    varies: bool = True
+
+    def tensor(self, rng: Generator, spec: TensorSpec) -> Array:
+        """One drawn tensor."""
+        return np.asarray(self.draw(rng, spec.shape)).astype(spec.dtype)
+
+
+def usual(spec: TensorSpec) -> Way:
+    """For an input of which nothing is known."""
+    if np.dtype(spec.dtype).kind == "f":
+        return Way(told="standard normal", draw=lambda rng, shape: np.asarray(rng.standard_normal(shape)))
+    words = "true or false" if spec.dtype == "bool" else "0 or 1"
+    return Way(told=words, draw=lambda rng, shape: np.asarray(rng.integers(0, INT_BELOW, shape)))
+
+
+def constant(value: float, told: str = "") -> Way:
+    """The same number everywhere, each time."""
+    return Way(told=told or f"{value:g}", draw=lambda _, shape: np.full(shape, value), varies=False)
+
+
+def among(values: Sequence[float]) -> Way:
+    """Any of these."""
+    told = f"one of {', '.join(f'{one:g}' for one in values)}"
+    if len(values) > 4:
+        told = f"from {min(values):g} to {max(values):g}"
+    return Way(told=told, draw=lambda rng, shape: np.asarray(rng.choice(np.asarray(values), shape)))
+
+
+def below(count: int) -> Way:
+    """Whole numbers from 0 on, such as the rows of an embedding."""
+    return Way(told=f"tokens below {count}", draw=lambda rng, shape: np.asarray(rng.integers(0, count, shape)))
+
+
+def positions(count: int | None = None) -> Way:
+    """0, 1, 2 … along the last axis; below `count`."""
+
+    def draw(_: Generator, shape: Shape) -> Array:
+        row = np.arange(shape[-1] if shape else 1) % (count or np.iinfo(np.int64).max)
+        return np.broadcast_to(row if shape else row[0], shape)
+
+    return Way(told="positions 0, 1, 2 …", draw=draw, varies=False)
+
+
+def token_types(count: int) -> Way:
+    """A first and a second text in each row."""
+
+    def draw(rng: Generator, shape: Shape) -> Array:
+        length = shape[-1] if shape else 1
+        starts = rng.integers(1, length + 1, (*shape[:-1], 1) if shape else ())
+        return np.minimum(np.arange(length) >= starts if shape else np.zeros(()), count - 1)
+
+    return Way(told="token types: 0, then 1", draw=draw)
+
+
+def mask() -> Way:
+    """Ones, and zeros at the end of some rows; where an axis stands before the last two, or none does, only ones."""
+
+    def draw(rng: Generator, shape: Shape) -> Array:
+        if len(shape) != 2:
+            return np.ones(shape)
+        lengths = rng.integers(int(np.ceil(SHORTEST * shape[1])), shape[1] + 1, (shape[0], 1))
+        return np.asarray(np.arange(shape[1]) < lengths)
+
+    return Way(told="a mask, mostly ones", draw=draw)
+
+
+def sound() -> Way:
+    """Tones that come and go, and some noise, along the last axis."""
+
+    def draw(rng: Generator, shape: Shape) -> Array:
+        time = np.arange(shape[-1]) / 16_000
+        tones = np.zeros(shape)
+        for _ in range(4):
+            pitch, phase, beat = (
+                rng.uniform(low, high, (*shape[:-1], 1)) for low, high in [(80, 3_000), (0, 7), (1, 8)]
+            )
+            tones += np.sin(2 * np.pi * pitch * time + phase) * np.sin(np.pi * beat * time + phase) ** 2
+        return SOUND_PEAK * (tones / 4 + 0.05 * rng.standard_normal(shape)).clip(-1, 1)
+
+    return Way(told=f"sound in [-{SOUND_PEAK}, {SOUND_PEAK}]", draw=draw)
+
+
+def picture(low: float, high: float, channels_at: int) -> Way:
+    """Patches of all sizes with sharp edges, and some digits; each with a brightness and a contrast of its own.
+
+    Args:
+        low: black.
+        high: white.
+        channels_at: the axis of the colours, of a shape with or without a batch in front.
+    """
+    told = f"a picture in [{low:g}, {high:g}]"
+    return Way(told=told, draw=partial(_picture, low=low, high=high, channels_at=channels_at))
+
+
+def _picture(rng: Generator, shape: Shape, *, low: float, high: float, channels_at: int) -> Array:
+    last = [size for at, size in enumerate(shape) if at != channels_at]
+    *rows, height, width = last
+    found = np.zeros((*rows, height, width, shape[channels_at]))
+    for strength, cells in enumerate(CELLS, 1):
+        down, across = (np.arange(size) * min(cells, size) // size for size in (height, width))
+        grey = rng.random((*rows, min(cells, height), min(cells, width), 1))
+        tint = rng.random((*rows, min(cells, height), min(cells, width), shape[channels_at]))
+        found += (0.7 * grey + 0.3 * tint)[..., down, :, :][..., across, :] / strength
+    found /= found.max(initial=1e-9)
+    for one in found.reshape(-1, height, width, shape[channels_at]):
+        for _ in range(LINES):
+            _write(rng, one)
+    axes = (-3, -2, -1)
+    darkest, lightest = found.min(axes, keepdims=True), found.max(axes, keepdims=True)
+    black, white = rng.uniform(0, 0.2, darkest.shape), rng.uniform(0.8, 1, darkest.shape)
+    unit = black + (white - black) * (found - darkest) / np.maximum(lightest - darkest, 1e-9)
+    return np.moveaxis(low + (high - low) * unit, -1, channels_at)
+
+
+def _write(rng: Generator, canvas: Array) -> None:
+    """Put a line of digits on a canvas of (height, width, channels), dark on bright or bright on dark."""
+    height, width = canvas.shape[:2]
+    dot = int(rng.integers(1, max(1, min(height, width) // HEIGHTS) + 2))
+    digits = np.pad(DIGITS[rng.integers(0, len(DIGITS), int(rng.integers(3, CHARACTERS)))], ((0, 0), (1, 1), (1, 0)))
+    line = np.kron(np.concatenate([*digits], axis=1), np.ones((dot, dot), bool))[:height, :width, None]
+    top, left = (int(rng.integers(0, room + 1)) for room in (height - line.shape[0], width - line.shape[1]))
+    ink, paper = rng.permutation([0.0, 1.0])
+    canvas[top : top + line.shape[0], left : left + line.shape[1]] = np.where(line, ink, paper)

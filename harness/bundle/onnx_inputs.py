@@ -1,0 +1,317 @@
+"""What the inputs of an ONNX file are, told by the first operations that read them and by their names: pictures,
+tokens, masks, sound, states, thresholds. So drawn inputs are of the kind that the model was made for.
+
+Nothing here has to be right: the way that an input is drawn is told, and real ones can be given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
+
+from shootout.bundle import drawing
+from shootout.bundle.drawing import Way
+from shootout.bundle.onnx_axes import free_axes
+from shootout.contract import Array, TensorSpec
+
+MOVES = frozenset(
+    (
+        *("Identity", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Flatten", "Expand", "Pad"),
+        *("Slice", "Concat", "Split", "Clip", "Tile", "Gather", "Resize", "SpaceToDepth", "QuantizeLinear"),
+        *("DequantizeLinear", "DynamicQuantizeLinear"),
+    )
+)
+"""Operators that pass the values of their first input on (Concat those of all)."""
+SCALES = frozenset({"Sub", "Add", "Mul", "Div", "BatchNormalization"})
+"""Operators that files normalise their inputs with."""
+CONVS = frozenset({"Conv", "ConvInteger", "QLinearConv", "FusedConv", "NhwcConv", "QLinearAveragePool", "MaxPool"})
+RECURRENT = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
+FIRST_STATE = 5
+"""Of their inputs, the first that is a state."""
+TABLE_OF = {"Gather": {1: 0}, "EmbedLayerNormalization": {0: 2, 1: 4}}
+"""By operator: which input reads rows of which."""
+MOST_STEPS = 400
+"""How many values are followed from an input: what an input is, shows early."""
+BYTE = 255
+FEW_PIXELS, FEW_SAMPLES = 8, 200
+RATE = 16_000
+"""Of sound, in most models of speech."""
+
+_PICTURE = frozenset({"image", "images", "img", "imgs", "picture", "pixel", "pixels", "frame", "photo", "rgb"})
+_SOUND = frozenset({"audio", "wav", "wave", "waveform", "speech", "sound", "pcm"})
+_STATE = frozenset("h c h0 c0 hx cx hn cn hidden cell state states mem memory cache past".split())  # noqa: SIM905
+_LENGTH = frozenset({"length", "lengths", "len", "lens"})
+_RATE = frozenset({"sr", "rate", "samplerate"})
+_THRESHOLD = frozenset({"threshold", "thresh", "conf", "score"})
+_OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "output", "past", "present"})
+_ONE = frozenset({"speed", "scale", "scales", "temperature"})
+
+
+def ways(model: ModelProto, specs: Sequence[TensorSpec]) -> dict[str, Way]:
+    """How to draw each input.
+
+    Args:
+        model: with or without its weights.
+        specs: its inputs at the sizes that they will have.
+    """
+    reader = _Reader.of(model)
+    found = {spec.name: _way(reader, spec, specs) for spec in specs}
+    if any(way.varies for way in found.values()):
+        return found
+    first = next((spec for spec in specs if np.dtype(spec.dtype).kind == "f"), specs[0])
+    return {**found, first.name: drawing.usual(first)}  # a call must not be the same each time
+
+
+def notes(found: Mapping[str, Way]) -> tuple[str, ...]:
+    """What a row says of its drawn inputs."""
+    return (f"inputs are drawn: {'; '.join(f'{name}: {way.told}' for name, way in found.items())}",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """One operation that an input comes to, at which of its inputs, and the operations that it passed."""
+
+    node: NodeProto
+    at: int
+    passed: tuple[tuple[NodeProto, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """Who reads which value, inside branches and loops too, and what is stored."""
+
+    model: ModelProto
+    uses: Mapping[str, list[tuple[NodeProto, int]]]
+    stored: Mapping[str, TensorProto]
+    made: Mapping[str, NodeProto] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: ModelProto) -> _Reader:
+        flat = inliner.inline_local_functions(model) if model.functions else model
+        uses: dict[str, list[tuple[NodeProto, int]]] = {}
+        stored: dict[str, TensorProto] = {}
+        made: dict[str, NodeProto] = {}
+        for graph in _graphs(flat.graph):
+            stored |= {tensor.name: tensor for tensor in graph.initializer}
+            for node in graph.node:
+                made |= dict.fromkeys(node.output, node)
+                stored |= dict(zip(node.output, _constants(node), strict=False))
+                for at, name in enumerate(node.input):
+                    uses.setdefault(name, []).append((node, at))
+        return cls(model=flat, uses=uses, stored=stored, made=made)
+
+    def ends(self, name: str) -> Iterator[_Use]:
+        """The operations that do something with an input's values, the nearest first."""
+        waiting, seen = [(name, tuple[tuple[NodeProto, int], ...]())], {name}
+        for value, passed in waiting:  # which grows
+            for node, at in self.uses.get(value, ()):
+                yield _Use(node=node, at=at, passed=passed)
+                more = [one for one in self._next(node, at) if one and one not in seen]
+                seen |= {*more}
+                waiting += [(one, (*passed, (node, at))) for one in more]
+            if len(seen) > MOST_STEPS:
+                return
+
+    def _next(self, node: NodeProto, at: int) -> list[str]:
+        """The values that hold an input's own after this operation."""
+        if node.op_type in ("Loop", "Scan"):
+            inside = next(one.g for one in node.attribute if one.name == "body").input
+            return [str(inside[at].name)] if at < len(inside) else []
+        if node.op_type in MOVES and (at == 0 or node.op_type == "Concat"):
+            return list(node.output[:1] if node.op_type == "DynamicQuantizeLinear" else node.output)
+        if node.op_type in SCALES and any(self.values(name) is not None for name in node.input if name):
+            return list(node.output[:1])
+        return []
+
+    def values(self, name: str) -> Array | None:
+        """What is stored under this name; None where nothing is, or the weights aren't at hand."""
+        try:
+            return np.asarray(numpy_helper.to_array(self.stored[name]))
+        except Exception:  # not stored, left out of the header, or beside the file
+            return None
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a stored tensor, also one that is stored quantized."""
+        while name not in self.stored and name in self.made and self.made[name].op_type in MOVES:
+            name = self.made[name].input[0]
+        return tuple(self.stored[name].dims) if name in self.stored else None
+
+
+def _way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> Way:
+    words, kind = _words(spec.name), np.dtype(spec.dtype).kind
+    ends = list(reader.ends(spec.name))
+    if (channels := _channels(spec)) is not None and _is_picture(spec, words, ends):
+        low, high = _range(reader, spec, words, ends)
+        return drawing.picture(low, high, channels)
+    if "mask" in spec.name.lower():
+        return drawing.mask()
+    if kind == "b":
+        return drawing.constant(0, "false") if spec.shape in ((), (1,)) else drawing.usual(spec)
+    if kind == "f":
+        return _float_way(reader, spec, specs, ends)
+    return _integer_way(reader, spec, specs, ends)
+
+
+def _float_way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> Way:
+    words = _words(spec.name)
+    if len(specs) > 1 and (words & _STATE or _is_state(reader, spec, ends)):
+        return drawing.constant(0, "zeros, a state at its start")
+    if spec.shape in ((), (1,)):
+        if "iou" in words or _comes_to(ends, {"NonMaxSuppression"}, 3):
+            return drawing.constant(0.45)
+        if words & _THRESHOLD or _comes_to(ends, {"NonMaxSuppression"}, 4):
+            return drawing.constant(0.25)
+        if words & _ONE:
+            return drawing.constant(1)
+        return Way(told="a number in [0, 1]", draw=lambda rng, shape: np.asarray(rng.random(shape)))
+    return drawing.sound() if _is_sound(reader, spec, words, ends) else drawing.usual(spec)
+
+
+def _integer_way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> Way:
+    words, is_one = _words(spec.name), spec.shape in ((), (1,))
+    count = _rows(reader, ends)
+    if "position" in words or "positions" in words:
+        return drawing.positions(count)
+    if words & {"type", "types", "segment", "segments"} and count:
+        return drawing.token_types(count)
+    if count:
+        return drawing.below(count)
+    if (compared := _compared(reader, ends)) is not None:
+        return drawing.constant(float(compared[0])) if is_one else drawing.among(compared.tolist())
+    if words & _LENGTH:
+        size = _longest(reader, spec, specs)
+        return drawing.constant(size, f"{size}, the whole length")
+    if words & _RATE:
+        return drawing.constant(RATE)
+    if _comes_to(ends, {"NonMaxSuppression"}, 2):
+        return drawing.constant(100)
+    return drawing.constant(1) if is_one else drawing.usual(spec)
+
+
+def _words(name: str) -> frozenset[str]:
+    """The words of a name, in lower case: `pixelValues.1` → pixel, values."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " "))
+    return frozenset(re.findall(r"[a-z]+\d*", apart.lower()))
+
+
+def _channels(spec: TensorSpec) -> int | None:
+    """The axis of the colours, where there are one or three and both sides are long enough."""
+    rank = len(spec.shape)
+    if rank != 4 and not (rank == 3 and spec.dtype == "uint8"):
+        return None
+    for at in (rank - 3, rank - 1):
+        sides = [size for axis, size in enumerate(spec.shape) if axis >= rank - 3 and axis != at]
+        if spec.shape[at] in (1, 3) and min(sides) >= FEW_PIXELS:
+            return at
+    return None
+
+
+def _is_picture(spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> bool:
+    if np.dtype(spec.dtype).kind not in "fu":
+        return False
+    return (
+        spec.dtype == "uint8"
+        or bool(words & _PICTURE)
+        or any(use.node.op_type in CONVS and use.at == 0 for use in ends)
+    )
+
+
+def _range(reader: _Reader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> tuple[float, float]:
+    """Black and white: of bytes, where the graph itself scales those; where transformers gave the name, as theirs."""
+    if spec.dtype == "uint8" or any(_scales_bytes(reader, use.node, use.at) for use in ends):
+        return 0, BYTE
+    return (-2, 2) if {"pixel", "values"} <= words else (0, 1)
+
+
+def _scales_bytes(reader: _Reader, node: NodeProto, at: int) -> bool:
+    if node.op_type not in SCALES or (node.op_type == "BatchNormalization" and at):
+        return False
+    other = 3 if node.op_type == "BatchNormalization" else 1 - at
+    values = reader.values(node.input[other]) if other < len(node.input) else None
+    if values is None or not values.size or values.dtype.kind != "f":
+        return False
+    size = float(np.abs(values.astype(np.float64)).mean())
+    return size < 1 / 30 if node.op_type == "Mul" else size > 10
+
+
+def _is_sound(reader: _Reader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> bool:
+    """Whether it is one long row of samples that a filter goes over."""
+    if spec.shape[-1] < FEW_SAMPLES or any(size > 2 for size in spec.shape[1:-1]):
+        return False
+    filters = [reader.shape(use.node.input[1]) for use in ends if use.node.op_type in CONVS and len(use.node.input) > 1]
+    over_time = any(shape is not None and len(shape) == 3 for shape in filters)
+    return over_time or bool(words & _SOUND) or _comes_to(ends, {"STFT"}, 0)
+
+
+def _is_state(reader: _Reader, spec: TensorSpec, ends: Sequence[_Use]) -> bool:
+    """Whether a recurrent operator starts from it, or an output of its rank and name is what comes next."""
+    if any(use.node.op_type in RECURRENT and use.at >= FIRST_STATE for use in ends):
+        return True
+    name = _stem(spec.name)
+    later = {_stem(one.name) for one in reader.model.graph.output}
+    return bool(name) and bool(later & {name, f"{name}n"}) and len(spec.shape) > 1
+
+
+def _stem(name: str) -> str:
+    """A state's name without what tells the old from the new: `in_cache1`, `cache_out1` → cache."""
+    return "".join(word for word in re.findall(r"[a-z]+", name.lower()) if word not in _OLD_OR_NEW)
+
+
+def _comes_to(ends: Sequence[_Use], operators: Set[str], at: int) -> bool:
+    return any(use.node.op_type in operators and use.at == at for use in ends)
+
+
+def _rows(reader: _Reader, ends: Sequence[_Use]) -> int | None:
+    """The rows of the smallest table that an input is an index of; None where it is none."""
+    found = []
+    for use in ends:
+        table = TABLE_OF.get(use.node.op_type, {}).get(use.at)
+        shape = None if table is None else reader.shape(use.node.input[table])
+        if shape:
+            axis = next((one.i for one in use.node.attribute if one.name == "axis"), 0)
+            found.append(shape[axis])
+        if use.node.op_type == "OneHot" and use.at == 0 and (depth := reader.values(use.node.input[1])) is not None:
+            found.append(int(depth.reshape(-1)[0]))
+    return min(found, default=None) or None
+
+
+def _compared(reader: _Reader, ends: Sequence[_Use]) -> Array | None:
+    """What the graph itself compares an input with, such as the sample rates that it knows."""
+    for use in ends:
+        if use.node.op_type == "Equal" and (values := reader.values(use.node.input[1 - use.at])) is not None:
+            return np.unique(values) if values.size > 1 else values.reshape(-1)
+    return None
+
+
+def _longest(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> int:
+    """How long the sequence is whose length an input tells: the longest free axis behind the first of any other."""
+    free = free_axes(reader.model)
+    others = [(one, free.get(one.name, ())) for one in specs if one.name != spec.name and len(one.shape) > 1]
+    sizes = [one.shape[at] for one, axes in others for at in axes if at]
+    return max(sizes, default=max((one.shape[1] for one, _ in others), default=1))
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        for inner in (*([attribute.g] * attribute.HasField("g")), *attribute.graphs):
+            yield from _graphs(inner)
+
+
+def _constants(node: NodeProto) -> Iterator[TensorProto]:
+    """The tensor of a constant node, however it is written."""
+    if node.op_type != "Constant":
+        return
+    for one in node.attribute:
+        if one.name == "value":
+            yield one.t
+        elif one.name in ("value_int", "value_ints"):
+            whole = [one.i] if one.name == "value_int" else list(one.ints)
+            yield helper.make_tensor("", TensorProto.INT64, [len(whole)], whole)
+        elif one.name in ("value_float", "value_floats"):
+            floats = [one.f] if one.name == "value_float" else list(one.floats)
+            yield helper.make_tensor("", TensorProto.FLOAT, [len(floats)], floats)
