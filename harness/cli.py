@@ -52,6 +52,9 @@ DryRun = Annotated[
 ]
 RACE, READ, MACHINE = "Race", "Read", "This machine and this tool"
 """The groups of commands."""
+INIT_EXAMPLES = """\
+shootout init net.onnx --shape x=1x3x224x224
+shootout run shootout.toml"""
 RUN_EXAMPLES = """\
 shootout run model.onnx --batch 1,8 --max-time 2m
 shootout run net.py:make --backends torch-compile,onnxruntime,openvino
@@ -137,6 +140,24 @@ def run(
     from shootout.commands.run import run
 
     raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json))
+
+
+@command(InputOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
+def init(
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="A model's name, or your own, as for `run`.")
+    ] = "residual_mlp",
+    *,
+    out: Annotated[
+        Path,
+        typer.Option(help="The file to write; one that is there stays.", metavar="TOML", rich_help_panel=Group.WHERE),
+    ] = Path("shootout.toml"),
+    **options: Unpack[InputOptions],
+) -> None:
+    """Write a study of a model, with what can run here and a comment on each thing to change."""
+    from shootout.commands.init import init
+
+    raise typer.Exit(init({"model": model, **options}, out))
 
 
 @command(

@@ -121,6 +121,20 @@ def sizes_asked(
         return onnx_axes.sizes_asked(header(path), shapes, sets, batch)
 
 
+def input_texts(model: str) -> dict[str, str]:
+    """The inputs of a user's file as people read them, by its header alone.
+
+    Raises:
+        UsageError: the file or `onnx` isn't there.
+        ModelError: it is not an ONNX model.
+    """
+    with _reading(path := path_of(model)):
+        from shootout.bundle import onnx_axes
+        from shootout.bundle.onnx_header import header
+
+        return onnx_axes.input_texts(header(path))
+
+
 def path_of(model: str) -> Path:
     """Where a user's file is."""
     return Path(model).expanduser().absolute()

@@ -305,15 +305,28 @@ def load(name: str) -> Study:
         UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the key).
     """
     if name.endswith(SUFFIX):
-        from shootout.study.validate import unknowns  # which takes studies apart
-
-        study = _from_text(_read(Path(name)), Path(name).stem, name)
-        for key, error in unknowns(study):
-            raise UsageError(f"{name}, {key}: {error}")
-        return study
+        return read_text(_read(Path(name)), Path(name).stem, name)
     if not is_named(name):
         raise unknown("study", name, names())
     return _from_text(_shipped(name).read_text(), name, name)
+
+
+def read_text(text: str, name: str, source: str) -> Study:
+    """A user's study from its TOML, whose names of models, parameters and targets are checked as well.
+
+    Args:
+        name: of the study.
+        source: where the text comes from, for messages.
+
+    Raises:
+        UsageError: it isn't a valid study; names the key.
+    """
+    from shootout.study.validate import unknowns  # which takes studies apart
+
+    study = _from_text(text, name, source)
+    for key, error in unknowns(study):
+        raise UsageError(f"{source}, {key}: {error}")
+    return study
 
 
 def is_named(name: str) -> bool:

@@ -1,0 +1,183 @@
+"""`shootout init`: a study file for one model, with what can run here and a comment on each thing to change."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from shootout import models
+from shootout.commands.output import show_progress
+from shootout.contract import Arm, Device, NotRun, Precision, Target
+from shootout.errors import UsageError
+from shootout.export.client import is_file
+from shootout.export.request import input_texts
+from shootout.models.base import OneOf
+from shootout.study import schema, selection
+from shootout.study.options import ModelOptions
+from shootout.study.plan import Plan, PlannedGroup, make_plan
+from shootout.study.points import describe
+from shootout.study.schema import Study
+
+BAR = 78
+"""Letters in a line of a comment."""
+
+
+def init(options: ModelOptions, out: Path) -> int:
+    """Write the study; returns the exit code.
+
+    Raises:
+        UsageError: the model can't be read, or `out` is there already or can't be written.
+    """
+    if out.suffix != schema.SUFFIX:
+        raise UsageError(f"--out {str(out)!r}: a study is a file.toml")
+    if out.exists():
+        raise UsageError(f"{out} is there already: remove it, or give another --out")
+    chosen = selection.choose(selection.DEFAULT, options)
+    with show_progress() as progress:
+        progress.stage("looking which backends work here")
+        plan = make_plan(chosen)
+    text = render(plan, out)
+    schema.read_text(text, out.stem, str(out))  # what is written is a study, or this raises
+    try:
+        with out.open("x") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"can't write {out}: {error.strerror}") from error
+    sys.stdout.write(f"wrote {out}\nlook into it, then: shootout run {shlex.quote(str(out))}\n")
+    return 0
+
+
+def render(plan: Plan, out: Path) -> str:
+    """The study of a plan as TOML, for people to change.
+
+    Args:
+        plan: of one model.
+        out: where it will be.
+    """
+    study, group = plan.study, plan.groups[0]
+    (model,) = study.model
+    run = f"shootout run {shlex.quote(str(out))}"
+    told = f"Which backend should {Path(model).name} ship on? Run this: {run}"
+    parts = [
+        _comment(f"{told} Files are looked for in the folder where it is run.", gap=False),
+        f"model = {_toml(model)}",
+        *_targets(group),
+        *_what_a_call_gets(study),
+        *_when_to_stop(),
+        *_parameters(study, model),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _targets(group: PlannedGroup) -> Iterator[str]:
+    """Those that can run here, others to add, and why the rest can't."""
+    yield _comment(
+        "Who races, as backend:device:precision. Take away what you wouldn't ship; add what you would: `shootout list` "
+        "has all there are, and each row shows what its precision costs in error."
+    )
+    arms = [arm for arm in group.record.arms if not arm.sentinel]
+    playing = [arm for arm in arms if arm.label not in group.skips]
+    yield "targets = ["
+    yield from (f"    {_toml(str(arm.target))}," for arm in playing)
+    yield from (f"    # {', '.join(map(_toml, texts))}," for texts in _narrower(playing))
+    yield "]"
+    for why, labels in _reasons(arms, group).items():
+        yield _comment(f"Not here: {', '.join(labels)}: {why}", gap=False)
+    yield _comment("Ratios refer to this one. Default: a usual one that runs.")
+    yield f"# baseline = {_toml(group.record.baseline or 'onnxruntime:cpu:fp32')}"
+
+
+def _narrower(playing: Sequence[Arm]) -> Iterator[list[str]]:
+    """More precisions of each backend that runs on the CPU."""
+    there = {arm.target for arm in playing}
+    for name in dict.fromkeys(arm.target.backend for arm in playing if arm.target.device is Device.CPU):
+        can = describe(name)[0].targets
+        every = (Target(backend=name, precision=precision) for precision in Precision if (Device.CPU, precision) in can)
+        if more := [str(target) for target in every if target not in there]:
+            yield more
+
+
+def _reasons(arms: Iterable[Arm], group: PlannedGroup) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for arm in arms:
+        if arm.label in group.skips:
+            reasons.setdefault(_told(group.skips[arm.label]), []).append(arm.label)
+    return reasons
+
+
+def _told(why: NotRun) -> str:
+    return f"{why.reason}. Fix: {why.fix}" if why.fix else why.reason
+
+
+def _what_a_call_gets(study: Study) -> Iterator[str]:
+    (model,) = study.model
+    yield _comment('Rows of a call; several, as in [1, 8] or "1..64 x2", race each by itself.')
+    yield f"batch = {_toml(study.batch)}"
+    yield _comment('Threads of each; "all" for every CPU. Default: CPUs - 1.')
+    yield '# threads = [1, "all"]'
+    if is_file(model) or models.get(model).called:
+        told = f" Here: {'; '.join(input_texts(model).values())}." if is_file(model) else ""
+        yield _comment(
+            f"Your own data, .npz files with one array for each input.{told} With labels, the right class of each row, "
+            "every row gets an accuracy, which tells what a narrower precision costs."
+        )
+        yield from _files(study)
+    yield _comment(
+        "What is measured: latency of one call after another; throughput; serve, how many requests a second hold a "
+        "limit on their p99."
+    )
+    yield f"# scenario = {_toml(['latency', 'serve'])}"
+    yield "# p99_limit_ms = 5.0"
+
+
+def _files(study: Study) -> Iterator[str]:
+    for name in ("inputs", "labels", "calibration"):
+        path = getattr(study, name)
+        yield f"{'' if path else '# '}{name} = {_toml(path or f'{name}.npz')}"
+
+
+def _when_to_stop() -> Iterator[str]:
+    yield _comment(
+        "When to stop. best: the winner is known, or what is as good; baseline: each has its verdict against the "
+        "baseline; 'resolve 3%': each ratio is known so closely. How long at most: --max-time 2m."
+    )
+    yield 'goal = "best"'
+
+
+def _parameters(study: Study, model: str) -> Iterator[str]:
+    if study.shapes:
+        yield "\n[shapes]  # of inputs that leave sizes open"
+        yield from (f"{_key(name)} = {_toml(shape)}" for name, shape in study.shapes.items())
+    known = {} if is_file(model) else models.get(model).parameters
+    if known or study.parameters:
+        words = "axes" if is_file(model) else "parameters"
+        yield f"\n[parameters]  # the model's {words}; several values race each by itself"
+    yield from (f"{_key(name)} = {_toml(values)}" for name, values in study.parameters.items())
+    for name, parameter in known.items():
+        if name not in study.parameters:
+            choices = f"  # of {', '.join(parameter.choices)}" if isinstance(parameter, OneOf) else ""
+            yield f"# {_key(name)} = {_toml([parameter.default])}{choices}"
+
+
+def _comment(text: str, *, gap: bool = True) -> str:
+    """A comment over as many lines as it takes, behind an empty one."""
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + len(word) >= BAR:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip()
+    return ("\n" if gap else "") + "\n".join(f"# {line}" for line in lines)
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML, whose texts, numbers and lists are written as JSON's."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _toml(name)

@@ -1,0 +1,84 @@
+"""A study that is written for somebody: it says what can run here, and it is one as it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import onnx_made
+from support.console import here
+from support.factories import LINEAR, write
+
+from shootout.contract import Availability, Device, NotRun, NotRunKind
+from shootout.study import plan, schema
+
+NO_GPU = NotRun(NotRunKind.UNAVAILABLE, "there is no GPU", "get one")
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything works on the CPU, and there is no GPU."""
+
+    def found(pairs: Collection[Any], *_: object, **__: object) -> dict[Any, Availability]:
+        return {pair: Availability(version="1", why=NO_GPU if pair[1] is Device.CUDA else None) for pair in pairs}
+
+    monkeypatch.setattr(plan, "known_available", found)
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "keys"),
+    [
+        ("recurrent --set kind=gru --batch 2", "recurrent", ('kind = ["gru"]', "# hidden = [100]", "batch = [2]")),
+        ("m.py:make", "m.py:make", ("# width = [3]", '# inputs = "inputs.npz"')),
+        ("f.onnx --shape x=1x8x4", "f.onnx", ("x = [1, 8, 4]", "Here: x float32[batch, length, 4].")),
+        ("", "residual_mlp", ("# d_model = [128]",)),
+    ],
+)
+def test_what_is_written_runs_as_it_stands(tmp_path: Path, words: str, model: str, keys: tuple[str, ...]) -> None:
+    write(tmp_path / "m.py", LINEAR)
+    onnx_made.linear(tmp_path / "f.onnx", ("batch", "length", 4), ("batch", "length", 3))
+    done = here("init", *words.split(), cwd=tmp_path)
+    assert (done.code, done.out) == (0, "wrote shootout.toml\nlook into it, then: shootout run shootout.toml\n")
+    text = (tmp_path / "shootout.toml").read_text()
+    for key in keys:
+        assert key in " ".join(text.replace("\n# ", " ").split()) or key in text
+    assert max(len(line) for line in text.splitlines() if not line.startswith("    ")) <= 80
+    shown = here("run", "shootout.toml", "--dry-run", "--json", cwd=tmp_path).data
+    (group,) = shown["groups"]
+    assert not [arm for arm in group["arms"] if "cuda" in arm]
+    assert group["skipped"] == {}, "only what can run here is a target"
+    assert f'model = "{model}"' in text
+    assert "there is no GPU. Fix: get one" in " ".join(text.replace("\n# ", " ").split())
+
+
+def test_every_key_that_is_commented_out_can_be_taken_in(tmp_path: Path) -> None:
+    write(tmp_path / "m.py", LINEAR)
+    here("init", "m.py:make", cwd=tmp_path)
+    lines = (tmp_path / "shootout.toml").read_text().splitlines()
+    bare = [re.sub(r"^(    )?# (?=\w+ = |\")", r"\1", line) for line in lines]
+    assert bare != lines
+    study = schema.read_text("\n".join(bare), "s", "here")
+    assert (study.labels, study.threads, study.p99_limit_ms) == ("labels.npz", (1, "all"), 5.0)
+    assert "onnxruntime:cpu:int4" in study.targets
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("linear", "shootout.toml is there already: remove it, or give another --out"),
+        ("linear --out study.txt", "a study is a file.toml"),
+        ("batch-sweep --out new.toml", "'batch-sweep' is a study, not a model"),
+        ("gone.onnx --out new.toml", "can't read"),
+        ("linear --out gone/new.toml", "can't write gone/new.toml: No such file"),
+    ],
+)
+def test_what_can_not_be_written_is_told_and_nothing_is(tmp_path: Path, words: str, says: str) -> None:
+    (tmp_path / "shootout.toml").write_text("mine")
+    done = here("init", *words.split(), cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["shootout.toml"]
+    assert (tmp_path / "shootout.toml").read_text() == "mine"
