@@ -17,10 +17,10 @@ PREPARING_S = 25.0
 """What planning, exports and builds take beyond it comes off that time: with up to 55 s of these, 120 s are all."""
 LEAST_RACING = 2 / 3
 """But this part of it stays."""
-RACE_SHARE = 0.4
-"""Of the time that is left when exports and builds begin, so much is kept for racing what is ready."""
-EXPORT_SHARE = 0.6
-"""Of the rest, exports get so much at most."""
+EXPORT_SHARE, EXPORT_PLANS = 0.6, 0.6
+"""Of a run's time exports get so much at most; they plan with so much of it, so as to end before they are ended."""
+BUILD_SHARE = 0.5
+"""Of what is left behind them builds get so much, and the race of what is ready gets the rest."""
 LOADING_SHARE = 0.5
 """Of the time that is left when a generation begins, its arms may take so much to load and to be checked."""
 LEAST_CALLS = 20

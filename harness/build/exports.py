@@ -43,7 +43,7 @@ def export_all(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadli
 
     Args:
         progress: hears what is exported, and of a probe that couldn't be.
-        limit: when it ends; a model that isn't there then is skipped.
+        limit: when the whole run ends; a model for which there is no time is skipped.
 
     Raises:
         ShootoutError: nothing that could be measured could be exported.

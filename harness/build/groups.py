@@ -17,7 +17,7 @@ from shootout.build.cpu_pool import Crew, lanes
 from shootout.build.exports import Exports, ProbeKey, export_all
 from shootout.bundle.bundle import ModelBundle
 from shootout.clock import Deadline
-from shootout.constants import BUILD_TIMEOUT_S, EXPORT_SHARE
+from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
 from shootout.errors import ArmOut, ShootoutError, SkippedArm
 from shootout.host import store
@@ -61,7 +61,8 @@ class Preparation:
     Attributes:
         plan: what is available here, and where it may run.
         machine: what makes a build one of this machine (`environment.fingerprint`).
-        limit: when all of it ends; arms that aren't ready then are not reached, and what is ready goes on.
+        deadline: when the whole run ends. Exports and builds have shares of the time until then: arms that aren't ready
+            when those are over are not reached, and what is ready goes on.
     """
 
     plan: Plan
@@ -69,7 +70,7 @@ class Preparation:
     logs: Path
     ledger: Ledger
     progress: Progress
-    limit: Deadline = field(default_factory=lambda: Deadline(None))
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
 
     def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         """Make everything ready; what can't be becomes a skip or a failure.
@@ -102,44 +103,43 @@ class Preparation:
         alone = [job for job in jobs if job not in beside]
         cpus = lanes(self.plan.placement)
         with Crew[Job, BuiltArm](cpus, workshop.stop) as crew:
-            early = [job for job in beside if backends.entry(job.arm.target.backend).get_ready and self._fits(job)]
-            self._submit(early := early[: len(cpus) - 1], crew, workshop)
+            hard = [job for job in beside if backends.entry(job.arm.target.backend).get_ready]
+            early = [job for job in hard if _fits(job, self.deadline)][: len(cpus) - 1]
+            self._submit(early, crew, workshop)
             with _called_off(jobs):
-                exports = export_all(wanted, self.progress, self.limit.part(EXPORT_SHARE))
+                exports = export_all(wanted, self.progress, self.deadline)
                 probes |= exports.probes
                 for group in wanted:
                     self._hand_out([job for job in jobs if job.group is group], exports)
-            self._submit(self._in_time([job for job in beside if job not in early], workshop), crew, workshop)
-            ready = self._collect(crew)
+            limit = self.deadline.part(BUILD_SHARE)
+            rest = [job for job in beside if job not in early]
+            self._submit(self._in_time(rest, workshop, limit), crew, workshop)
+            ready = self._collect(crew, limit)
         with Crew[Job, BuiltArm](cpus[:1], workshop.stop) as crew:
-            self._submit(self._in_time(alone, workshop), crew, workshop)
-            ready |= self._collect(crew)
+            self._submit(self._in_time(alone, workshop, limit), crew, workshop)
+            ready |= self._collect(crew, limit)
         return {group.record.name: self._of_group(group, ready) for group in wanted}
 
     def _headline(self, jobs: Sequence[Job]) -> str:
         """What there is to do, and the time for it where that is limited."""
         what = f"exporting and building, {counted(len(jobs), 'arm')}"
-        if self.limit.seconds is None or not jobs:
+        if self.deadline.seconds is None or not jobs:
             return what
         longest_s = max(expected_s(job.arm) for job in jobs)
         builds_s = max(sum(expected_s(job.arm) for job in jobs) / len(lanes(self.plan.placement)), longest_s)
         takes = f"builds take about {span(builds_s)} where none is kept"
-        return f"{what}: {takes}; --max-time leaves {span(self.limit.left_s)} for both"
+        return f"{what}: {takes}; --max-time leaves {span(self.deadline.left_s)} for all"
 
-    def _fits(self, job: Job) -> bool:
-        """Whether a build may be done in time."""
-        return self.limit.allows(expected_s(job.arm))
-
-    def _in_time(self, jobs: Sequence[Job], workshop: Workshop) -> list[Job]:
+    def _in_time(self, jobs: Sequence[Job], workshop: Workshop, limit: Deadline) -> list[Job]:
         """The jobs to begin, in order; those that would take too long are noted down."""
         found = [job for job in jobs if not job.model.cancelled()]
-        if self.limit.seconds is None:
+        if limit.seconds is None:
             return found
         kept = {job for job in found if workshop.holds(job.arm, job.model.result(), *self._built_with(job))}
         for job in found:
-            if job not in kept and not self._fits(job):
+            if job not in kept and not _fits(job, limit):
                 self._not_reached(job)
-        ready = [job for job in found if job in kept or self._fits(job)]
+        ready = [job for job in found if job in kept or _fits(job, limit)]
         return sorted(ready, key=lambda job: (job not in kept, not _is_baseline(job), expected_s(job.arm)))
 
     def _not_reached(self, job: Job) -> None:
@@ -200,7 +200,7 @@ class Preparation:
                     worker.ask("get_ready", BUILD_TIMEOUT_S, backend=job.arm.target.backend)
             return workshop.prepare(job.arm, job.model.result(), version, runs=runs, cpus=cpus, worker=worker)
 
-    def _collect(self, crew: Crew[Job, BuiltArm]) -> dict[tuple[str, str], Built]:
+    def _collect(self, crew: Crew[Job, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
         """What was built, by group and label, each told to the ledger when it is there."""
         ready: dict[tuple[str, str], Built] = {}
         waiting = crew.keys()
@@ -209,12 +209,12 @@ class Preparation:
 
         def look() -> bool:
             self._tell(waiting, count)
-            return self.limit.allows(0.0)
+            return limit.allows(0.0)
 
         for job, future in crew.results(look):
             waiting.remove(job)
             name, why = job.group.record.name, job.group.skips.get(job.arm.label)
-            found = self._outcome(job, future)
+            found = self._outcome(job, future, limit)
             self._tell(waiting, count)
             if found is None:
                 continue
@@ -233,11 +233,11 @@ class Preparation:
         sentinels = copies if group.record.baseline in own else []
         return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in sentinels}
 
-    def _outcome(self, job: Job, future: Future[BuiltArm]) -> BuiltArm | None:
+    def _outcome(self, job: Job, future: Future[BuiltArm], limit: Deadline) -> BuiltArm | None:
         try:
             return future.result()
         except (CancelledError, ArmOut) as error:
-            if not self.limit.allows(0.0):  # it was stopped, or never begun
+            if not limit.allows(0.0):  # it was stopped, or never begun
                 self._not_reached(job)
             elif isinstance(error, ArmOut):
                 self.ledger.note(job.group.record.name, job.arm, replace(error.why, during="build"))
@@ -260,6 +260,11 @@ def expected_s(arm: Arm) -> float:
     quantize_s = QUANTIZE_S if arm.target.precision in SCALED else 0.0
     row = backends.entry(arm.target.backend)
     return row.mode_build_s.get(arm.target.mode, row.build_s) + quantize_s
+
+
+def _fits(job: Job, limit: Deadline) -> bool:
+    """Whether a build may be done in time."""
+    return limit.allows(expected_s(job.arm))
 
 
 def _is_baseline(job: Job) -> bool:

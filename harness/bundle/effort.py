@@ -31,6 +31,8 @@ ALL_RUNS = 42.0
 beside that, every set that gives the ranges of integers is run once.
 """
 BRIEF_SETS = 8
+LITTLE = 0.2
+"""A step that takes less than this part of what is left of the run is always taken."""
 TRIED_FLOPS = 1e9
 """A call of fewer operations is simply tried."""
 RATE_SIZE = 512
@@ -76,22 +78,31 @@ class Effort:
 
     Args:
         model: its name for people.
-        limit: when it has to end.
+        limit: when the whole run ends: who can't make the least by then gives up.
+        plan: when it should end: what doesn't fit before that is left out.
         report: the file in which it tells how far it is; None: nobody reads it.
     """
 
-    def __init__(self, model: str = "", limit: Deadline | None = None, report: Path | None = None) -> None:
+    def __init__(
+        self,
+        model: str = "",
+        *,
+        limit: Deadline | None = None,
+        plan: Deadline | None = None,
+        report: Path | None = None,
+    ) -> None:
         self.model = model
-        self.limit = limit or Deadline(None)
-        self.left_out: list[str] = []
+        self.limit, self.plan = limit or Deadline(None), plan or Deadline(None)
         self.whole_s: float | None = None
         self._report = report
         self._longest_s = 0.0
+        self._input_sets = ""
+        self._unpredicted: list[str] = []
 
     @property
     def is_limited(self) -> bool:
         """Whether it has to end at some time."""
-        return self.limit.seconds is not None
+        return self.plan.seconds is not None
 
     def tell(self, doing: str) -> None:
         """Say what is done now."""
@@ -102,9 +113,14 @@ class Effort:
             fresh.replace(self._report)
 
     @property
+    def is_brief(self) -> bool:
+        """Whether anything was left out."""
+        return bool(self._input_sets or self._unpredicted)
+
+    @property
     def most_sets(self) -> int | None:
         """How many drawn sets quantizers get; None: all there are."""
-        return BRIEF_SETS if self.left_out else None
+        return BRIEF_SETS if self._input_sets else None
 
     def foresee(self, count: int, work: Work | None) -> None:
         """Look, before the first call, whether there is time for the fewest of `count` input buffers.
@@ -122,7 +138,7 @@ class Effort:
         if not self.limit.allows(runs * call_s):
             raise SkippedArm(
                 f"exporting {self.model} takes {span(runs * call_s)} at least (a call takes about {call_s:.2g} s), "
-                f"and --max-time leaves {span(max(self.limit.left_s, 0.0))} for it",
+                f"and --max-time leaves {span(max(self.limit.left_s, 0.0))} for all",
                 MORE_TIME,
                 NotRunKind.NOT_REACHED,
             )
@@ -139,20 +155,25 @@ class Effort:
         fewest = min(count, MIN_INPUT_BUFFERS)
         self.whole_s = call_s * (ALL_RUNS * count + RANGE_SETS)
         self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
-        if self.limit.allows(self.whole_s):
+        if self._fits(self.whole_s):
             return count
         self._require(LEAST_RUNS * fewest, call_s)
+        self._longest_s = call_s * fewest
         if fewest < count:
-            self.left_out.append(f"{count - fewest} of {count} input sets")
+            self._input_sets = f"{count - fewest} of {count} input sets"
         return fewest
 
     def allows(self, precision: str) -> bool:
         """Whether a prediction of this precision's error, as long as the longest one so far, ends in time."""
-        if self.limit.allows(self._longest_s):
+        if self._fits(self._longest_s):
             self.tell(f"predicting the error of {precision}")
             return True
-        self.left_out.append(f"the error that {precision} explains")
+        self._unpredicted.append(precision)
         return False
+
+    def _fits(self, seconds: float) -> bool:
+        """Whether so much is within the plan, or little beside what is left of the run."""
+        return self.plan.allows(seconds) or seconds < LITTLE * self.limit.left_s
 
     def predict(self, run: Callable[[], T]) -> T:
         """Predict an error, and remember how long that took."""
@@ -164,7 +185,8 @@ class Effort:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a row has to say of a bundle that was made in a hurry."""
-        if not self.left_out:
+        if not self.is_brief:
             return ()
-        takes = f" (all of it takes about {span(self.whole_s)})" if self.whole_s else ""
-        return (f"left out of the export for want of time: {', '.join(self.left_out)}{takes}",)
+        errors = f"what error {', '.join(self._unpredicted)} explain" if self._unpredicted else ""
+        left_out = "; ".join(filter(None, (self._input_sets, errors)))
+        return (f"left out of the export for want of time (all of it takes {span(self.whole_s or 0.0)}): {left_out}",)

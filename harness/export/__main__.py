@@ -42,7 +42,7 @@ def make(job: Job, effort: Effort) -> None:
         effort.tell("exporting")
         bundle = _bundle(job, effort)
         work = bundle.work or _work(bundle, job)
-    if effort.left_out:
+    if effort.is_brief:
         bundle = dataclasses.replace(bundle, notes=(*bundle.notes, *effort.notes), whole_s=effort.whole_s)
     key = job.key if bundle.whole_s is None else brief_key(job.key)  # that of a variant's base counts too
     dataclasses.replace(bundle, key=key, export_s=watch.seconds, work=work).seal()
@@ -99,14 +99,10 @@ def _explained(job: Job, effort: Effort) -> ShootoutError | None:
 
 def _share(jobs: Sequence[Job], left_s: float) -> float:
     """The part of the time left that the first of these jobs may take: the harness's own models need little."""
-    others = [job for job in jobs if not _is_probe(job)]
-    if not others or _is_probe(jobs[0]):
+    others = [job for job in jobs if not job.is_probe]
+    if not others or jobs[0].is_probe:
         return 1.0
     return max(0.0, 1 - PROBE_S * (len(jobs) - len(others)) / max(left_s, PROBE_S)) / len(others)
-
-
-def _is_probe(job: Job) -> bool:
-    return job.model in models.HIDDEN
 
 
 def main() -> None:
@@ -116,10 +112,11 @@ def main() -> None:
     failed: dict[str, ShootoutError] = {}
     place = Path(sys.argv[1])
     asked = json.loads((place / JOBS).read_text())
-    jobs, limit = [from_json(one) for one in asked["jobs"]], Deadline(asked["limit_s"])
+    jobs = [from_json(one) for one in asked["jobs"]]
+    limit, plan = Deadline(asked.get("limit_s")), Deadline(asked.get("plan_s"))
     for number, job in enumerate(jobs):
-        share = _share(jobs[number:], limit.left_s)
-        effort = Effort(job.short, limit.part(share), place / REPORT)
+        share = plan.part(_share(jobs[number:], plan.left_s))
+        effort = Effort(job.short, limit=limit, plan=share, report=place / REPORT)
         if error := (failed.get(job.base.key) if job.base else None) or _explained(job, effort):
             failed[job.key] = error
             (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle, key_in
 from shootout.bundle.effort import MORE_TIME, REPORT, Report, read_report
 from shootout.clock import Deadline
-from shootout.constants import BUILD_TIMEOUT_S
+from shootout.constants import BUILD_TIMEOUT_S, EXPORT_PLANS, EXPORT_SHARE
 from shootout.contract import Precision, Progress
 from shootout.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.export import cache
@@ -23,8 +23,6 @@ from shootout.units import span
 
 __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
-WITHIN = 0.9
-"""An export plans with so much of its time, so that it ends before it is ended."""
 LONG_S = 10.0
 """Who waits for longer is told for how long, before."""
 BYTES_PER_PARAMETER = 24
@@ -85,8 +83,8 @@ def obtain_all(
 
     Args:
         progress: hears what is exported, and how long that will take.
-        limit: when it ends. An export that would take longer leaves out what it can, and says so in the bundle's notes;
-            one that isn't done then is ended, and skipped.
+        limit: when the whole run ends. An export that would take too much of that time leaves out what it can, and says
+            so in the bundle's notes; one that takes it all the same is ended and skipped, unless nothing else is there.
 
     Raises:
         UsageError: the cache folder can't be used at all.
@@ -99,7 +97,8 @@ def obtain_all(
     bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
     found |= _cached(bases, limit)
     missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
-    found |= _make(missing, found, Watched(progress, limit)) if missing else {}
+    ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
+    found |= _make(missing, found, Watched(progress, limit, is_needed=not ready)) if missing else {}
     return [job if isinstance(job, ShootoutError) else found[job.key] for job in jobs]
 
 
@@ -118,12 +117,21 @@ class Watched:
 
     Args:
         progress: hears it; None: nobody does.
+        limit: when the run ends.
+        is_needed: whether nothing could be measured without it.
     """
 
-    def __init__(self, progress: Progress | None, limit: Deadline) -> None:
-        self.limit, self._progress = limit, progress
+    def __init__(self, progress: Progress | None, limit: Deadline, *, is_needed: bool) -> None:
+        self.limit, self.share, self._progress = limit, limit.part(EXPORT_SHARE), progress
+        self._is_needed = is_needed
         self._began = Deadline(None)
         self._told = ""
+
+    def goes_on(self, place: Path, jobs: Sequence[Job]) -> bool:
+        """Tell how far it is, and whether it may go on."""
+        self.report(place)
+        made = (job for job in jobs if not job.is_probe and (Path(job.folder) / MANIFEST).exists())
+        return self.share.allows(0.0) or (self._is_needed and not any(made))
 
     def report(self, folder: Path) -> Report | None:
         """What it told last, in its folder; people hear of a long export once, and what it does all the time."""
@@ -138,7 +146,7 @@ class Watched:
         return told
 
     def _of(self) -> str:
-        return "" if self.limit.seconds is None else f" of the {span(self.limit.seconds)} that --max-time leaves for it"
+        return "" if self.share.seconds is None else f" of the {span(self.share.seconds)} that --max-time has for it"
 
 
 def _make(
@@ -157,12 +165,12 @@ def _make(
         for number, some in enumerate(_by_process(placed)):
             place = folder / f"jobs-{number}"
             place.mkdir()
-            limit_s = watched.limit.left_s
-            within_s = None if limit_s == math.inf else WITHIN * limit_s
-            (place / JOBS).write_text(json.dumps({"jobs": [to_json(job) for job in some], "limit_s": within_s}))
+            limit_s, share_s = watched.limit.left_s, watched.share.left_s
+            limits = {} if limit_s == math.inf else {"limit_s": limit_s, "plan_s": EXPORT_PLANS * share_s}
+            (place / JOBS).write_text(json.dumps({"jobs": [to_json(job) for job in some], **limits}))
             timeout_s = min(BUILD_TIMEOUT_S * len(some), max(0.0, limit_s))
-            how = run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.report, place)).how
-            late = None if watched.limit.allows(0.0) else watched.report(place) or Report(model="", doing="")
+            how = run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, some)).how
+            late = None if watched.share.allows(0.0) else watched.report(place) or Report(model="", doing="")
             found |= {job.key: _collect(job, how, late) for job in some}
         return found
 

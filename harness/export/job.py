@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shootout import models
 from shootout.contract import NotRun, NotRunKind, Precision, Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import cache
@@ -77,6 +78,11 @@ class Job:
     key: str = ""
     folder: str = ""
     base_folder: str = ""
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether the model is one of the harness's own."""
+        return self.model in models.HIDDEN
 
     @property
     def is_own(self) -> bool:

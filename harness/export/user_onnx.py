@@ -196,6 +196,8 @@ def prepare(
     onnx_files.save(model, folder / FILES[Artifact.ONNX])
     if effort.is_limited:
         effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
+    import onnxruntime  # noqa: F401 - to import it is no part of a call
+
     with Stopwatch() as watch:
         raw = onnx_files.run(folder / FILES[Artifact.ONNX], buffers[:1], path.name)
     buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]

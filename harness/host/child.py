@@ -165,12 +165,13 @@ class Child:
         """`how`, with its last words."""
         return with_last_words(how, last_words(self._words, self._words_start))
 
-    def finish(self, timeout_s: float, look: Callable[[], object] = lambda: None) -> Ending:
-        """Wait for its end, and end it after `timeout_s` seconds; `look` is called every LOOKING_S meanwhile."""
+    def finish(self, timeout_s: float, look: Callable[[], bool] = lambda: True) -> Ending:
+        """Wait for its end, and end it after `timeout_s` seconds; `look` is called now and then, and False ends it."""
         limit, how = clock.Deadline(timeout_s), None
         while how is None and limit.allows(0.0):
             how = self.wait(min(LOOKING_S, max(limit.left_s, 0.0)))
-            look()
+            if not look():
+                break
         if how is None:
             self.signal(signal.SIGKILL)
             self._process.wait()
@@ -194,13 +195,13 @@ def run(
     arguments: Iterable[str | Path],
     timeout_s: float,
     variables: Mapping[str, str] | None = None,
-    look: Callable[[], object] = lambda: None,
+    look: Callable[[], bool] = lambda: True,
 ) -> Ending:
     """Run a module of ours in a process of its own, to its end.
 
     Args:
         variables: set there, on top of ours.
-        look: called now and then while it runs.
+        look: called now and then while it runs; False ends it.
     """
     with Child(module, arguments, environment={**os.environ, **(variables or {})}) as child:
         return child.finish(timeout_s, look)

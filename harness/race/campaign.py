@@ -12,7 +12,7 @@ from shootout.backends.adapter import Built
 from shootout.build.cpu_pool import lanes_near
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
-from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S, RACE_SHARE
+from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
 from shootout.contract import NotRun, NotRunKind, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
@@ -90,7 +90,7 @@ class Campaign:
             logs=logs,
             ledger=self.recorder,
             progress=self.progress,
-            limit=self.deadline.part(1 - RACE_SHARE),
+            deadline=self.deadline,
         )
         return preparation.run(groups)
 

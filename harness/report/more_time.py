@@ -26,8 +26,8 @@ def tell_missing(groups: Sequence[Group]) -> str:
 
 
 def tell_too_short(plan: Plan, limit_s: float, built_s: float) -> str:
-    """Why nothing was raced: exports and builds took all of the time."""
+    """Why nothing was raced: exports and builds took too much of the time."""
     return (
-        f"--max-time {span(limit_s)} was over before anything could be raced: exports and builds took {span(built_s)}. "
-        f"They are kept; racing takes about {span(dry_run.seconds(plan))} more: run the same command again with that"
+        f"--max-time {span(limit_s)} was too short for a figure: exports and builds took {span(built_s)}. What was "
+        f"done is kept; racing takes {span(dry_run.seconds(plan))} or more: run the same command again with more time"
     )

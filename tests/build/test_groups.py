@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from shootout.backends.adapter import Built
-from shootout.build import groups
+from shootout.build import cpu_pool, groups
 from shootout.build.builder import BuiltArm
 from shootout.build.exports import Exports
-from shootout.contract import Arm, Availability, Device, NotRun, Precision, Target
-from shootout.errors import ModelError, SkippedArm
+from shootout.clock import Deadline
+from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
+from shootout.errors import ArmFailed, ModelError, SkippedArm
 from shootout.host.placement import place
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup
@@ -55,9 +56,16 @@ class Shop:
         self.ready: list[str] = []
         self.got_ready = threading.Event()
         self.stopped = False
+        self.kept: set[str] = set()
+        self.slow = ""
+        self.stopping = threading.Event()
 
     def stop(self) -> None:
         self.stopped = True
+        self.stopping.set()
+
+    def holds(self, arm: Arm, model: Any, version: str, runs: bool) -> bool:
+        return arm.label in self.kept
 
     @contextmanager
     def worker(self, arm: Arm, cpus: frozenset[int]) -> Iterator[Any]:
@@ -70,6 +78,9 @@ class Shop:
     def prepare(self, arm: Arm, model: Any, version: str, *, runs: bool, cpus: frozenset[int], worker: Any) -> BuiltArm:
         assert worker is None or worker.label == arm.label
         self.begun.append(arm.label)
+        if arm.label == self.slow:
+            assert self.stopping.wait(30)
+            raise ArmFailed("killed by SIGKILL during 'build'")
         if arm.target.backend == "numpy":
             raise SkippedArm("no such build", "none")
         return BuiltArm(
@@ -88,11 +99,31 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     return made
 
 
-def prepared(monkeypatch: pytest.MonkeyPatch, export: Any, cpus: int = 2) -> tuple[dict[str, Any], Ledger]:
+class Left(Deadline):
+    """So many seconds are left, however long anything takes; none once `over` is true."""
+
+    def __init__(self, left_s: float, over: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(left_s)
+        self.over = over
+
+    @property
+    def left_s(self) -> float:
+        return 0.0 if self.over() else self.seconds or 0.0
+
+    def allows(self, seconds: float) -> bool:
+        return not self.over() and seconds <= self.left_s
+
+    def part(self, share: float = 1.0) -> Deadline:
+        return Left(share * (self.seconds or 0.0), self.over)
+
+
+def prepared(
+    monkeypatch: pytest.MonkeyPatch, export: Any, cpus: int = 2, deadline: Deadline | None = None
+) -> tuple[dict[str, Any], Ledger]:
     """What a group comes to, its models as `export` gives them."""
     monkeypatch.setattr(groups, "export_all", export)
     ledger = Ledger()
-    record = GroupRecord(name="g", baseline=None, comparisons=1, arms=tuple(ARMS))
+    record = GroupRecord(name="g", baseline=LABELS[1] if deadline else None, comparisons=1, arms=tuple(ARMS))
     group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
     request = SimpleNamespace(variant="", batch=1, device=Device.CPU)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: request)
@@ -104,7 +135,14 @@ def prepared(monkeypatch: pytest.MonkeyPatch, export: Any, cpus: int = 2) -> tup
         here=SimpleNamespace(memory_bytes=0),
     )
     progress: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
-    ready = groups.Preparation(plan=plan, machine="m", logs=Path(), ledger=ledger, progress=progress).run([group])
+    ready = groups.Preparation(
+        plan=plan,
+        machine="m",
+        logs=Path(),
+        ledger=ledger,
+        progress=progress,
+        deadline=deadline or Deadline(None),
+    ).run([group])
     return ready["g"], ledger
 
 
@@ -165,3 +203,24 @@ def test_what_is_for_a_gpu_is_built_after_all_others(shop, monkeypatch):
     monkeypatch.setattr(f"{__name__}.ARMS", [gpu, *ARMS])
     prepared(monkeypatch, lambda *_: all_of("model"))
     assert shop.begun[-1] == gpu.label
+
+
+def test_in_a_limited_time_what_is_kept_and_the_baseline_come_first_and_what_takes_too_long_never(shop, monkeypatch):
+    shop.kept = {LABELS[4]}  # of 25 s, which is more than half of 26
+    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(26.0))
+    assert shop.begun == [LABELS[4], LABELS[1], LABELS[0], LABELS[3]]
+    assert ledger.out[LABELS[2]].kind is NotRunKind.NOT_REACHED
+    assert "one like it takes about 15 s" in ledger.out[LABELS[2]].reason
+    assert sorted(ready) == sorted([LABELS[1], LABELS[3], LABELS[4]])
+
+
+def test_a_build_that_overruns_is_ended_and_what_is_ready_goes_on(shop, monkeypatch):
+    monkeypatch.setattr(cpu_pool, "LOOKING_S", 0.01)
+    shop.slow = LABELS[3]  # begun before the two of torch-compile
+    over = Left(200.0, lambda: LABELS[3] in shop.begun)
+    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=over)
+    assert shop.stopped
+    assert list(ready) == [LABELS[1]]
+    assert {label: why.kind for label, why in ledger.out.items() if label != LABELS[0]} == dict.fromkeys(
+        LABELS[2:], NotRunKind.NOT_REACHED
+    )

@@ -7,15 +7,19 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from support.exports import obtain
+from support.onnx_made import linear
 
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle import effort
+from shootout.bundle.bundle import MANIFEST, ModelBundle
 from shootout.bundle.effort import Effort
-from shootout.errors import ModelError, UsageError
+from shootout.clock import Deadline
+from shootout.errors import ModelError, NotRunKind, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import cache, client
 from shootout.export.client import Request, check, obtain_all
@@ -190,3 +194,62 @@ def test_a_run_is_another_one_with_other_calibration_data(tmp_path: Path):
         hashes.append(check(Request(model="digits", calibration_npz=path)).hashes)
     assert hashes[0] != hashes[1]
     assert all(hashes)
+
+
+class Left(Deadline):
+    """So many seconds are left, however long anything takes."""
+
+    @property
+    def left_s(self) -> float:
+        return self.seconds or 0.0
+
+    def part(self, share: float = 1.0) -> Deadline:
+        return Left(share * self.left_s)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(effort, "LITTLE", 0.0)
+    request = Request(model=str(linear(tmp_path / "m.onnx")))
+    job = checked(request)
+    assert isinstance(job, Job), job
+    with cache.workshop() as place:
+        folder = place / job.key
+        folder.mkdir()
+        exporter.make(replace(job, folder=str(folder)), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0)))
+        made = client._collect(replace(job, folder=str(folder)), "", None)
+    assert isinstance(made, ModelBundle), made
+    assert made.key != job.key
+    assert len(made.input_buffers()) == 2
+    assert set(made.bands) == {"fp32", "native"}
+    assert any(note.startswith("left out of the export for want of time") for note in made.notes)
+    assert made.whole_s
+    hurried, patient = Left(made.whole_s / 2), Left(2 * made.whole_s)
+    assert list(client._cached([job.key], hurried)) == [job.key], "there is no time for more now either"
+    assert not client._cached([job.key], patient)
+
+
+def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+    progress: Any = SimpleNamespace(say=told.append, detail=told.append)
+    (tmp_path / effort.REPORT).write_text(json.dumps({"model": "m.onnx", "doing": "the oracle", "whole_s": 635.0}))
+    (tmp_path / "job").mkdir()
+    job = Job(model="m.onnx", folder=str(tmp_path / "job"))
+    alone = client.Watched(progress, Left(30.0), is_needed=True)
+    assert alone.goes_on(tmp_path, [job])
+    assert told == [
+        "exporting m.onnx takes about 11 min of the 18 s that --max-time has for it",
+        "m.onnx: the oracle, 0 s of the 18 s that --max-time has for it",
+    ]
+    late = client.Watched(None, Left(0.0), is_needed=False)
+    late.share = Left(-1.0)
+    assert not late.goes_on(tmp_path, [job])
+    needed = client.Watched(None, Left(0.0), is_needed=True)
+    needed.share = Left(-1.0)
+    assert needed.goes_on(tmp_path, [job]), "nothing else could be measured"
+    (tmp_path / "job" / MANIFEST).touch()
+    assert not needed.goes_on(tmp_path, [job])
+    (tmp_path / "job" / MANIFEST).unlink()
+    error = client._collect(job, "killed", late.report(tmp_path))
+    assert isinstance(error, SkippedArm)
+    assert (error.why.kind, "about 11 min for all of it" in error.reason) == (NotRunKind.NOT_REACHED, True)

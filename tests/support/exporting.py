@@ -27,7 +27,7 @@ def run(
     arguments: Iterable[str | Path],
     timeout_s: float,
     variables: Mapping[str, str] | None = None,
-    look: Callable[[], object] = lambda: None,
+    look: Callable[[], bool] = lambda: True,
 ) -> Ending:
     """`child.run`, of an export; `look` is called once, at its end."""
     assert module == "shootout.export"

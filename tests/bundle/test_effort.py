@@ -1,0 +1,100 @@
+"""How much an export may do in its time: what it takes, what it leaves out, and when it gives up at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shootout.bundle import effort
+from shootout.bundle.effort import Effort, Report, read_report
+from shootout.bundle.workload import Work
+from shootout.clock import Deadline
+from shootout.contract import NotRunKind
+from shootout.errors import SkippedArm
+
+
+class Left(Deadline):
+    """So many seconds are left, however long anything takes."""
+
+    def __init__(self, left_s: float) -> None:
+        super().__init__(left_s)
+
+    @property
+    def left_s(self) -> float:
+        assert self.seconds is not None
+        return self.seconds
+
+
+def limited(plan_s: float, limit_s: float, report: Path | None = None) -> Effort:
+    return Effort("big.onnx", limit=Left(limit_s), plan=Left(plan_s), report=report)
+
+
+def work(flops: float | None) -> Work:
+    return Work(
+        flops=flops,
+        elementwise_ops=0,
+        weight_bytes=0,
+        input_bytes=0,
+        output_bytes=0,
+        activation_bytes=0,
+        widest_bytes=0,
+    )
+
+
+def test_all_of_it_is_made_where_there_is_time():
+    found = limited(60, 100)
+    assert found.buffers(8, 0.01) == 8
+    assert found.most_sets is None
+    assert found.allows("fp16")
+    assert (found.is_brief, found.notes) == (False, ())
+
+
+def test_a_long_export_takes_the_fewest_input_sets_and_says_so():
+    found = limited(20, 60)
+    assert found.buffers(8, 1.0) == 2
+    assert found.most_sets == effort.BRIEF_SETS
+    assert found.notes == ("left out of the export for want of time (all of it takes 7 min): 6 of 8 input sets",)
+
+
+def test_one_that_has_no_time_for_the_fewest_gives_up_with_what_it_would_take():
+    with pytest.raises(
+        SkippedArm, match=r"exporting big.onnx takes 60 s at least \(a call takes about 10 s\)"
+    ) as found:
+        limited(10, 30).buffers(8, 10.0)
+    assert found.value.why.kind is NotRunKind.NOT_REACHED
+
+
+def test_operations_tell_before_the_first_call(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(effort, "product_rate", lambda: 1e11)
+    with pytest.raises(SkippedArm, match=r"takes 2 min at least"):
+        limited(10, 30).foresee(8, work(2e12))
+    limited(10, 300).foresee(8, work(2e12))
+    limited(10, 30).foresee(8, work(None))
+    limited(10, 30).foresee(8, None)
+
+
+def test_an_error_is_predicted_only_while_one_like_it_fits(monkeypatch: pytest.MonkeyPatch):
+    found = limited(20, 60)
+    found.buffers(2, 0.01)
+    found._longest_s = 30.0
+    assert not found.allows("int8")
+    assert not found.allows("fp8")
+    assert found.notes[0].endswith("what error int8, fp8 explain")
+    assert found.predict(lambda: 4) == 4
+
+
+def test_a_step_that_is_little_beside_the_rest_of_the_run_is_taken_whatever_the_plan():
+    assert limited(0, 60).buffers(8, 0.01) == 8
+    assert limited(0, 6).buffers(8, 0.01) == 2
+
+
+def test_its_parent_reads_how_far_it_is(tmp_path: Path):
+    place = tmp_path / "report.json"
+    assert read_report(place) is None
+    Effort("m.onnx", report=place).buffers(8, 0.5)
+    assert read_report(place) == Report(
+        model="m.onnx", doing="the right outputs of 8 input sets, a call takes 0.5 s", whole_s=200.0
+    )
+    place.write_text("[1]")
+    assert read_report(place) is None

@@ -1,0 +1,157 @@
+"""A race whose time is over: what still fits is played, what doesn't is cut or left out, and tried again later."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.races import fakes
+from support.races.fakes import FakeWatch, World
+from support.races.planted import header, here, on_stage, run, study
+
+from shootout.clock import Deadline
+from shootout.constants import GRACE_S, LEAST_CALLS
+from shootout.contract import NotRun, NotRunKind
+from shootout.errors import ArmFailed, SkippedArm
+from shootout.journal import journal
+from shootout.journal.journal import Journal
+from shootout.journal.records import not_run
+from shootout.messages import Loaded, Offer
+from shootout.race.generation import Generation
+from shootout.race.live import LivePlayer
+from shootout.race.loading import Entrance
+from shootout.race.protocols import Context, Notes
+from shootout.race.race import Race
+from shootout.race.recording import Recorder
+from shootout.report.progress import Progress
+from shootout.results.analysis import analyse
+from shootout.stats.verdicts import Rules
+from shootout.study.plan import plan_groups
+
+
+class Told(Deadline):
+    """As many seconds are left as somebody says."""
+
+    def __init__(self, left: Callable[[], float]) -> None:
+        super().__init__(1.0)
+        self._left = left
+
+    @property
+    def left_s(self) -> float:
+        return self._left()
+
+
+def context(world: World, left: Callable[[], float], out: dict[str, NotRun]) -> Context:
+    notes = Notes(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
+    return Context(stage=world, watch=FakeWatch(), notes=notes, deadline=Told(left))
+
+
+def played(world: World, left: Callable[[], float], out: dict[str, NotRun] | None = None) -> Generation:
+    arms = [fakes.arm(name) for name in world.call_ns]
+    given = context(world, left, {} if out is None else out)
+    return Generation(index=0, arms=arms, context=given, rng=random.Random(0)).run()
+
+
+def turns(world: World) -> int:
+    return sum(name.startswith("turn ") for name, _ in world.events)
+
+
+def test_a_generation_ends_with_the_last_round_that_fits() -> None:
+    world = World({"a": 1e5, "b": 2e5})
+    found = played(world, lambda: 60.0 if turns(world) < 6 else 0.0)
+    assert found.rounds == 3
+    assert [len(one.turns) for one in found.performances] == [3, 3]
+    assert not found.is_cut
+
+
+def test_one_without_a_round_is_cut_and_does_not_count() -> None:
+    world = World({"a": 1e5, "b": 2e5})
+    arms = {arm.label: arm for arm in map(fakes.arm, world.call_ns)}
+    rules = Rules(baseline="a:cpu:fp32", sentinel=None, comparisons=1, max_generations=9, bias_floor=0.0)
+    race = Race(arms=arms, rules=rules, seed="")
+    tuned = lambda: sum(name == "tune" for name, _ in world.events)  # noqa: E731
+    found = race.generation(list(arms.values()), context(world, lambda: 60.0 if tuned() < 2 else -1.0, {}))
+    assert found.is_cut
+    assert (race.played, race.blocks, race.out) == (0, {}, set())
+
+
+def entrance(name: str, call_s: float) -> Entrance:
+    loaded = Loaded(load_s=1.0, first_call_s=9 * call_s, rss_before_bytes=1, rss_after_bytes=2)
+    player: Any = SimpleNamespace(kill=lambda: None)
+    return Entrance(arm=fakes.arm(name), padding=0, player=player, loaded=loaded, spent_s={"verify": call_s})
+
+
+def test_where_the_time_is_short_the_slowest_stay_out() -> None:
+    out: dict[str, NotRun] = {}
+    given = context(World({}), lambda: LEAST_CALLS * 1.5, out)
+    slow, medium, fast = entrance("slow", 3.0), entrance("medium", 1.0), entrance("fast", 0.01)
+    found = Generation(index=0, arms=(), context=given, rng=random.Random(0))._in_time([slow, medium, fast])
+    assert found == [medium, fast]
+    assert list(out) == ["slow:cpu:fp32"]
+    assert out["slow:cpu:fp32"].kind is NotRunKind.NOT_REACHED
+    assert "a generation with it takes 80 s at least, and --max-time leaves 30 s" in out["slow:cpu:fp32"].reason
+
+
+def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
+    world = World({"a": 1e5})
+    found = Generation(index=0, arms=(), context=context(world, lambda: 50.0, {}), rng=random.Random(0))
+    offer = Offer(rate_per_s=10.0, requests=1_000, lead_in=100, seed=0, limit_ns=1e6, most_late=None)
+    found.desk = SimpleNamespace(offer=lambda *_: offer)  # type: ignore[assignment]
+    performance: Any = SimpleNamespace(arm=fakes.arm("a"), player=SimpleNamespace(cpu_ns=lambda: 0), turns=[])
+    found.performances.append(performance)
+    found._play_rounds()
+    assert (found.rounds, performance.turns, found.is_cut) == (0, [], True)
+
+
+@pytest.mark.parametrize(
+    ("left_s", "asked_s", "error"),
+    [(1e3, 300.0, ArmFailed), (10.0, 10.0 + GRACE_S, ArmFailed), (-9.0, 0.0, SkippedArm)],
+)
+def test_nobody_is_waited_for_beyond_the_end(left_s: float, asked_s: float, error: type[Exception]) -> None:
+    asked: list[float] = []
+
+    def ask(command: str, limit_s: float, **_: object) -> None:
+        asked.append(limit_s)
+        raise ArmFailed("hung")
+
+    end = Told(lambda: left_s)
+    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0)
+    process: Any = SimpleNamespace(ask=ask)
+    built: Any = None
+    with pytest.raises(error) as found:
+        LivePlayer(process, built, stage, first=False).load()
+    assert asked == [asked_s]
+    if isinstance(found.value, SkippedArm):
+        assert found.value.why.kind is NotRunKind.NOT_REACHED
+
+
+def test_who_had_no_time_is_tried_again_and_then_is_no_skip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_stage(monkeypatch)
+    asked = study(1, crossover=None)
+    (group,) = plan_groups(asked, here())
+    late = NotRun(NotRunKind.NOT_REACHED, "no time", "more time")
+    file = Journal(tmp_path)
+    file.append(header(asked), *(not_run(group.record.name, arm, late) for arm in group.playing[1:]))
+    file.close()
+    before = {row.arm: (row.outcome, row.reason) for row in analyse(tmp_path).rows}
+    assert before["onnxruntime:cpu:fp32"] == ("not timed", "no time")
+    assert run(tmp_path, asked)
+    assert {row.outcome for row in analyse(tmp_path).rows} == {"measured"}
+
+
+def test_a_run_in_which_somebody_had_no_time_is_not_over(tmp_path: Path) -> None:
+    asked = study(1, crossover=None)
+    (group,) = plan_groups(asked, here())
+    file = Journal(tmp_path)
+    file.append(header(asked))
+    recorder = Recorder(out=tmp_path, file=file, history=journal.read(tmp_path), progress=Progress(Console(quiet=True)))
+    recorder.note(group.record.name, group.playing[0], NotRun(NotRunKind.FAILED, "broke"))
+    assert not recorder.lacks
+    recorder.note(group.record.name, group.playing[1], NotRun(NotRunKind.NOT_REACHED, "no time"))
+    assert recorder.lacks
+    file.close()
