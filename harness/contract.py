@@ -338,9 +338,11 @@ class Executed:
 
 
 class Standing(StrEnum):
-    """How a row that passed the gate stands to the error that its label explains."""
+    """How a row stands to the error that its label explains."""
 
     MET = "met"
+    TOLERATED = "tolerated"  # above it, within the user's own tolerance
+    REFUSED = "refused"
     NOT_JUDGED = "not judged"
 
 
@@ -356,13 +358,11 @@ class Fidelity:
         top1_agreement: share of rows of the first output with the oracle's largest class, None unless (batch, classes).
         accuracy: share of the report split that is classified rightly; None without labels.
         right: of each row of that split in order, "1" where it was, so that rows can be compared in pairs; "" without.
-        reference_l2: as `relative_l2`, but against the shared quantized model as it is written: how far this runtime
-            is from the others that run it; None for other rows.
+        reference_l2: as `relative_l2`, but against the shared quantized model as it is written; None for other rows.
         mismatches: integer or boolean output elements that differ from the oracle's.
         band: the largest `relative_l2` that the label explains; None: nothing is known, or the run is an older one.
-        standing: whether that was held against the error (see `ModelBundle.is_judged`).
-        gradient_l2: of a training step, the largest relative L2 error of any gradient, for the middle one of the input
-            buffers; None for inference. `relative_l2` is then the worse of this and the loss's.
+        standing: to that band (see `ModelBundle.is_judged`, and `--max-error`).
+        gradient_l2: of a training step, the worst gradient's error for the middle buffer; `relative_l2` is no smaller.
     """
 
     max_abs: float | None

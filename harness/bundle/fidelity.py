@@ -20,7 +20,7 @@ import numpy as np
 
 from shootout.bundle.bundle import Report
 from shootout.constants import FIDELITY_MARGIN
-from shootout.contract import Array, Arrays, Fidelity, TensorSpec
+from shootout.contract import Array, Arrays, Fidelity, Standing, TensorSpec
 
 ALIKE = 1e-5
 """Of its size: an output that inputs move by less is the same for all of them (anchors alone, say, or positions)."""
@@ -104,7 +104,9 @@ def widened(error: float | None) -> float | None:
     return None if error is None else error * FIDELITY_MARGIN
 
 
-def gate(found: Fidelity, band: float | None, least: float = 0.0, *, is_judged: bool = True) -> str | None:
+def gate(
+    found: Fidelity, band: float | None, least: float = 0.0, *, is_judged: bool = True, max_error: float = 0.0
+) -> str | None:
     """The reason why a row can't be true to its label, or None.
 
     Args:
@@ -113,19 +115,30 @@ def gate(found: Fidelity, band: float | None, least: float = 0.0, *, is_judged: 
             it, or the bundle has no prediction for it).
         least: outputs that are no further off than this can't have been computed in the label's precision.
         is_judged: whether the band is held against the error (see `ModelBundle.is_judged`).
+        max_error: a larger relative L2 that the user allows any row.
     """
     if found.mismatches:
         return f"{found.mismatches} integer or boolean output elements differ from the oracle's"
     if found.relative_l2 is None:
         overflow = "the output has NaN or infinity" + ("" if band else ": this model overflows in this precision")
         return overflow if is_judged or band is not None else None
-    if is_judged and band is None:
+    if not is_judged or (max_error and found.relative_l2 <= max_error):
+        band = math.inf
+    if band is None:
         return "no error band is known for this model in this precision, so the row can't be checked"
-    if is_judged and band is not None and found.relative_l2 > band:
+    if found.relative_l2 > band:
         return f"relative L2 error {found.relative_l2:.2g} is above the {band:.2g} that this precision explains"
     if least and found.relative_l2 <= least:
         return f"relative L2 error {found.relative_l2:.2g} is that of floats (up to {least:.2g}): nothing was rounded"
     return None
+
+
+def standing(found: Fidelity, band: float | None, *, is_judged: bool) -> Standing:
+    """How a row that passed the gate stands to its band."""
+    if not is_judged:
+        return Standing.NOT_JUDGED
+    is_met = band is not None and found.relative_l2 is not None and found.relative_l2 <= band
+    return Standing.MET if is_met else Standing.TOLERATED
 
 
 def with_reference(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:

@@ -186,6 +186,7 @@ class Campaign:
             logs=self.out / "logs",
             interpreters=self.plan.interpreters,
             max_call_s=self.plan.study.max_call_s,
+            max_error=self.plan.study.max_error,
             hold=self.hold,
             unsynchronised=self.plan.study.unsynchronised,
             energy=self.plan.study.energy,

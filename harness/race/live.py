@@ -102,7 +102,8 @@ class LivePlayer:
     def verify(self) -> Verified:
         """Every buffer against the oracle; the first generation also runs the report split."""
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * INPUT_BUFFERS * self._call_s
-        verified: Verified = self._ask("verify", limit_s, with_accuracy=self._first)
+        allowed = self._stage.max_error
+        verified: Verified = self._ask("verify", limit_s, with_accuracy=self._first, max_error=allowed)
         return replace(verified, executed=_checked(verified.executed))
 
     def warm(self, calls: int, ns: int) -> Warming:
@@ -256,6 +257,7 @@ class LiveStage:
             arm is begun in one way all through a race.
         interpreters: by the name that targets give them.
         max_call_s: how long a call may take (0: any time), looked at in the first generation.
+        max_error: the error that the user allows any arm, whatever its label explains.
         hold: how arms keep still while another one plays.
         unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first generation.
@@ -269,6 +271,7 @@ class LiveStage:
     logs: Path
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
     max_call_s: float = 0.0
+    max_error: float = 0.0
     hold: Hold = field(default_factory=Hold)
     unsynchronised: bool = False
     energy: bool = False

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shootout.constants import MAX_GENERATIONS_IN_TIME
-from shootout.contract import COULD_RUN, Arm, Array, NotRun, NotRunKind
+from shootout.contract import COULD_RUN, Arm, Array, NotRun, NotRunKind, Standing
 from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import OCTAVE, At, Kind
 from shootout.crossover.brackets import Outcome as Crossing
@@ -185,6 +185,7 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
     lines, prepared = group.played.get(label, []), group.prepared.get(label)
     facts = {"group": group.record.name} | _identity(arm) | _preparation(prepared)
     facts |= _account(lines or list(filter(None, [group.checked.get(label)])), prepared) | _memory(lines)
+    facts["notes"] = (*facts.get("notes", ()), *_tolerated(arm, facts.get("fidelity")))
     timings = {scope.value: _timing(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], rates.never_held(lines)
     facts |= {"serve": rates.serving(lines, timed, group.void_share), "gpu": gpu.figures(arm, lines) if lines else None}
@@ -195,6 +196,12 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
     if why is None:
         return Row(**facts, outcome="measured")
     return Row(**facts, **_left(why, has_time=timed is not None))
+
+
+def _tolerated(arm: Arm, found: FidelityFigures | None) -> Iterator[str]:
+    if found and found.standing is Standing.TOLERATED:
+        band = "" if found.band is None else f" ({found.band:.1e})"
+        yield f"error {found.relative_l2:.1e} is more than {arm.target.precision} explains{band}; within --max-error"
 
 
 def _left(why: NotRun, *, has_time: bool) -> dict[str, Any]:

@@ -210,6 +210,15 @@ class StudyOptions(TargetOptions, total=False):
             read=axes.read_positive,
         ),
     ]
+    max_error: Annotated[
+        float,
+        Flag(
+            group=Group.DATA,
+            word="ERROR",
+            kind=float,
+            help="Measure rows that err by more than their precision explains, up to this: 1e-3.",
+        ),
+    ]
     baseline: Annotated[str, Flag(group=Group.MORE, word="TARGET", help="What ratios refer to.")]
     goal: Annotated[
         str,

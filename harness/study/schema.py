@@ -108,6 +108,8 @@ class Study(BaseModel):
         energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
         l2: `cold` empties the GPU's L2 cache before each timed call; arms on the CPU stay as they are.
         unsynchronised: also show what a timer reads on a GPU that doesn't wait for it; it enters no verdict.
+        max_error: an arm whose relative L2 error is more than its precision explains, but no more than this, is
+            measured and says so; 0: it fails.
         max_call_s: an arm whose call takes longer (by what smaller cells took) is skipped; 0: none is.
         seed: of the shuffles and of the environment padding.
     """
@@ -144,6 +146,7 @@ class Study(BaseModel):
     l2: Literal["warm", "cold"] = "warm"
     unsynchronised: bool = False
     max_generations: int = Field(default=MAX_GENERATIONS, ge=1, le=1_000)
+    max_error: float = Field(default=0.0, ge=0.0, lt=1.0)
     max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)
     seed: int = 0
 

@@ -109,7 +109,7 @@ class Worker:
             forked=self._forked,
         )
 
-    def verify(self, with_accuracy: bool) -> Verified:
+    def verify(self, with_accuracy: bool, max_error: float = 0.0) -> Verified:
         """Judge what the arm computes and tells of itself; see `verification`."""
         blocks = self._blocks
         claim = Claim(
@@ -120,6 +120,7 @@ class Worker:
             strayed=self._strayed,
             together=blocks.outputs if isinstance(blocks, Instances) and len(self._sessions) > 1 else None,
             rests=backends.get(self._built.arm.target.backend).capabilities.rest,
+            max_error=max_error,
         )
         return verify(claim, with_accuracy)
 

@@ -26,6 +26,7 @@ class Claim:
         session: the first of its instances.
         buffers: its input buffers.
         rests: what its backend's quantized models compute in where nothing is quantized.
+        max_error: the error that the user allows it, whatever its label explains.
         strayed: how it left the CPUs or the thread counts that it was given, or None.
         together: what each of several instances answers to each buffer while all work; None for one alone.
     """
@@ -37,6 +38,7 @@ class Claim:
     strayed: str | None
     together: Callable[[], Sequence[Sequence[Arrays]]] | None
     rests: Rests = field(default_factory=dict)
+    max_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +70,12 @@ def verify(claim: Claim, with_accuracy: bool) -> Verified:
     """
     outputs = [call_once(claim.session, inputs, slot) for slot, inputs in enumerate(claim.buffers)]
     if fault := _shape_fault(claim.bundle, outputs):
-        return Verified(executed=claim.session.executed, fidelity=fidelity.NOTHING, fault=fault)
+        nothing = replace(fidelity.NOTHING, standing=Standing.REFUSED)
+        return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
     evidence = _evidence(claim, outputs, with_accuracy)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
-    return Verified(executed=evidence.executed, fidelity=evidence.fidelity, fault=fault)
+    found = replace(evidence.fidelity, standing=Standing.REFUSED) if fault else evidence.fidelity
+    return Verified(executed=evidence.executed, fidelity=found, fault=fault)
 
 
 def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
@@ -88,7 +92,7 @@ def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool) -> E
     executed, target = claim.session.executed, claim.arm.target
     band, least = claim.bundle.band(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
     is_judged = claim.bundle.is_judged(target, claim.rests)
-    stands = replace(counted, band=band, standing=Standing.MET if is_judged else Standing.NOT_JUDGED)
+    stands = replace(counted, band=band, standing=fidelity.standing(counted, band, is_judged=is_judged))
     reference = claim.bundle.reference_outputs()
     return Evidence(
         claim=claim,
@@ -156,7 +160,8 @@ def check_instances(evidence: Evidence) -> str | None:
 
 
 def _gate(evidence: Evidence, found: Fidelity) -> str | None:
-    return fidelity.gate(found, evidence.band, evidence.least, is_judged=evidence.is_judged)
+    allowed = evidence.claim.max_error
+    return fidelity.gate(found, evidence.band, evidence.least, is_judged=evidence.is_judged, max_error=allowed)
 
 
 CHECKS: Sequence[Callable[[Evidence], str | None]] = (

@@ -100,6 +100,14 @@ def test_what_inputs_cannot_show_is_not_judged_but_more_than_nothing_was_rounded
     assert "differ" in str(gate(replace(found, mismatches=2), band, is_judged=False))
 
 
+def test_a_tolerance_lets_no_mismatch_pass_and_nothing_that_was_never_rounded():
+    found = compare([{"y": RIGHT * 1.001}], [{"y": RIGHT}])
+    assert gate(found, None, max_error=0.01) is None
+    assert gate(replace(found, mismatches=1), 0.1, max_error=0.01)
+    assert gate(found, 0.1, least=0.002, max_error=0.01)
+    assert gate(NOTHING, 0.1, max_error=0.01)
+
+
 def test_a_precision_without_a_band_cannot_pass():
     assert "no error band is known" in str(gate(compare([{"y": RIGHT}], [{"y": RIGHT}]), None))
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
 from support.races.made import write as written
 
-from shootout.contract import NotRunKind
+from shootout.contract import NotRunKind, Standing
 from shootout.journal.journal import Journal, read
 from shootout.journal.records import Checked, Failure, Line, Served, Skip, Step
 from shootout.messages import Loaded, Verified
@@ -90,6 +90,16 @@ def test_an_arm_that_was_checked_and_never_timed_keeps_size_error_and_proof(tmp_
     text = printed(document_)
     assert "skipped" not in text
     assert any(line.startswith(B.label) and "5.0e-01" in line for line in text.splitlines())
+
+
+def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_numbers_are_not_exact(tmp_path: Path):
+    off = replace(EXACT, relative_l2=2e-4, band=5e-5, standing=Standing.TOLERATED)
+    document_ = document(tmp_path / "off", *race(fidelity=off), ended())
+    assert row(document_).notes == ("error 2.0e-04 is more than fp32 explains (5.0e-05); within --max-error",)
+    lost = replace(EXACT, relative_l2=None, standing=Standing.NOT_JUDGED)
+    document_ = document(tmp_path / "lost", *race(fidelity=lost), ended())
+    assert any(line.startswith(B.label) and "NaN" in line for line in printed(document_).splitlines())
+    assert document_.answer[0].ship is None or document_.answer[0].ship.arm == A.label
 
 
 def serves(p99_ns: float, *, held: bool) -> Served:

@@ -78,6 +78,17 @@ def test_a_row_that_drawn_inputs_cannot_judge_is_let_through_and_never_reads_as_
     assert verify(claim(), with_accuracy=False).fidelity.standing is Standing.MET
 
 
+def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
+    """The fake's band is 1e-3."""
+    made = claim(Session(off_by(0.01)), together=lambda: [[off_by(0.01)] * 2] * 2)
+    refused = verify(replace(made, max_error=0.009), with_accuracy=False)
+    assert "above the 0.001 that this precision explains" in str(refused.fault)
+    assert refused.fidelity.standing is Standing.REFUSED
+    found = verify(replace(made, max_error=0.011), with_accuracy=False)
+    assert (found.fault, found.fidelity.standing) == (None, Standing.TOLERATED)
+    assert verify(claim(max_error=0.011), with_accuracy=False).fidelity.standing is Standing.MET
+
+
 def test_accuracy_is_counted_in_a_slot_of_its_own():
     session = Session()
     found = verify(claim(session), with_accuracy=True)
