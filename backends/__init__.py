@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from shootout.backends import words
 from shootout.backends.adapter import Adapter, Built, Fixture
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Gemms, NotRun, NotRunKind, Precision
 from shootout.errors import SkippedArm, UsageError, install, unknown
@@ -49,6 +50,7 @@ class Entry:
         get_ready: `module:function` of what a build does before it needs the model, done while that is being exported;
             "" where that takes no time worth it.
         fixture: `module:NAME` of how the conformance suite drives it, "" for the plain way.
+        words: `module:NAME` of what its library's own errors mean (see `backends.words`), "" for none.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
         shared: modules that an arm's process on the CPU begins with, where importing them takes long and leaves no
@@ -70,6 +72,7 @@ class Entry:
     gemms: str = ""
     get_ready: str = ""
     fixture: str = ""
+    words: str = ""
     movable: bool = False
     shared: tuple[str, ...] = ()
     ready_s: float = 2.0
@@ -149,6 +152,7 @@ SHIPPED = {
         loads={"": ("onnxruntime",)},
         gemms="shootout.backends._onnxruntime.backend:gemms",
         fixture="shootout.backends._onnxruntime.backend:FIXTURE",
+        words="shootout.backends._onnxruntime.words:WORDS",
         ready_s=0.4,
         build_s=1.0,
     ),
@@ -160,6 +164,7 @@ SHIPPED = {
         loads={"": ("openvino",)},
         gemms="shootout.backends._openvino.backend:gemms",
         fixture="shootout.backends._openvino.backend:FIXTURE",
+        words="shootout.backends._openvino.words:WORDS",
         ready_s=0.7,
         build_s=2.0,
     ),
@@ -280,6 +285,12 @@ def get_ready(name: str) -> None:
     """Do what a backend's builds begin with, before there is a model; imports it."""
     if path := entry(name).get_ready:
         _imported(path)()
+
+
+def explain(name: str, error: Exception) -> NotRun | None:
+    """What an error of a backend's library means, where that is known; None where it is a failure."""
+    path = entry(name).words
+    return words.explain(error, _imported(path) if path else ())
 
 
 def fixture(name: str) -> Fixture:

@@ -27,6 +27,7 @@ from shootout.backends._openvino.graph import (
     version,
 )
 from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
+from shootout.backends._openvino.reading import read_file
 from shootout.backends._openvino.session import OpenVinoSession
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
@@ -97,7 +98,7 @@ class OpenVinoAdapter:
         require_precision(precision)
         require_precision(floats_of(arm))
         openvino = import_openvino()
-        model = openvino.Core().read_model(bundle.path(Artifact.ONNX))
+        model = read_file(bundle.path(Artifact.ONNX), folder)
         model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in bundle.inputs})
         notes = notes_of(arm, scheme)
         if precision in INTEGERS and not scheme.is_quantized:

@@ -19,7 +19,7 @@ from typing import Any
 from shootout import backends, clock
 from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Device, Scenario
+from shootout.contract import Arm, Device, NotRun, Scenario
 from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
 from shootout.host.gpu_errors import explain_error
@@ -55,6 +55,7 @@ class Worker:
     _buffers: list[dict[str, Any]]
     _sessions: Sequence[Session] = ()
     _device: Device = Device.CPU
+    _backend: str = ""
     _blocks: Blocks | Instances
     _strayed: str | None
 
@@ -69,7 +70,7 @@ class Worker:
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
         """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
         _look_at_source(bundle)
-        self._device = arm.target.device
+        self._device, self._backend = arm.target.device, arm.target.backend
         with clock.Stopwatch() as watch:
             built = backends.get(arm.target.backend).build(bundle, arm, folder)
         json.dumps(dict(built.facts))  # the parent keeps them so; what isn't JSON is this adapter's fault, here
@@ -85,7 +86,7 @@ class Worker:
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
         _look_at_source(built.bundle)
-        self._device = built.arm.target.device
+        self._device, self._backend = built.arm.target.device, built.arm.target.backend
         given = current_bounds()
         context = Context.made() if self._device is Device.CUDA else None
         spared, self._head_start = self._head_start, None
@@ -199,6 +200,10 @@ class Worker:
         for session in self._sessions:
             session.synchronize()
 
+    def refusal(self, error: Exception) -> NotRun | None:
+        """What an error of the arm's library means, where that is known: it can't take this model."""
+        return backends.explain(self._backend, error) if self._backend else None
+
     def words(self, error: Exception) -> str:
         """An error's message; what a GPU lacks is told by how much."""
         return (explain_error(error) if self._device is Device.CUDA else None) or str(error)
@@ -244,6 +249,8 @@ def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
         return Fault(kind="MemoryError", message=worker.words(error) or "out of memory")
     except Exception as error:
         traceback.print_exc()
+        if why := worker.refusal(error):
+            return why
         missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
         return Fault(kind=type(error).__name__, message=worker.words(error), missing=missing)
 

@@ -65,3 +65,29 @@ def half(path: Path) -> Path:
 def linear(path: Path, shape: Shape = ("batch", 4), out: Shape = ("batch", 3)) -> Path:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     return write(path, nodes, [value("x", shape)], [value("y", out)], {"w": WEIGHT})
+
+
+def branching(path: Path, width: int = 8) -> Path:
+    """`is_large ? relu(x) : turned(x)` at `x[1, width]`; the other network first makes it a rank higher, at width 4.
+
+    At width 8 that branch, which nobody takes then, contradicts itself as soon as sizes are folded.
+    """
+
+    def branch(name: str, *nodes: Any) -> Any:
+        return helper.make_graph(nodes, name, [], [value(f"{name}_y", None)])
+
+    higher = branch("higher", helper.make_node("Unsqueeze", ["x", "zero"], ["higher_y"]))
+    same = branch("same", helper.make_node("Identity", ["x"], ["same_y"]))
+    small = branch(
+        "small",
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["width"]),
+        helper.make_node("Equal", ["width", "four"], ["is_four"]),
+        helper.make_node("If", ["is_four"], ["raised"], then_branch=higher, else_branch=same),
+        helper.make_node("Transpose", ["raised"], ["small_y"], perm=[0, 2, 1]),
+    )
+    large = branch("large", helper.make_node("Relu", ["x"], ["large_y"]))
+    chosen = helper.make_node("If", ["is_large"], ["y"], then_branch=large, else_branch=small)
+    sizes = {"zero": np.array([0]), "one": np.array(1), "four": np.array(4)}
+    inputs = [value("x", (1, width)), value("is_large", (), TensorProto.BOOL)]
+    return write(path, [chosen], inputs, [value("y", None)], sizes)

@@ -1,0 +1,23 @@
+"""What ONNX Runtime's errors mean, where they speak of its own rewritten graph instead of the user's model."""
+
+from __future__ import annotations
+
+from shootout.backends.words import Words
+
+WORDS = (
+    Words(
+        said=r"two nodes with same node name \(\S*uantizeLinear",
+        reason="the file is quantized already, and ONNX Runtime's quantizer doesn't take it a second time",
+        fix="race the file as it is, in FP32's place, or quantize the float model that it was made from",
+    ),
+    Words(
+        said=r"Quantization parameters are not specified for param (?P<tensor>\S+?)\.? ",
+        reason="ONNX Runtime's quantizer saw no values of {tensor}, so it has no range for it",
+        fix="it looks into no branch or loop: try int8-dynamic, or export the model without them",
+    ),
+    Words(
+        said=r"Could not find an implementation for (?P<operator>\w+)",
+        reason="ONNX Runtime has no kernel for {operator} with the types that it has in this file",
+        fix="export the model with other types, or take another backend",
+    ),
+)
