@@ -93,6 +93,8 @@ def test_an_arm_that_was_checked_and_never_timed_keeps_size_error_and_proof(tmp_
 
 
 def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_numbers_are_not_exact(tmp_path: Path):
+    for name in ("off", "lost"):
+        (tmp_path / name).mkdir()
     off = replace(EXACT, relative_l2=2e-4, band=5e-5, standing=Standing.TOLERATED)
     document_ = document(tmp_path / "off", *race(fidelity=off), ended())
     assert row(document_).notes == ("error 2.0e-04 is more than fp32 explains (5.0e-05); within --max-error",)
