@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shootout import models
-from shootout.contract import SCALED, Device
+from shootout.contract import SCALED, Device, Precision, Scenario
 from shootout.errors import UsageError, unknown
 from shootout.export.client import is_file
 from shootout.models.user import factory
 from shootout.study import axes, schema
 from shootout.study.options import StudyOptions, flags_of
-from shootout.study.points import targets_of
+from shootout.study.points import describe, targets_of
 from shootout.study.schema import Study
 
 DEFAULT = "shootout"
@@ -88,9 +88,21 @@ def _idle(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
     if not any(target.device is Device.CUDA for target in targets):
         for flag in (flag for keyword, flag in wanted.items() if keyword in asked):
             yield f"{flag} is for a GPU, and no target is on one: add one such as onnxruntime:cuda, or leave it out"
+    if "energy" in asked and study.l2 == "cold":
+        yield "--energy is of calls in a row, which --l2 cold keeps apart: leave one of them out"
+    if "energy" in asked and not _scenarios(study) - {Scenario.THROUGHPUT, Scenario.SERVE}:
+        yield "--energy is of one call after another: add --scenario latency, or leave it out"
+    offered = {precision for target in targets for _, precision in describe(target.backend)[0].targets}
+    for word in options.get("allow", ()):
+        if word in {*Precision} - offered:
+            yield f"--allow {word}: no target can run it; they can run {', '.join(sorted(offered))}"
     precisions = {*(target.precision for target in targets), *options.get("allow", ())}
     if "calibration" in asked and not precisions & {*SCALED}:
         yield (
             "--calibration is for quantized rows, and none is asked for: add one such as onnxruntime:cpu:int8, or "
             "leave it out"
         )
+
+
+def _scenarios(study: Study) -> set[Any]:
+    return {*study.scenario, *(point["scenario"] for point in study.points if "scenario" in point)}

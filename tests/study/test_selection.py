@@ -10,6 +10,8 @@ from shootout.errors import UsageError
 from shootout.study import schema, selection
 from shootout.study.schema import Study
 
+ON_GPU = {"backends": ["onnxruntime:gpu"], "energy": True}
+
 
 @pytest.mark.parametrize("name", ["linear", "net.onnx", "net.py:make", "package.net:make", "config.json"])
 def test_a_model_in_a_studys_place_is_the_default_study_of_it(name: str) -> None:
@@ -38,6 +40,9 @@ def test_a_gpu_is_cuda_wherever_a_target_is_named() -> None:
         ({"l2": "cold"}, "--l2 cold is for a GPU"),
         ({"gpu": 0}, "--gpu is for a GPU"),
         ({"calibration": "c.npz"}, "--calibration is for quantized rows, and none is asked for"),
+        ({"allow": ("bf16",)}, "--allow bf16: no target can run it; they can run fp32"),
+        ({**ON_GPU, "l2": "cold"}, "--energy is of calls in a row, which --l2 cold keeps apart"),
+        ({**ON_GPU, "scenario": ("serve", "throughput")}, "--energy is of one call after another"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(options: dict[str, Any], says: str) -> None:
@@ -46,8 +51,9 @@ def test_what_would_have_no_effect_is_refused(options: dict[str, Any], says: str
 
 
 def test_what_has_an_effect_is_not_refused() -> None:
-    gpu = {"backends": ["numpy", "onnxruntime:gpu"], "energy": True, "gpu": 0, "l2": "cold"}
-    assert selection.choose("shootout", gpu).energy
+    assert selection.choose("shootout", {**ON_GPU, "gpu": 0}).energy
+    assert selection.choose("shootout", {**ON_GPU, "energy": False, "l2": "cold"}).l2 == "cold"
+    assert selection.choose("shootout", {**ON_GPU, "scenario": ("serve", "latency")}).energy
     assert selection.choose("shootout", {"backends": ["onnxruntime:cpu:int8"], "calibration": "c.npz"}).calibration
     assert selection.choose("shootout", {"scenario": "throughput", "instances": (2,)}).instances == (2,)
     assert selection.choose("matmul-transfers", {"backends": ["numpy"]}).unsynchronised, "the study's own word"

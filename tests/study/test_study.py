@@ -212,8 +212,8 @@ def test_what_is_looked_at_on_a_gpu_is_the_studys_unless_the_command_line_says_m
     name = file(tmp_path, GOOD + 'energy = true\nl2 = "cold"\nunsynchronised = true\n')
     kept = chosen(name)
     assert (kept.energy, kept.l2, kept.unsynchronised) == (True, "cold", True)
-    asked = chosen(file(tmp_path, GOOD), energy=True, l2="cold", backends="onnxruntime:cuda")
-    assert (asked.energy, asked.l2, asked.unsynchronised) == (True, "cold", False)
+    asked = chosen(file(tmp_path, GOOD), energy=True, backends="onnxruntime:cuda")
+    assert (asked.energy, asked.l2, asked.unsynchronised) == (True, "warm", False)
     assert chosen(name, l2="warm").l2 == "warm"
 
 
