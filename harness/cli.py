@@ -125,7 +125,7 @@ def run(
     study: Annotated[
         str,
         typer.Argument(
-            metavar="[STUDY|MODEL]", help="A study's name (see `list`) or TOML file; or a model, as for --model."
+            metavar="STUDY|MODEL", help="A study's name (see `list`) or TOML file; or a model, as for --model."
         ),
     ] = "shootout",
     *,
@@ -145,7 +145,7 @@ def run(
 @command(InputOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
 def init(
     model: Annotated[
-        str, typer.Argument(metavar="[MODEL]", help="A model's name, or your own, as for `run`.")
+        str, typer.Argument(metavar="MODEL", help="A model's name, or your own, as for `run`.")
     ] = "residual_mlp",
     *,
     out: Annotated[

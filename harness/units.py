@@ -6,8 +6,8 @@ import re
 
 from shootout.errors import UsageError
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
-_UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
+_UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*s)?")
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
 _UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}

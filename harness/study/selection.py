@@ -17,6 +17,8 @@ from shootout.study.schema import Study
 
 DEFAULT = "shootout"
 """The study of whoever names none, or names a model."""
+WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
+"""How files of weights end that people take for models."""
 _FORMS = (
     "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function or config.json"
 )
@@ -64,6 +66,11 @@ def _read_model(name: str) -> Any:
 def _load(name: str) -> Study:
     if schema.is_named(name) or name.endswith(schema.SUFFIX):
         return schema.load(name)
+    if name.endswith(WEIGHTS):
+        raise UsageError(
+            f"{name!r} holds weights, and no model: export the model to ONNX (torch.onnx.export), or give code that "
+            "makes it, as in net.py:make"
+        )
     if set(name) & set("./\\"):
         raise UsageError(f"{name!r} is no study and no model: {_FORMS}")
     raise unknown("study or model", name, {*schema.shipped(), *models.names()})

@@ -141,7 +141,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
     [
         ("run shotout", "unknown study or model 'shotout': did you mean 'shootout'?"),
         ("run residual_ml", "unknown study or model 'residual_ml': did you mean 'residual_mlp'?"),
-        ("run net.pt", "'net.pt' is no study and no model: "),
+        ("run net.pt", "'net.pt' holds weights, and no model: export the model to ONNX"),
+        ("run net.tflite", "'net.tflite' is no study and no model: "),
         ("run linear --model mlp", "two models are given, 'linear' and --model mlp: give one"),
         ("run --model batch-sweep", "'batch-sweep' is a study, not a model: shootout run batch-sweep"),
         ("run --backends numpy --gpu 0", "--gpu is for a GPU, and no target is on one"),
