@@ -68,7 +68,6 @@ INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 SCALED = (*INTEGERS, Precision.FP8)
 """Precisions that a quantizer makes: numbers of a few bits, and scales."""
 
-
 Gemm = Callable[[], object]
 """Computes a product of two square matrices; done on return."""
 Gemms = Mapping[Precision, Callable[[int], Gemm]]
@@ -129,6 +128,7 @@ class Arm:
     """A target on a model at one batch with given threads and options: one table line, one process.
 
     Attributes:
+        file: where a group races several ONNX files, the name of this arm's, unless that is the first.
         ordinal: 2, 3 … when the same target is given again (A/A), shown as `#2`.
         sentinel: the hidden copy of the baseline, shown as `#sentinel`.
         parameters: the model's parameters, complete (defaults filled in).
@@ -141,6 +141,7 @@ class Arm:
 
     target: Target
     model: str
+    file: str = ""
     parameters: Mapping[str, Value] = field(default_factory=dict)
     batch: int = 1
     threads: int = 1
@@ -164,7 +165,7 @@ class Arm:
         """The arm's name inside its group, e.g. `numpy:cpu:fp32#2` or `openvino:cpu:fp32{threads=2}`."""
         setting = f"{{{self.setting}}}" if self.setting else ""
         suffix = "#sentinel" if self.sentinel else f"#{self.ordinal}" if self.ordinal > 1 else ""
-        return f"{self.target}{setting}{suffix}"
+        return f"{self.target}{f'({self.file})' if self.file else ''}{setting}{suffix}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,10 +316,8 @@ class Executed:
         fallbacks: graph breaks, nodes on another provider: one line each.
         flops_by_precision: floating-point (or integer) operations of the compute nodes in one call, two for each
             multiply-add, by the precision they ran in; empty where the runtime doesn't tell.
-        conversion_nodes: executed nodes that only change a tensor's type or layout (quantize, dequantize, cast,
-            reorder); None where the runtime doesn't tell.
-        kernel_ns: nanoseconds of one call by the runtime's own profiler: compute nodes by precision, "conversion" and
-            "other"; empty where it has none.
+        conversion_nodes: executed nodes that only change a tensor's type or layout; None where nothing tells.
+        kernel_ns: of one call, by the runtime's profiler: compute nodes by precision, "conversion", "other"; or empty.
         staged: the precision of the float inputs that `stage` hands over, and of the outputs; "": the label's where
             that is a float one, else FP32.
     """
@@ -358,7 +357,8 @@ class Fidelity:
         top1_agreement: share of rows of the first output with the oracle's largest class, None unless (batch, classes).
         accuracy: share of the report split that is classified rightly; None without labels.
         right: of each row of that split in order, "1" where it was, so that rows can be compared in pairs; "" without.
-        reference_l2: as `relative_l2`, but against the shared quantized model as it is written; None for other rows.
+        reference_l2: as `relative_l2`, but against what the shared quantized model, or a file that races its original,
+            gives as it is written; None for other rows.
         mismatches: integer or boolean output elements that differ from the oracle's.
         band: the largest `relative_l2` that the label explains; None: nothing is known, or the run is an older one.
         standing: to that band (see `ModelBundle.is_judged`, and `--max-error`).

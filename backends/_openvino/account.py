@@ -41,6 +41,8 @@ CONVERSIONS = ("Convert", "FakeQuantize", "Reorder")
 FUSED_CONVERSION = re.compile(r"/Dequantization(Convert|Multiply|Subtract)(_\d+)?$")
 """What OpenVINO calls the steps that it makes of a FakeQuantize."""
 MADE_UP = re.compile(r"([A-Z][A-Za-z]*)_\d+")
+UNSETTLED = "dynamic"
+"""What stands for the precision of float nodes where each has the one that the file gives it."""
 NOT_EXECUTED = ("Input", "Output", "Const")
 WARM_CALLS = 5
 CALLS = range(5, 101)
@@ -120,7 +122,8 @@ def account(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
         is_product = bool(re.search(PRODUCTS, node["layerType"]))
         held = facts["products"].get(key, [["", None]] if is_product else [])
         if held:
-            tally.add_products([(label or (own if is_product else hint), count) for label, count in held], ns)
+            floats = own if is_product or hint == UNSETTLED else hint
+            tally.add_products([(label or floats, count) for label, count in held], ns)
         else:
             tally.add_other(own, ns, converts=_only_converts(node, facts["conversions"]))
     return tally.facts() if facts["node_ns"] else {**tally.facts(), "kernel_ns": {}}

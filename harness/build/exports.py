@@ -30,7 +30,7 @@ class Exports:
         probes: by `probe_key`; one that couldn't be exported is missing.
     """
 
-    models: Mapping[tuple[str, str, int, Device], Exported]
+    models: Mapping[tuple[str, str, str, int, Device], Exported]
     probes: Mapping[ProbeKey, ModelBundle]
 
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
@@ -65,7 +65,7 @@ def export_all(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadli
                 f"no {' '.join([variant, name]).strip()}, so its precisions rest on error and node counts: {one}"
             )
     return Exports(
-        models={key: _same_inputs(one, models.get((key[0], "", key[2], Device.CPU))) for key, one in models.items()},
+        models={key: _same_inputs(one, models.get((*key[:2], "", key[3], Device.CPU))) for key, one in models.items()},
         probes={key: one for key, one in proofs.items() if isinstance(one, ModelBundle)},
     )
 
@@ -92,9 +92,9 @@ def _requests(group: PlannedGroup) -> list[Request]:
     return [found[key] for key in sorted(found)]
 
 
-def _tells(request: Request) -> tuple[str, int, Device]:
+def _tells(request: Request) -> tuple[str, str, int, Device]:
     """What tells the requests of one group apart."""
-    return request.variant, request.batch, request.device
+    return request.model, request.variant, request.batch, request.device
 
 
 def _same_inputs(one: Exported, plain: Exported | None) -> Exported:

@@ -78,6 +78,8 @@ class ModelBundle:
         versions: of the packages that made it.
         export_s: seconds it took to make, imports included.
         variant: what was done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
+        original: of a file that races its original, that one's name: the oracle is the original's then, and the gate
+            goes by the reference, what the file itself gives as it is written; "" for other models.
         calibration_fault: why the calibration data can't be used, "" when it can.
         notes: what a row should say of it, one line each: what a search chose, fewer input buffers than usual.
         source_sha256: of the source of the user's factory, "" for other models.
@@ -104,6 +106,7 @@ class ModelBundle:
     versions: Mapping[str, str]
     export_s: float
     variant: str = ""
+    original: str = ""
     calibration_fault: str = ""
     notes: tuple[str, ...] = ()
     unmade: str = ""
@@ -210,9 +213,15 @@ class ModelBundle:
         return load_sets(self.folder / GRADIENTS, self.trained)
 
     def reference_outputs(self) -> list[dict[str, Array]] | None:
-        """What a quantized variant gives as it is written, for each input buffer; None for other bundles."""
+        """What a quantized variant, or a file that races its original, gives as it is written, for each input buffer;
+        None for other bundles.
+        """
         path = self.folder / REFERENCE
         return load_sets(path, [spec.name for spec in self.outputs]) if path.exists() else None
+
+    def own_outputs(self) -> list[dict[str, Array]]:
+        """What a runtime that is true to this model gives: the oracle's outputs, or those of a file beside it."""
+        return (self.reference_outputs() if self.original else None) or self.oracle_outputs()
 
     def calibration(self) -> list[dict[str, Array]]:
         """Input sets for quantization; none of them is in the report split.

@@ -23,7 +23,7 @@ from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
 from shootout.study import points, selection
-from shootout.study.group import family
+from shootout.study.group import family, named_in
 from shootout.study.options import RunOptions
 from shootout.study.plan import Plan, make_plan
 from shootout.study.target import parse_targets, with_twins
@@ -139,7 +139,7 @@ def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:
     asked = [one for text in texts for first in firsts for one in parse_targets(text, first, pythons)]
     targets = with_twins(asked, pythons)
     named = {str(target) for target in targets}
-    mine = [row for row in document.rows if family(row.arm).partition("#")[0] in named]
+    mine = [row for row in document.rows if named_in(row.arm) in named]
     ran = {(row.group, family(row.arm)) for row in mine if row.outcome == "measured"}  # in another setting
     skipped = [row for row in mine if row.outcome == "skipped" and (row.group, family(row.arm)) not in ran]
     if skipped:

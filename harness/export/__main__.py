@@ -53,7 +53,7 @@ def _bundle(job: Job, effort: Effort) -> ModelBundle:
         from shootout.export import training
 
         return training.take(job)
-    if job.base:
+    if job.base and not job.original:
         from shootout.quantize import variants
 
         return variants.quantized(Path(job.base_folder), job.variant, Path(job.folder), reduced=job.reduced)

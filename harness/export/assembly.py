@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.bundle.bundle import CALIBRATION, GRADIENTS, INPUTS, ORACLE, WEIGHTS, ModelBundle, sha256
+from shootout.bundle.bundle import CALIBRATION, GRADIENTS, INPUTS, ORACLE, REFERENCE, WEIGHTS, ModelBundle, sha256
 from shootout.bundle.fidelity import spread
 from shootout.bundle.npz import save_sets
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
@@ -35,6 +35,7 @@ def assemble(
     split: Split | None = None,
     gradients: Sequence[Arrays] | None = None,
     drawn: bool = False,
+    reference: Sequence[Arrays] | None = None,
 ) -> ModelBundle:
     """The bundle of a job, not sealed yet, in whose folder the artifacts lie already.
 
@@ -47,6 +48,7 @@ def assemble(
         split: labelled rows, checked against the outputs.
         gradients: of a training step, those of each trained weight for each buffer.
         drawn: whether the buffers are drawn numbers.
+        reference: what a file that races its original gives as it is written, where the oracle is the original's.
 
     Raises:
         UsageError: labels that don't fit the outputs.
@@ -58,6 +60,8 @@ def assemble(
         save_sets(folder / CALIBRATION, calibration)
     if gradients is not None:
         save_sets(folder / GRADIENTS, gradients)
+    if reference is not None:
+        save_sets(folder / REFERENCE, reference)
     if split:
         split.save(folder)
     return ModelBundle(
@@ -75,6 +79,7 @@ def assemble(
         versions=job.versions,
         export_s=0.0,
         variant=job.variant,
+        original=job.original,
         calibration_fault=calibration_fault,
         notes=tuple(notes),
         unmade=unmade,

@@ -50,7 +50,8 @@ class Job:
         inputs: the user's own inputs, for a file or an own model.
         labels: the right class of each of their rows.
         calibration: the user's own calibration sets.
-        base: of a variant with quantized weights, the plain bundle's job.
+        base: of a variant with quantized weights, the plain bundle's job; of a file that races its original, that's.
+        original: of such a file, the original's name; "" for other models.
         versions: of the packages that a bundle depends on.
         key: hash of all above, and of the code that makes a bundle.
         folder: where the bundle goes; "" until there is a place.
@@ -74,6 +75,7 @@ class Job:
     labels: Given | None = None
     calibration: Given | None = None
     base: Job | None = None
+    original: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
     folder: str = ""

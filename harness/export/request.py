@@ -32,6 +32,8 @@ class Request:
         model: a name in the registry, the path of an `.onnx` file, or a user's own model (see `models.user.factory`).
         parameters: of any other model than a file's; what is missing gets its default.
         batch: rows per call; which axis of a user's file that is, `bundle.onnx_axes` tells.
+        original: the file that a user's file races, whose inputs and outputs it is held to, and to which the rest of
+            the request applies; "" for no other.
         sets: sizes of the free axes of a user's file.
         inputs_npz: real inputs for a user's own model, by input name.
         labels_npz: the right class of each of their rows.
@@ -43,6 +45,7 @@ class Request:
     """
 
     model: str
+    original: str = ""
     parameters: Mapping[str, Value] = field(default_factory=dict)
     batch: int = 1
     sets: Mapping[str, int] = field(default_factory=dict)
@@ -72,7 +75,7 @@ def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutE
         SIZE.check("batch", request.batch)
         scheme = _variant(request)
         if is_file(request.model):
-            job = _file_job(request)
+            job = _beside_job(request) if request.original else _file_job(request)
         else:
             own = factory.is_meant(request.model)
             job = _own_job(request, {} if sources is None else sources) if own else _model_job(request)
@@ -92,7 +95,7 @@ def check_sizes(request: Request) -> None:
         UsageError: an axis has no size, isn't in the file, or gets two; or the file or `onnx` isn't there.
         ModelError: it is not an ONNX model.
     """
-    if not is_file(request.model):
+    if not is_file(request.model) or request.original:
         return
     for axis, size in request.sets.items():
         SIZE.check(f"the size of axis {axis!r}", size)
@@ -201,6 +204,22 @@ def _own_job(request: Request, sources: Sources) -> Job:
         sources[model.name] = {"source_sha256": model.source(), "libraries": libraries}
     parameters, inputs = model.check(request.parameters), _given(request.inputs_npz)
     return Job(model=model.name, parameters=parameters, inputs=inputs, **sources[model.name])
+
+
+def _beside_job(request: Request) -> Job:
+    """A file that races its original: made from that one's bundle, with sizes by which it takes the same inputs."""
+    original = checked(replace(request, model=request.original, original="", variant=""))
+    if isinstance(original, ShootoutError):
+        raise original
+    with _reading(path := path_of(request.model)):
+        from shootout.bundle import onnx_axes, onnx_beside
+        from shootout.bundle.onnx_header import header
+
+        first = header(path_of(request.original))
+        axes = onnx_axes.axis_sizes(first, request.batch, request.sets, request.original)
+        specs = onnx_axes.input_specs(first, axes.sizes)
+        sets = onnx_beside.sizes_beside(header(path), specs, path.name, original.model)
+    return replace(_file_job(replace(request, sets=sets, batch=1)), original=original.model, base=original)
 
 
 def _file_job(request: Request) -> Job:

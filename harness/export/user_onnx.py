@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.bundle import onnx_axes, onnx_files, onnx_graph, onnx_inputs
-from shootout.bundle.bundle import FILES, ModelBundle
+from shootout.bundle import onnx_axes, onnx_beside, onnx_files, onnx_graph, onnx_inputs
+from shootout.bundle.bundle import FILES, REPORT, SELECTION, ModelBundle, open_bundle
 from shootout.bundle.drawing import Way
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import check_outputs, compare, gate
@@ -31,7 +31,7 @@ from shootout.errors import UNINSTALLED, ModelError, explained
 from shootout.export import inputs
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Given, Job
-from shootout.export.labels import Split
+from shootout.export.labels import Split, save_rows
 from shootout.export.labels import read as read_labelled
 from shootout.models.base import buffer_count, buffer_notes, draw
 from shootout.quantize import onnx_bands, onnx_float32, pruning
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 INPUT_SEED = 1
 REASON_LETTERS = 300
 WIDE_NOTE = "the last bits move this file's outputs: errors up to {band:.2g} pass, so they may not tell FP32 from BF16"
+BESIDE_NOTE = "its error and accuracy are against {original}; it is held to what its own file gives"
 OWN_NOTE = "the file holds {kinds} itself: errors up to {band:.2g} pass"
 
 
@@ -58,6 +59,7 @@ class Prepared:
         notes: what was decided about its inputs.
     """
 
+    name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     axes: Mapping[str, int]
@@ -79,23 +81,29 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         ModelError: the file can't be run, or not the same way twice, or its outputs prove nothing.
     """
     folder, npz = Path(job.folder), Path(job.inputs.path) if job.inputs else None
+    original = open_bundle(Path(job.base_folder)) if job.original else None
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(Path(job.file), Path(place), job.variant) if job.variant else Path(job.file)
         labels_npz = Path(job.labels.path) if job.labels else None
         found = prepare(
             path,
             folder,
-            batch=job.batch,
+            batch=1 if original else job.batch,
             sets=job.sets,
             npz=npz,
             labels_npz=labels_npz,
             calibration=job.calibration,
+            original=original,
             effort=effort,
         )
     own = found.split.sets() if found.split else found.buffers
-    if not npz:
+    if not (npz or original):
         own = inputs.drawn(found.inputs, found.batch, found.ways)
     sets, fault = inputs.chosen(job.calibration, found.inputs, own[: effort.most_sets])
+    if original:
+        _take_over(original, found, folder)
+        fault = original.calibration_fault
+        sets = found.buffers if fault else onnx_beside.all_typed(original.calibration(), found.inputs)
     require_telling(job.model, found.outputs, found.oracle)
     if found.split:
         found.split.check(found.outputs)
@@ -114,11 +122,12 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         inputs=found.inputs,
         outputs=found.outputs,
         buffers=found.buffers,
-        oracle=found.oracle,
+        oracle=onnx_beside.in_order(original.oracle_outputs(), found.outputs) if original else found.oracle,
+        reference=found.oracle if original else None,
         artifacts=(Artifact.ONNX, *(() if unmade or not job.module else (Artifact.MODULE, Artifact.PT2))),
         bands={**bands, Precision.NATIVE: as_it_is},
         parameter_count=found.parameter_count,
-        batch=found.batch,
+        batch=original.batch if original else found.batch,
         parameters=found.axes,
         calibration=sets,
         calibration_fault=fault,
@@ -127,12 +136,22 @@ def take(job: Job, effort: Effort) -> ModelBundle:
             *found.notes,
             *(found.split.notes if found.split else ()),
             *((*onnx_inputs.notes(found.ways), *buffer_notes(found.inputs)) if found.ways else ()),
+            *([BESIDE_NOTE.format(original=original.model)] if original else []),
             *([WIDE_NOTE.format(band=found.band)] if found.band > WIDE_BAND and not job.holds else []),
             *([OWN_NOTE.format(kinds=" and ".join(job.holds), band=as_it_is)] if job.holds else []),
         ),
         unmade=unmade,
-        drawn=bool(found.ways),
+        drawn=original.drawn if original else bool(found.ways),
     )
+
+
+def _take_over(original: ModelBundle, found: Prepared, folder: Path) -> None:
+    """The original's labelled rows, in the types that this file takes; its outputs must be comparable."""
+    name = found.name
+    onnx_beside.require_outputs(name, found.outputs, original.model, original.outputs)
+    for split, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
+        if rows:
+            save_rows(folder / split, onnx_beside.as_typed(rows.inputs, found.inputs), rows.labels)
 
 
 def native_band(holds: Sequence[Precision], bands: Mapping[str, float | None]) -> float:
@@ -161,6 +180,7 @@ def prepare(
     npz: Path | None,
     labels_npz: Path | None = None,
     calibration: Given | None = None,
+    original: ModelBundle | None = None,
     effort: Effort | None = None,
 ) -> Prepared:
     """Copy the file into `folder` with its axes fixed, and work out the rest.
@@ -173,6 +193,7 @@ def prepare(
         npz: real inputs; None: the first calibration sets, or else drawn ones, see `onnx_inputs`.
         labels_npz: the right class of each of their rows.
         calibration: the user's own sets.
+        original: of the file that this one races, whose inputs it takes.
         effort: how much there is time for; None: all of it.
 
     Raises:
@@ -186,8 +207,10 @@ def prepare(
     axes = onnx_axes.axis_sizes(model, batch, sets, path.name)
     onnx_axes.fix_axes(model, axes.sizes)
     specs = onnx_axes.input_specs(model)
-    split = read_labelled(Path(npz), Path(labels_npz), specs) if npz and labels_npz else None
-    if npz:
+    split = read_labelled(Path(npz), Path(labels_npz), specs) if npz and labels_npz and not original else None
+    if original:
+        real = onnx_beside.all_typed(original.input_buffers(), specs)
+    elif npz:
         real = split.buffers(specs) if split else inputs.read_inputs(npz, specs)
     else:
         real = inputs.stand_in(calibration, specs) or []
@@ -200,13 +223,15 @@ def prepare(
 
     with Stopwatch() as watch:
         raw = onnx_files.run(folder / FILES[Artifact.ONNX], buffers[:1], path.name)
-    buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
+    if not original:  # whose buffers have to be all the same
+        buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
     raw += onnx_files.run(folder / FILES[Artifact.ONNX], [*buffers[1:], buffers[0]], path.name)
     outputs = _output_specs(raw)
     *oracle, again = [{name: _wide(array) for name, array in one.items()} for one in raw]
     if any(not np.array_equal(array, again[name], equal_nan=True) for name, array in oracle[0].items()):
         raise ModelError(f"{path.name} gives different outputs for the same inputs: it can't be compared")
     return Prepared(
+        name=path.name,
         inputs=specs,
         outputs=outputs,
         axes=axes.sizes,
@@ -215,7 +240,7 @@ def prepare(
         ways=ways,
         oracle=oracle,
         band=onnx_float32.band(model, buffers, oracle, name=path.name, workshop=folder.parent),
-        parameter_count=onnx_files.parameter_count(model),
+        parameter_count=sum(int(np.prod(tensor.dims)) for tensor in onnx_files.tensors(model)),
         split=split,
         notes=axes.notes,
     )

@@ -174,6 +174,7 @@ FIGURES = (
     Figure(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Figure(name="", header="proven", show=proven, left=True),
     Figure(name="fidelity", header="error", show=error_of),
+    Figure(name="fidelity.reference_l2", header="to own file", show=error),
     Figure(name="fidelity.accuracy", header="accuracy", show=share),
     Figure(name="fidelity.accuracy_change", header="change", show=_change),
     Figure(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),

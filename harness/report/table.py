@@ -26,7 +26,19 @@ RACE_FIRST = ("arm", "time", "items/s", "requests/s", "p99", "limit", "ratio", "
 """Those that are shown unasked: five of one call after the other, without labels."""
 COSTS_ANSWER = ("arm", "time", "size", "to own fp32")
 COSTS = (
-    *(*COSTS_ANSWER, "to baseline", "error", "accuracy", "change", "proven", "int ops", "quantizer", "of peak", "GB/s"),
+    *(
+        *COSTS_ANSWER,
+        "to baseline",
+        "error",
+        "to own file",
+        "accuracy",
+        "change",
+        "proven",
+        "int ops",
+        "quantizer",
+        "of peak",
+        "GB/s",
+    ),
     *("memory", "build", "load"),
 )
 """The columns of a quantization study: what a precision costs and buys."""

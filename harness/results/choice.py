@@ -126,7 +126,7 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
 
 def is_plain(row: Row) -> bool:
     """Whether it is the model as it is, in FP32 or the file's own precisions, to whose band its error was held."""
-    return row.precision in FULL and not row.scheme and is_judged(row)
+    return row.precision in FULL and not row.scheme and not row.file and is_judged(row)
 
 
 def is_judged(row: Row) -> bool:

@@ -187,6 +187,7 @@ class Row(Part):
     settings: str
     quantizer: str
     model: str
+    file: str = ""
     parameters: dict[str, Value]
     scenario: str = Scenario.LATENCY
     batch: int

@@ -49,7 +49,7 @@ def _with_change(row: Row, record: GroupRecord, right: Right) -> Row:
     against = next((one for one in candidates if one in right and one != row.arm), None)
     if not row.fidelity or not against or row.arm not in right:
         return row
-    if row.precision in FULL and not row.scheme:
+    if row.precision in FULL and not row.scheme and not row.file:
         return row
     found = change(right[against], right[row.arm])
     figures = AccuracyChange(against=against, **asdict(found))

@@ -99,7 +99,11 @@ def _skip(arm: Arm, here: Here) -> NotRun | None:
     consumes = capabilities.consumes
     if Artifact.NONE not in consumes and (why := _mislabelled(arm, here.holds.get(arm.model, ()))):
         return why
-    quantized = schemes.parse(arm.target.scheme, own=own_words(capabilities)).is_quantized
+    scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))
+    if scheme.variant and arm.file:
+        reason = f"{scheme.variant} is made of the first file alone"
+        return NotRun(NotRunKind.UNFIT, reason, f"race {arm.file} by itself for that")
+    quantized = scheme.is_quantized
     offered = (Artifact.ONNX,) if quantized else FROM_FILE if is_file(arm.model) else models.get(arm.model).artifacts
     if Artifact.NONE in consumes or set(consumes) & set(offered):
         return found.why
@@ -218,7 +222,10 @@ def needed_bytes(arms: Sequence[Arm], here: Here) -> int:
     if not arms:
         return 0
     model, parameters = arms[0].model, arms[0].parameters
-    weights = here.file_bytes[model] // 4 if is_file(model) else models.get(model).parameter_count(parameters)
+    if is_file(model):
+        weights = max(here.file_bytes[arm.model] for arm in arms) // 4
+    else:
+        weights = models.get(model).parameter_count(parameters)
     needs = weights * max(BYTES_PER_PARAMETER, _bytes_per_weight(arms))
     return needs + COPIES_OF_INPUTS * sum(arm.instances * _input_bytes(arm) for arm in (arms[0], *arms))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -61,7 +62,7 @@ def confirming_name(name: str) -> str:
 
 def exact_of(arms: Iterable[Arm]) -> frozenset[str]:
     """The labels of the arms that compute in full precision, which is a file's own where it was narrowed before."""
-    plain = [arm for arm in arms if arm.target.precision in FULL and not arm.target.scheme]
+    plain = [arm for arm in arms if arm.target.precision in FULL and not arm.target.scheme and not arm.file]
     return frozenset(arm.label for arm in plain)
 
 
@@ -105,6 +106,11 @@ def family(label: str) -> str:
     """A label without its setting: what is alike in all settings of a target."""
     head, brace, rest = label.partition("{")
     return head + rest.rpartition("}")[2] if brace else label
+
+
+def named_in(label: str) -> str:
+    """The target in a label: what is alike in all its files, settings and copies."""
+    return re.split("[({#]", label, maxsplit=1)[0]
 
 
 def short(label: str) -> str:

@@ -20,6 +20,12 @@ from shootout.stats.goals import read_goal
 from shootout.study import axes
 
 
+def read_models(_: str, text: str) -> str | tuple[str, ...]:
+    """`a.onnx,b.onnx` → models; one alone, or the path of a file that is there, stays a text."""
+    names = axes.read_names("", text)
+    return text if len(names) == 1 or Path(text).expanduser().exists() else names
+
+
 def read_pythons(flag: str, texts: Iterable[str]) -> dict[str, str]:
     """`name=path` texts → paths by name.
 
@@ -78,7 +84,9 @@ class NamedOptions(TypedDict, total=False):
         Flag(
             group=Group.WHAT,
             word="MODEL",
-            help="A name, or your own: net.onnx, net.py:make, package.net:make (these two run your code), config.json.",
+            help="A name, or your own: net.onnx (a.onnx,b.onnx race each other), net.py:make, package.net:make (these "
+            "two run your code), config.json.",
+            read=read_models,
         ),
     ]
 

@@ -10,12 +10,13 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from shootout import backends, schemes
 from shootout.backends.common import check_options
 from shootout.clock import Stopwatch
 from shootout.constants import RACING_S
-from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRun, Option, Precision, Target
+from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRun, Option, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request
@@ -25,7 +26,7 @@ from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.stats.goals import Aim, read_goal
 from shootout.study import settings
 from shootout.study.feasibility import Here, needed_bytes, obstacles
-from shootout.study.group import GroupRecord, count_comparisons, with_sentinel
+from shootout.study.group import FULL, GroupRecord, count_comparisons, with_sentinel
 from shootout.study.pairs import asked_pairs
 from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
@@ -55,7 +56,8 @@ class PlannedGroup:
         module = client.is_file(arm.model) and any(map(_takes_module, self.building))
         scheme = scheme_of(arm.target)
         device = arm.target.device if scheme.is_quantized else Device.CPU
-        return replace(self.request, variant=scheme.variant, batch=arm.batch, module=module, device=device)
+        made = replace(self.request, variant=scheme.variant, batch=arm.batch, module=module, device=device)
+        return replace(made, model=arm.model, original=made.model) if arm.file else made
 
     @property
     def playing(self) -> list[Arm]:
@@ -120,7 +122,10 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
         check_sizes(request(study, point))
     placement = widest([point.threads for point in every])
     models = {point.model: point for point in every}  # one point of each: all of a model's have the same files
-    checked = {model: client.check(request(study, point)) for model, point in models.items()}
+    asked = {model: request(study, point) for model, point in models.items()}
+    for point in models.values():
+        asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
+    checked = {model: client.check(one) for model, one in asked.items()}
     here = Here(
         available={},
         threads=place(None).threads,
@@ -158,8 +163,8 @@ def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
     Raises:
         UsageError: there is one.
     """
-    targets = targets_of(study, here.first(point.model))
-    _refuse_unknown_options(study, targets)
+    targets = {model: targets_of(study, here.first(model)) for model in (point.model, *point.others)}
+    _refuse_unknown_options(study, targets[point.model])
     arms = _arms(study, targets, point, here.count(point.threads))
     if study.baseline is not None:
         _meant(study, study.baseline, arms, here)
@@ -173,11 +178,18 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
         UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
     """
     every = points(study)
-    targets = {point.model: targets_of(study, here.first(point.model)) for point in every}
+    models = {model for point in every for model in (point.model, *point.others)}
+    targets = {model: targets_of(study, here.first(model)) for model in models}
     for own in targets.values():
         _refuse_unknown_options(study, own)
     groups = [
-        _group(study, _arms(study, family, point, here.count(point.threads)), point, here, apart)
+        _group(
+            study,
+            _arms(study, {**targets, point.model: family}, point, here.count(point.threads)),
+            point,
+            here,
+            apart,
+        )
         for point in every
         for apart, family in _families(study, targets[point.model])
     ]
@@ -230,11 +242,11 @@ def scheme_of(target: Target) -> schemes.Scheme:
 
 
 def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
-    """The plain FP32 arm of the same backend, mode and device; none for that arm itself."""
-    wanted = replace(arm.target, precision=Precision.FP32, scheme="")
-    return (
-        next((one for one in arms if one.target == wanted and one.ordinal == 1), None) if arm.target != wanted else None
-    )
+    """The arm in full precision of the same backend, mode and device, on a group's first file; none for that arm."""
+    full = {one: replace(arm.target, precision=one, scheme="") for one in FULL}
+    if arm.target in full.values() and not arm.file:
+        return None
+    return next((one for one in arms if one.target in full.values() and one.ordinal == 1 and not one.file), None)
 
 
 def _quantizer(target: Target) -> str:
@@ -243,21 +255,28 @@ def _quantizer(target: Target) -> str:
     return "vendor" if target.precision in SCALED else "none"
 
 
-def _arms(study: Study, targets: Sequence[Target], point: Point, threads: int) -> list[Arm]:
-    seen: Counter[Target] = Counter()
+def _arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, threads: int) -> list[Arm]:
+    """All arms of a group: each target on the point's model, and on each file that races it.
+
+    Args:
+        targets: by model; those of a file may have its own precisions.
+    """
+    seen: Counter[tuple[str, Target]] = Counter()
     arms = []
-    for target in targets:
-        seen[target] += 1
+    asked = [(one, target) for one in (point.model, *point.others) for target in targets[one]]
+    for model, target in asked:
+        seen[model, target] += 1
         options = {key: value for name in names_of(target) for key, value in study.options.get(name, {}).items()}
         arms.append(
             Arm(
                 target=target,
-                model=point.model,
+                model=model,
+                file=Path(model).name if model in point.others else "",
                 parameters=point.parameters,
                 batch=point.batch,
                 threads=threads,
                 options=options,
-                ordinal=seen[target],
+                ordinal=seen[model, target],
                 scenario=point.scenario,
                 settings="tuned" if options else "closed",
                 quantizer=_quantizer(target),
@@ -273,7 +292,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _baseline(study, arms, runnable, skips, here)
     ordered = with_sentinel(baseline, arms) if baseline else tuple(arms)
-    measured_too = [arm for arm in runnable if arm is not baseline] if study.against_own_fp32 else []
+    measured_too = [arm for arm in runnable if arm is not baseline and (study.against_own_fp32 or arm.file)]
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
     wanted = asked_pairs(study, arms, runnable, here.first(point.model))
     goal, label = read_goal(study.aims_at), baseline.label if baseline else None

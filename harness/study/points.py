@@ -24,9 +24,14 @@ POINT_WORDS = ("model", "batch", "scenario", "threads")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What one group runs: a model with complete, checked parameters at a batch size, on so many threads (as asked)."""
+    """What one group runs: a model with complete, checked parameters at a batch size, on so many threads (as asked).
+
+    Attributes:
+        others: ONNX files that race `model`, which is one too.
+    """
 
     model: str
+    others: tuple[str, ...] = ()
     parameters: Mapping[str, Value]
     batch: int
     scenario: Scenario = Scenario.LATENCY
@@ -127,9 +132,26 @@ def _product(study: Study) -> list[Point]:
     for name in () if all(map(is_file, study.model)) else study.parameters:
         if name not in known:
             raise unknown("parameter", name, known | set(axes.WORDS))
+    files = [model for model in study.model if is_file(model)][1:]
+    if files and (study.crossover or study.pythons):
+        raise UsageError("a crossover and --python look at one file: leave the others out")
+    names = [Path(model).name for model in study.model if is_file(model)]
+    if len(set(names)) < len(names):
+        raise UsageError(f"give each model file a name of its own, got {', '.join(names)}")
     return [
-        _sized(study, Point(model=model, parameters=parameters, batch=batch, scenario=scenario, threads=threads))
+        _sized(
+            study,
+            Point(
+                model=model,
+                others=tuple(files) if is_file(model) else (),
+                parameters=parameters,
+                batch=batch,
+                scenario=scenario,
+                threads=threads,
+            ),
+        )
         for model in study.model
+        if model not in files
         for parameters in _parameters(study, model)
         for batch in study.batch
         for scenario in study.scenario
@@ -215,4 +237,5 @@ def group_name(point: Point) -> str:
     scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
     threads = "" if point.threads is None else f", threads {point.threads}"
     batch = "" if point.scenario is Scenario.THROUGHPUT else f", batch {point.batch}"
-    return f"{Path(point.model).name}{f' ({special})' if special else ''}{batch}{threads}{scenario}"
+    names = " and ".join(Path(model).name for model in (point.model, *point.others))
+    return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"

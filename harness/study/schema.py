@@ -76,7 +76,7 @@ class Study(BaseModel):
 
     Attributes:
         name: of the study, also of its folder under `results/`.
-        model: models' names, or paths of ONNX files; each races by itself.
+        model: models' names, or paths of ONNX files; each model races by itself, several files each other.
         parameters: model parameters (for an ONNX file: sizes of its symbolic axes) by name; of several models, each
             takes those that it has.
         shapes: whole shapes of an ONNX file's inputs, by input ("" for the only one), for its free axes.

@@ -47,6 +47,7 @@ class Evidence:
 
     Attributes:
         fidelity: of the outputs, complete.
+        judged: what the gate goes by: the same, but for a file that races its original against what it gives itself.
         step_fault: what is wrong with the training step itself, or None.
         band: the largest error that the label explains; None: it explains nothing.
         is_judged: whether that is held against the error (see `ModelBundle.is_judged`).
@@ -56,6 +57,7 @@ class Evidence:
     claim: Claim
     executed: Executed
     fidelity: Fidelity
+    judged: Fidelity
     step_fault: str | None
     band: float | None
     is_judged: bool
@@ -94,10 +96,12 @@ def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool) -> E
     is_judged = claim.bundle.is_judged(target, claim.rests)
     stands = replace(counted, band=band, standing=fidelity.standing(counted, band, is_judged=is_judged))
     reference = claim.bundle.reference_outputs()
+    found = fidelity.with_reference(stands, outputs, reference) if reference else stands
     return Evidence(
         claim=claim,
         executed=executed,
-        fidelity=fidelity.with_reference(stands, outputs, reference) if reference else stands,
+        fidelity=found,
+        judged=fidelity.compare(outputs, claim.bundle.own_outputs()) if claim.bundle.original else found,
         step_fault=step_fault,
         band=band,
         is_judged=is_judged,
@@ -138,13 +142,15 @@ def check_step(evidence: Evidence) -> str | None:
 
 
 def check_error(evidence: Evidence) -> str | None:
-    """The outputs are as far from the oracle as the label's precision explains, where inputs can show that."""
-    return _gate(evidence, evidence.fidelity)
+    """The outputs are as far from the oracle as the label's precision explains, where inputs can show that; of a file
+    that races its original, from its own outputs.
+    """
+    return _gate(evidence, evidence.judged)
 
 
 def check_reference(evidence: Evidence) -> str | None:
     """A row that runs the shared quantized model agrees with that model as it is written."""
-    return fidelity.disagreement(evidence.fidelity, evidence.band)
+    return None if evidence.claim.bundle.original else fidelity.disagreement(evidence.fidelity, evidence.band)
 
 
 def check_instances(evidence: Evidence) -> str | None:
@@ -153,7 +159,7 @@ def check_instances(evidence: Evidence) -> str | None:
     answers = claim.together() if claim.together else ()
     for outputs in answers:
         fault = _shape_fault(claim.bundle, outputs)
-        fault = fault or _gate(evidence, fidelity.compare(outputs, claim.bundle.oracle_outputs()))
+        fault = fault or _gate(evidence, fidelity.compare(outputs, claim.bundle.own_outputs()))
         if fault:
             return f"of {len(answers)} instances at once: {fault}"
     return None

@@ -125,7 +125,7 @@ def prepared(
     ledger = Ledger()
     record = GroupRecord(name="g", baseline=LABELS[1] if deadline else None, comparisons=1, arms=tuple(ARMS))
     group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
-    request = SimpleNamespace(variant="", batch=1, device=Device.CPU)
+    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: request)
     monkeypatch.setattr(groups, "lanes", lambda placement: [frozenset({cpu}) for cpu in range(cpus)])
     plan: Any = SimpleNamespace(
@@ -147,7 +147,7 @@ def prepared(
 
 
 def all_of(found: Any) -> Exports:
-    return Exports(models={("g", "", 1, Device.CPU): found}, probes={})
+    return Exports(models={("g", "m", "", 1, Device.CPU): found}, probes={})
 
 
 def test_the_longest_builds_come_first_those_of_integers_among_them(shop, monkeypatch):

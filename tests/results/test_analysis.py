@@ -42,6 +42,7 @@ ROW = {
         "setting",
         "instances",
         "python",
+        "file",
         "items_per_s",
         "serve",
     ),

@@ -12,6 +12,7 @@ from planning import ALL, group, groups, labels, study
 from shootout.build.exports import probe_key
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import UsageError
+from shootout.study.group import exact_of, named_in
 from shootout.study.plan import identity
 from shootout.study.schema import Study
 
@@ -289,7 +290,7 @@ def test_a_gpu_s_quantized_variant_is_not_the_cpu_s():
     targets = [replace(one, device=device) for one in (shared, Target(backend="onnxruntime")) for device in Device]
     arms = [Arm(target=target, model="m") for target in targets]
     assert [found.request_of(arm).device for arm in arms] == ["cpu", "cuda", "cpu", "cpu"]
-    assert [probe_key(arm)[-1] for arm in arms] == ["cpu", "cuda", "cpu", "cpu"]
+    assert [(probe_key(arm) or ())[-1] for arm in arms] == ["cpu", "cuda", "cpu", "cpu"]
 
 
 def test_several_models_race_each_by_itself_with_the_parameters_that_they_have():
@@ -301,3 +302,43 @@ def test_several_models_race_each_by_itself_with_the_parameters_that_they_have()
     ]
     with pytest.raises(UsageError, match="unknown parameter 'widht'"):
         groups(study("numpy", model=("residual_mlp", "digits"), parameters={"widht": (8,)}))
+
+
+def test_several_files_race_in_one_group_each_arm_beside_its_backends_own_on_the_first():
+    asked = study("numpy", "onnxruntime", model=("a.onnx", "sub/b.onnx"), goal="best")
+    (found,) = groups(asked)
+    assert found.record.name == "a.onnx and b.onnx, batch 1"
+    assert labels(found) == [
+        "onnxruntime:cpu:fp32",
+        "numpy:cpu:fp32",
+        "numpy:cpu:fp32(b.onnx)",
+        "onnxruntime:cpu:fp32(b.onnx)",
+        "onnxruntime:cpu:fp32#sentinel",
+    ]
+    assert found.record.references == {
+        "numpy:cpu:fp32(b.onnx)": "numpy:cpu:fp32",
+        "onnxruntime:cpu:fp32(b.onnx)": "onnxruntime:cpu:fp32",
+    }
+    assert exact_of(found.record.arms) >= {"numpy:cpu:fp32", "onnxruntime:cpu:fp32"}
+    assert not any("b.onnx" in label for label in exact_of(found.record.arms)), "whatever it holds, it isn't the first"
+    first, second = (found.request_of(found.record.arms[index]) for index in (1, 2))
+    assert (first.model, first.original) == ("a.onnx", "")
+    assert (second.model, second.original) == ("sub/b.onnx", "a.onnx")
+    assert {named_in(label) for label in labels(found)} == {"onnxruntime:cpu:fp32", "numpy:cpu:fp32"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"model": ("a.onnx", "sub/a.onnx")}, "give each model file a name of its own"),
+        ({"model": ("a.onnx", "b.onnx"), "crossover": {"axis": "batch"}}, "look at one file"),
+    ],
+)
+def test_files_that_cannot_race_are_refused(fields: dict[str, object], says: str):
+    with pytest.raises(UsageError, match=says):
+        groups(study("numpy", **fields))
+
+
+def test_what_is_made_of_the_first_file_is_not_made_of_the_others():
+    (found,) = groups(study("onnxruntime:cpu:int8/shared", model=("a.onnx", "b.onnx")))
+    assert found.skips["onnxruntime:cpu:int8/shared(b.onnx)"].reason == "shared is made of the first file alone"

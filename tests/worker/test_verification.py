@@ -44,6 +44,8 @@ def bundle(reference: Arrays | None = None) -> Any:
         outputs=(TensorSpec(name="y", shape=(1, 2), dtype="float32"),),
         batch=1,
         trained=(),
+        original="",
+        own_outputs=lambda: [RIGHT, RIGHT],
         band=lambda *_, **__: (1e-3, 0.0),
         is_judged=lambda *_: True,
         oracle_outputs=lambda: [RIGHT, RIGHT],
@@ -160,3 +162,15 @@ def test_a_network_in_half_under_a_quantized_label_is_too_exact_on_a_gpu(
     found = verify(replace(made, arm=replace(made.arm, target=target)), with_accuracy=False)
     assert ("nothing was rounded" in (found.fault or "")) is caught
     assert caught or found.fault is None
+
+
+def test_a_file_beside_its_original_is_judged_by_what_it_gives_itself():
+    quantized = off_by(0.3)
+    beside = bundle(quantized)
+    beside.original, beside.own_outputs = "a.onnx", lambda: [quantized, quantized]
+    found = verify(claim(Session(quantized), bundle=beside), with_accuracy=False)
+    assert (found.fault, found.fidelity.reference_l2) == (None, 0.0)
+    assert found.fidelity.relative_l2 == pytest.approx(0.3, rel=1e-3)
+    assert "above the 0.001" in (verify(claim(bundle=beside), with_accuracy=False).fault or ""), "the original's own"
+    together = claim(Session(quantized), bundle=beside, together=lambda: [[quantized, quantized]])
+    assert verify(together, with_accuracy=False).fault is None
