@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shootout.bundle.bundle import INPUTS, ModelBundle, sha256
 from shootout.clock import Deadline
-from shootout.contract import Arm, Device, Precision, Progress
+from shootout.contract import SCALED, Arm, Device, Precision, Progress
 from shootout.errors import ModelError, ShootoutError, SkippedArm
 from shootout.export import client
 from shootout.export.client import Request
@@ -51,7 +51,7 @@ def export_all(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadli
     wanted = {(group.record.name, *_tells(one)): one for group in groups for one in _requests(group)}
     shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
     probes = {key: probe_request(*key) for key in sorted(shown)}
-    found = client.obtain_all([*wanted.values(), *probes.values()], progress, limit)
+    found = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, _needs(groups))
     models = dict(zip(wanted, found, strict=False))
     playing = {(group.record.name, *_tells(group.request_of(arm))) for group in groups for arm in group.playing}
     made = [models[key] for key in playing]
@@ -68,6 +68,13 @@ def export_all(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadli
         models={key: _same_inputs(one, models.get((*key[:2], "", key[3], Device.CPU))) for key, one in models.items()},
         probes={key: one for key, one in proofs.items() if isinstance(one, ModelBundle)},
     )
+
+
+def _needs(groups: Sequence[PlannedGroup]) -> set[str]:
+    """The precisions that arms run in, those among them in which what isn't quantized may."""
+    found = {str(arm.target.precision) for group in groups for arm in group.building}
+    scaled = any(arm.target.precision in SCALED for group in groups for arm in group.building)
+    return found | ({str(Precision.FP16), str(Precision.BF16)} if scaled else set())
 
 
 def probe_key(arm: Arm) -> ProbeKey | None:

@@ -162,8 +162,11 @@ class ModelBundle:
     def is_judged(self, target: Target, rests: Rests = MappingProxyType({})) -> bool:
         """Whether the error of a target is held against its band: on real inputs always, on drawn ones if it is useful.
 
-        Where nothing could be predicted at all, real inputs would tell no more, so the gate closes on either.
+        Where nothing could be predicted at all, real inputs would tell no more, so the gate closes on either; where
+        there was no time to predict, nothing is held against it.
         """
+        if self.whole_s is not None and self._key(target) not in self.bands:
+            return False
         return not self.drawn or self._key(target) not in self.bands or self.is_useful(self.band(target, rests)[0])
 
     def _key(self, target: Target) -> str:

@@ -7,7 +7,7 @@ file and ends the process where it overruns all the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,9 +22,9 @@ from shootout.units import span
 
 T = TypeVar("T")
 REPORT = "report.json"
-LEAST_RUNS = 3.0
-"""Each input buffer is run at least so often: for the oracle, for FP32's error, and half a time to see whether the
-same inputs give the same outputs, and to load.
+LEAST_RUNS = 5.0
+"""Each input buffer is run about so often at least: for the oracle, twice for FP32's error, with what rounding costs,
+and half a time to see whether the same inputs give the same outputs.
 """
 ALL_RUNS = 42.0
 """Each is run about so often, with what rounding in the graph costs, where the error of every precision is predicted;
@@ -32,7 +32,7 @@ beside that, every set that gives the ranges of integers is run once.
 """
 BRIEF_SETS = 8
 LITTLE = 0.2
-"""A step that takes less than this part of what is left of the run is always taken."""
+"""An export that takes less than this part of what is left of the run is made whole."""
 TRIED_FLOPS = 1e9
 """A call of fewer operations is simply tried."""
 RATE_SIZE = 512
@@ -80,6 +80,7 @@ class Effort:
         model: its name for people.
         limit: when the whole run ends: who can't make the least by then gives up.
         plan: when it should end: what doesn't fit before that is left out.
+        needs: the precisions whose error somebody waits for; where there isn't time for all, no others are predicted.
         report: the file in which it tells how far it is; None: nobody reads it.
     """
 
@@ -89,11 +90,13 @@ class Effort:
         *,
         limit: Deadline | None = None,
         plan: Deadline | None = None,
+        needs: Collection[str] = (),
         report: Path | None = None,
     ) -> None:
         self.model = model
         self.limit, self.plan = limit or Deadline(None), plan or Deadline(None)
         self.whole_s: float | None = None
+        self.needs = frozenset(needs)
         self._report = report
         self._longest_s = 0.0
         self._input_sets = ""
@@ -155,25 +158,25 @@ class Effort:
         fewest = min(count, MIN_INPUT_BUFFERS)
         self.whole_s = call_s * (ALL_RUNS * count + RANGE_SETS)
         self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
-        if self._fits(self.whole_s):
+        if self.whole_s < LITTLE * self.limit.left_s:
+            self.plan = self.limit.part(2 * LITTLE)
+        if self.plan.allows(self.whole_s):
             return count
         self._require(LEAST_RUNS * fewest, call_s)
-        self._longest_s = call_s * fewest
+        self._longest_s = 2 * call_s * fewest
         if fewest < count:
             self._input_sets = f"{count - fewest} of {count} input sets"
         return fewest
 
     def allows(self, precision: str) -> bool:
         """Whether a prediction of this precision's error, as long as the longest one so far, ends in time."""
-        if self._fits(self._longest_s):
+        if self._input_sets and self.needs and precision.partition("/")[0] not in self.needs:
+            return False
+        if self.plan.allows(self._longest_s):
             self.tell(f"predicting the error of {precision}")
             return True
         self._unpredicted.append(precision)
         return False
-
-    def _fits(self, seconds: float) -> bool:
-        """Whether so much is within the plan, or little beside what is left of the run."""
-        return self.plan.allows(seconds) or seconds < LITTLE * self.limit.left_s
 
     def predict(self, run: Callable[[], T]) -> T:
         """Predict an error, and remember how long that took."""

@@ -118,7 +118,7 @@ def _tell_time(campaign: Campaign, limit: Deadline, built_s: float, *, complete:
     history, limit_s = journal.read(campaign.out), limit.seconds
     groups = [group_of(history, record) for record in history.groups]
     if limit_s is not None and not complete and not any(group.rounds for group in groups):
-        campaign.progress.say(more_time.tell_too_short(campaign.plan, limit_s, built_s))
+        campaign.progress.say(more_time.tell_too_short(limit_s, built_s))
     elif words := more_time.tell_missing(groups):
         campaign.progress.say(words)
 

@@ -44,7 +44,7 @@ def make(job: Job, effort: Effort) -> None:
         work = bundle.work or _work(bundle, job)
     if effort.is_brief:
         bundle = dataclasses.replace(bundle, notes=(*bundle.notes, *effort.notes), whole_s=effort.whole_s)
-    key = job.key if bundle.whole_s is None else brief_key(job.key)  # that of a variant's base counts too
+    key = job.key if bundle.whole_s is None else brief_key(job.key, effort.needs)  # that of a variant's base counts too
     dataclasses.replace(bundle, key=key, export_s=watch.seconds, work=work).seal()
 
 
@@ -116,7 +116,7 @@ def main() -> None:
     limit, plan = Deadline(asked.get("limit_s")), Deadline(asked.get("plan_s"))
     for number, job in enumerate(jobs):
         share = plan.part(_share(jobs[number:], plan.left_s))
-        effort = Effort(job.short, limit=limit, plan=share, report=place / REPORT)
+        effort = Effort(job.short, limit=limit, plan=share, needs=asked["needs"], report=place / REPORT)
         if error := (failed.get(job.base.key) if job.base else None) or _explained(job, effort):
             failed[job.key] = error
             (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)))

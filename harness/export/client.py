@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -77,7 +77,10 @@ def check(request: Request) -> Checked:
 
 
 def obtain_all(
-    requests: Sequence[Request], progress: Progress | None = None, limit: Deadline | None = None
+    requests: Sequence[Request],
+    progress: Progress | None = None,
+    limit: Deadline | None = None,
+    needs: Collection[str] = (),
 ) -> list[ModelBundle | ShootoutError]:
     """The bundle of each request, or why there is none; what must be made shares one process, but for users' code.
 
@@ -85,6 +88,7 @@ def obtain_all(
         progress: hears what is exported, and how long that will take.
         limit: when the whole run ends. An export that would take too much of that time leaves out what it can, and says
             so in the bundle's notes; one that takes it all the same is ended and skipped, unless nothing else is there.
+        needs: the precisions that the models will run in: such an export predicts no others' errors.
 
     Raises:
         UsageError: the cache folder can't be used at all.
@@ -93,22 +97,22 @@ def obtain_all(
     jobs = [checked(request, sources) for request in requests]
     wanted = {job.key: job for job in jobs if not isinstance(job, ShootoutError)}
     limit = limit or Deadline(None)
-    found = _cached(wanted, limit)
+    found = _cached(wanted, limit, needs)
     bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
-    found |= _cached(bases, limit)
+    found |= _cached(bases, limit, needs)
     missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
     ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
-    found |= _make(missing, found, Watched(progress, limit, is_needed=not ready)) if missing else {}
+    found |= _make(missing, found, Watched(progress, limit, is_needed=not ready), needs) if missing else {}
     return [job if isinstance(job, ShootoutError) else found[job.key] for job in jobs]
 
 
-def _cached(keys: Iterable[str], limit: Deadline) -> dict[str, ModelBundle | ShootoutError]:
-    return {key: bundle for key in keys if (bundle := cache.lookup(key) or _brief(key, limit))}
+def _cached(keys: Iterable[str], limit: Deadline, needs: Collection[str]) -> dict[str, ModelBundle | ShootoutError]:
+    return {key: bundle for key in keys if (bundle := cache.lookup(key) or _brief(key, limit, needs))}
 
 
-def _brief(key: str, limit: Deadline) -> ModelBundle | None:
+def _brief(key: str, limit: Deadline, needs: Collection[str]) -> ModelBundle | None:
     """What an earlier process had time for, where there is no time for all of it now either."""
-    found = cache.lookup(brief_key(key))
+    found = cache.lookup(brief_key(key, needs))
     return None if found is None or limit.allows(found.whole_s or 0.0) else found
 
 
@@ -150,7 +154,7 @@ class Watched:
 
 
 def _make(
-    jobs: Sequence[Job], found: Mapping[str, ModelBundle | ShootoutError], watched: Watched
+    jobs: Sequence[Job], found: Mapping[str, ModelBundle | ShootoutError], watched: Watched, needs: Collection[str]
 ) -> dict[str, ModelBundle | ShootoutError]:
     with cache.workshop() as folder:
         places = {key: bundle.folder for key, bundle in found.items() if isinstance(bundle, ModelBundle)}
@@ -167,7 +171,8 @@ def _make(
             place.mkdir()
             limit_s, share_s = watched.limit.left_s, watched.share.left_s
             limits = {} if limit_s == math.inf else {"limit_s": limit_s, "plan_s": EXPORT_PLANS * share_s}
-            (place / JOBS).write_text(json.dumps({"jobs": [to_json(job) for job in some], **limits}))
+            asked = {"jobs": [to_json(job) for job in some], "needs": sorted(needs), **limits}
+            (place / JOBS).write_text(json.dumps(asked))
             timeout_s = min(BUILD_TIMEOUT_S * len(some), max(0.0, limit_s))
             how = run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, some)).how
             late = None if watched.share.allows(0.0) else watched.report(place) or Report(model="", doing="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,13 @@ JOBS = "jobs.json"
 """In the folder of an export process: the jobs, and its seconds."""
 
 
-def brief_key(key: str) -> str:
-    """The key of the bundle that takes the place of this one where there is no time for all of it."""
-    return hashlib.sha256(f"{key} brief".encode()).hexdigest()
+def brief_key(key: str, needs: Iterable[str]) -> str:
+    """The key of the bundle that takes the place of this one where there is no time for all of it.
+
+    Args:
+        needs: the precisions whose errors it is to tell.
+    """
+    return hashlib.sha256(f"{key} brief {' '.join(sorted(needs))}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ from shootout.study.plan import PlannedGroup
 from shootout.study.target import provider
 from shootout.worker import remembered
 
+NO_TIME = "fidelity: not judged, there was no time to predict what this precision explains"
 NOT_JUDGED = "fidelity: not judged on drawn inputs"
 BACKEND_STEPS = ("build", "entering")
 """Who fails at these may have a library that no longer works, though it worked before."""
@@ -154,7 +155,8 @@ def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
     rest, band = rests.get((target.device, target.precision)), bundle.band(target, rests)[0]
     lines = [f"what isn't quantized computes in {rest}"] if rest else []
     if not bundle.is_judged(target, rests):
-        lines.append(NOT_JUDGED + (", give --inputs" if bundle.is_users else ""))
+        hurried = band is None and bundle.whole_s is not None
+        lines.append(NO_TIME if hurried else NOT_JUDGED + (", give --inputs" if bundle.is_users else ""))
     elif band is not None and not bundle.is_useful(band):
         lines.append(f"its error proves little: {target.precision} alone may err by {band:.2g} on these inputs")
     if target.precision in SCALED and runs and not found.probe:

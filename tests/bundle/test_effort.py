@@ -59,7 +59,7 @@ def test_a_long_export_takes_the_fewest_input_sets_and_says_so():
 
 def test_one_that_has_no_time_for_the_fewest_gives_up_with_what_it_would_take():
     with pytest.raises(
-        SkippedArm, match=r"exporting big.onnx takes 60 s at least \(a call takes about 10 s\)"
+        SkippedArm, match=r"exporting big.onnx takes 100 s at least \(a call takes about 10 s\)"
     ) as found:
         limited(10, 30).buffers(8, 10.0)
     assert found.value.why.kind is NotRunKind.NOT_REACHED
@@ -67,7 +67,7 @@ def test_one_that_has_no_time_for_the_fewest_gives_up_with_what_it_would_take():
 
 def test_operations_tell_before_the_first_call(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(effort, "product_rate", lambda: 1e11)
-    with pytest.raises(SkippedArm, match=r"takes 2 min at least"):
+    with pytest.raises(SkippedArm, match=r"takes 3 min at least"):
         limited(10, 30).foresee(8, work(2e12))
     limited(10, 300).foresee(8, work(2e12))
     limited(10, 30).foresee(8, work(None))
@@ -77,7 +77,7 @@ def test_operations_tell_before_the_first_call(monkeypatch: pytest.MonkeyPatch):
 def test_an_error_is_predicted_only_while_one_like_it_fits(monkeypatch: pytest.MonkeyPatch):
     found = limited(20, 60)
     found.buffers(2, 0.01)
-    found._longest_s = 30.0
+    found.plan, found._longest_s = Left(20), 30.0
     assert not found.allows("int8")
     assert not found.allows("fp8")
     assert found.notes[0].endswith("what error int8, fp8 explain")
@@ -98,3 +98,14 @@ def test_its_parent_reads_how_far_it_is(tmp_path: Path):
     )
     place.write_text("[1]")
     assert read_report(place) is None
+
+
+def test_in_a_hurry_nothing_is_predicted_that_nobody_waits_for():
+    found = Effort("m.onnx", limit=Left(60), plan=Left(20), needs=["int8"])
+    found.buffers(8, 1.0)
+    assert found.allows("int8/per-tensor")
+    assert not found.allows("fp8")
+    assert "fp8" not in found.notes[0]
+    whole = Effort("m.onnx", limit=Left(60), plan=Left(20), needs=["int8"])
+    whole.buffers(8, 0.01)
+    assert whole.allows("fp8"), "others may want it later"

@@ -211,12 +211,12 @@ class Left(Deadline):
 def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(effort, "LITTLE", 0.0)
     request = Request(model=str(linear(tmp_path / "m.onnx")))
-    job = checked(request)
+    job, needs = checked(request), ["fp32", "int8"]
     assert isinstance(job, Job), job
     with cache.workshop() as place:
         folder = place / job.key
         folder.mkdir()
-        exporter.make(replace(job, folder=str(folder)), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0)))
+        exporter.make(replace(job, folder=str(folder)), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0), needs=needs))
         made = client._collect(replace(job, folder=str(folder)), "", None)
     assert isinstance(made, ModelBundle), made
     assert made.key != job.key
@@ -225,8 +225,9 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     assert any(note.startswith("left out of the export for want of time") for note in made.notes)
     assert made.whole_s
     hurried, patient = Left(made.whole_s / 2), Left(2 * made.whole_s)
-    assert list(client._cached([job.key], hurried)) == [job.key], "there is no time for more now either"
-    assert not client._cached([job.key], patient)
+    assert list(client._cached([job.key], hurried, needs)) == [job.key], "there is no time for more now either"
+    assert not client._cached([job.key], patient, needs)
+    assert not client._cached([job.key], hurried, ["fp32"])
 
 
 def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
