@@ -62,8 +62,8 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     made, unmade = _artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
     effort.tell("trying the input sets")
-    buffers = _usable(job, called, data)
-    by_rows = _is_by_rows(called, buffers)
+    buffers, found = _usable(job, called, data)
+    by_rows = _is_by_rows(called, buffers, found)
     oracle, bands = torch_files.oracle_and_bands(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort
     )
@@ -115,18 +115,23 @@ def _specs(job: Job, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
     return specs, batch
 
 
-def _is_by_rows(called: Called, buffers: Sequence[Arrays]) -> bool:
-    """Whether buffers can be run as one batch, tried on two; only for a single output."""
+def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Arrays]) -> bool:
+    """Whether buffers can be run as one batch, as `torch_bands` does with all of them; only for a single output.
+
+    Args:
+        apart: the outputs for each buffer by itself.
+    """
     if called.outputs != ("y",) or len(buffers) < 2:
         return False
-    whole = {name: np.concatenate([one[name] for one in buffers[:2]]) for name in buffers[0] if buffers[0][name].ndim}
     try:
-        together = torch_bands.run(called.module, whole)["y"]
-        apart = np.concatenate([torch_bands.run(called.module, one)["y"] for one in buffers[:2]])
+        together = [one["y"] for one in torch_bands.outputs(called.module, buffers, by_rows=True)]
     except Exception:
         return False
-    scale = float(np.abs(apart).max(initial=0.0))
-    return together.shape == apart.shape and bool(np.allclose(together, apart, rtol=0, atol=SAME * scale))
+    scale = max(float(np.abs(one["y"]).max(initial=0.0)) for one in apart)
+    return all(
+        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=SAME * scale)
+        for got, one in zip(together, apart, strict=True)
+    )
 
 
 def _outputs(called: Called, oracle: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
@@ -189,8 +194,8 @@ def _moved(array: Array, rng: np.random.Generator) -> Array:
     return rng.permutation(array.reshape(-1)).reshape(array.shape) if array.dtype.kind == "f" else array
 
 
-def _usable(job: Job, called: Called, data: Data) -> list[dict[str, Array]]:
-    """The buffers, or the example alone where shuffled ones aren't valid inputs.
+def _usable(job: Job, called: Called, data: Data) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
+    """The buffers, or the example alone where shuffled ones aren't valid inputs; and the outputs for each.
 
     Raises:
         ModelError: the module gives different outputs for the same inputs.
@@ -205,10 +210,10 @@ def _usable(job: Job, called: Called, data: Data) -> list[dict[str, Array]]:
         found = [torch_bands.run(called.module, one, names=called.outputs) for one in buffers]
     except Exception as error:
         if ours:
-            return buffers[:1]
+            return buffers[:1], [first]
         raise UsageError(f"{job.short} can't run on these inputs: {explained(error)}") from error
     valid = all(_is_valid(one, first) for one in found)
-    return buffers if valid or not ours else buffers[:1]
+    return (buffers, found) if valid or not ours else (buffers[:1], [first])
 
 
 def _is_valid(found: Arrays, example: Arrays) -> bool:

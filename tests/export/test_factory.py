@@ -8,11 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.console import deaf_here
 from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa: F401 - a fixture is asked for by name
+from torch import nn
 
 from shootout.backends.common_torch import architecture, float32_module
 from shootout.bundle.bundle import ModelBundle
@@ -20,12 +24,12 @@ from shootout.bundle.effort import Effort
 from shootout.contract import Arm, Artifact, Scenario, Target
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
-from shootout.export import client
+from shootout.export import client, user_torch
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import JOBS, Job, to_json
 from shootout.export.request import checked
 from shootout.models.user import factory
-from shootout.quantize import variants
+from shootout.quantize import torch_bands, variants
 from shootout.study import feasibility
 
 COLLIDING = f"""{HEAD}
@@ -233,3 +237,19 @@ def test_reading_a_factory_imports_no_framework(tmp_path: Path):
     write(tmp_path / "m.py", LINEAR)
     code = "import sys; from shootout import models; models.get('m.py:make'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+
+class Mixing(nn.Module):
+    """Its rows keep to themselves up to three of them: then the third buffer's change all."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if len(x) < 3 else x + x[2]
+
+
+@pytest.mark.parametrize(("module", "by_rows"), [(nn.Linear(4, 2), True), (Mixing(), False)])
+def test_rows_that_mix_only_in_a_large_batch_are_found(module: nn.Module, by_rows: bool):
+    buffers = [{"x": row[None]} for row in np.random.default_rng(0).standard_normal((4, 4))]
+    called: Any = SimpleNamespace(outputs=("y",), module=module.double())
+    alone = list(torch_bands.outputs(module, buffers, by_rows=False))
+    assert user_torch._is_by_rows(called, buffers, alone) is by_rows
+    assert not user_torch._is_by_rows(called, buffers[:1], alone[:1])
