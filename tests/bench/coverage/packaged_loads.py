@@ -23,7 +23,7 @@ from shootout.study import feasibility
 from shootout.worker.process import WorkerProcess
 
 from .onnx_cases import AGREES, answers_of, told
-from .packages import CORPUS, Packaged, fetch, licence_of, save_inputs, unpack
+from .packages import CORPUS, Packaged, save_inputs, stated, unpack
 
 TARGETS = (
     *(Target(backend=name) for name in ("onnxruntime", "openvino", "torch-eager", "torchscript", "jax-jit")),
@@ -50,15 +50,6 @@ def figures(
             row[_column(target)] = answer and answer.replace(f"{sys.prefix}/", "")
         keep({"packages": packages, "files": rows})
     return {"packages": packages, "files": rows}
-
-
-def stated(corpus: Sequence[Packaged], wheels: Path) -> list[dict[str, Any]]:
-    """One row for each wheel: its hash, and its licence as it states it."""
-    wheels.mkdir(parents=True, exist_ok=True)
-    return [
-        {"package": wheel[0], "sha256": wheel[1], "licence": licence_of(fetch(wheel, wheels)) or None}
-        for wheel in dict.fromkeys(one.wheel for one in corpus)
-    ]
 
 
 def _column(target: Target) -> str:

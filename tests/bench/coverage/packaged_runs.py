@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ MAX_TIME = "40s"
 QUICK = ("hey_jarvis_v0.1.onnx", "silero_vad.onnx")
 GIVEN_UP_S = 600.0
 """A run that keeps to no limit is ended, and its row says so."""
+BUSY = "before this machine was free"
+"""What a run says that never began, since another one had the machine: that is no answer about a file."""
 MEASURED = "measured"
 LETTERS = 300
 """Of a reason."""
@@ -56,7 +59,8 @@ def _row(one: Packaged, folder: Path, wheels: Path, max_time: str) -> dict[str, 
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     row = {"kind": one.kind, "file": one.name, **_run(one, place, wheels, max_time)}
-    kept.write_text(json.dumps(row))
+    if BUSY not in (row["no answer"] or ""):
+        kept.write_text(json.dumps(row))
     return row
 
 
@@ -89,14 +93,14 @@ def _found(out: Path, last: str) -> dict[str, Any]:
         last: its last word where it ended with an error.
     """
     document = analyse(out) if journal.begun(out) else None
-    rows = {row.arm: row for row in document.rows} if document else {}
+    rows = document.rows if document else ()
     answer = document.answer[0] if document and document.answer else None
     return {
         "ships": answer.ship.arm if answer and answer.ship else None,
         "no answer": None if answer and answer.ship else (answer and answer.reason) or last,
         "complete": document.complete if document else False,
         "generations": _generations(document),
-        **{target: _told(rows.get(_label(target)), last) for target in TARGETS},
+        **{target: _told(_row_of(target, rows), last) for target in TARGETS},
     }
 
 
@@ -104,15 +108,18 @@ def _generations(document: Document | None) -> int:
     return max((row.end_to_end.generations for row in document.rows if row.end_to_end), default=0) if document else 0
 
 
-def _label(target: str) -> str:
-    return target if ":" in target else f"{target}:cpu:fp32"
+def _row_of(target: str, rows: Sequence[Row]) -> Row | None:
+    """The row of a target; a backend's name alone stands for FP32, or for the precisions that the file itself holds."""
+    mine = (row for row in rows if row.arm == target or (row.backend == target and row.arm not in TARGETS))
+    return next(mine, None)
 
 
 def _told(row: Row | None, last: str) -> str:
-    """Whether a target was measured, and how far off it was; else why not."""
+    """Whether a target was measured, how far off it was, and what it didn't run as asked; else why not."""
     if row is None:
         return f"failed: {last or 'no row'}"[:LETTERS]
     if row.outcome != MEASURED:
         return f"{row.outcome}: {row.reason}"[:LETTERS]
     error = row.fidelity.relative_l2 if row.fidelity else None
-    return f"{MEASURED}, error {error:.1e}" if error is not None else MEASURED
+    beside = "; ".join((row.executed or {}).get("fallbacks", ()))[:LETTERS]
+    return f"{MEASURED}, error {'unknown' if error is None else f'{error:.1e}'}" + (f": {beside}" if beside else "")

