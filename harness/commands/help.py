@@ -14,11 +14,31 @@ if TYPE_CHECKING:
 
 WIDEST = 19
 """Letters that the first column may take; a longer name has a line of its own."""
+_TARGET = "a target names it, as in --backends openvino:cpu:int8,onnxruntime:gpu; for all of them there is --set"
+_ENDS = "a run warms up and ends by itself: see --goal and --max-time"
+ELSEWHERE = {
+    "--device": f"{_TARGET} device=gpu",
+    "--precision": f"{_TARGET} precision=int8",
+    "--dtype": f"{_TARGET} precision=bf16",
+    "--output": "--out FOLDER keeps the run, --json prints it",
+    **dict.fromkeys(("--iterations", "--runs", "--repeat", "--warmup", "--duration", "--time"), _ENDS),
+}
+"""Options of other tools, and what there is here in their place."""
 Records = list[tuple[str, str]]
 
 
 class GroupedCommand(TyperCommand):
     """A command whose options are told in their groups, and whose examples stay as they are written."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words; an option that other tools have is told what there is in its place."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # typer's own kinds of error are not public
+            option = getattr(error, "option_name", None)
+            if option in ELSEWHERE and "backends" in {one.name for one in self.params}:
+                ctx.fail(f"No such option: {option}: {ELSEWHERE[option]}")
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments first, then each group in the order of `Group`."""
@@ -37,6 +57,15 @@ class GroupedCommand(TyperCommand):
 
 class GroupedCommands(TyperGroup):
     """A list of commands in their groups, each with its whole sentence."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; a study or a model in its place is told how to run it."""
+        if args[0] not in self.commands:
+            from shootout.study.selection import is_meant
+
+            if is_meant(args[0]):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean: shootout run {args[0]}")
+        return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands, which are what is looked for, before the options."""

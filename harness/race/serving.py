@@ -23,7 +23,7 @@ from shootout.messages import Offer, Scope, Turn
 from shootout.race.protocols import Performance
 from shootout.stats import quantiles
 from shootout.study.schema import Study
-from shootout.units import duration
+from shootout.units import duration, number
 
 P99 = 0.99
 _FIRST_MOVE = math.sqrt(2.0)
@@ -92,8 +92,8 @@ class Desk:
             if self.first:
                 lowest = min(rate for rate, _ in tried)
                 raise SkippedArm(
-                    f"holds a p99 of {duration(self.limit_ns)} at no rate, not even at {lowest:.3g} requests a second "
-                    f"(one call takes {duration(performance.tuned.call_ns[Scope.END_TO_END])} without load)",
+                    f"holds a p99 of {duration(self.limit_ns)} at no rate, not even at {number(lowest)} requests a "
+                    f"second (one call takes {duration(performance.tuned.call_ns[Scope.END_TO_END])} without load)",
                     "give more time with --p99",
                     NotRunKind.TOO_SLOW,
                 )

@@ -49,6 +49,11 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     return study
 
 
+def is_meant(name: str) -> bool:
+    """Whether this is meant as a study or a model; a user's own may not be there."""
+    return schema.is_named(name) or name.endswith(schema.SUFFIX) or _is_model(name)
+
+
 def _is_model(name: str) -> bool:
     """Whether a study's place holds a model; a study of the same name comes first."""
     parts = name.split(",")

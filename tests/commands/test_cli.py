@@ -189,10 +189,23 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(tmp_path: Path, co
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["run --bacth 1", "rum", "show"])
-def test_a_wrong_command_line_is_a_usage_error(tmp_path: Path, words: str):
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("run --bacth 1", "Possible options: --batch"),
+        ("run --device gpu", "No such option: --device: a target names it, as in --backends"),
+        ("run --warmup 3", "a run warms up and ends by itself: see --goal and --max-time"),
+        ("show --device gpu", "No such option: --device\n"),
+        ("rum", "Did you mean 'run'?"),
+        ("net.onnx", "Did you mean: shootout run net.onnx"),
+        ("quantization", "Did you mean: shootout run quantization"),
+        ("show", "Missing argument 'RUN'"),
+    ],
+)
+def test_a_wrong_command_line_is_a_usage_error_with_the_nearest(tmp_path: Path, words: str, says: str):
     done = here(*words.split(), cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
+    assert says in done.err
 
 
 def test_ctrl_c_before_anything_is_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
