@@ -136,6 +136,18 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             "slower: its products take 800 ns, FP32's 700 ns",
         ),
         (
+            900,
+            {"kernel_ns": kernels(17)},
+            {"kernel_ns": kernels(117, 22, name="int8")},
+            "slower: its products take 117 ns, FP32's 17 ns: the kernels are slower here",
+        ),
+        (
+            900,
+            {"kernel_ns": kernels(500)},
+            {"kernel_ns": kernels(600, 300, name="int8")},
+            "slower: converting between types costs 300 ns more, the products take 600 ns instead of 500 ns",
+        ),
+        (
             800,
             {"kernel_ns": kernels(200, other=500)},
             {"kernel_ns": kernels(150, other=550, name="int8")},
