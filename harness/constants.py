@@ -127,3 +127,5 @@ HOLD_SHARE = 0.8
 """Slower by more than 2 % in the median, and slower in so many of the pairs, means that it does."""
 ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
+COPY = "#sentinel"
+"""How the label of the baseline's hidden copy ends."""

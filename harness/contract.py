@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from shootout.constants import COPY
 from shootout.errors import COULD_RUN as COULD_RUN  # why an arm did not run is part of the contract
 from shootout.errors import NotRun as NotRun
 from shootout.errors import NotRunKind as NotRunKind
@@ -163,9 +164,8 @@ class Arm:
     @property
     def label(self) -> str:
         """The arm's name inside its group, e.g. `numpy:cpu:fp32#2` or `openvino:cpu:fp32{threads=2}`."""
-        setting = f"{{{self.setting}}}" if self.setting else ""
-        suffix = "#sentinel" if self.sentinel else f"#{self.ordinal}" if self.ordinal > 1 else ""
-        return f"{self.target}{f'({self.file})' if self.file else ''}{setting}{suffix}"
+        told = f"{self.target}{f'({self.file})' if self.file else ''}" + (f"{{{self.setting}}}" if self.setting else "")
+        return told + (COPY if self.sentinel else f"#{self.ordinal}" if self.ordinal > 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

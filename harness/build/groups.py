@@ -122,7 +122,7 @@ class Preparation:
 
     def _headline(self, jobs: Sequence[Job]) -> str:
         """What there is to do, and the time for it where that is limited."""
-        what = f"exporting and building, {counted(len(jobs), 'arm')}"
+        what = f"exporting and building, {counted(len(jobs), 'target')}"
         if self.deadline.seconds is None or not jobs:
             return what
         longest_s = max(expected_s(job.arm) for job in jobs)

@@ -206,7 +206,7 @@ def _summary(report: Report) -> list[str]:
     told = [f"{name} {'not told' if share is None else f'{share:.1%}'}" for name, share in shares.items()]
     throttled = "not told" if heard.throttled is None else f"{heard.throttled} times"
     noise = [*told, f"throttled {throttled}"]
-    cpus = f"CPUs allowed: {len(cpu['allowed_cpus'])}, threads an arm: {report.threads}"
+    cpus = f"CPUs allowed: {len(cpu['allowed_cpus'])}, threads a target: {report.threads}"
     memory = f"memory free: {report.memory_available_bytes / 2**30:.1f} GiB"
     return [
         f"machine: {cpu['model']}, {cpus}, {memory}",

@@ -247,7 +247,7 @@ def render(report: Report) -> RenderableType:
     """The report for people."""
     lines = ["Known times (spin backend, compute):"] if report.known else []
     lines += [f"  {duration(one.planted_ns)}: {duration(one.measured_ns)}, {one.error:+.3%}" for one in report.known]
-    lines.append("An arm against itself, and planted differences:")
+    lines.append("A target against itself, and planted differences:")
     lines += [_planted_line(one) for one in report.planted]
     sd, floor = ("unknown" if share is None else f"{share:.2%}" for share in (report.sd, report.bias_floor))
     lines.append(f"SD between generations {sd}, bias floor {floor}.")
@@ -271,7 +271,7 @@ def _conclusion(report: Report) -> str:
     if report.bias_floor is None:
         return "So few generations bound no bias: nothing is stored. Run it again, without --quick."
     if not report.trustworthy:
-        return "An arm came out different from its own copy: nothing is stored. Stop other work and run it again."
+        return "A target came out different from its own copy: nothing is stored. Stop other work and run it again."
     if report.bias_floor >= SAME_WITHIN and report.device is Device.CPU:
         return (
             f"A bias of up to {report.bias_floor:.2%} isn't excluded; so wide that is noise: nothing is stored. "

@@ -107,11 +107,11 @@ def require_telling(model: str, specs: Sequence[TensorSpec], oracle: Sequence[Ar
     outputs = {spec.name: [one[spec.name] for one in oracle] for spec in specs}
     for name, arrays in outputs.items():
         if not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"):
-            raise ModelError(f"{model}: the oracle's output {name!r} has NaN or infinity: {_fix()}")
+            raise ModelError(f"{model}: the reference output {name!r} has NaN or infinity: {_fix()}")
     faults = {spec.name: _fault(outputs[spec.name], spec.dtype) for spec in specs}
     if all(faults.values()):
         said = "; ".join(f"{name!r} {fault}" for name, fault in faults.items())
-        raise ModelError(f"{model}: the oracle's output {said}: every backend would agree with it; {_fix()}")
+        raise ModelError(f"{model}: the reference output {said}: every backend would agree with it; {_fix()}")
 
 
 def _fault(arrays: Sequence[Array], dtype: str) -> str | None:

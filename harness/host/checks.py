@@ -81,7 +81,7 @@ def noise_advice(quiet: Quiet) -> tuple[str, ...]:
         )
     if (quiet.foreign_share or 0.0) > FOREIGN_SHARE:
         lines.append(
-            f"other programs take {quiet.foreign_share:.0%} of the arms' CPUs: close them, or ratios get wider"
+            f"other programs take {quiet.foreign_share:.0%} of the CPUs measured on: close them, or ratios get wider"
         )
     if quiet.throttled:
         lines.append(f"the container was throttled {quiet.throttled} times: raise its CPU quota")

@@ -124,7 +124,7 @@ def place(threads: Threads, allowed: Sequence[int] | None = None) -> Placement:
         parent=frozenset(cpus[:1]),
         arms=frozenset(cpus),
         threads=count,
-        note=f"{note}: the harness shares it with the arms, so expect more noise",
+        note=f"{note}: the harness shares it with what it measures, so expect more noise",
     )
 
 

@@ -240,12 +240,12 @@ def withheld(group: Group, label: str, other: str | None) -> str | None:
     """Why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
     crashed = group.setbacks.get(group.rules.sentinel or "")
     if crashed:
-        return f"the sentinel (a copy of the baseline) failed: {crashed.reason}"
+        return f"the copy of the baseline that vouches for this group failed: {crashed.reason}"
     if group.rules.sentinel and group.rules.baseline in group.setbacks:
         return "the baseline failed, so no copy of it vouches for this group"
     copy = against(group, Scope.END_TO_END, group.rules.sentinel, group.rules.baseline, estimate=False)
     if not copy_holds(group, copy):
-        return "the sentinel (a copy of the baseline) came out different from the baseline"
+        return "the baseline came out different from a copy of itself"
     for name in (label, other):
         if why := group.setbacks.get(name or ""):
             return f"{name} left the race: {why.reason}"

@@ -136,7 +136,7 @@ def _history(out: Path, plan: Plan) -> History | None:
 def _obstacle(history: History, plan: Plan) -> str:
     """Why this plan can't go on in a folder with this history, "" when it can."""
     if history.header.identity != plan.identity:
-        return f"holds another study or other arms ({history.header.study})"
+        return f"holds another study or other targets ({history.header.study})"
     begun_on = environment.fingerprint(history.header.environment)
     if not history.complete and begun_on != environment.fingerprint(environment.facts()):
         return "was begun on another machine or with other versions"

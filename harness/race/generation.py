@@ -170,7 +170,7 @@ class Generation:
         """Find out, once in a run, whether arms on the GPU may be stopped; the fastest one feels it most."""
         if not (arms := hold.untried(self.performances)):
             return
-        self.context.notes.say("trying how to hold arms on the GPU")
+        self.context.notes.say("trying how to hold targets on the GPU")
         self._guarded(arms[0].arm, arms[0].player, "trying how to hold", partial(hold.settle, arms))
 
     def _play_rounds(self) -> None:

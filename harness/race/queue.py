@@ -88,7 +88,7 @@ class Entrant:
         leaders = next(iter(leader_sets(self.race.blocks, arms, self.race.rules)), None)
         if leaders is None:
             return ""
-        waiting = counted(sum(not arm.sentinel for arm in self.players), "arm")
+        waiting = counted(sum(not arm.sentinel for arm in self.players), "target")
         return f"{short(leaders.fastest)} leads, {waiting} open"
 
     @property

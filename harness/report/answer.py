@@ -9,9 +9,9 @@ from typing import Any
 from rich.text import Text
 
 from shootout import backends
-from shootout.contract import Device, NotRunKind
-from shootout.report.figures import error, known, rate
-from shootout.report.lines import INDENT, NAMED, bold, fold, glued, labelled
+from shootout.contract import NotRunKind
+from shootout.report.figures import ends_of, error, known, rate
+from shootout.report.lines import INDENT, NAMED, bold, fold, glued, labelled, name_targets
 from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, WouldChange
 from shootout.results.comparisons import AccuracyChange, Ratio
 from shootout.results.document import Document, Row
@@ -101,7 +101,7 @@ def _time(row: Row, ship: Shipped) -> str:
 def _speed(ratio: Ratio, other: str) -> str:
     """`3.65x faster than torch-eager [3.2, 4.1]`: how a time compares, in the direction that it has."""
     if ratio.verdict is Verdict.FASTER:
-        ends = f"[{1 / (ratio.high or 1):.3g}, {f'{1 / ratio.low:.3g}' if ratio.low else 'inf'}]"
+        ends = ends_of(1 / ratio.high if ratio.high else None, 1 / ratio.low if ratio.low else None)
         return f"{1 / ratio.value:.3g}x faster than {other} {ends}"
     if ratio.verdict is Verdict.SLOWER:
         return f"slower than {other}, {known(ratio)} of its time"
@@ -118,7 +118,7 @@ def _fidelity(ship: Shipped) -> Iterator[str]:
     if ship.admitted != "fp32" and ship.relative_l2 is not None:
         yield f"error {error(ship.relative_l2)}"
     if ship.admitted == "alone":
-        yield "no arm here is known to keep the model's accuracy"
+        yield "nothing here is known to keep the model's accuracy"
 
 
 def told_change(change: AccuracyChange | None) -> str:
@@ -159,7 +159,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
         complete: whether the run has measured all that it was to measure.
     """
     sure = answer.sure
-    held = {True: ", sentinel held", False: ", sentinel DIFFERS", None: ""}[sure.sentinel_holds]
+    held = {True: ", control passed", False: ", control FAILED", None: ""}[sure.sentinel_holds]
     told = f"{counted(sure.generations, 'generation')}{held}."
     if answer.ship is None:
         return f"{told} {_way_out(measured=measured, complete=complete or sure.sentinel_holds is False)}."
@@ -176,7 +176,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
         return f"{told} Either may be shipped."
     if sure.told_apart:
         return f"{told} Told apart from all others that may be shipped."
-    return f"{told} The only arm that may be shipped." if answer.passed else told
+    return f"{told} Nothing else may be shipped." if answer.passed else told
 
 
 def _way_out(*, measured: bool, complete: bool) -> str:
@@ -229,17 +229,10 @@ def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[s
         count = told.count(one)
         cells = f" in {count} of {len(answers)} cells" if count < len(answers) else ""
         arms.setdefault((_why(one), cells), {}).update(dict.fromkeys(one.arms))
-    yield from fold((f"{_names(tuple(some))} ({why}){cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
+    yield from fold((f"{name_targets(some)} ({why}){cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
     asked = {row.backend.partition("+")[0] for row in rows}
     if never := [name for name in backends.names() if name not in asked]:
         yield f"{', '.join(fold(never, NAMED))} (not asked for)"
-
-
-def _names(arms: Sequence[str]) -> str:
-    devices = {arm.split(":")[1] for arm in arms if arm.count(":") > 1}
-    if len(arms) > NAMED and len(devices) == 1 and devices != {Device.CPU}:
-        return f"{len(arms)} arms on {devices.pop()}"
-    return ", ".join(fold(map(short, arms), NAMED))
 
 
 def _why(one: NotRaced) -> str:

@@ -152,11 +152,11 @@ def _sure(document: Document) -> str:
     counts = sorted({answer.sure.generations for answer in document.answer})
     sentinels = [answer.sure.sentinel_holds for answer in document.answer]
     broken, held = sentinels.count(False), sentinels.count(True)
-    told = f", the sentinel held in {counted(held, 'cell')}" if held else ""
+    told = f", the control passed in {counted(held, 'cell')}" if held else ""
     if broken:
-        told = f", the sentinel DIFFERS in {counted(broken, 'cell')}"
+        told = f", the control FAILED in {counted(broken, 'cell')}"
     elif held == len(sentinels):
-        told = ", sentinels held"
+        told = ", controls passed"
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     return f"{many} generation{'' if counts == [1] else 's'}{told}."
 

@@ -14,6 +14,7 @@ from shootout.build.cpu_pool import lanes, lanes_near
 from shootout.build.groups import expected_s
 from shootout.constants import (
     BLOCK_NS,
+    COPY,
     GPU_LEAD_IN_NS,
     LEAD_IN_NS,
     ROUNDS,
@@ -152,8 +153,9 @@ def _each(planned: Plan) -> list[str]:
     for group in planned.groups:
         lines.append(f"{group.record.name}")
         for arm in group.playing:
-            role = " (baseline)" if arm.label == group.record.baseline else " (hidden copy)" if arm.sentinel else ""
-            lines.append(f"  {arm.label}{role}")
+            role = " (baseline)" if arm.label == group.record.baseline else ""
+            role = " (the control: a hidden copy)" if arm.sentinel else role
+            lines.append(f"  {arm.label.removesuffix(COPY)}{role}")
         told = (Reason("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
         lines += [f"  {line}" for _, line in fold_reasons(told)]
         lines.append(_generations(planned, [group]))
@@ -174,7 +176,7 @@ def _as_grid(planned: Plan) -> list[str]:
         lines.append(f"  and {len(skips) - SHOWN_GROUPS:,} other reasons: --json has them all")
     if out := [group for group in groups if not group.playing]:
         why = next(iter(out[0].skips.values()))
-        lines.append(f"  no arm can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
+        lines.append(f"  nothing can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
     return [*lines, _generations(planned, groups)]
 
 

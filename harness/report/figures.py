@@ -31,21 +31,28 @@ _STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan",
 
 
 def verdict(ratio: Ratio) -> Text:
-    """The verdict in words, with how much, or with what it would take."""
+    """The verdict in words, with how much."""
     words = {
         Verdict.FASTER: f"{1 / ratio.value:.3g}x faster",
         Verdict.SLOWER: f"{ratio.value:.3g}x slower",
         Verdict.SAME: "same (within 1 %)",
-        Verdict.CANT_TELL: "can't tell" + (f" (needs ~{ratio.generations_needed})" if ratio.generations_needed else ""),
+        Verdict.CANT_TELL: "can't tell",
     }
     return Text(words[ratio.verdict], style=_STYLES[ratio.verdict])
 
 
 def interval(ratio: Ratio) -> str:
-    """The ratio's interval; an infinite end is shown as such."""
-    low = f"{ratio.low:.3g}" if ratio.low is not None else "0"
-    high = f"{ratio.high:.3g}" if ratio.high is not None else "inf"
-    return f"[{low}, {high}]"
+    """The ratio's interval, as far as it is known."""
+    return ends_of(ratio.low, ratio.high)
+
+
+def ends_of(low: float | None, high: float | None) -> str:
+    """`[0.9, 1.2]`; None is an end that nothing is known of."""
+    if low is not None and high is not None:
+        return f"[{low:.3g}, {high:.3g}]"
+    if low is not None:
+        return f"[over {low:.3g}]"
+    return f"[under {high:.3g}]" if high is not None else "[not known yet]"
 
 
 def timed(timing: Timing) -> str:
@@ -117,7 +124,7 @@ def _change(found: AccuracyChange) -> str:
 
 
 def _ceiling(found: Ceiling) -> str:
-    return f"{found.share:.0%} {found.binds}"
+    return f"{found.share:.0%}" + (f" {found.binds}" if found.binds != "overhead" else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +158,7 @@ class Figure:
 
 
 FIGURES = (
-    Figure(name="arm", header="arm", show=str, left=True),
+    Figure(name="arm", header="target", show=str, left=True),
     Figure(name="end_to_end", header="time", show=timed),
     Figure(name="end_to_end.ratio", header="ratio", show=known, baseline="1", left=True),
     Figure(

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
+from shootout.contract import Device
+from shootout.study.group import short
+
 INDENT = 6
 NAMED = 3
 """So many of those that share something are named; then how many more there are."""
@@ -46,3 +49,14 @@ def fold(items: Iterable[str], shown: int) -> list[str]:
     """The first ones, and how many more there are."""
     every = list(items)
     return every if len(every) <= shown + 1 else [*every[:shown], f"{len(every) - shown} more"]
+
+
+def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
+    """Targets that share something: the first few, in short, unless all are asked for; many on one device by number."""
+    every = list(labels)
+    if full:
+        return ", ".join(every)
+    devices = {label.split(":")[1] for label in every if label.count(":") > 1}
+    if len(every) > NAMED and len(devices) == 1 and devices != {Device.CPU}:
+        return f"{len(every)} targets on {devices.pop()}"
+    return ", ".join(fold(map(short, every), NAMED))

@@ -5,7 +5,6 @@ Who has the same to tell shares a line.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,10 +15,10 @@ from rich.text import Text
 from shootout.ceilings.model import Ceilings, ceilings_of_run
 from shootout.contract import Device, Scenario, Value
 from shootout.crossover.brackets import Kind
-from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.figures import Cell, make_table
-from shootout.results.document import Crossover, Document, Gpu, GroupSummary, Row
+from shootout.report.lines import name_targets
+from shootout.results.document import Crossover, Document, Gpu, Row
 from shootout.units import duration, size
 
 CrossoverKey = tuple[str, str, tuple[tuple[str, Value], ...], str, str]
@@ -55,68 +54,13 @@ def word_of(row: Row) -> str:
     return "not timed" if row.outcome == "skipped" and row.fidelity else row.outcome
 
 
-def fold_reasons(reasons: Iterable[Reason]) -> Iterator[tuple[str, str]]:
-    """(outcome, line) for each reason, in the order in which they first come up."""
+def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tuple[str, str]]:
+    """(outcome, line) for each reason, in the order in which they first come up; `full`: with every target's name."""
     sharing: dict[tuple[str, str, str], list[str]] = {}
     for outcome, who, reason, fix in reasons:
         sharing.setdefault((outcome, reason, fix), []).append(who)
     for (outcome, reason, fix), arms in sharing.items():
-        yield outcome, f"{outcome}: {', '.join(arms)}: {reason}" + (f". Fix: {fix}" if fix else "")
-
-
-_STEPS = {
-    "preparing": "exports and builds",
-    "load": "loading",
-    "warm_up": "warm-up",
-    "hand_off": "hand-off",
-    "leave": "leaving",
-    "racing": "the rest of the race",
-}
-
-
-def tell_time(spent_s: Mapping[str, float]) -> list[str]:
-    """Where the seconds of the run went, in a line."""
-    parts = (f"{_STEPS.get(name, name)} {spent:.1f} s" for name, spent in spent_s.items())
-    return [f"Where the time went: {', '.join(parts)}."] if spent_s else []
-
-
-NOISY_SHARE = 0.05
-"""From so many flagged rounds on, a reader is told what to do about it."""
-NOISY_SD = 0.10
-"""Likewise from so wide a spread between generations on."""
-_WHAT_HELPS = {
-    DisturbanceKind.FOREIGN_CPU: ("met other programs on the arms' CPUs", "close them"),
-    DisturbanceKind.STEAL: ("lost CPU time to other guests of the host", "use a host alone"),
-    DisturbanceKind.THROTTLED: ("were throttled by the container", "raise its CPU quota"),
-    DisturbanceKind.SM_CLOCK: ("met a lower GPU clock", "lock the clock (sudo nvidia-smi -lgc MHZ)"),
-    DisturbanceKind.GPU_THROTTLED: ("met a GPU that was held down", "see to its cooling (nvidia-smi -q)"),
-    DisturbanceKind.FOREIGN_GPU: ("met other programs on the GPU", "close them"),
-}
-
-
-def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
-    """What disturbed these groups and what helps, in a line, by what flagged most rounds; none where little did."""
-    share = max(one.void_share for one in summaries)
-    reasons = Counter[DisturbanceKind]()
-    for category, count in (item for one in summaries for item in one.void_reasons.items()):
-        reasons[recalled(category).kind] += count
-    if share >= NOISY_SHARE and reasons:
-        some = "up to " if len(summaries) > 1 else ""
-        most, _ = reasons.most_common(1)[0]
-        return [f"Noise: {some}{share:.0%} of the rounds {_helped(most, share)}."]
-    sd = max((one.sd for one in summaries if one.sd is not None), default=0.0)
-    return (
-        [f"Noise: generations differ by {sd:.0%} (SD): give more time, or a quieter machine."] if sd >= NOISY_SD else []
-    )
-
-
-def _helped(kind: DisturbanceKind, share: float) -> str:
-    if kind not in _WHAT_HELPS:
-        return "were thrown away by the older version that made this run"
-    what, helps = _WHAT_HELPS[kind]
-    if share > 0.5:  # then these are what counts, and more of them tell no more of a quiet machine
-        return f"{what}: times and ratios are those of a busy machine; {helps}"
-    return f"{what}: times are wider for it; {helps}, or give more time"
+        yield outcome, f"{outcome}: {name_targets(arms, full=full)}: {reason}" + (f". Fix: {fix}" if fix else "")
 
 
 def tell_crossovers(document: Document) -> list[Text]:
@@ -197,10 +141,10 @@ def tell_holding(holding: Holding | None) -> Iterator[str]:
     if holding:
         how = "stopped" if holding.mode == "stop" else "left waiting on their pipes"
         if holding.shared:
-            yield f"Arms on the GPU were {how} while another one played: all compute in one process (NVIDIA's MPS)."
+            yield f"Targets on the GPU were {how} while another one played: all compute in one process (NVIDIA's MPS)."
             return
-        why = f"beside stopped ones an arm takes {holding.ratio:.3f} times as long as beside waiting ones"
-        yield f"Arms on the GPU were {how} while another one played: {why} ({holding.pairs} pairs of blocks)."
+        why = f"beside stopped ones, one takes {holding.ratio:.3f} times as long as beside waiting ones"
+        yield f"Targets on the GPU were {how} while another one played: {why} ({holding.pairs} pairs of blocks)."
 
 
 def tell_unsynchronised(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:
@@ -250,22 +194,6 @@ def _took(gpu: Gpu) -> Iterator[str]:
         yield f"{gpu.energy.above_idle_mj:.3g} mJ a call above idle ({gpu.energy.per_call_mj:.3g} in all, measured)"
 
 
-def tell_rates(rows: Sequence[Row]) -> list[str]:
-    """What the times of these rows are, and how late the harness itself was."""
-    found = []
-    if any(row.scenario == Scenario.THROUGHPUT for row in rows):
-        found.append("time is wall time per item, all instances together.")
-    served = [row.serve for row in rows if row.serve]
-    if served:
-        what = "the time per request at the highest rate that held the limit" if served[0].searched else "p99"
-        late = max(one.start_late_ns for one in served)
-        found.append(
-            f"time is {what}; latencies count from a request's arrival, p99 is its 99 % upper bound; "
-            f"a free instance began up to {duration(late)} after the arrival."
-        )
-    return found
-
-
 def tell_ceilings(document: Document) -> list[str]:
     """The ceilings that the document's shares refer to; or how to get them, where the run looked and found none."""
     on_cpu = [row for row in document.rows if row.device == Device.CPU and row.scenario == Scenario.LATENCY]
@@ -275,7 +203,8 @@ def tell_ceilings(document: Document) -> list[str]:
     found = ceilings_of_run(document.environment)
     lines = [_ceilings_line(found[threads]) for threads in asked if threads in found]
     missing = [threads for threads in asked if threads not in found]
-    return [*lines, *([_advice(missing)] if missing else [])]
+    explained = ["of peak: the share of these that a call reaches, and which of them takes half of its time or more."]
+    return [*lines, *(explained if lines else []), *([_advice(missing)] if missing else [])]
 
 
 def _ceilings_line(found: Ceilings) -> str:

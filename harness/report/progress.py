@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout import clock
+from shootout.constants import COPY
 from shootout.units import span
 
 EVERY_S = 15.0
@@ -81,7 +82,7 @@ class Progress:
 
     def detail(self, text: str) -> None:
         """What happens right now; off a terminal only where nothing was told for a while."""
-        line = ": ".join(filter(None, (self._headline, text)))
+        line = ": ".join(filter(None, (self._headline, text.replace(COPY, " (the control)"))))
         if self._live:
             self._live.update(self._drawn(line), refresh=True)
         elif self._told_ns is None or self._now_ns() - self._told_ns >= 1e9 * EVERY_S:

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shootout.contract import Value
-from shootout.report import notes
+from shootout.report import notes, trust
 from shootout.report.figures import make_table
 from shootout.report.notes import STYLES, Reason, fold_reasons, word_of
 from shootout.results.document import Document, GroupSummary, Row
@@ -99,7 +99,7 @@ def render(line: Line, document: Document, width: int) -> list[RenderableType]:
     parts += map(Text, notes.tell_unsynchronised(line.axis, [(size_of[row.group], row) for row in measured]))
     parts += _setbacks(line, [row for row in document.rows if row.group in {*names, *line.selecting}])
     groups = [one for one in document.groups if one.name in names]
-    return [*parts, *map(Text, (_trust(line, groups), *notes.tell_noise(groups)))]
+    return [*parts, *map(Text, (_trust(line, groups), *trust.tell_noise(groups)))]
 
 
 def _tables(line: Line, rows: Sequence[Row], width: int) -> list[RenderableType]:
@@ -152,11 +152,12 @@ def _setbacks(line: Line, rows: Sequence[Row]) -> list[Text]:
 
 
 def _trust(line: Line, groups: Sequence[GroupSummary]) -> str:
-    """Generations, flagged rounds and the sentinels, over all sizes."""
+    """Generations, disturbed rounds and the copies of the baselines, over all sizes."""
     counts = sorted({one.generations for one in groups})
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     void = max(one.void_share for one in groups)
     size_of = {name: size for size, name in line.groups.items()}
     broken = [str(size_of[one.name]) for one in groups if not one.sentinel.holds]
-    sentinels = f"DIFFER at {', '.join(broken)}: no verdict there" if broken else "hold"
-    return f"{span} generations, at most {void:.0%} of the rounds flagged. Sentinels {sentinels}."
+    controls = f"FAILED at {', '.join(broken)}: no verdict there" if broken else "passed"
+    told = f"{span} generations, at most {void:.0%} of the rounds disturbed."
+    return f"{told} Controls (each baseline beside a copy of itself) {controls}."

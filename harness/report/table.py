@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.report import answers, notes, sweep_table
-from shootout.report.figures import BY_HEADER, Cell, fits, interval, make_table
+from shootout.report import answers, notes, sweep_table, trust
+from shootout.report.figures import BY_HEADER, Cell, fits, make_table
+from shootout.report.lines import name_targets
 from shootout.report.notes import STYLES, Reason, fold_reasons, word_of
 from shootout.results.document import Document, GroupSummary, Row, Timing
+from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
-from shootout.units import counted, duration, seconds, size, span
+from shootout.units import duration, seconds, size, span
 from shootout.worker import interpreters
 
-ANSWER = ("arm", "time", "ratio", "verdict")
+ANSWER = ("target", "time", "ratio", "verdict")
 RACE = (
-    *("arm", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict", "idle", "compute", "of peak", "GB/s"),
+    *(
+        "target",
+        "time",
+        "items/s",
+        "requests/s",
+        "p99",
+        "limit",
+        "ratio",
+        "verdict",
+        "idle",
+        "compute",
+        "of peak",
+        "GB/s",
+    ),
     *("proven", "error", "accuracy", "size", "build", "load"),
 )
 """The columns of a race; those without any figure are left out."""
-RACE_FIRST = ("arm", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict", "error", "accuracy")
+RACE_FIRST = ("target", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict", "error", "accuracy")
 """Those that are shown unasked: five of one call after the other, without labels."""
-COSTS_ANSWER = ("arm", "time", "size", "to own fp32")
+COSTS_ANSWER = ("target", "time", "size", "to own fp32")
 COSTS = (
     *(
         *COSTS_ANSWER,
@@ -45,7 +60,7 @@ COSTS = (
 COSTS_FIRST = (*COSTS_ANSWER, "error", "change")
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
 """What stands in place of a verdict, by outcome."""
-MORE = "--full shows more of each arm, such as its compute time, proof, size, build and load; --json shows everything."
+MORE = "--full: more columns (compute, proof, size, build) and notes; --json: all."
 
 
 def render(document: Document, width: int, *, full: bool = False) -> RenderableType:
@@ -69,11 +84,12 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     parts += _front(document)
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
-        parts.append(Text(f"Set in the environment, for all arms: {text}.", style="dim"))
+        parts.append(Text(f"Set in the environment, for all targets: {text}.", style="dim"))
     parts += [Text(line, style="dim") for line in interpreters.described(document.environment)]
     parts += [Text(line, style="dim") for line in notes.tell_holding(document.holding)]
-    parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
-    parts += [Text(line, style="dim") for line in notes.tell_time(document.spent_s) if full]
+    if full:
+        parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
+        parts += [Text(line, style="dim") for line in trust.tell_time(document.spent_s)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     if document.budget_s is not None:
         told = (
@@ -96,10 +112,10 @@ def _group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool
         headers = (COSTS if full else COSTS_FIRST) if costs else (RACE if full else RACE_FIRST)
         cells = [_cells(summary, row, headers) for row in known]
         parts += _tables(cells, COSTS_ANSWER if costs else ANSWER, width)
-    parts += _whys(measured)
+    parts += _whys(measured, full=full)
     parts += map(Text, notes.tell_gpu(measured))
-    parts += _setbacks(row for row in rows if row.reason)
-    return [*parts, *(Text(note) for note in _trust(summary, measured, full=full))]
+    parts += _setbacks([row for row in rows if row.reason], full=full)
+    return [*parts, *map(Text, trust.tell_trust(summary, measured, full=full) if measured else ())]
 
 
 def _front(document: Document) -> list[Text]:
@@ -116,13 +132,14 @@ def _title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     return f"{summary.name}, {'/'.join(map(str, sorted(threads)))} thread{'' if threads == {1} else 's'}"
 
 
-def _whys(rows: Sequence[Row]) -> list[Text]:
-    """Why each row is or isn't faster than its own FP32; arms with the same reason share a line."""
+def _whys(rows: Sequence[Row], *, full: bool) -> list[Text]:
+    """Why each row isn't faster than its own FP32, or is (if `full`); those with the same reason share a line."""
     arms: dict[str, list[str]] = {}
     for row in rows:
-        if row.why:
+        own = row.end_to_end.own_fp32_ratio if row.end_to_end else None
+        if row.why and (full or (own and own.verdict is not Verdict.FASTER)):
             arms.setdefault(row.why, []).append(row.arm)
-    return [Text(f"{', '.join(names)}: {why}.") for why, names in arms.items()]
+    return [Text(f"{name_targets(names, full=full)}: {why}.") for why, names in arms.items()]
 
 
 def _is_about_costs(rows: Sequence[Row]) -> bool:
@@ -135,15 +152,15 @@ def _tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) 
     headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
     if fits(make_table(headers, cells), width):
         return [make_table(headers, cells)]
-    cells = [line | {"arm": short(str(line["arm"]))} for line in cells]
+    cells = [line | {"target": short(str(line["target"]))} for line in cells]
     if fits(make_table(headers, cells), width):
         return [make_table(headers, cells)]
     if not fits(make_table(first, cells), width):
         first = [name for name in first if name not in ("ratio", "to own fp32")]
-    parts = [list(first), ["arm"]]
+    parts = [list(first), ["target"]]
     for name in (name for name in headers if name not in first):
         if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], cells), width):
-            parts.append(["arm"])
+            parts.append(["target"])
         parts[-1].append(name)
     return [make_table(part, cells) for part in parts]
 
@@ -160,9 +177,10 @@ def _cells(summary: GroupSummary, row: Row, headers: Sequence[str]) -> dict[str,
     return cells
 
 
-def _setbacks(rows: Iterable[Row]) -> list[Text]:
-    reasons = (Reason(word_of(row), f"{row.arm}{_built(row)}", row.reason or "", row.fix or "") for row in rows)
-    return [Text(line, style=STYLES[outcome]) for outcome, line in fold_reasons(reasons)]
+def _setbacks(rows: Sequence[Row], *, full: bool) -> list[Text]:
+    built = {row.arm: _built(row) if full else "" for row in rows}
+    reasons = (Reason(word_of(row), f"{row.arm}{built[row.arm]}", row.reason or "", row.fix or "") for row in rows)
+    return [Text(line, style=STYLES[outcome]) for outcome, line in fold_reasons(reasons, full=full)]
 
 
 def _built(row: Row) -> str:
@@ -171,36 +189,6 @@ def _built(row: Row) -> str:
         return ""
     nodes = " and ".join(f"{count} {name}" for name, count in row.built_nodes_by_precision.items())
     return f" (built: {size(row.artifact_bytes or 0)} in {seconds(row.build_s or 0.0)}, compute layers: {nodes})"
-
-
-def _trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> list[str]:
-    """What the reader must know to trust the table, or not to."""
-    if not rows:
-        return []
-    played = counted(summary.generations, "generation")
-    spread = "" if summary.sd is None else f", SD between generations {summary.sd:.1%}"
-    lines = [f"{played}, {summary.void_share:.0%} of the rounds flagged{_why(summary)}{spread}."]
-    ratio = summary.sentinel.ratio
-    if ratio is not None:
-        state = "holds" if summary.sentinel.holds else "DIFFERS: all verdicts are withheld"
-        lines[0] += f" Sentinel {state}: {ratio.value:.4g} {interval(ratio)}."
-    lines += notes.tell_noise([summary])
-    reasons = {timing.ratio.reason for row in rows if (timing := row.end_to_end) and timing.ratio and not row.reason}
-    lines += [f"No verdict: {reason}." for reason in sorted(filter(None, reasons))]
-    told: dict[str, list[str]] = {}  # arms of which the same is to be said share a line
-    for row in rows:
-        for text in (*(row.executed or {}).get("fallbacks", ()), *row.notes):
-            told.setdefault(text, []).append(row.arm)
-    lines += [f"{', '.join(arms)}: {text}." for text, arms in told.items()]
-    lines += notes.tell_rates(rows)
-    if full and any(row.build_cached for row in rows):
-        lines.append("* built earlier, taken from the cache.")
-    return lines
-
-
-def _why(summary: GroupSummary) -> str:
-    counts = ", ".join(f"{reason} {count}" for reason, count in sorted(summary.void_reasons.items()))
-    return f" ({counts})" if counts else ""
 
 
 def _timing(row: Row) -> Timing:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from shootout.crossover.sweeps import Sweep
 from shootout.journal import journal
 from shootout.journal.group import Group, compare, compare_own, copy_holds, group_of, pooled_sd, withheld
 from shootout.journal.journal import History
-from shootout.journal.records import SCHEMA, Checked, Ended, Line, Played, Prepared, Rounds
+from shootout.journal.records import SCHEMA, Checked, Ended, Played, Prepared
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.results import gpu, pareto, rates, roofline
@@ -40,6 +40,7 @@ from shootout.results.document import (
 )
 from shootout.results.quantization import joined
 from shootout.results.questions import find_open
+from shootout.results.time_spent import find_time_spent
 from shootout.stats import quantiles
 from shootout.stats.evidence import LEAST_GENERATIONS
 from shootout.stats.goals import Aim
@@ -365,24 +366,3 @@ def _crossover(sweep: Sweep, axis: str, scope: Scope, points: Sequence[At], outc
             for one in points
         ),
     )
-
-
-def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
-    """Seconds by step, in the order in which they come; steps that took none are left out.
-
-    `planning` is finding out what works here; `preparing` all outside of generations: ceilings, exports, builds;
-    `load`, `warm_up`, `rounds`, `hand_off` and `leave` are steps of generations, and `racing` what no step accounts
-    for, in older runs whole generations.
-    """
-    steps = defaultdict[str, float](float)
-    for line in lines:
-        if isinstance(line, Ended):
-            steps["planning"] += line.planning_s
-            steps["preparing"] += line.wall_s
-        elif isinstance(line, Rounds):
-            steps["preparing"] -= line.wall_s
-            for name, seconds in line.spent_s.items():
-                steps[name] += seconds
-            steps["racing"] += line.wall_s - sum(line.spent_s.values())
-    names = ("planning", "preparing", "load", "warm_up", "rounds", "hand_off", "leave", "racing")
-    return {name: steps[name] for name in names if steps[name] > 0}

@@ -105,12 +105,12 @@ def _overhead(case: Case) -> str | None:
     before, time = _kernels(case.own), _time(case.own)
     if before and time:
         share = before["product"] / max(sum(before.values()), time)
-        found = f"overhead-bound: FP32's products take {duration(before['product'])} of a call of {duration(time)}"
+        found = f"most of a call is no product: FP32's take {duration(before['product'])} of a call of {duration(time)}"
         return found if share < OVERHEAD else None
     rate = gigaflops(case.own)
     if not rate or not case.best_rate or rate >= SLOW_RATE * case.best_rate:
         return None
-    return f"overhead-bound: its FP32 computes {rate:.3g} GFLOP/s, another backend's {case.best_rate:.3g}"
+    return f"most of a call is no arithmetic: its FP32 does {rate:.3g} GFLOP/s, another backend's {case.best_rate:.3g}"
 
 
 def _cached(case: Case) -> str | None:

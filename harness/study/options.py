@@ -282,7 +282,7 @@ class FolderOptions(MachineOptions, total=False):
 class RunOptions(StudyOptions, FolderOptions, total=False):
     """Of `shootout run`."""
 
-    trace: Annotated[bool, Flag(group=Group.MORE, help="Also write a Chrome/Perfetto trace of each arm.", kind=bool)]
+    trace: Annotated[bool, Flag(group=Group.MORE, help="Also write a Chrome/Perfetto trace of each target.", kind=bool)]
     strict: Annotated[bool, Flag(group=Group.MORE, help="A failed row is an error, whoever named it.", kind=bool)]
     require_verdict: Annotated[
         bool, Flag(group=Group.MORE, help="Exit 7 where a question of the run has no verdict.", kind=bool)

@@ -37,7 +37,7 @@ def asked_pairs(
     named = [(_label(study, a, labels, first), _label(study, b, labels, first)) for a, b in pairs]
     for a, b in named:
         if a == b:
-            raise UsageError(f"a crossover needs two arms, got {a!r} twice; to race an arm against itself, name it #2")
+            raise UsageError(f"a crossover needs two targets, got {a!r} twice; to race one against itself, name it #2")
     return tuple(dict.fromkeys(named))
 
 
@@ -48,4 +48,4 @@ def _label(study: Study, text: str, labels: Sequence[str], first: Describe) -> s
     for label in map(str, found):
         if label in labels:
             return label
-    raise unknown("arm in the crossover's pairs", text, labels)
+    raise unknown("target in the crossover's pairs", text, labels)

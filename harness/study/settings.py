@@ -58,7 +58,7 @@ def crowded(arms: Sequence[Arm], threads: int) -> dict[str, NotRun]:
     return {
         arm.label: NotRun(
             NotRunKind.TOO_BIG,
-            f"{arm.instances} instances need as many threads, and an arm has {threads} here",
+            f"{arm.instances} instances need as many threads, and a target has {threads} here",
             "--threads all, or fewer --instances",
         )
         for arm in arms

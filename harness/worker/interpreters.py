@@ -135,7 +135,7 @@ def _interpreter(name: str, path: str) -> Interpreter:
     said = _ask(what, found)
     version = tuple(said["version"])
     if version < OLDEST_PYTHON:
-        raise UsageError(f"{what} is Python {_dotted(version)}; arms need {_dotted(OLDEST_PYTHON)} or later")
+        raise UsageError(f"{what} is Python {_dotted(version)}; backends need {_dotted(OLDEST_PYTHON)} or later")
     if said["numpy"] is None:
         raise UsageError(f"{what} has no NumPy ({said['why']}): {found} -m pip install numpy")
     if tuple(int(part) for part in re.findall(r"\d+", said["numpy"])[:2]) < OLDEST_NUMPY:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shootout.results.time_spent import STEPS
+
 from .common import Bench, Table, Tables, say
 from .whole_runs import Run, by_arm, by_pair, run, settled_s, shipped_slower
-
-STEPS = ("planning", "preparing", "load", "warm_up", "rounds", "hand_off", "leave", "racing")
 
 
 def figures(bench: Bench) -> Tables:

@@ -106,7 +106,7 @@ def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
     text = shown(report)
     assert "[bold]no module[/bold] [torch]" in text
     assert "fix for torch-eager:cpu, torch-eager:cuda: pip install 'shootout[torch]'\n" in text
-    assert "machine: A CPU, CPUs allowed: 2, threads an arm: 1, memory free: 3.0 GiB\n" in text
+    assert "machine: A CPU, CPUs allowed: 2, threads a target: 1, memory free: 3.0 GiB\n" in text
     assert "noise: steal 0.0 %, other programs not told, throttled 0 times\n" in text
     assert "advice: do this\n" in text
     assert "a machine with an NVIDIA GPU would add:\n  torch-eager:cuda in fp32, fp16\n" in text
@@ -188,7 +188,7 @@ def test_a_quiet_machine_needs_no_advice_and_a_loud_one_is_told_why():
     lines = checks.noise_advice(loud)
     assert len(lines) == 3
     assert lines[0].startswith("the hypervisor takes 3.1 % of the CPU time: ")
-    assert lines[1].startswith("other programs take 40 % of the arms' CPUs: ")
+    assert lines[1].startswith("other programs take 40 % of the CPUs measured on: ")
     assert "7 times" in lines[2]
 
 

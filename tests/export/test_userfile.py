@@ -323,9 +323,9 @@ def test_a_degenerate_oracle_of_a_file_is_refused(tmp_path: Path):
     nan = write(tmp_path / "nan.onnx", nodes, inputs, outputs, {"w": np.nan * WEIGHT})
     first, second = obtain_all([Request(model=str(zero)), Request(model=str(nan))])
     assert isinstance(first, ModelError)
-    assert "zero.onnx: the oracle's output 'y' is constant (0.0 everywhere)" in str(first)
+    assert "zero.onnx: the reference output 'y' is constant (0.0 everywhere)" in str(first)
     assert isinstance(second, ModelError)
-    assert "nan.onnx: the oracle's output 'y' has NaN or infinity" in str(second)
+    assert "nan.onnx: the reference output 'y' has NaN or infinity" in str(second)
 
 
 def test_the_band_follows_the_models_sensitivity(tmp_path: Path):

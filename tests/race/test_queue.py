@@ -69,7 +69,7 @@ def test_the_result_is_one_table_and_a_line_for_the_pair(stage: list[ByBatch], t
     assert "16384" in text
     every = table.render(document, 200, full=True)
     console.print(every)
-    assert console.export_text().count("baseline") == len(document.groups)
+    assert console.export_text().count("Control (") == len(document.groups)
 
 
 @pytest.mark.parametrize("spawns", [4, 20, 30])
@@ -211,9 +211,9 @@ def test_the_standing_is_who_leads_and_how_many_still_play():
     raced = fakes.race(World({"a": 2e5, "b": 1e5}), ["a", "b"])
     players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", sentinel=True)]
     one = Entrant(index=0, place=0.0, group=unused, race=raced, known=unused, players=players)
-    assert one.standing == "b leads, 2 arms open"
+    assert one.standing == "b leads, 2 targets open"
     raced.out.add("b:cpu:fp32")
-    assert one.standing == "a leads, 2 arms open"
+    assert one.standing == "a leads, 2 targets open"
     raced.blocks.clear()
     assert one.standing == ""
 

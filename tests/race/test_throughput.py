@@ -98,7 +98,7 @@ def test_more_instances_than_threads_are_skipped_with_a_way_out() -> None:
     group = planned(1, batch=[1], instances=[1, 2])
     ((label, why),) = group.skips.items()
     assert label == f"{NUMPY}{{batch=1, instances=2}}"
-    assert "2 instances need as many threads, and an arm has 1" in why.reason
+    assert "2 instances need as many threads, and a target has 1" in why.reason
     assert "--threads all" in why.fix
 
 

@@ -88,18 +88,18 @@ def test_an_arm_that_only_measured_slower_is_not_called_slower():
 
 def test_how_sure_it_is_and_what_would_make_it_surer():
     assert (
-        screen(SLOW, FAST)["Sure?"] == "5 generations, sentinel held. Told apart from all others that may be shipped."
+        screen(SLOW, FAST)["Sure?"] == "5 generations, control passed. Told apart from all others that may be shipped."
     )
-    assert screen(SLOW, FAST, row("near", 5.05e5))["Sure?"] == "5 generations, sentinel held. Either may be shipped."
+    assert screen(SLOW, FAST, row("near", 5.05e5))["Sure?"] == "5 generations, control passed. Either may be shipped."
     assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure?"] == (
-        "5 generations, sentinel held. About 32 generations would settle it with near: "
+        "5 generations, control passed. About 32 generations would settle it with near: "
         "shootout run … --backends fast,near --goal best --max-time 5m"
     )
     assert screen(FAST, sentinel_holds=None)["Sure?"] == "5 generations."
     int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
     slow8 = row("fast:cpu:int8", 9e5, fidelity=fidelity(6.4e-2))
-    assert screen(FAST, slow8)["Sure?"].endswith(" The only arm that may be shipped."), "it is slower, but might not be"
-    assert screen(FAST, int8, within=0.1)["Sure?"] == "5 generations, sentinel held. The only arm that may be shipped."
+    assert screen(FAST, slow8)["Sure?"].endswith(" Nothing else may be shipped."), "it is slower, but might not be"
+    assert screen(FAST, int8, within=0.1)["Sure?"] == "5 generations, control passed. Nothing else may be shipped."
 
 
 def test_a_verdict_that_is_withheld_is_not_called_a_tie():
@@ -135,7 +135,7 @@ def test_an_arm_that_keeps_its_accuracy_is_shipped_with_its_error():
 
 def test_speed_alone_is_said_to_have_chosen():
     found = screen(row("a:cpu:int8", 3e5, fidelity=fidelity(5e-2)), row("b:cpu:int8", 2e5, fidelity=fidelity(6e-2)))
-    assert "error 6.0e-02 · no arm here is known to keep the model's accuracy" in found["Ship"]
+    assert "error 6.0e-02 · nothing here is known to keep the model's accuracy" in found["Ship"]
 
 
 def test_who_was_not_raced_is_always_told():
@@ -152,7 +152,7 @@ def test_who_was_not_raced_is_always_told():
     )
     told = found["Not raced"]
     assert told.startswith("y (failed: it broke) · z (failed: why is below) · ")
-    assert "5 arms on cuda (no GPU)" in told
+    assert "5 targets on cuda (no GPU)" in told
     assert "x (not installed: pip install 'shootout[x]')" in told
     assert "numpy, torch-eager, torch-compile, 5 more (not asked for)" in told
 
@@ -168,10 +168,10 @@ def test_a_crossover_would_change_it():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"withheld": lambda _: "the sentinel differs", "sentinel_holds": False}, "sentinel DIFFERS. Measure again"),
-        ({"within": math.inf}, "sentinel held. Measure again"),
-        ({"within": math.inf, "complete": False}, "sentinel held. The run is unfinished: the same command, with more"),
-        ({"withheld": lambda _: "no", "sentinel_holds": False, "complete": False}, "sentinel DIFFERS. Measure again"),
+        ({"withheld": lambda _: "the sentinel differs", "sentinel_holds": False}, "control FAILED. Measure again"),
+        ({"within": math.inf}, "control passed. Measure again"),
+        ({"within": math.inf, "complete": False}, "control passed. The run is unfinished: the same command, with more"),
+        ({"withheld": lambda _: "no", "sentinel_holds": False, "complete": False}, "control FAILED. Measure again"),
     ],
 )
 def test_where_no_verdict_stands_the_first_line_says_so_and_then_what_to_do(changes: dict[str, Any], says: str):
@@ -220,7 +220,7 @@ def test_no_width_cuts_a_value(width: int):
         "(within",
         "±12",
         "32",
-        "held.",
+        "passed.",
     ):
         assert any(value in word for word in words), value
     if width >= 100:
@@ -267,14 +267,14 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
     assert lines[6].split() == ["256", "no", "answer"]
     assert "No answer  batch=256: the sentinel differs" in lines
     assert "Changes by batch  fast from 1 on, slow from 64 on" in lines
-    assert "Sure? 5 generations, the sentinel DIFFERS in 1 cell." in lines
+    assert "Sure? 5 generations, the control FAILED in 1 cell." in lines
 
 
 @pytest.mark.parametrize(
     ("holds", "told"),
     [
-        ((True, True), "5 generations, sentinels held."),
-        ((True, None), "5 generations, the sentinel held in 1 cell."),
+        ((True, True), "5 generations, controls passed."),
+        ((True, None), "5 generations, the control passed in 1 cell."),
         ((None, None), "5 generations."),
     ],
 )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from support.races.cells import row, timing
 
-from shootout.report.notes import Reason, fold_reasons, tell_noise
-from shootout.results.document import GroupSummary, Sentinel
+from shootout.report.notes import Reason, fold_reasons
+from shootout.report.trust import tell_noise, tell_trust
+from shootout.results.document import GroupSummary, Ratio, Sentinel
+from shootout.stats.verdicts import Verdict
 
 
 def test_arms_that_have_the_same_to_tell_share_a_line():
@@ -35,7 +38,7 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: i
         ([group(void_share=0.04, steal=2)], None),
         (
             [group(void_share=0.12, steal=2, foreign_CPU_time=5)],
-            "Noise: 12% of the rounds met other programs on the arms' CPUs: times are wider for it; close them, or "
+            "Noise: 12% of the rounds met other programs on the same CPUs: times are wider for it; close them, or "
             "give more time.",
         ),
         (
@@ -45,7 +48,7 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: i
         ),
         (
             [group(void_share=1.0, foreign_CPU_time=60)],
-            "Noise: 100% of the rounds met other programs on the arms' CPUs: times and ratios are those of a busy "
+            "Noise: 100% of the rounds met other programs on the same CPUs: times and ratios are those of a busy "
             "machine; close them.",
         ),
         (
@@ -59,3 +62,30 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: i
 )
 def test_noise_that_matters_is_told_in_one_line_with_what_helps(groups: list[GroupSummary], line: str | None):
     assert tell_noise(groups) == ([line] if line else [])
+
+
+def ratio(verdict: Verdict, needed: int | None = None, low: float | None = 0.9) -> Ratio:
+    return Ratio(value=1.0, low=low, high=1.1, verdict=verdict, generations_needed=needed, sd=0.1, generations=3)
+
+
+def test_what_must_be_known_to_trust_a_table_is_told_in_words_that_explain_themselves():
+    summary = group(void_share=0.04, steal=2, canary=1)
+    control = Sentinel(ratio=ratio(Verdict.CANT_TELL), holds=True)
+    rows = [
+        row("a", 1e6, notes=("3 input buffers",)),
+        row("b", 1e6, notes=("3 input buffers",)).model_copy(
+            update={"end_to_end": timing(1e6, ratio(Verdict.CANT_TELL, 170))}
+        ),
+    ]
+    assert list(tell_trust(summary.model_copy(update={"sentinel": control}), rows, full=False)) == [
+        "5 generations, 4% of the rounds disturbed (1 by a slow check loop, 2 by other guests of the host). "
+        "Control (the baseline beside a copy of itself): 1 [0.9, 1.1], passed.",
+        "Can't tell yet; generations in all that it would take: b about 170.",
+        "all: 3 input buffers.",
+    ]
+
+
+def test_many_targets_that_share_a_reason_are_named_one_by_one_only_if_all_is_asked_for():
+    reasons = [Reason("skipped", f"{name}:cpu:fp32", "too big", "") for name in "abcdef"]
+    assert list(fold_reasons(reasons, full=False)) == [("skipped", "skipped: a, b, c, 3 more: too big")]
+    assert "f:cpu:fp32" in next(fold_reasons(reasons))[1]

@@ -31,10 +31,10 @@ def test_a_generation_is_told_with_the_time_left_and_the_standing(clock: Clock):
     told = Progress(Console(file=text, width=200), clock)
     told.generation("g", 0, 5, 0.0)
     clock.s += progress.EVERY_S
-    told.generation("g", 1, 5, 400.0, "onnxruntime leads, 3 arms open")
+    told.generation("g", 1, 5, 400.0, "onnxruntime leads, 3 targets open")
     assert text.getvalue().splitlines() == [
         "g: generation 1 of 5 or more",
-        "g: generation 2 of 5 or more, about 7 min left, onnxruntime leads, 3 arms open",
+        "g: generation 2 of 5 or more, about 7 min left, onnxruntime leads, 3 targets open",
     ]
 
 
@@ -89,3 +89,9 @@ def _bar(text: io.StringIO) -> int:
     """How many cells of the last bar are filled."""
     last = text.getvalue().rstrip().splitlines()[-1]
     return last.count("\u2501")
+
+
+def test_the_hidden_copy_is_told_by_what_it_is_for(clock: Clock):
+    text = io.StringIO()
+    Progress(Console(file=text, width=200), clock).detail("loading numpy:cpu:fp32#sentinel")
+    assert text.getvalue() == "loading numpy:cpu:fp32 (the control)\n"

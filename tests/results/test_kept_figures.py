@@ -73,7 +73,7 @@ def test_an_arm_that_left_by_the_cap_keeps_its_time_and_is_not_shipped(tmp_path:
     slow = Skip(group=GROUP, arm=B, reason="a call takes 9 s", fix="raise it", cause=NotRunKind.TOO_SLOW)
     document_ = document(tmp_path, *race(), slow, ended())
     assert (row(document_).outcome, row(document_).reason) == ("measured", "a call takes 9 s")
-    assert "left the race: b:cpu:fp32: a call takes 9 s. Fix: raise it" in printed(document_).splitlines()
+    assert "left the race: b: a call takes 9 s. Fix: raise it" in printed(document_).splitlines()
     assert document_.answer[0].ship is None or document_.answer[0].ship.arm == A.label
 
 

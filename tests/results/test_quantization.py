@@ -151,7 +151,7 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             800,
             {"kernel_ns": kernels(200, other=500)},
             {"kernel_ns": kernels(150, other=550, name="int8")},
-            "overhead-bound: FP32's products take 200 ns of a call of 800 ns",
+            "most of a call is no product: FP32's take 200 ns of a call of 800 ns",
         ),
         (800, {"artifact_bytes": 900_000}, {}, "FP32's weights (900 kB) fit in the L2 cache already"),
         (

@@ -102,7 +102,10 @@ def test_without_a_question_of_its_own_each_target_races_its_twins_only():
     ("text", "says"),
     [
         ("echo hello", "doesn't answer as Python does"),
-        ("""echo '{"version": [3, 10, 2], "libraries": {}, "numpy": "2.0.0"}'""", "is Python 3.10.2; arms need 3.11"),
+        (
+            """echo '{"version": [3, 10, 2], "libraries": {}, "numpy": "2.0.0"}'""",
+            "3.10.2; backends need 3.11",
+        ),
         ("""echo '{"version": [3, 12, 1], "libraries": {}, "numpy": null, "why": "no"}'""", "pip install numpy$"),
         ("""echo '{"version": [3, 12, 1], "libraries": {}, "numpy": "1.25.9"}'""", "has NumPy 1.25.9: .*numpy>=1.26"),
     ],
