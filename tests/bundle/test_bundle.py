@@ -182,7 +182,8 @@ def test_the_identity_bundle_is_made_with_numpy_alone(tmp_path: Path):
             sys.modules[name] = None  # importing it fails
         from shootout.export.__main__ import make
         from shootout.export.job import Job
-        make(Job(folder={str(tmp_path)!r}, model="identity", batch=2))
+        from shootout.bundle.effort import Effort
+        make(Job(folder={str(tmp_path)!r}, model="identity", batch=2), Effort())
         from pathlib import Path
         from shootout.bundle.bundle import open_bundle
         bundle = open_bundle(Path({str(tmp_path)!r}))
