@@ -155,19 +155,20 @@ class ModelBundle:
             least = max(least, 2 * beside / FIDELITY_MARGIN)
         return own + beside, least
 
-    def is_useful(self, band: float | None) -> bool:
+    def is_telling(self, band: float) -> bool:
         """Whether a band tells a right answer from one that ignores its inputs."""
-        return band is not None and band <= USEFUL_BAND * self.spread
+        return band <= USEFUL_BAND * self.spread
 
     def is_judged(self, target: Target, rests: Rests = MappingProxyType({})) -> bool:
-        """Whether the error of a target is held against its band: on real inputs always, on drawn ones if it is useful.
+        """Whether the error of a target is held against its band: on drawn inputs only where it is useful.
 
         Where nothing could be predicted at all, real inputs would tell no more, so the gate closes on either; where
         there was no time to predict, nothing is held against it.
         """
         if self.whole_s is not None and self._key(target) not in self.bands:
             return False
-        return not self.drawn or self._key(target) not in self.bands or self.is_useful(self.band(target, rests)[0])
+        band = self.band(target, rests)[0]
+        return not self.drawn or self._key(target) not in self.bands or (band is not None and band <= USEFUL_BAND)
 
     def _key(self, target: Target) -> str:
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))

@@ -34,6 +34,10 @@ from shootout.worker import remembered
 
 NO_TIME = "fidelity: not judged, there was no time to predict what this precision explains"
 NOT_JUDGED = "fidelity: not judged on drawn inputs"
+PROVES_LITTLE = (
+    "its error proves little: {precision} alone may err by {band:.2g} here, as an answer that ignores its inputs "
+    "does by {spread:.2g}"
+)
 BACKEND_STEPS = ("build", "entering")
 """Who fails at these may have a library that no longer works, though it worked before."""
 
@@ -157,8 +161,8 @@ def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
     if not bundle.is_judged(target, rests):
         hurried = band is None and bundle.whole_s is not None
         lines.append(NO_TIME if hurried else NOT_JUDGED + (", give --inputs" if bundle.is_users else ""))
-    elif band is not None and not bundle.is_useful(band):
-        lines.append(f"its error proves little: {target.precision} alone may err by {band:.2g} on these inputs")
+    elif band is not None and not bundle.is_telling(band):
+        lines.append(PROVES_LITTLE.format(precision=target.precision, band=band, spread=bundle.spread))
     if target.precision in SCALED and runs and not found.probe:
         lines.append("no grid probe could be made, so its precision rests on node counts and error")
     return tuple(lines)

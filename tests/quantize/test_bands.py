@@ -308,12 +308,14 @@ def test_values_inside_branches_stay_exact(tmp_path: Path):
     assert (bands["bf16"] or 0) > 1e-3
 
 
-def test_a_band_is_useful_where_it_tells_from_an_answer_that_ignores_its_inputs(toy: ModelBundle):
+def test_drawn_inputs_judge_no_band_that_nearly_lets_zeros_pass(toy: ModelBundle):
     assert (widened(None), widened(3.0)) == (None, 12.0)
     assert 0 < toy.spread < 1
+    assert toy.is_telling(0.9 * USEFUL_BAND * toy.spread)
+    assert not toy.is_telling(1.1 * USEFUL_BAND * toy.spread)
     int8 = Target(backend="any", precision=Precision.INT8)
     for band, drawn, judged in ((0.9, True, True), (1.1, True, False), (1.1, False, True), (None, True, False)):
-        bands = {**toy.bands, "int8": band and band * USEFUL_BAND * toy.spread}
+        bands = {**toy.bands, "int8": band and band * USEFUL_BAND}
         assert replace(toy, bands=bands, drawn=drawn).is_judged(int8) is judged
     assert replace(toy, bands={"fp32": 1e-5}).is_judged(int8), "nothing predicted: real inputs would tell no more"
 

@@ -11,6 +11,7 @@ from support.exports import bare_bundle
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.race.recording import _doubts
 
+LITTLE = "its error proves little: int4 alone may err by {} here, as an answer that ignores its inputs does by {}"
 REST = "what isn't quantized computes in"
 
 
@@ -46,7 +47,7 @@ def test_the_band_has_what_the_rest_errs_by():
     ("backend", "int4", "drawn", "says"),
     [
         ("onnxruntime", 0.51, True, "fidelity: not judged on drawn inputs, give --inputs"),
-        ("onnxruntime", 0.51, False, "its error proves little: int4 alone may err by 0.51 on these inputs"),
+        ("onnxruntime", 0.51, False, LITTLE.format("0.51", 1)),
         ("onnxruntime", 0.49, True, None),
         ("torch-eager", 0.49, True, "fidelity: not judged on drawn inputs, give --inputs"),  # with BF16's on top
     ],
@@ -54,6 +55,14 @@ def test_the_band_has_what_the_rest_errs_by():
 def test_a_row_says_where_its_error_proves_little(backend: str, int4: float, drawn: bool, says: str | None):
     found = doubts(Target(backend=backend, precision=Precision.INT4), drawn=drawn, int4=int4)
     assert [line for line in found if not line.startswith(REST)] == ([says] if says else [])
+
+
+def test_an_error_above_what_inputs_move_proves_little_and_is_held_all_the_same():
+    bundle = bare_bundle({"fp32": 1e-5, "int4": 0.2}, drawn=True, spread=0.3)
+    int4 = Target(backend="onnxruntime", precision=Precision.INT4)
+    found: Any = SimpleNamespace(built=SimpleNamespace(bundle=bundle), probe="int4")
+    assert bundle.is_judged(int4)
+    assert _doubts(Arm(target=int4, model="m"), found, runs=True) == (LITTLE.format(0.2, 0.3),)
 
 
 def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
