@@ -6,6 +6,7 @@ external data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -94,6 +95,11 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
     yield from _graph_tensors(model.graph)
     for function in model.functions:
         yield from _node_tensors(function.node)
+
+
+def parameter_count(model: ModelProto) -> int:
+    """Elements of all that the file stores."""
+    return sum(math.prod(tensor.dims) for tensor in tensors(model))
 
 
 def _external(model: ModelProto) -> Iterator[ExternalDataInfo]:

@@ -110,12 +110,18 @@ def _live(graph: GraphProto) -> frozenset[str]:
     return frozenset(live)
 
 
-def count(path: Path) -> Work | None:
-    """One call of the model in the file at `path`, its axes fixed; None where the graph can't be read at all."""
+def count(model: Path | ModelProto) -> Work | None:
+    """One call of a model, or of that in a file, its axes fixed; None where the graph can't be read at all."""
     try:
-        return work_of(parse(path))
+        return work_of(parse(model) if isinstance(model, Path) else model)
     except Exception:  # a stranger's graph may break anything, and an export works without this
         return None
+
+
+def every_node(model: ModelProto) -> Iterator[NodeProto]:
+    """All nodes, those inside branches, loops and the model's own functions too."""
+    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        yield from _with_inner(node)
 
 
 def work_of(model: ModelProto) -> Work:

@@ -56,9 +56,14 @@ def own(model: Model, parameters: Parameters, batch: int, task: Task | None) -> 
 
 
 def drawn(specs: tuple[TensorSpec, ...], batch: int, ways: Mapping[str, Way] | None = None) -> list[dict[str, Array]]:
-    """Drawn calibration sets: about CALIBRATION_ROWS rows, or as many as fit into CALIBRATION_BYTES."""
+    """Drawn calibration sets."""
+    return draw(specs, drawn_count(specs, batch), CALIBRATION_SEED, ways)
+
+
+def drawn_count(specs: tuple[TensorSpec, ...], batch: int) -> int:
+    """How many sets are drawn: of about CALIBRATION_ROWS rows, or as many as fit into CALIBRATION_BYTES."""
     count = min(-(-CALIBRATION_ROWS // batch), CALIBRATION_BYTES // max(set_bytes(specs), 1))
-    return draw(specs, max(count, buffer_count(specs)), CALIBRATION_SEED, ways)
+    return max(count, buffer_count(specs))
 
 
 def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:

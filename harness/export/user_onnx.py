@@ -240,7 +240,7 @@ def prepare(
         ways=ways,
         oracle=oracle,
         band=onnx_float32.band(model, buffers, oracle, name=path.name, workshop=folder.parent),
-        parameter_count=sum(int(np.prod(tensor.dims)) for tensor in onnx_files.tensors(model)),
+        parameter_count=onnx_files.parameter_count(model),
         split=split,
         notes=axes.notes,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -28,13 +30,21 @@ from shootout.messages import Scope
 from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_generations
 from shootout.study import axes
+from shootout.study.look import InputLook, Look, look_at
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe
-from shootout.units import span
+from shootout.units import counted, span
 
 EXPORT_S = 1.0
 EXPORTER_S = 6.0
 """The one process that makes all exports imports torch first."""
+SHOWN_OPERATORS = 6
+MEASURED = {
+    Scenario.LATENCY: "the time of a call, end to end and of its computing alone",
+    Scenario.THROUGHPUT: "items a second, of several sessions at once",
+    Scenario.TRAIN_STEP: "the time of a training step",
+    Scenario.SERVE: "the latencies of requests that arrive by themselves",
+}
 SHOWN_GROUPS = 12
 """A grid of more groups than this is told by its axes; `--json` has them all."""
 
@@ -112,13 +122,14 @@ def as_data(planned: Plan) -> dict[str, Any]:
         "memory_bytes": needed_bytes(planned),
         "memory_available_bytes": planned.here.memory_bytes,
         "fits": needed_bytes(planned) <= planned.here.memory_bytes,
-        "groups": [_group_data(planned, group) for group in planned.groups],
+        "groups": [_group_data(planned, group, found) for group, found in zip_longest(planned.groups, _looks(planned))],
     }
 
 
-def _group_data(planned: Plan, group: PlannedGroup) -> dict[str, Any]:
+def _group_data(planned: Plan, group: PlannedGroup, found: Look | None) -> dict[str, Any]:
     return {
         "name": group.record.name,
+        "model": found and asdict(found),
         "baseline": group.record.baseline,
         "generations": [_fewest(planned, group), planned.study.most_generations],
         "arms": [arm.label for arm in group.playing],
@@ -145,19 +156,48 @@ def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
 def render(planned: Plan) -> RenderableType:
     """The plan for people: group by group, or by its axes where there are many."""
     lines = _each(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
-    return Group(*(Text(line) for line in [*lines, _time(planned), _memory(planned), "nothing was measured"]))
+    return Group(*(Text(line) for line in [*lines, _measured(planned), *_end(planned)]))
+
+
+def _looks(planned: Plan) -> list[Look]:
+    """What is known of each group's model; of the first groups, where there are many."""
+    return [look_at(group.request) for group in planned.groups[:SHOWN_GROUPS]]
+
+
+def _model(found: Look) -> list[str]:
+    """A model in a few lines."""
+    lines = [f"input {one.text}{_sized(one)}, {one.filled}" for one in found.inputs]
+    lines += [f"note: {note}" for note in found.notes]
+    buffers = f"{counted(found.buffers, 'input set')} to rotate through; " if found.buffers else ""
+    lines.append(f"{buffers}calibration where something is quantized: {found.calibration}")
+    facts = [f"{found.parameter_count:,} parameters"] if found.parameter_count is not None else []
+    facts += [f"{found.flops / 1e9:.3g} GFLOP a call"] if found.flops else []
+    if found.operators:
+        most = [f"{name} {count}" for name, count in list(found.operators.items())[:SHOWN_OPERATORS]]
+        left = len(found.operators) - len(most)
+        kinds = ", ".join([*most, *([f"{left} other kinds"] if left else [])])
+        facts.insert(0, f"{counted(sum(found.operators.values()), 'operation')} ({kinds})")
+    return [*lines, *(["; ".join(facts)] if facts else [])]
+
+
+def _sized(one: InputLook) -> str:
+    shape = f"[{', '.join(map(str, one.shape))}]"
+    return "" if one.text.endswith(shape) else f" as {shape}"
 
 
 def _each(planned: Plan) -> list[str]:
-    lines = []
-    for group in planned.groups:
+    lines: list[str] = []
+    told: Look | None = None
+    for group, found in zip(planned.groups, _looks(planned), strict=True):
         lines.append(f"{group.record.name}")
+        lines += [f"  {line}" for line in _model(found)] if found != told else []
+        told = found
         for arm in group.playing:
             role = " (baseline)" if arm.label == group.record.baseline else ""
             role = " (the control: a hidden copy)" if arm.sentinel else role
             lines.append(f"  {arm.label.removesuffix(COPY)}{role}")
-        told = (Reason("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
-        lines += [f"  {line}" for _, line in fold_reasons(told)]
+        skips = (Reason("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
+        lines += [f"  {line}" for _, line in fold_reasons(skips)]
         lines.append(_generations(planned, [group]))
     return lines
 
@@ -178,6 +218,17 @@ def _as_grid(planned: Plan) -> list[str]:
         why = next(iter(out[0].skips.values()))
         lines.append(f"  nothing can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
     return [*lines, _generations(planned, groups)]
+
+
+def _end(planned: Plan) -> list[str]:
+    return [_time(planned), _memory(planned), "nothing was measured"]
+
+
+def _measured(planned: Plan) -> str:
+    """What each arm's row will hold."""
+    asked = dict.fromkeys(arm.scenario for group in planned.groups for arm in group.record.arms)
+    beside = ("accuracy", "error") if planned.study.labels else ("error",)
+    return f"each row: {', '.join([*(MEASURED[one] for one in asked), *beside])}, what ran, sizes, memory"
 
 
 def _time(planned: Plan) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx import helper
 from rich.console import Console
+from support.onnx_made import value, write
 
 from shootout import backends
 from shootout.contract import Availability, Device, NotRun, NotRunKind
@@ -27,7 +31,9 @@ def planned(memory: int = 64 * GIB, **fields: Any) -> Plan:
     available["onnxruntime", Device.CPU] = Availability(
         why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "get it")
     )
-    here = Here(available=available, threads=1, cpus=2, memory_bytes=memory)
+    here = Here(
+        available=available, threads=1, cpus=2, memory_bytes=memory, file_bytes=dict.fromkeys(study.model, 1_000)
+    )
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
     return Plan(
         study=study, groups=plan_groups(study, here), available=available, placement=placement, here=here, identity=""
@@ -54,6 +60,39 @@ def test_a_small_plan_names_every_arm():
     assert lines.count("  torch-eager:cpu:fp32 (baseline)") == 2
     assert "  skipped: onnxruntime:cpu:fp32: it is not installed. Fix: get it" in lines
     assert lines[-1] == "nothing was measured"
+
+
+def test_a_model_is_looked_at_before_anything_runs():
+    lines = text(planned(batch=(1, 8), threads=(1, 2)))
+    assert lines.count("  input x float32[1, 128], drawn: standard normal") == 1, "once for each size"
+    assert lines.count("  input x float32[8, 128], drawn: standard normal") == 1
+    assert lines.count("  2,097,152 parameters") == 2
+    assert "calibration where something is quantized: 256 drawn sets" in "".join(lines)
+    assert (
+        "each row: the time of a call, end to end and of its computing alone, error, what ran, sizes, memory" in lines
+    )
+    assert dry_run.as_data(planned(model="digits"))["groups"][0]["model"]["inputs"] == (
+        {"text": "x float32[1, 64]", "shape": (1, 64), "filled": "drawn in the model's own way"},
+    )
+
+
+def test_a_file_is_looked_at_by_its_header(tmp_path: Path):
+    nodes = [helper.make_node("Conv", ["x", "k"], ["c"]), helper.make_node("Relu", ["c"], ["y"])]
+    weights = {"k": np.zeros((4, 3, 3, 3), np.float32)}
+    path = write(tmp_path / "m.onnx", nodes, [value("x", (None, 3, "h", 10))], [value("y", None)], weights)
+    how = {"model": str(path), "targets": ("numpy",), "shapes": {"x": (2, 3, 10, 10)}}
+    lines = text(planned(**how))
+    assert lines[:5] == [
+        "m.onnx (h=10), batch 2",
+        "  input x float32[x.0, 3, h, 10] as [2, 3, 10, 10], drawn: a picture in [0, 1]",
+        "  note: x.0 taken for the batch",
+        "  8 input sets to rotate through; calibration where something is quantized: 128 drawn sets",
+        f"  2 operations (Conv 1, Relu 1); 108 parameters; {2 * 2 * 64 * 108 / 1e9:.3g} GFLOP a call",
+    ]
+    given = text(planned(**how, inputs="data.npz", labels="labels.npz"))
+    assert given[1].endswith("as [2, 3, 10, 10], from data.npz")
+    assert given[3] == "  calibration where something is quantized: rows of data.npz"
+    assert any(line.endswith("computing alone, accuracy, error, what ran, sizes, memory") for line in given)
 
 
 def test_a_grid_of_a_thousand_groups_is_told_by_its_axes():

@@ -1,0 +1,130 @@
+"""What can be told of a model before anything is made of it: its inputs, how they would be filled, what it computes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shootout import models
+from shootout.bundle.drawing import usual
+from shootout.contract import TensorSpec
+from shootout.export import inputs
+from shootout.export.client import Request, is_file
+from shootout.export.request import path_of
+from shootout.models.base import Model, buffer_count
+from shootout.models.user import factory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLook:
+    """One input.
+
+    Attributes:
+        text: name, dtype and shape; of a file with the names of the axes that it leaves open.
+        shape: the sizes that it will have.
+        filled: where its numbers come from.
+    """
+
+    text: str
+    shape: tuple[int, ...]
+    filled: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One model at one size.
+
+    Attributes:
+        inputs: none where only running the user's code tells them.
+        buffers: how many input sets calls rotate through; None where only the data tell.
+        calibration: what quantization takes its ranges from.
+        notes: what was decided about the axes.
+        operators: how often the graph has each, branches and loops inside; empty where there is no graph yet.
+        parameter_count: None where it isn't known yet.
+        flops: operations of its matrix products in one call; None where they can't be counted, or it has no graph yet.
+    """
+
+    inputs: tuple[InputLook, ...] = ()
+    buffers: int | None = None
+    calibration: str
+    notes: tuple[str, ...] = ()
+    operators: Mapping[str, int] = field(default_factory=dict)
+    parameter_count: int | None = None
+    flops: float | None = None
+
+
+def look_at(request: Request) -> Look:
+    """What is known of a request's model without running any of it; a file is read but for its weights.
+
+    Raises:
+        UsageError: the request doesn't fit the model.
+        ModelError: the file is broken.
+    """
+    calibration = f"sets of {request.calibration_npz}" if request.calibration_npz else ""
+    if is_file(request.model):
+        return _of_file(request, calibration)
+    if factory.is_meant(request.model):
+        return Look(
+            calibration=calibration or (f"rows of {request.inputs_npz}" if request.inputs_npz else "its inputs")
+        )
+    model = models.get(request.model)
+    specs = model.inputs(request.parameters, request.batch)
+    return Look(
+        inputs=tuple(InputLook(text=_text(spec), shape=spec.shape, filled=_filled_by(model, spec)) for spec in specs),
+        buffers=buffer_count(specs),
+        calibration=calibration or _calibrated_by(model, request),
+        parameter_count=model.parameter_count(request.parameters),
+    )
+
+
+def _of_file(request: Request, calibration: str) -> Look:
+    from shootout.bundle import onnx_axes, onnx_files, onnx_graph, onnx_inputs
+    from shootout.bundle.onnx_header import header
+
+    head = header(path_of(request.model))
+    axes = onnx_axes.axis_sizes(head, request.batch, request.sets, request.model)
+    specs, texts = onnx_axes.input_specs(head, axes.sizes), onnx_axes.input_texts(head)
+    given = request.inputs_npz or request.calibration_npz
+    ways = {} if given else onnx_inputs.ways(head, specs)
+    fixed = type(head)()
+    fixed.CopyFrom(head)
+    onnx_axes.fix_axes(fixed, axes.sizes)
+    work = onnx_graph.count(fixed)
+    operators = Counter(node.op_type for node in onnx_graph.every_node(head) if node.op_type != "Constant")
+    return Look(
+        inputs=tuple(
+            InputLook(
+                text=texts[spec.name],
+                shape=spec.shape,
+                filled=f"from {given}" if given else f"drawn: {ways[spec.name].told}",
+            )
+            for spec in specs
+        ),
+        buffers=None if given else buffer_count(specs),
+        calibration=calibration or (f"rows of {given}" if given else _drawn_sets(specs, axes.batch)),
+        notes=axes.notes,
+        operators=dict(operators.most_common()),
+        parameter_count=onnx_files.parameter_count(head),
+        flops=work.flops if work else None,
+    )
+
+
+def _text(spec: TensorSpec) -> str:
+    return f"{spec.name} {spec.dtype}[{', '.join(map(str, spec.shape))}]"
+
+
+def _filled_by(model: Model, spec: TensorSpec) -> str:
+    return "drawn in the model's own way" if model.draw else f"drawn: {usual(spec).told}"
+
+
+def _calibrated_by(model: Model, request: Request) -> str:
+    if model.calibration:
+        return "sets in the model's own way"
+    if model.task:
+        return "rows of its data set"
+    return _drawn_sets(model.inputs(request.parameters, request.batch), request.batch)
+
+
+def _drawn_sets(specs: tuple[TensorSpec, ...], batch: int) -> str:
+    return f"{inputs.drawn_count(specs, batch)} drawn sets"
