@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.bundle.drawing import Way, usual
 from shootout.constants import BUFFERS_BYTES, INPUT_BUFFERS, MIN_INPUT_BUFFERS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import UsageError, unknown
+from shootout.models.drawing import Way, usual
 
 if TYPE_CHECKING:
     from torch import nn

@@ -262,6 +262,6 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "allow": lambda word, _: _several(lambda _: map(str, Precision), word),
     "l2": lambda *_: ("warm", "cold"),
     "threads": lambda *_: ("all",),
-    **dict.fromkeys(("inputs", "calibration", "labels"), lambda word, _: _files(word, ".npz")),
+    **dict.fromkeys(("inputs", "calibration", "labels"), lambda word, _: _files(word, ".npz", ".npy")),
     **dict.fromkeys(("folder", "into", "out"), lambda word, _: _files(word, "/")),
 }

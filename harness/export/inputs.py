@@ -5,20 +5,19 @@ Drawn numbers are not always valid, and never typical: so a user may give real o
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from shootout.bundle.drawing import Way
+from shootout.bundle.data_files import read_sets
 from shootout.bundle.fidelity import rows
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
 from shootout.export.job import Given
 from shootout.models.base import Model, Parameters, Task, buffer_count, draw, set_bytes
+from shootout.models.drawing import Way
 
 CALIBRATION_SEED = 2
 CALIBRATION_BYTES = 64 << 20
@@ -66,35 +65,15 @@ def drawn_count(specs: tuple[TensorSpec, ...], batch: int) -> int:
     return max(count, buffer_count(specs))
 
 
-def read_inputs(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-    """Read real inputs: for each input name an array of its shape, or K of them along a leading axis.
-
-    Returns:
-        K input buffers (one without the leading axis); calls rotate through them.
-
-    Raises:
-        UsageError: the file can't be read, or a name, shape, dtype or NaN doesn't fit; says expected and received.
-    """
-    arrays = read_npz(path)
-    expected = {spec.name for spec in specs}
-    if expected != set(arrays):
-        raise UsageError(f"{path}: expected inputs {sorted(expected)}, got {sorted(arrays)}")
-    stacks = {spec.name: _stack(path, spec, arrays[spec.name]) for spec in specs}
-    counts = {name: len(stack) for name, stack in stacks.items()}
-    if len(set(counts.values())) > 1 or 0 in counts.values():
-        raise UsageError(f"{path}: every input needs the same number of sets, at least one; got {counts}")
-    return [{name: np.asarray(stack[index]) for name, stack in stacks.items()} for index in range(min(counts.values()))]
-
-
 def read_calibration(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-    """Read calibration sets: for each input name K arrays along a leading axis, K at least CALIBRATION_SETS.
+    """Read calibration sets, at least CALIBRATION_SETS.
 
     Raises:
-        UsageError: as `read_inputs`; also too few sets, or infinity.
+        UsageError: as `read_sets`; also too few sets, or infinity.
     """
-    sets = read_inputs(path, specs)
+    sets = read_sets(path, specs)
     if len(sets) < CALIBRATION_SETS:
-        fix = f"stack at least {CALIBRATION_SETS} along a leading axis"
+        fix = f"give at least {CALIBRATION_SETS}, as rows or stacked along a leading axis"
         raise UsageError(f"{path}: {len(sets)} calibration set gives no range to rely on; {fix}")
     for name in sets[0]:
         wild = sum(int(np.isinf(one[name]).sum()) for one in sets if one[name].dtype.kind == "f")
@@ -103,31 +82,6 @@ def read_calibration(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, 
     return sets
 
 
-def read_npz(path: Path) -> dict[str, Array]:
-    """All arrays of an .npz file by name.
-
-    Raises:
-        UsageError: it can't be read, or holds pickled objects.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
-
-
 def _batches(splits: Arrays, batch: int) -> list[dict[str, Array]]:
     count = len(next(iter(splits.values())))
     return [{name: rows(array, first, batch) for name, array in splits.items()} for first in range(0, count, batch)]
-
-
-def _stack(path: Path, spec: TensorSpec, array: Array) -> Array:
-    fits = array.shape == spec.shape or array.shape[1:] == spec.shape
-    if array.dtype != np.dtype(spec.dtype) or not fits:
-        expected = f"{spec.dtype}{list(spec.shape)}, or K of them along a leading axis"
-        raise UsageError(f"{path}: input {spec.name!r}: expected {expected}; got {array.dtype}{list(array.shape)}")
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise UsageError(f"{path}: input {spec.name!r}: expected numbers, got NaN in {np.isnan(array).sum()} places")
-    return array[None] if array.shape == spec.shape else array

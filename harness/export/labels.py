@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from shootout.bundle.bundle import LABELS, REPORT, SELECTION
+from shootout.bundle.data_files import read_labels, read_rows
 from shootout.bundle.fidelity import rows
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
-from shootout.export.inputs import read_npz
 from shootout.models.base import buffer_count
 
 HALF_ROWS = 16
@@ -108,27 +108,17 @@ def read(inputs: Path, labels: Path, specs: Sequence[TensorSpec]) -> Split:
     """The user's labelled rows, shared out.
 
     Args:
-        inputs: .npz with an array for each input: (rows, …), or sets of the model's own shape along a leading axis.
-        labels: .npz with an array `labels`.
+        inputs: data, see `data_files`.
+        labels: the same, or a file of labels alone.
         specs: the model's inputs; axis 0 of each is the batch.
 
     Raises:
         UsageError: a file can't be read, or doesn't fit the model or the other one.
     """
     batch_of(specs)
-    arrays, given = read_npz(inputs), read_npz(labels)
-    if set(arrays) != {spec.name for spec in specs}:
-        raise UsageError(f"{inputs}: expected inputs {sorted(spec.name for spec in specs)}, got {sorted(arrays)}")
-    if set(given) != {LABELS}:
-        raise UsageError(f"{labels}: expected one array called {LABELS!r}, got {sorted(given)}")
-    stacked = {spec.name: _rows(inputs, spec, arrays[spec.name]) for spec in specs}
-    counts = {name: len(array) for name, array in stacked.items()}
-    if len(set(counts.values())) > 1 or 0 in counts.values():
-        raise UsageError(f"{inputs}: every input needs the same number of rows, at least one; got {counts}")
-    found = given[LABELS]
-    whole = found.reshape(-1) if found.ndim == 2 and found.size == min(counts.values()) else found
+    rows_of, found = read_rows(inputs, specs), read_labels(labels)
     try:
-        return shared_out(stacked, whole, specs)
+        return shared_out(rows_of, found, specs)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 
@@ -144,14 +134,3 @@ def batch_of(specs: Sequence[TensorSpec]) -> int:
     if len(found) != 1 or None in found:
         raise UsageError(f"labels need inputs whose first axis is the batch; the model's are {dict(sizes)}")
     return int(found.pop() or 0)
-
-
-def _rows(path: Path, spec: TensorSpec, array: Array) -> Array:
-    """All rows along axis 0, whether they came so or as sets of the model's own shape."""
-    flat = array.reshape(-1, *spec.shape[1:]) if array.shape[1:] == spec.shape else array
-    if flat.dtype != np.dtype(spec.dtype) or flat.shape[1:] != spec.shape[1:] or flat.ndim != len(spec.shape):
-        expected = f"{spec.dtype}{['rows', *spec.shape[1:]]}".replace("'", "")
-        raise UsageError(f"{path}: input {spec.name!r}: expected {expected}; got {array.dtype}{list(array.shape)}")
-    if flat.dtype.kind == "f" and np.isnan(flat).any():
-        raise UsageError(f"{path}: input {spec.name!r}: expected numbers, got NaN in {np.isnan(flat).sum()} places")
-    return flat

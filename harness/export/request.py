@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from shootout import errors, models, schemes
-from shootout.bundle.bundle import ONNX_SUFFIX, sha256
+from shootout.bundle import data_files
+from shootout.bundle.bundle import LABELS, ONNX_SUFFIX, sha256
 from shootout.contract import Device, Value
 from shootout.errors import ShootoutError, UsageError, install
 from shootout.export.job import Given, Job
@@ -35,11 +36,11 @@ class Request:
         original: the file that a user's file races, whose inputs and outputs it is held to, and to which the rest of
             the request applies; "" for no other.
         sets: sizes of the free axes of a user's file.
-        inputs_npz: real inputs for a user's own model, by input name.
-        labels_npz: the right class of each of their rows.
+        inputs_npz: real inputs for a user's own model, see `data_files`, as for the next and `calibration_npz`.
+        labels_npz: the right class of each of their rows, where they don't lie among them.
         device: where a variant with quantized weights will run: only this CPU may ask for a bit less.
         variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
-        calibration_npz: the user's own calibration sets, by input name, K of them along a leading axis.
+        calibration_npz: the user's own calibration sets.
         module: of a user's file, the torch module too, for backends that run nothing else.
         training: a bundle for training steps: its oracle holds the loss and the gradients.
     """
@@ -89,10 +90,10 @@ def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutE
 
 
 def check_sizes(request: Request) -> None:
-    """Refuse sizes that don't fit a user's file, by its header alone; of other models there is nothing to check.
+    """Refuse sizes and data that don't fit a user's file, by headers alone; of other models nothing is known so soon.
 
     Raises:
-        UsageError: an axis has no size, isn't in the file, or gets two; or the file or `onnx` isn't there.
+        UsageError: an axis has no size, isn't in the file, or gets two; the data have other shapes; a file isn't there.
         ModelError: it is not an ONNX model.
     """
     if not is_file(request.model) or request.original:
@@ -104,7 +105,10 @@ def check_sizes(request: Request) -> None:
         from shootout.bundle.onnx_header import header
 
         onnx_axes.require_tensor_outputs(header(path))
-        onnx_axes.axis_sizes(header(path), request.batch, request.sets, request.model)
+        axes = onnx_axes.axis_sizes(header(path), request.batch, request.sets, request.model)
+        specs = onnx_axes.input_specs(header(path), axes.sizes)
+    if request.inputs_npz:
+        data_files.check(request.inputs_npz, specs)
 
 
 def sizes_asked(
@@ -164,12 +168,29 @@ def _variant(request: Request) -> schemes.Scheme:
 def _labels(request: Request) -> Given | None:
     if request.labels_npz and request.inputs_npz is None:
         raise UsageError("--labels are the classes of your own inputs' rows: give those too, with --inputs data.npz")
-    return _given(request.labels_npz)
+    return _given(labels_of(request))
+
+
+def labels_of(request: Request) -> Path | None:
+    """Where the labels of the user's rows are: in a file of their own, or among the inputs.
+
+    Raises:
+        UsageError: in both, or the inputs can't be read.
+    """
+    among = request.inputs_npz if request.inputs_npz and data_files.holds_labels(request.inputs_npz) else None
+    if among and is_file(request.model):
+        from shootout.bundle import onnx_axes
+        from shootout.bundle.onnx_header import header
+
+        among = None if LABELS in onnx_axes.input_texts(header(path_of(request.model))) else among
+    if among and request.labels_npz:
+        raise UsageError(f"{among} holds labels, and --labels gives some too: give one of them")
+    return request.labels_npz or among
 
 
 def _given(path: Path | None) -> Given | None:
     try:
-        return Given(path=str(path.absolute()), sha256=sha256(path)) if path else None
+        return Given(path=str(path.absolute()), sha256=data_files.digest(path)) if path else None
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror}") from error
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.bundle import onnx_axes, onnx_beside, onnx_files, onnx_graph, onnx_inputs
+from shootout.bundle import onnx_axes, onnx_beside, onnx_files, onnx_graph
 from shootout.bundle.bundle import FILES, REPORT, SELECTION, ModelBundle, open_bundle
-from shootout.bundle.drawing import Way
+from shootout.bundle.data_files import read_sets
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import check_outputs, compare, gate
 from shootout.bundle.onnx_header import header
@@ -34,6 +34,8 @@ from shootout.export.job import Given, Job
 from shootout.export.labels import Split, save_rows
 from shootout.export.labels import read as read_labelled
 from shootout.models.base import buffer_count, buffer_notes, draw
+from shootout.models.drawing import Way
+from shootout.models.user import onnx_inputs
 from shootout.quantize import onnx_bands, onnx_float32, pruning
 
 if TYPE_CHECKING:
@@ -211,7 +213,7 @@ def prepare(
     if original:
         real = onnx_beside.all_typed(original.input_buffers(), specs)
     elif npz:
-        real = split.buffers(specs) if split else inputs.read_inputs(npz, specs)
+        real = split.buffers(specs) if split else read_sets(npz, specs)
     else:
         real = inputs.stand_in(calibration, specs) or []
     ways = {} if real else onnx_inputs.ways(header(path), specs)

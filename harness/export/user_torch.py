@@ -16,6 +16,7 @@ import numpy as np
 
 from shootout import models
 from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.data_files import read_sets
 from shootout.bundle.effort import Effort
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
@@ -171,7 +172,7 @@ def _sets(job: Job, called: Called, specs: tuple[TensorSpec, ...]) -> Data:
     if split:
         return Data(buffers=split.buffers(specs), calibration=split.sets(), split=split)
     if npz:
-        sets = inputs.read_inputs(npz, specs)
+        sets = read_sets(npz, specs)
         return Data(buffers=sets, calibration=sets)
     if real := inputs.stand_in(job.calibration, specs):
         return Data(buffers=real, calibration=real)

@@ -26,6 +26,7 @@ from shootout.constants import (
     WINDOW_NS,
 )
 from shootout.contract import Arm, Artifact, Device, Scenario
+from shootout.export.request import labels_of
 from shootout.messages import Scope
 from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_generations
@@ -227,7 +228,8 @@ def _end(planned: Plan) -> list[str]:
 def _measured(planned: Plan) -> str:
     """What each arm's row will hold."""
     asked = dict.fromkeys(arm.scenario for group in planned.groups for arm in group.record.arms)
-    beside = ("accuracy", "error") if planned.study.labels else ("error",)
+    labelled = any(labels_of(group.request) for group in planned.groups[:1])
+    beside = ("accuracy", "error") if labelled else ("error",)
     return f"each row: {', '.join([*(MEASURED[one] for one in asked), *beside])}, what ran, sizes, memory"
 
 

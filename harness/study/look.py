@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shootout import models
-from shootout.bundle.drawing import usual
 from shootout.contract import TensorSpec
 from shootout.export import inputs
 from shootout.export.client import Request, is_file
 from shootout.export.request import path_of
 from shootout.models.base import Model, buffer_count
+from shootout.models.drawing import usual
 from shootout.models.user import factory
 
 
@@ -79,8 +79,9 @@ def look_at(request: Request) -> Look:
 
 
 def _of_file(request: Request, calibration: str) -> Look:
-    from shootout.bundle import onnx_axes, onnx_files, onnx_graph, onnx_inputs
+    from shootout.bundle import onnx_axes, onnx_files, onnx_graph
     from shootout.bundle.onnx_header import header
+    from shootout.models.user import onnx_inputs
 
     head = header(path_of(request.model))
     axes = onnx_axes.axis_sizes(head, request.batch, request.sets, request.model)

@@ -97,9 +97,9 @@ class Study(BaseModel):
         p99_limit_ms: that limit; None: five times the baseline's median call without load.
         options: a backend's own knobs, by backend, backend+mode or whole target.
         pythons: other interpreters to race ours, by the name that targets give them: paths.
-        inputs: an .npz file with the user's own inputs for a model of their own.
-        labels: an .npz file with the right class of each row of these inputs, for accuracy.
-        calibration: an .npz file with the user's own calibration sets.
+        inputs: the user's own data (`bundle.data_files`) for a model of their own.
+        labels: the right class of each row of these inputs, for accuracy, where it doesn't lie among them.
+        calibration: the user's own calibration data.
         goal: what must be known before a race ends: `baseline`, `best` or `resolve 3%`. None: `best`, or `baseline`
             where a crossover is looked for.
         max_generations: where nothing can be told; 60 for `best` and `resolve` unless it is given.

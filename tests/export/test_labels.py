@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from shootout.contract import TensorSpec
 from shootout.errors import ShootoutError, UsageError
 from shootout.export import client, labels
 from shootout.export.client import Request, obtain_all
+from shootout.export.request import labels_of
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
 RNG = np.random.default_rng(0)
@@ -55,7 +57,7 @@ def test_rows_and_sets_are_read_alike(tmp_path: Path, rows: np.ndarray):
         (ROWS, CLASSES[:-1], "labels", "one whole number for each of the 50 rows of the inputs, got int64[49]"),
         (ROWS, CLASSES.astype(float), "labels", "got float64[50]"),
         (ROWS, CLASSES, "y", "expected one array called 'labels', got ['y']"),
-        (ROWS[:, :3], CLASSES, "labels", "expected float32[rows, 4]; got float32[50, 3]"),
+        (ROWS[:, :3], CLASSES, "labels", "or rows [rows, 4]; got float32[50, 3]"),
         (np.full_like(ROWS, np.nan), CLASSES, "labels", "NaN in 200 places"),
     ],
 )
@@ -112,6 +114,20 @@ def test_the_bundles_report_is_of_these_rows(tmp_path: Path):
     assert found is not None
     right = fidelity.rightly(lambda one: {"y": one["input"] @ weights["weight"].T + weights["bias"]}, found, 3)
     assert (len(right), right.all()) == (32, True)
+
+
+def test_labels_among_the_inputs_need_no_file_of_their_own(tmp_path: Path):
+    path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
+    np.savez(tmp_path / "both.npz", x=ROWS, labels=CLASSES)
+    asked = Request(model=str(path), batch=2, inputs_npz=tmp_path / "both.npz")
+    assert labels_of(asked) == tmp_path / "both.npz"
+    split = labels.read(tmp_path / "both.npz", tmp_path / "both.npz", SPECS)
+    assert np.array_equal(split.report_labels, CLASSES[::2])
+    _, given = files(tmp_path, ROWS, CLASSES)
+    with pytest.raises(UsageError, match=r"both\.npz holds labels, and --labels gives some too"):
+        client.check(replace(asked, labels_npz=given))
+    linear(path, ("n", 4), ("n", 3), name="labels")
+    assert labels_of(asked) is None, "an input may be called so"
 
 
 def test_labels_need_inputs_and_a_model_of_the_users_own(tmp_path: Path):

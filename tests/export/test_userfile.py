@@ -371,8 +371,8 @@ def test_calibration_sets_stand_in_for_inputs_that_are_not_given(tmp_path: Path)
     assert "1 calibration set" in other.calibration_fault
 
 
-def test_real_inputs_of_the_wrong_batch_are_refused_end_to_end(tmp_path: Path):
-    np.savez(tmp_path / "data.npz", x=np.ones((2, 4), np.float32))
+def test_real_inputs_of_the_wrong_shape_are_refused_end_to_end(tmp_path: Path):
+    np.savez(tmp_path / "data.npz", x=np.ones((2, 5), np.float32))
     with pytest.raises(UsageError, match=r"expected float32\[1, 4\], or K of them"):
         obtain(str(linear(tmp_path / "mine.onnx")), {}, 1, inputs_npz=tmp_path / "data.npz")
 

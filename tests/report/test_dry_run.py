@@ -89,9 +89,11 @@ def test_a_file_is_looked_at_by_its_header(tmp_path: Path):
         "  8 input sets to rotate through; calibration where something is quantized: 128 drawn sets",
         f"  2 operations (Conv 1, Relu 1); 108 parameters; {2 * 2 * 64 * 108 / 1e9:.3g} GFLOP a call",
     ]
-    given = text(planned(**how, inputs="data.npz", labels="labels.npz"))
-    assert given[1].endswith("as [2, 3, 10, 10], from data.npz")
-    assert given[3] == "  calibration where something is quantized: rows of data.npz"
+    data = tmp_path / "d.npz"
+    np.savez(data, x=np.zeros((4, 3, 10, 10), np.float32), labels=np.arange(4))
+    given = text(planned(**how, inputs=str(data)))
+    assert given[1].endswith(f"as [2, 3, 10, 10], from {data}")
+    assert given[3] == f"  calibration where something is quantized: rows of {data}"
     assert any(line.endswith("computing alone, accuracy, error, what ran, sizes, memory") for line in given)
 
 

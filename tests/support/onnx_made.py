@@ -62,9 +62,9 @@ def half(path: Path) -> Path:
     return write(path, nodes, inputs, outputs, {"w": WEIGHT.astype(np.float16)})
 
 
-def linear(path: Path, shape: Shape = ("batch", 4), out: Shape = ("batch", 3)) -> Path:
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    return write(path, nodes, [value("x", shape)], [value("y", out)], {"w": WEIGHT})
+def linear(path: Path, shape: Shape = ("batch", 4), out: Shape = ("batch", 3), name: str = "x") -> Path:
+    nodes = [helper.make_node("MatMul", [name, "w"], ["y"])]
+    return write(path, nodes, [value(name, shape)], [value("y", out)], {"w": WEIGHT})
 
 
 def branching(path: Path, width: int = 8) -> Path:

@@ -10,11 +10,12 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, I64, value, write
 
-from shootout.bundle import drawing, onnx_inputs
 from shootout.bundle.onnx_axes import axis_sizes, input_specs
 from shootout.bundle.onnx_header import header
 from shootout.contract import Array
+from shootout.models import drawing
 from shootout.models.base import draw
+from shootout.models.user import onnx_inputs
 
 BOOL, U8 = TensorProto.BOOL, TensorProto.UINT8
 KERNEL = {"k": np.zeros((4, 3, 3, 3), np.float32)}

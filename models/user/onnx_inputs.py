@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
-from shootout.bundle import drawing
-from shootout.bundle.drawing import Way
 from shootout.bundle.onnx_axes import free_axes
 from shootout.contract import Array, TensorSpec
+from shootout.models import drawing
+from shootout.models.drawing import Way
 
 MOVES = frozenset(
     (

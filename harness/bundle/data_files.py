@@ -1,0 +1,233 @@
+"""A user's data, in one form wherever data are asked for: an array for each input, and labels among them or not.
+
+An .npz file, a folder of .npy files by name, or one .npy for a model of one input. Arrays are rows, sets of the model's
+own shape, or one such set; what doesn't fit is told from the arrays' headers, before their numbers are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from shootout.bundle.bundle import LABELS, sha256
+from shootout.bundle.fidelity import rows
+from shootout.contract import Array, TensorSpec
+from shootout.errors import UsageError
+
+_HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+}
+_NAMELESS = "arr_{}"
+"""As `numpy.savez` calls arrays without a name, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How an array holds an input: which axes stand before what a call takes.
+
+    Attributes:
+        count: sets of the model's own shape in it; of rows as many as they fill.
+        rows: along axis 0 of all sets together; None where that isn't the batch.
+        is_rows: it holds rows, not sets.
+    """
+
+    count: int
+    rows: int | None
+    is_rows: bool = False
+
+
+def digest(path: Path) -> str:
+    """A hash of a file's contents, or of the arrays in a folder and their names.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    if not path.is_dir():
+        return sha256(path)
+    parts = [f"{file.name} {sha256(file)}" for file in sorted(path.glob("*.npy"))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def holds_labels(path: Path) -> bool:
+    """Whether labels lie among the data.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    return LABELS in _headers(path)
+
+
+def check(path: Path, specs: Sequence[TensorSpec]) -> None:
+    """Refuse data that don't fit the inputs, by their headers alone; raises as `read_sets`, but for NaN."""
+    _forms(path, specs, _headers(path))
+
+
+def read_sets(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """The data as sets of the inputs' own shapes; of rows the last set is filled up from the first ones.
+
+    Raises:
+        UsageError: it can't be read, or a name, shape, dtype or NaN doesn't fit; says expected and received.
+    """
+    forms, arrays = _opened(path, specs)
+    count = max(form.count for form in forms.values())
+    stacks = {spec.name: _stacked(spec, arrays[spec.name], forms[spec.name], count) for spec in specs}
+    return [{name: np.asarray(stack[index]) for name, stack in stacks.items()} for index in range(count)]
+
+
+def read_rows(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """The data as rows along axis 0, whether they came so or as sets; all inputs have the batch there.
+
+    Raises:
+        UsageError: as `read_sets`.
+    """
+    forms, arrays = _opened(path, specs)
+    return {
+        spec.name: arrays[spec.name] if forms[spec.name].is_rows else arrays[spec.name].reshape(-1, *spec.shape[1:])
+        for spec in specs
+    }
+
+
+def read_labels(path: Path) -> Array:
+    """The labels in a file of data or of their own, on one axis where they are one for each row.
+
+    Raises:
+        UsageError: it can't be read, or has none.
+    """
+    arrays = read_arrays(path)
+    found = arrays.get(LABELS, arrays.get(_NAMELESS.format(0)) if len(arrays) == 1 else None)
+    if found is None:
+        raise UsageError(f"{path}: expected one array called {LABELS!r}, got {sorted(arrays)}")
+    return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """All arrays by name.
+
+    Raises:
+        UsageError: they can't be read, or hold pickled objects.
+    """
+    with _reading(path):
+        if path.is_dir():
+            return {file.stem: np.load(file, allow_pickle=False) for file in _files(path)}
+        if path.suffix == ".npy":
+            return {_NAMELESS.format(0): np.load(path, allow_pickle=False)}
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+
+
+def _headers(path: Path) -> dict[str, TensorSpec]:
+    """Shape and dtype of all arrays by name; raises as `read_arrays`."""
+    with _reading(path):
+        if path.is_dir():
+            return {file.stem: _header(file.stem, file.open("rb")) for file in _files(path)}
+        if path.suffix == ".npy":
+            return {name: _header(name, path.open("rb")) for name in [_NAMELESS.format(0)]}
+        with zipfile.ZipFile(path) as packed:
+            names = [name for name in packed.namelist() if name.endswith(".npy")]
+            return {name.removesuffix(".npy"): _header(name, packed.open(name)) for name in names}
+
+
+def _header(name: str, opened: IO[bytes]) -> TensorSpec:
+    with opened as file:
+        version = npy.read_magic(file)
+        if version not in _HEADERS:
+            raise ValueError(f"{name} is in version {version} of NumPy's format")
+        shape, _, dtype = _HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
+    return TensorSpec(name=name.removesuffix(".npy"), shape=shape, dtype=dtype.name)
+
+
+def _files(folder: Path) -> list[Path]:
+    if not (files := sorted(folder.glob("*.npy"))):
+        raise UsageError(f"{folder} holds no .npy files; write one for each input, by its name")
+    return files
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
+
+
+def _opened(path: Path, specs: Sequence[TensorSpec]) -> tuple[dict[str, _Form], dict[str, Array]]:
+    """The form of each input's array, and the arrays by the inputs' names, without NaN."""
+    named = _names(path, specs, found := read_arrays(path))
+    arrays = {name: found[stored] for name, stored in named.items()}
+    headers = {name: TensorSpec(name=name, shape=one.shape, dtype=one.dtype.name) for name, one in found.items()}
+    forms = _forms(path, specs, headers)
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise UsageError(f"{path}: input {name!r}: expected numbers, got NaN in {np.isnan(array).sum()} places")
+    return forms, arrays
+
+
+def _names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, object]) -> dict[str, str]:
+    """Under which name each input's array is stored: its own, or in order where none has a name."""
+    expected = [spec.name for spec in specs]
+    given = [name for name in found if name != LABELS or LABELS in expected]
+    if sorted(given) == sorted(_NAMELESS.format(at) for at in range(len(specs))):
+        return {name: _NAMELESS.format(at) for at, name in enumerate(expected)}
+    if sorted(given) != sorted(expected):
+        raise UsageError(f"{path}: expected inputs {sorted(expected)}, got {sorted(given)}")
+    return {name: name for name in expected}
+
+
+def _forms(path: Path, specs: Sequence[TensorSpec], headers: Mapping[str, TensorSpec]) -> dict[str, _Form]:
+    """How each array holds its input.
+
+    Raises:
+        UsageError: one doesn't fit, or they hold different numbers of rows or sets.
+    """
+    named = _names(path, specs, headers)
+    batch = next((spec.shape[0] for spec in specs if spec.shape), None)
+    forms = {spec.name: _form(path, spec, headers[named[spec.name]], batch) for spec in specs}
+    counts = {name: form.count if form.rows is None else form.rows for name, form in forms.items()}
+    told = {name: f"{count} {'sets' if forms[name].rows is None else 'rows'}" for name, count in counts.items()}
+    of_rows = {form.rows for form in forms.values() if form.rows is not None}
+    of_sets = {form.count for form in forms.values() if form.rows is not None or form.count != 1}
+    if len(of_rows) > 1 or len(of_sets) > 1 or 0 in counts.values():
+        raise UsageError(f"{path}: every input needs the same number of rows or sets, at least one; got {told}")
+    return forms
+
+
+def _form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | None) -> _Form:
+    leads = bool(spec.shape) and spec.shape[0] == batch
+    if found.dtype == spec.dtype:
+        per_set = spec.shape[0] if leads else None
+        if found.shape == spec.shape:
+            return _Form(1, per_set)
+        if found.shape[1:] == spec.shape and found.shape:
+            return _Form(found.shape[0], per_set and per_set * found.shape[0])
+        if leads and batch and len(found.shape) == len(spec.shape) and found.shape[1:] == spec.shape[1:]:
+            return _Form(-(-found.shape[0] // batch), found.shape[0], is_rows=True)
+    shape = list(spec.shape)
+    expected = f"{spec.dtype}{shape}, or K of them along a leading axis"
+    if leads:
+        expected += f", or rows [rows, {', '.join(map(str, shape[1:]))}]" if shape[1:] else ", or rows"
+    convert = f"; convert it with .astype({spec.dtype!r})" if found.dtype != spec.dtype else ""
+    got = f"{found.dtype}{list(found.shape)}{convert}"
+    raise UsageError(f"{path}: input {spec.name!r}: expected {expected}; got {got}")
+
+
+def _stacked(spec: TensorSpec, array: Array, form: _Form, count: int) -> Array:
+    """An input's array as `count` sets."""
+    if form.is_rows:
+        filled = rows(array, 0, count * spec.shape[0])
+        return filled.reshape(count, *spec.shape)
+    stack = array[None] if array.shape == spec.shape else array
+    return stack if len(stack) == count else np.broadcast_to(stack, (count, *spec.shape))

@@ -1,0 +1,148 @@
+"""A user's data: rows, sets or one set, labels among them; what doesn't fit, and what is no file of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout.bundle.data_files import check, digest, holds_labels, read_labels, read_rows, read_sets
+from shootout.contract import TensorSpec
+from shootout.errors import UsageError
+from shootout.models.base import draw
+
+SPECS = (TensorSpec(name="x", shape=(2, 3), dtype="float32"), TensorSpec(name="input.1", shape=(2,), dtype="int64"))
+X, IDS = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([1, 2])
+
+
+def test_real_inputs_come_as_one_set_or_as_many(tmp_path: Path):
+    path = tmp_path / "d.npz"
+    np.savez(path, **{"input.1": IDS, "x": X})
+    (only,) = read_sets(path, SPECS)
+    assert list(only) == ["x", "input.1"]
+    assert np.array_equal(only["x"], X)
+    np.savez(path, **{"input.1": np.stack([IDS, IDS + 1, IDS]), "x": np.stack([X, X + 1, X + 2])})
+    three = read_sets(path, SPECS)
+    assert [one["x"][0, 0] for one in three] == [0, 1, 2]
+    assert np.array_equal(three[1]["input.1"], IDS + 1)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"x": X}, "expected inputs ['input.1', 'x'], got ['x']"),
+        ({"x": X, "input.1": IDS, "z": X}, "got ['input.1', 'x', 'z']"),
+        (
+            {"x": X.T, "input.1": IDS},
+            "expected float32[2, 3], or K of them along a leading axis, or rows [rows, 3]; got float32[3, 2]",
+        ),
+        ({"x": X[0], "input.1": IDS}, "got float32[3]"),
+        ({"x": X[None, None], "input.1": IDS}, "got float32[1, 1, 2, 3]"),
+        ({"x": X.astype(np.float64), "input.1": IDS}, "got float64[2, 3]; convert it with .astype('float32')"),
+        ({"x": X[:, None], "input.1": IDS}, "got float32[2, 1, 3]"),
+        ({"x": np.concatenate([X, X]), "input.1": np.arange(3)}, "got {'x': '4 rows', 'input.1': '3 rows'}"),
+        ({"x": X, "input.1": IDS.astype(np.int32)}, "input 'input.1': expected int64[2]"),
+        (
+            {"x": np.where(X == 4, np.nan, X).astype(np.float32), "input.1": IDS},
+            "got NaN in 1 places",
+        ),
+        ({"x": np.stack([X, X]), "input.1": np.stack([IDS] * 3)}, "the same number of rows or sets, at least one"),
+        ({"x": np.stack([X, X]), "input.1": IDS}, "the same number of rows or sets, at least one"),
+        ({"x": np.empty((0, 2, 3), np.float32), "input.1": np.empty((0, 2), np.int64)}, "at least one"),
+        ({"x": np.array([{"a": 1}]), "input.1": IDS}, "is not an .npz of plain arrays"),
+    ],
+)
+def test_real_inputs_that_do_not_fit_are_named(tmp_path: Path, arrays: Any, says: str):
+    np.savez(tmp_path / "d.npz", **arrays)
+    for look in (read_sets, check):
+        if look is check and "NaN" in says:
+            continue  # headers don't tell
+        with pytest.raises(UsageError) as error:
+            look(tmp_path / "d.npz", SPECS)
+        assert says in str(error.value)
+
+
+def test_rows_become_sets_and_the_last_is_filled_up(tmp_path: Path):
+    rows = np.arange(15, dtype=np.float32).reshape(5, 3)
+    np.savez(tmp_path / "d.npz", **{"x": rows, "input.1": np.arange(5)})
+    sets = read_sets(tmp_path / "d.npz", SPECS)
+    assert [one["input.1"].tolist() for one in sets] == [[0, 1], [2, 3], [4, 0]]
+    assert np.array_equal(sets[2]["x"], rows[[4, 0]])
+    assert np.array_equal(read_rows(tmp_path / "d.npz", SPECS)["x"], rows)
+
+
+def test_what_has_no_rows_may_be_given_once(tmp_path: Path):
+    specs = (
+        TensorSpec(name="x", shape=(1, 4), dtype="float32"),
+        TensorSpec(name="state", shape=(2, 1), dtype="float32"),
+        TensorSpec(name="rate", shape=(), dtype="int64"),
+    )
+    state = np.ones((2, 1), np.float32)
+    np.savez(tmp_path / "d.npz", x=np.zeros((3, 4), np.float32), state=state, rate=16_000)
+    sets = read_sets(tmp_path / "d.npz", specs)
+    assert [(one["rate"].item(), one["state"].tolist()) for one in sets] == [(16_000, [[1], [1]])] * 3
+    np.savez(tmp_path / "d.npz", x=np.zeros((3, 4), np.float32), state=np.stack([state] * 2), rate=16_000)
+    with pytest.raises(UsageError, match="'state': '2 sets', 'rate': '1 sets'"):
+        read_sets(tmp_path / "d.npz", specs)
+
+
+def test_labels_may_lie_among_the_data_or_by_themselves(tmp_path: Path):
+    rows, classes = np.zeros((4, 3), np.float32), np.array([1, 0, 2, 1])
+    np.savez(tmp_path / "d.npz", **{"x": rows, "input.1": np.arange(4), "labels": classes[:, None]})
+    assert len(read_sets(tmp_path / "d.npz", SPECS)) == 2
+    np.save(tmp_path / "l.npy", classes)
+    for file in ("d.npz", "l.npy"):
+        assert np.array_equal(read_labels(tmp_path / file), classes)
+    assert holds_labels(tmp_path / "d.npz")
+    assert not holds_labels(tmp_path / "l.npy")
+
+
+def test_a_folder_of_arrays_is_a_file_of_them(tmp_path: Path):
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(UsageError, match=r"expected inputs \['input\.1', 'x'\], got \['x'\]"):
+        check(tmp_path, SPECS)
+    np.save(tmp_path / "input.1.npy", IDS)
+    check(tmp_path, SPECS)
+    assert np.array_equal(read_sets(tmp_path, SPECS)[0]["x"], X)
+    before = digest(tmp_path)
+    np.save(tmp_path / "x.npy", X + 1)
+    assert digest(tmp_path) != before
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"holds no \.npy files"):
+        read_sets(tmp_path / "empty", SPECS)
+
+
+def test_arrays_without_names_are_taken_in_order(tmp_path: Path):
+    np.savez(tmp_path / "d.npz", X, IDS)
+    assert np.array_equal(read_sets(tmp_path / "d.npz", SPECS)[0]["input.1"], IDS)
+    np.save(tmp_path / "x.npy", X)
+    assert np.array_equal(read_sets(tmp_path / "x.npy", SPECS[:1])[0]["x"], X)
+
+
+def npy(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, X)
+
+
+def torn(path: Path) -> None:
+    np.savez(path, x=X)
+    path.write_bytes(path.read_bytes()[:50])
+
+
+@pytest.mark.parametrize("write_", [npy, torn, lambda path: path.write_bytes(b""), lambda path: path.write_text("x,y")])
+def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, write_: Callable[[Path], object]):
+    write_(tmp_path / "d.npz")
+    with pytest.raises(UsageError, match=r"d\.npz is not an \.npz of plain arrays"):
+        read_sets(tmp_path / "d.npz", SPECS)
+    with pytest.raises(UsageError, match=r"d\.npz is not an \.npz of plain arrays"):
+        check(tmp_path / "d.npz", SPECS)
+
+
+def test_draws_are_seeded():
+    one, same, other = (draw(SPECS, 2, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(a["x"], b["x"]) for a, b in zip(one, same, strict=True))
+    assert not np.array_equal(one[0]["x"], one[1]["x"])
+    assert not np.array_equal(one[0]["x"], other[0]["x"])
