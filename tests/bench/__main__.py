@@ -40,7 +40,7 @@ from . import (
     verdicts,
 )
 from .common import Bench, Table, Tables, say
-from .coverage import onnx_cases, packaged_loads, packaged_runs, tensorrt_builds
+from .coverage import onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt_builds
 from .coverage.onnx_models import node_cases
 from .parity import comparison
 
@@ -81,6 +81,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx-all": _all_onnx,
     "files": packaged_runs.figures,
     "file-loads": _file_loads,
+    "tasks": tasks.figures,
     "tensorrt": tensorrt_builds.figures,
     "repeated": repeated.figures,
     "same": same_target.figures,
@@ -91,7 +92,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
 part of `handoff` for machines that are lent by the minute."""
 WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
-UNTIMED = ("onnx", "onnx-all", "file-loads", "simulate")
+UNTIMED = ("onnx", "onnx-all", "file-loads", "tasks", "simulate")
 """Sections without a time in them, which leave the machine to others."""
 
 
