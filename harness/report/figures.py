@@ -5,7 +5,7 @@ The unit of a figure stands at the end of its name, so most need no more than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,20 +195,55 @@ FIGURES = (
 BY_HEADER = {figure.header: figure for figure in FIGURES}
 
 
-def make_table(headers: Sequence[str], lines: Iterable[Mapping[str, Cell]], *, left: Iterable[str] = ()) -> Table:
-    """A table in the house's one style: a rule below the headers, nothing wrapped.
+def make_table(
+    headers: Sequence[str],
+    lines: Sequence[Mapping[str, Cell]],
+    *,
+    left: Iterable[str] = (),
+    long: Collection[str] = (),
+) -> Table:
+    """A table in the house's one style: a rule below the headers, and no figure ever cut or wrapped.
+
+    Where it is wider than the console, the names in its first column go on in a second line.
 
     Args:
         lines: by header, the cells of each.
         left: headers whose columns are flush left, besides the figures that always are.
+        long: headers of other columns that may go on in a second line.
     """
     flush = {*left, *(figure.header for figure in FIGURES if figure.left)}
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
     for name in headers:
-        table.add_column(name, justify="left" if name in flush else "right", no_wrap=True)
+        may_fold = name == headers[0] or name in long
+        table.add_column(name, justify="left" if name in flush else "right", no_wrap=not may_fold, overflow="fold")
     for line in lines:
         table.add_row(*(line[name] for name in headers))
     return table
+
+
+def stack_tables(
+    headers: Sequence[str],
+    lines: Sequence[Mapping[str, Cell]],
+    width: int,
+    *,
+    first: Sequence[str] = (),
+    left: Iterable[str] = (),
+    long: Collection[str] = (),
+) -> list[Table]:
+    """One table, or several below each other, each with the first column again and as many others as fit in `width`.
+
+    Args:
+        first: headers that the first table has in any case; by default the first two.
+        left, long: see `make_table`.
+    """
+    parts = [list(first or headers[:2]), [headers[0]]]
+    if fits(make_table(headers, lines), width):
+        parts = [list(headers)]
+    for name in (name for name in headers if name not in parts[0]):
+        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], lines), width):
+            parts.append([headers[0]])
+        parts[-1].append(name)
+    return [make_table(part, lines, left=left, long=long) for part in parts if len(part) > 1]
 
 
 def fits(table: Table, width: int) -> bool:

@@ -248,7 +248,7 @@ def render_ceilings(found: Ceilings) -> RenderableType:
     )
 
 
-def _table(headers: Sequence[str], lines: Iterable[Mapping[str, Cell]]) -> Table:
+def _table(headers: Sequence[str], lines: Sequence[Mapping[str, Cell]]) -> Table:
     return make_table(headers, lines, left=headers)
 
 

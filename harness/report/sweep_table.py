@@ -110,7 +110,7 @@ def _tables(line: Line, rows: Sequence[Row], width: int) -> list[RenderableType]
         (str(size), [_cell(times.get((arm, name)), best.get(name)) for arm in arms])
         for size, name in line.groups.items()
     ]
-    room = max(width - max(map(len, arms)) - 2, 1)
+    room = max(width - max(map(len, arms)) - 2, 1)  # where that is little, the names go on in a second line
     parts: list[RenderableType] = []
     while columns:
         fitting = max(_fitting(columns, room), 1)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.report import answers, notes, sweep_table, trust
-from shootout.report.figures import BY_HEADER, Cell, fits, make_table
+from shootout.report.figures import BY_HEADER, Cell, fits, make_table, stack_tables
 from shootout.report.lines import name_targets
 from shootout.report.notes import STYLES, Reason, fold_reasons, word_of
 from shootout.results.document import Document, GroupSummary, Row, Timing
@@ -155,14 +155,10 @@ def _tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) 
     cells = [line | {"target": short(str(line["target"]))} for line in cells]
     if fits(make_table(headers, cells), width):
         return [make_table(headers, cells)]
+    first = [name for name in first if name in headers]
     if not fits(make_table(first, cells), width):
         first = [name for name in first if name not in ("ratio", "to own fp32")]
-    parts = [list(first), ["target"]]
-    for name in (name for name in headers if name not in first):
-        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], cells), width):
-            parts.append(["target"])
-        parts[-1].append(name)
-    return [make_table(part, cells) for part in parts]
+    return stack_tables(headers, cells, width, first=first)
 
 
 def _cells(summary: GroupSummary, row: Row, headers: Sequence[str]) -> dict[str, Cell]:

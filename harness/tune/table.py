@@ -13,7 +13,7 @@ from rich.text import Text
 from shootout.contract import Arm
 from shootout.journal.records import SCHEMA
 from shootout.report import table
-from shootout.report.figures import Cell, error_of, make_table, share
+from shootout.report.figures import Cell, ends_of, error_of, share, stack_tables
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Row, as_json
 from shootout.study import reproduce
@@ -27,7 +27,8 @@ _STYLES = {Outcome.BETTER: "green", Outcome.NONE_BETTER: "cyan", Outcome.CANT_TE
 def render(tuning: Tuning, width: int) -> RenderableType:
     """The gains, the words to get them, the last race, and what was tried."""
     found = list(tuning.found.values())
-    parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold"), _gains(found)]
+    parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold")]
+    parts += _gains(found, width)
     parts += [Text(_reason(one)) for one in found if one.conclusion.reason]
     better = [one.ship for one in found if one.held]
     parts += [Text(f"To get it: shootout run {reproduce.words(arm, tuning.given)}") for arm in better]
@@ -43,10 +44,11 @@ def _reason(one: Found) -> str:
     return f"{one.target}: {reason}.{f' Fix: {fix}' if fix else ''}"
 
 
-def _gains(found: Sequence[Found]) -> Table:
+def _gains(found: Sequence[Found], width: int) -> list[Table]:
     lines = [_line(one) for one in found]
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
-    return make_table(headers, lines, left=set(headers) - {"default", "best", "tried"})
+    flush = set(headers) - {"default", "best", "tried"}
+    return stack_tables(headers, lines, width, left=flush, long=("setting", "gain"))
 
 
 def _line(one: Found) -> dict[str, Cell]:
@@ -71,8 +73,7 @@ def verdict(one: Found) -> str:
     """`1.9x faster [1.8, 2.0]`, or what there is to say instead."""
     if one.gain is None or one.conclusion.outcome is not Outcome.BETTER:
         return str(one.conclusion.outcome)
-    low, high = ("inf" if bound is None else f"{bound:.3g}" for bound in _bounds(one.gain))
-    return f"{1 / one.gain.value:.3g}x faster [{low}, {high}]"
+    return f"{1 / one.gain.value:.3g}x faster {ends_of(*_bounds(one.gain))}"
 
 
 def _bounds(gain: Ratio) -> tuple[float | None, float | None]:

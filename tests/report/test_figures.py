@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import types
 import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from support.races import cells
 
+from shootout.report import table
 from shootout.report.figures import BY_HEADER, FIGURES, Figure
 from shootout.report.table import COSTS, RACE
 from shootout.results.document import Row
@@ -40,3 +44,19 @@ def test_a_figure_is_in_the_document_and_explained(figure: Figure):
 def test_every_header_is_one_figure_and_in_a_table():
     assert len(BY_HEADER) == len(FIGURES)
     assert set(BY_HEADER) == {*RACE, *COSTS}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_console_is_so_narrow_that_a_figure_is_cut(width: int):
+    names = [f"onnxruntime({name}_static_per_channel_quantized.onnx):cpu:int8/per-tensor" for name in ("a", "b")]
+    headers = ("target", "time", "ratio", "verdict")
+    found = cells.with_ratios(tuple(cells.row("x", ns) for ns in (2.25e6, 1e6)), 0.02)
+    lines = [
+        {name: BY_HEADER[name].of(row, is_baseline=not index) for name in headers} | {"target": names[index]}
+        for index, row in enumerate(found)
+    ]
+    text = io.StringIO()
+    Console(width=width, file=text).print(*table._tables(lines, table.ANSWER, width))
+    assert "…" not in text.getvalue()
+    assert all(figure in text.getvalue() for figure in ("2.25 ms ±4%", "2.25x faster", "baseline"))
+    assert width < 60 or "0.444 [0.436, 0.453]" in text.getvalue()
