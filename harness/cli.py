@@ -223,11 +223,16 @@ def doctor(*, as_json: Json = False, **options: Unpack[MachineOptions]) -> None:
 
 
 @app.command("list", cls=GroupedCommand, rich_help_panel=MACHINE)
-def list_(as_json: Json = False) -> None:
-    """The studies, models and backends there are."""
+def list_(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="One of studies, models, backends, options. Default: all.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The studies, models, backends and their options there are."""
     from shootout.commands.catalogue import catalogue
 
-    raise typer.Exit(catalogue(as_json=as_json))
+    raise typer.Exit(catalogue(kind, as_json=as_json))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)

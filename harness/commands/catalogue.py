@@ -7,11 +7,21 @@ from typing import Any
 from shootout import backends, models
 from shootout.commands.output import print_answer
 from shootout.contract import Option
+from shootout.errors import unknown
 from shootout.study import schema
 
+KINDS = ("studies", "models", "backends", "options")
 
-def catalogue(*, as_json: bool) -> int:
-    """Print the studies, models, backends and their options by name."""
+
+def catalogue(kind: str | None = None, *, as_json: bool) -> int:
+    """Print the studies, models, backends and their options by name; `kind`: one of these alone.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    if kind is not None and kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    wanted = KINDS if kind is None else (kind,)
     options = {
         f"{name}.{option.name}": option
         for name in backends.names()
@@ -24,11 +34,13 @@ def catalogue(*, as_json: bool) -> int:
     }
     told = {**known, "options": {name: option.help for name, option in options.items()}}
     lines = []
-    for kind, found in told.items():
+    for name, found in told.items():
+        if name not in wanted:
+            continue
         width = max(map(len, found))
-        lines.append(f"{kind}\n" + "".join(f"  {name:<{width}} {what}\n" for name, what in found.items()))
+        lines.append(f"{name}\n" + "".join(f"  {name:<{width}} {what}\n" for name, what in found.items()))
     data = {**known, "options": {name: _described(option) for name, option in options.items()}}
-    return print_answer("\n".join(lines), data, as_json=as_json)
+    return print_answer("\n".join(lines), {name: data[name] for name in wanted}, as_json=as_json)
 
 
 def _offers(name: str) -> str:

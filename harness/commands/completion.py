@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import backends, models
+from shootout.commands.catalogue import KINDS
 from shootout.contract import Device, Precision, Scenario, is_among
 from shootout.errors import ShootoutError, UsageError
 from shootout.models.base import OneOf
@@ -258,6 +259,7 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "options": lambda word, _: _knobs(word),
     "scenario": lambda word, _: _several(lambda _: map(str, Scenario), word),
     "goal": lambda *_: map(str, Aim),
+    "kind": lambda *_: KINDS,
     "device": lambda *_: map(str, Device),
     "allow": lambda word, _: _several(lambda _: map(str, Precision), word),
     "l2": lambda *_: ("warm", "cold"),

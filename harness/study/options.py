@@ -162,7 +162,7 @@ class TargetOptions(ModelOptions, total=False):
             name="--option",
             several=True,
             read=axes.read_options,
-            help="A backend's own knob: BACKEND.KEY=VALUE (see `list`).",
+            help="A backend's own knob: BACKEND.KEY=VALUE (see `list options`).",
         ),
     ]
     pythons: Annotated[

@@ -59,6 +59,8 @@ def test_list_names_what_there_is(tmp_path: Path):
     assert set(done.data) == {"studies", "models", "backends", "options"}
     assert "spin" not in done.data["backends"], "the harness's own instruments are not for choosing"
     assert "onnxruntime" in here("list", cwd=tmp_path).out
+    assert set(here("list", "models", "--json", cwd=tmp_path).data) == {"models"}
+    assert here("list", "models", cwd=tmp_path).out.startswith("models\n  residual_mlp ")
 
 
 def test_show_prints_the_table_or_the_document(finished: Path):
