@@ -221,7 +221,7 @@ class StudyOptions(TargetOptions, total=False):
     max_error: Annotated[
         float,
         Flag(
-            group=Group.DATA,
+            group=Group.MORE,
             word="ERROR",
             kind=float,
             help="Measure rows that err by more than their precision explains, up to this: 1e-3.",

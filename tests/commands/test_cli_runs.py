@@ -38,7 +38,7 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     again = deaf_here("run", study, "--out", "out", "--full", cwd=tmp_path)
     assert again.code == 0
     assert again.out.startswith("Ship  no answer: nothing is told apart after 1 generation")
-    assert "--full shows more" not in again.out
+    assert "--full: more columns" not in again.out
     assert "out already holds this run, finished; --fresh measures again" in again.err
     assert "spin:cpu:fp32#2" in again.out
 
