@@ -68,7 +68,7 @@ def check(request: Request) -> Checked:
     job = checked(request)
     if isinstance(job, ShootoutError):
         raise job
-    data = [given.sha256 for given in (job.inputs, job.calibration, job.labels) if given]
+    data = [given.sha256 for given in (job.inputs, job.calibration, job.labels, job.weights) if given]
     return Checked(
         file_bytes=sum((Path(job.file).parent / name).stat().st_size for name in job.contents),
         hashes=(*job.contents.values(), *filter(None, [*data, job.source_sha256])),

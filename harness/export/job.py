@@ -54,6 +54,7 @@ class Job:
         inputs: the user's own inputs, for a file or an own model.
         labels: the right class of each of their rows.
         calibration: the user's own calibration sets.
+        weights: a user's own weights, a file or a folder, hashed as one.
         base: of a variant with quantized weights, the plain bundle's job; of a file that races its original, that's.
         original: of such a file, the original's name; "" for other models.
         versions: of the packages that a bundle depends on.
@@ -78,6 +79,7 @@ class Job:
     inputs: Given | None = None
     labels: Given | None = None
     calibration: Given | None = None
+    weights: Given | None = None
     base: Job | None = None
     original: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -118,7 +120,7 @@ def to_json(job: Job) -> dict[str, Any]:
 
 def from_json(stored: Mapping[str, Any]) -> Job:
     """The job that `to_json` wrote."""
-    given = {name: Given(**stored[name]) for name in ("inputs", "labels", "calibration") if stored[name]}
+    given = {name: Given(**stored[name]) for name in ("inputs", "labels", "calibration", "weights") if stored[name]}
     base = from_json(stored["base"]) if stored["base"] else None
     return Job(**{**stored, **given, "base": base, "holds": tuple(map(Precision, stored["holds"]))})
 

@@ -17,7 +17,7 @@ from shootout.export.job import Given, Job
 from shootout.host import hardware
 from shootout.host.environment import providing
 from shootout.models.base import Whole
-from shootout.models.user import factory
+from shootout.models.user import factory, hfconfig, weights
 
 Sources = dict[str, dict[str, Any]]
 """What makes each of the users' own models what it is, as far as requests that are checked together asked for it."""
@@ -41,6 +41,7 @@ class Request:
         device: where a variant with quantized weights will run: only this CPU may ask for a bit less.
         variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
         calibration_npz: the user's own calibration sets.
+        weights: a user's own, for a transformers config: a file or a folder.
         module: of a user's file, the torch module too, for backends that run nothing else.
         training: a bundle for training steps: its oracle holds the loss and the gradients.
     """
@@ -56,6 +57,7 @@ class Request:
     module: bool = False
     training: bool = False
     labels_npz: Path | None = None
+    weights: Path | None = None
     device: Device = Device.CPU
 
 
@@ -204,6 +206,8 @@ def _calibration(path: Path | None) -> Given | None:
 
 
 def _model_job(request: Request) -> Job:
+    if request.weights:
+        raise UsageError(f"--weights is for a transformers config: {request.model} has its own")
     if request.sets or request.inputs_npz or request.labels_npz:
         raise UsageError(
             f"{request.model} draws its own inputs: axis sizes are for a {ONNX_SUFFIX} file, --inputs and --labels "
@@ -218,13 +222,17 @@ def _model_job(request: Request) -> Job:
 def _own_job(request: Request, sources: Sources) -> Job:
     """A user's factory or transformers config: none of its code is run here."""
     model = models.get(request.model)
+    place = request.weights or model.weights
+    if request.weights and not hfconfig.is_meant(request.model):
+        raise UsageError(f"--weights is for a transformers config: {model.name} loads its own")
     if model.name not in sources:
         assert model.source, "a user's own model has a source"
         assert model.imports, "and imports something"
         libraries = providing(model.imports())
         sources[model.name] = {"source_sha256": model.source(), "libraries": libraries}
     parameters, inputs = model.check(request.parameters), _given(request.inputs_npz)
-    return Job(model=model.name, parameters=parameters, inputs=inputs, **sources[model.name])
+    given = Given(path=str(place.expanduser().absolute()), sha256=weights.digest(place.expanduser())) if place else None
+    return Job(model=model.name, parameters=parameters, inputs=inputs, weights=given, **sources[model.name])
 
 
 def _beside_job(request: Request) -> Job:
@@ -246,6 +254,8 @@ def _beside_job(request: Request) -> Job:
 def _file_job(request: Request) -> Job:
     if request.parameters:
         raise errors.unknown("parameter", next(iter(request.parameters)), ())
+    if request.weights:
+        raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
     check_sizes(request)
     with _reading(path := path_of(request.model)):
         from shootout.bundle.onnx_files import external_files

@@ -26,6 +26,7 @@ from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
 from shootout.models.base import buffer_count, set_count
 from shootout.models.user.called import Called
+from shootout.models.user.hfconfig import WEIGHTS
 from shootout.models.user.source import BATCH
 from shootout.quantize import pruning, torch_bands
 
@@ -54,7 +55,8 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     """
     model = models.get(job.model)
     assert model.called, "only a user's own model comes here"
-    called = model.called({**job.parameters, BATCH: job.batch})
+    own = {WEIGHTS: job.weights.path} if job.weights else {}
+    called = model.called({**job.parameters, BATCH: job.batch, **own})
     specs, batch = _specs(job, called)
     data = _sets(job, called, specs)
     sets, fault = inputs.chosen(job.calibration, specs, data.calibration)

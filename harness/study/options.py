@@ -135,6 +135,10 @@ class ModelOptions(NamedOptions, InputOptions, total=False):
 class TargetOptions(ModelOptions, total=False):
     """Also, what runs the model."""
 
+    weights: Annotated[
+        str | PathLike[str],
+        Flag(group=Group.DATA, word="PATH", help="Weights of a transformers config: a folder, .safetensors, .pt."),
+    ]
     labels: Annotated[
         str | PathLike[str],
         Flag(group=Group.DATA, word="NPZ", help="The right class of each row of --inputs: rows get an accuracy."),

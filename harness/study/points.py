@@ -222,6 +222,7 @@ def request(study: Study, point: Point) -> Request:
         inputs_npz=inputs,
         labels_npz=Path(study.labels) if study.labels else None,
         calibration_npz=calibration,
+        weights=Path(study.weights) if study.weights else None,
         training=point.scenario is Scenario.TRAIN_STEP,
     )
     if not is_file(point.model):

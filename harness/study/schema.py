@@ -100,6 +100,7 @@ class Study(BaseModel):
         inputs: the user's own data (`bundle.data_files`) for a model of their own.
         labels: the right class of each row of these inputs, for accuracy, where it doesn't lie among them.
         calibration: the user's own calibration data.
+        weights: of a transformers config: a file of them, or the folder.
         goal: what must be known before a race ends: `baseline`, `best` or `resolve 3%`. None: `best`, or `baseline`
             where a crossover is looked for.
         max_generations: where nothing can be told; 60 for `best` and `resolve` unless it is given.
@@ -139,6 +140,7 @@ class Study(BaseModel):
     inputs: _Path | None = None
     labels: _Path | None = None
     calibration: _Path | None = None
+    weights: _Path | None = None
     goal: Annotated[str | None, AfterValidator(_read_goal)] = None
     against_own_fp32: bool = False
     ceilings: bool = False

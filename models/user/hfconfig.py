@@ -1,6 +1,6 @@
-"""A transformers model from its `config.json` alone: seeded random weights, drawn inputs, and no download.
+"""A transformers model from its `config.json`: drawn inputs, seeded random weights or those on this disk, no download.
 
-For fidelity and speed; such weights have no accuracy. Reading the config needs no transformers.
+Random weights are for fidelity and speed, they have no accuracy. Reading the config needs no transformers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from shootout.contract import Array, Artifact
 from shootout.errors import UsageError
 from shootout.models.base import SEED, Model, OneOf, Parameters, Whole
 from shootout.models.seeding import seeded
+from shootout.models.user import weights
 from shootout.models.user.source import BATCH
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
     from shootout.models.user.called import Called
 
-SUFFIX = ".json"
+SUFFIX, CONFIG = ".json", "config.json"
+WEIGHTS = "weights"
+"""Among the parameters of a call: where its weights are; random ones without."""
 TOKENS, IMAGE_SIZE = 128, 224
 """Length of a text and side of an image where neither the config nor the user says another."""
 LIMITS = ("max_position_embeddings", "n_positions")
@@ -37,17 +40,19 @@ EXAMPLE_SEED, STATISTICS_SEED = 1, 4
 
 
 def is_meant(name: str) -> bool:
-    """Whether `name` is meant as a config."""
-    return name.endswith(SUFFIX)
+    """Whether `name` is meant as a config, or as the folder of one with its weights."""
+    return name.endswith(SUFFIX) or (Path(name).expanduser() / CONFIG).is_file()
 
 
 def model(name: str) -> Model:
-    """The model of the config in the file `name`.
+    """The model of the config in the file `name`, or of the config and the weights in the folder `name`.
 
     Raises:
         UsageError: it can't be read, or is no transformers config.
     """
-    path = Path(name).expanduser().absolute()
+    place = Path(name).expanduser().absolute()
+    folder = place if place.is_dir() else None
+    path = place / CONFIG if folder else place
     config = _read(path)
 
     def called(parameters: Parameters) -> Called:
@@ -55,7 +60,7 @@ def model(name: str) -> Model:
 
     return Model(
         name=str(path),
-        description=f"transformers' {config['model_type']} with seeded weights: fidelity only",
+        description=f"transformers' {config['model_type']}{'' if folder else ' with seeded weights: fidelity only'}",
         parameters=_parameters(config),
         parameter_count=lambda _: 0,
         inputs=lambda _, __: (),
@@ -66,6 +71,7 @@ def model(name: str) -> Model:
         called=called,
         source=lambda: hashlib.sha256(path.read_bytes()).hexdigest(),
         imports=lambda: frozenset({"transformers"}),
+        weights=folder,
     )
 
 
@@ -113,6 +119,28 @@ def _called(path: Path, parameters: Parameters, *, settle: bool = True) -> Calle
         raise UsageError(f"{failed}; write a factory that does (docs/your-own-model.md)") from error
 
 
+def _loaded(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any, tuple[str, ...]]:
+    """The module with the weights at `place`, and what a row has to say of them.
+
+    Raises:
+        UsageError: some of its weights aren't there, or have another shape; names them.
+    """
+    stored = weights.read(place)
+    module, found = kind.from_pretrained(
+        None, config=config, state_dict=stored, output_loading_info=True, ignore_mismatched_sizes=True
+    )
+    wanted = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
+    odd = {str(one[0]): one for one in found["mismatched_keys"]}
+    told = [f"{name} is {list(one[1])} instead of {wanted.get(name, list(one[2]))}" for name, one in odd.items()]
+    if lost := sorted(set(found["missing_keys"]) - odd.keys()):
+        told.append(f"there is no {weights.told(lost)}")
+    if told:
+        raise UsageError(f"the weights in {place.name} don't fit {path.name} ({kind.__name__}): {'; '.join(told[:4])}")
+    unused = sorted(found["unexpected_keys"])
+    more = (f"of {place.name}'s weights the model has no {weights.told(unused)}",) if unused else ()
+    return module, (f"with the weights in {place.name}", *more)
+
+
 def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
     import torch
     import transformers
@@ -123,9 +151,12 @@ def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
     config.use_cache = False  # what a call returns for the next one is no tensor
     known = getattr(transformers, next(iter(config.architectures or ()), ""), None)
     auto: Any = transformers.AutoModel
-    with seeded(parameters), torch.device("cpu"):
+    given, notes = parameters.get(WEIGHTS), tuple[str, ...]()
+    with seeded(parameters), torch.device("meta" if given else "cpu"):
         module: Any = known(config) if known else auto.from_config(config)
-    module.float().eval()
+    if given:
+        module, notes = _loaded(path, type(module), config, Path(str(given)))
+    module.eval()
     _repair(module, config)
     batch = int(parameters[BATCH])
 
@@ -133,10 +164,13 @@ def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
         rng = np.random.default_rng([int(parameters["seed"]), seed])
         return [_inputs(path.name, module.main_input_name, config, parameters, rng, batch) for _ in range(count)]
 
-    if settle:
-        _settle(module, config, parameters, path.name)
+    if not given:
+        module.float()
+        if settle:
+            _settle(module, config, parameters, path.name)
     example = {name: torch.from_numpy(array) for name, array in draw(1, EXAMPLE_SEED)[0].items()}
-    return dataclasses.replace(checked(path.name, module, example), batch=batch, draw=draw)
+    found = checked(path.name, module, example)
+    return dataclasses.replace(found, batch=batch, draw=draw, notes=(*notes, *found.notes))
 
 
 def _inputs(

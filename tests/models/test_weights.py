@@ -1,0 +1,131 @@
+"""A user's own weights for a transformers config: where they are, that they fit, and that no code is run for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from shootout import models
+from shootout.errors import UsageError
+from shootout.export.client import Request, check
+from shootout.models.user import hfconfig, weights
+
+VIT = {
+    "model_type": "vit",
+    "architectures": ["ViTForImageClassification"],
+    "image_size": 8,
+    "patch_size": 4,
+    "num_channels": 1,
+    "num_labels": 3,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "vit").mkdir()
+    (tmp_path / "vit" / "config.json").write_text(json.dumps(VIT))
+    return tmp_path / "vit"
+
+
+def test_a_folder_has_them_in_one_file_or_in_several_that_an_index_names(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"expected model\.safetensors or pytorch_model\.bin"):
+        weights.files_of(tmp_path)
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "p-1.bin", "b": "p-2.bin", "c": "p-1.bin"}}))
+    for name in ("p-1.bin", "p-2.bin"):
+        (tmp_path / name).write_bytes(name.encode())
+    assert [path.name for path in weights.files_of(tmp_path)] == ["p-1.bin", "p-2.bin"]
+    before = weights.digest(tmp_path)
+    (tmp_path / "p-2.bin").write_bytes(b"other")
+    assert weights.digest(tmp_path) != before
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert [path.name for path in weights.files_of(tmp_path)] == ["model.safetensors"]
+    for text, says in (('{"weight_map": {"a": "../p.bin"}}', "outside its folder"), ("[]", "no index of weights")):
+        index.write_text(text)
+        with pytest.raises(UsageError, match=says):
+            weights.files_of(index)
+
+
+def test_a_folder_is_a_model_and_its_weights_are_part_of_what_it_is(folder: Path):
+    save_file({"a": np.zeros(2, np.float32)}, folder / "model.safetensors")
+    first = check(Request(model=str(folder)))
+    assert len(first.hashes) == 2
+    save_file({"a": np.ones(2, np.float32)}, folder / "model.safetensors")
+    assert check(Request(model=str(folder))).hashes != first.hashes
+    config = str(folder / "config.json")
+    assert len(check(Request(model=config)).hashes) == 1, "random weights, whatever lies beside it"
+    assert check(Request(model=config, weights=folder)).hashes == check(Request(model=str(folder))).hashes
+
+
+@pytest.mark.parametrize("model", ["residual_mlp", "model.onnx"])
+def test_other_models_have_their_own(tmp_path: Path, model: str):
+    with pytest.raises(UsageError, match="--weights is for a transformers config"):
+        check(Request(model=str(tmp_path / model) if "." in model else model, weights=tmp_path))
+
+
+class Kind:
+    """A transformers class that tells of a load what it is told to."""
+
+    info: ClassVar[dict[str, Any]] = {"missing_keys": (), "mismatched_keys": (), "unexpected_keys": ()}
+
+    @classmethod
+    def from_pretrained(cls, _: None, **given: Any) -> tuple[Any, Any]:
+        assert given["state_dict"]
+        return SimpleNamespace(state_dict=lambda: {"w": np.zeros((3, 8))}), cls.info
+
+
+def test_what_does_not_fit_is_named_and_what_is_left_over_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("torch")
+    save_file({"w": np.zeros((3, 8), np.float32)}, tmp_path / "own.safetensors")
+    place, config = tmp_path / "own.safetensors", Path("config.json")
+    assert hfconfig._loaded(config, Kind, None, place)[1] == ("with the weights in own.safetensors",)
+    monkeypatch.setitem(Kind.info, "unexpected_keys", ("head.extra",))
+    assert "the model has no head.extra" in hfconfig._loaded(config, Kind, None, place)[1][1]
+    monkeypatch.setitem(Kind.info, "missing_keys", ("bias", "w"))
+    monkeypatch.setitem(Kind.info, "mismatched_keys", (("w", (3,), (3, 8)),))
+    with pytest.raises(
+        UsageError, match=r"don't fit config\.json \(Kind\): w is \[3\] instead of \[3, 8\]; there is no bias"
+    ):
+        hfconfig._loaded(config, Kind, None, place)
+
+
+@pytest.mark.slow
+def test_they_are_loaded_by_name_and_what_does_not_fit_is_named(folder: Path):
+    torch = pytest.importorskip("torch")
+    model = models.get(str(folder))
+    asked: dict[str, Any] = {**model.defaults, "batch": 1}
+    assert model.called
+    seeded = model.called({**asked, "seed": 5})
+    state = {name.removeprefix("module."): tensor for name, tensor in seeded.module.state_dict().items()}
+    torch.save({"model": state, "epoch": 3}, folder / "pytorch_model.bin")
+    found = model.called({**asked, "weights": str(folder)})
+    assert found.notes == ("with the weights in vit",)
+    for one, other in zip(seeded.module.state_dict().values(), found.module.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+    bias = state.pop("classifier.bias")
+    torch.save({**state, "classifier.weight": bias, "head.extra": bias}, folder / "other.pt")
+    says = r"don't fit config\.json \(ViTForImageClassification\): classifier\.weight is \[3\] instead of \[3, 8\]"
+    with pytest.raises(UsageError, match=rf"{says}; there is no classifier\.bias"):
+        model.called({**asked, "weights": str(folder / "other.pt")})
+    torch.save({**state, "classifier.bias": bias, "head.extra": bias}, folder / "more.pt")
+    assert "the model has no head.extra" in model.called({**asked, "weights": str(folder / "more.pt")}).notes[1]
+
+
+def test_a_file_that_would_run_code_is_not_opened(tmp_path: Path):
+    torch = pytest.importorskip("torch")
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "whole.pt")
+    with pytest.raises(UsageError, match=r"whole\.pt isn't read: it must hold tensors alone"):
+        weights.read(tmp_path / "whole.pt")
+    torch.save([torch.zeros(1)], tmp_path / "list.pt")
+    with pytest.raises(UsageError, match=r"list\.pt holds a list"):
+        weights.read(tmp_path / "list.pt")
