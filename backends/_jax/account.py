@@ -19,7 +19,7 @@ from typing import Any
 
 from shootout.backends.common import precision_of
 from shootout.bundle.workload import flops_by_precision, product_flops
-from shootout.contract import Device, Precision
+from shootout.contract import Device, Executed, Precision
 from shootout.trace_events import Event
 
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)
@@ -83,6 +83,25 @@ class Instruction:
         """The name of the computation that a fusion runs; "" for anything else."""
         found = CALLEE.search(self.rest) if self.operation == "fusion" else None
         return found[1] if found else ""
+
+
+def read_executed(run: Any, result: Any, device: Device, artifact_bytes: int) -> Executed:
+    """What an executable's own HLO says, the device its result lies on, and the pool's threads (CUDA has none)."""
+    import jax
+
+    hlo = run.as_text()
+    products, others = count_nodes(hlo, device)
+    return Executed(
+        library="jax",
+        version=jax.__version__,
+        device=" ".join(map(str, result.devices())),
+        threads=pool_threads() if device is Device.CPU else None,
+        compute_nodes_by_precision=products,
+        other_nodes_by_precision=others,
+        artifact_bytes=artifact_bytes,
+        flops_by_precision=count_flops(hlo, device),
+        conversion_nodes=count_conversions(hlo),
+    )
 
 
 def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[str, int]]:

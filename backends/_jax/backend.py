@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._jax import quantize, training
-from shootout.backends._jax.account import count_conversions, count_flops, count_nodes, pool_threads, profile_calls
+from shootout.backends._jax.account import count_nodes, profile_calls, read_executed
 from shootout.backends._jax.layout import laid_out
 from shootout.backends._jax.rewrite import with_wide_sums
 from shootout.backends._jax.session import (
@@ -140,24 +140,10 @@ class JaxSession:
 
     @cached_property
     def executed(self) -> Executed:
-        """The loaded executable's own HLO, the device its result lies on, and the pool's threads (CUDA has none)."""
-        import jax
-
+        """The loaded executable's own account, after one call."""
         result = self.execute(self.stage(self._bundle.input_buffers()[0], 0))[0]
-        hlo = self._run.as_text()
-        products, others = count_nodes(hlo, self._device)
-        stored = (self._folder / EXECUTABLE).stat().st_size
-        return Executed(
-            library="jax",
-            version=jax.__version__,
-            device=" ".join(map(str, result.devices())),
-            threads=pool_threads() if self._device is Device.CPU else None,
-            compute_nodes_by_precision=products,
-            other_nodes_by_precision=others,
-            artifact_bytes=stored + sum(array.nbytes for array in self._weights),
-            flops_by_precision=count_flops(hlo, self._device),
-            conversion_nodes=count_conversions(hlo),
-        )
+        stored = (self._folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in self._weights)
+        return read_executed(self._run, result, self._device, stored)
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
         """The arrays as they are where a CPU arm reads their dtypes: the executable uses an aligned array in place, and

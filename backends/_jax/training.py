@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._jax.account import count_conversions, count_flops, count_nodes, pool_threads, profile_calls
+from shootout.backends._jax.account import profile_calls, read_executed
 from shootout.backends._jax.session import (
     EXECUTABLE,
     Program,
@@ -28,7 +28,7 @@ from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.cuda_memory import Eviction
 from shootout.bundle.training import MOMENTUM
-from shootout.contract import Array, Arrays, Device, Executed
+from shootout.contract import Array, Arrays, Executed
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -96,25 +96,11 @@ class JaxTrainingSession:
 
     @cached_property
     def executed(self) -> Executed:
-        """The loaded executable's own HLO, the device its loss lies on, and the pool's threads (CUDA has none)."""
-        import jax
-
+        """The loaded executable's own account, after one step."""
         loss = self.execute(self.stage(self._bundle.input_buffers()[0], 0))
-        hlo, device = self._run.as_text(), self._built.arm.target.device
-        products, others = count_nodes(hlo, device)
         weights = self._state[: -len(self._bundle.trained)]
-        stored = (self._built.folder / EXECUTABLE).stat().st_size
-        return Executed(
-            library="jax",
-            version=jax.__version__,
-            device=" ".join(map(str, loss.devices())),
-            threads=pool_threads() if device is Device.CPU else None,
-            compute_nodes_by_precision=products,
-            other_nodes_by_precision=others,
-            artifact_bytes=stored + sum(array.nbytes for array in weights),
-            flops_by_precision=count_flops(hlo, device),
-            conversion_nodes=count_conversions(hlo),
-        )
+        stored = (self._built.folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in weights)
+        return read_executed(self._run, loss, self._built.arm.target.device, stored)
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
         """Copies on the device, made by a compiled program of their own."""
