@@ -43,6 +43,7 @@ from .common import Bench, Table, Tables, say
 from .coverage import onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt_builds
 from .coverage.onnx_models import node_cases
 from .parity import comparison
+from .review import before, section
 
 SCHEMA = 1
 
@@ -87,6 +88,8 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "same": same_target.figures,
     "handoff-gpu": handoff.gpu_figures,
     "starts": generations.start_figures,
+    "review": section.figures,
+    "before": before.figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""

@@ -101,5 +101,5 @@ if __name__ == "__main__":
     if "--pyperf" in sys.argv:
         hand_to_pyperf()
     else:
-        leave_with(int(sys.argv[2]))
-        serve(*_job(sys.argv[1]), documented=sys.argv[3] == "documented")
+        leave_with(int(sys.argv[3]))
+        serve(*_job(sys.argv[1]), documented=sys.argv[2] == "documented")

@@ -8,7 +8,8 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -67,35 +68,54 @@ class Ours:
         return {scope.value: float(np.median(latency)) for scope, latency in turn.latency_ns.items()}
 
 
-class Plain:
-    """A process of `plain.py`; `how` is its loop, or torch's timer, or a loop as the library's documentation has it."""
+class Held:
+    """A script in a process of its own that answers one line for each line it gets, and stands still in between.
 
-    def __init__(self, bench: Bench, job: Path, padding: int, how: str = "loop") -> None:
-        self._how = "timer" if how == "timer" else "loop"
-        command = [sys.executable, "-P", plain.__file__, str(job), str(os.getpid()), how]
-        with on_cpus(bench.placement.arms), (bench.folder / "logs" / "plain.log").open("ab") as log:
+    Args:
+        bench: whose placement and log folder it gets.
+        script: with its arguments; after them comes our process id.
+        padding: see `child_environment`.
+        variables: beside the arms' own.
+    """
+
+    def __init__(
+        self, bench: Bench, script: Sequence[str], padding: int, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self._log = bench.folder / "logs" / "plain.log"
+        self._log.parent.mkdir(exist_ok=True)
+        with on_cpus(bench.placement.arms), self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command,
-                env=child_environment(bench.placement.threads, padding),
+                [sys.executable, "-P", *script, str(os.getpid())],
+                env={**child_environment(bench.placement.threads, padding), **(variables or {})},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 start_new_session=True,
             )
+
+    def ready(self) -> str:
+        """Its first line, from when on it is held; one that ends instead is gone for good."""
         try:
-            self._answer()
+            first = self._answer()
             self._signal(signal.SIGSTOP)
         except BaseException:
             self.kill()
             raise
+        return first
 
-    def block(self, rng: random.Random) -> Medians:
-        """One block in each scope."""
+    @contextmanager
+    def going(self) -> Iterator[None]:
+        """It runs inside, and is held again afterwards."""
         self._signal(signal.SIGCONT)
-        found = {scope.value: float(self._ask(scope)) for scope in rng.sample(list(Scope), len(Scope))}
+        yield
         self._signal(signal.SIGSTOP)
-        return found
+
+    def ask(self, *words: str) -> str:
+        """Its answer to a line."""
+        assert self._process.stdin
+        print(json.dumps(words), file=self._process.stdin, flush=True)
+        return self._answer()
 
     def kill(self) -> None:
         """End it; harmless when it is gone."""
@@ -106,18 +126,35 @@ class Plain:
             if pipe:
                 pipe.close()
 
-    def _ask(self, scope: Scope) -> str:
-        assert self._process.stdin
-        print(json.dumps([self._how, scope.value]), file=self._process.stdin, flush=True)
-        return self._answer()
-
     def _answer(self) -> str:
         assert self._process.stdout
         if line := self._process.stdout.readline():
             return line
-        raise RuntimeError(f"the plain process ended with {self._process.wait()}; see its output")
+        last = self._log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise RuntimeError(f"the process ended with {self._process.wait()}: {' '.join(last)}")
 
     def _signal(self, number: int) -> None:
         os.killpg(self._process.pid, number)
         if number == signal.SIGSTOP:
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
+class Plain:
+    """A process of `plain.py`; `how` is its loop, or torch's timer, or a loop as the library's documentation has it."""
+
+    def __init__(self, bench: Bench, job: Path, padding: int, how: str = "loop") -> None:
+        self._how = "timer" if how == "timer" else "loop"
+        self._process = Held(bench, [plain.__file__, str(job), how], padding)
+        self._process.ready()
+
+    def block(self, rng: random.Random) -> Medians:
+        """One block in each scope."""
+        with self._process.going():
+            return {
+                scope.value: float(self._process.ask(self._how, scope.value))
+                for scope in rng.sample(list(Scope), len(Scope))
+            }
+
+    def kill(self) -> None:
+        """End it; harmless when it is gone."""
+        self._process.kill()
