@@ -23,7 +23,8 @@ from shootout.results.document import Document, Row
 from tests.bench.common import Bench, Tables, say
 from tests.bench.whole_runs import COMMAND
 
-from .packages import CORPUS, Packaged, save_inputs, stated, unpack
+from .packaged_loads import stated
+from .packages import CORPUS, Packaged, save_inputs, unpack
 
 TARGETS = ("onnxruntime", "openvino", "torch-eager", "jax-jit", "onnxruntime:cpu:int8")
 MAX_TIME = "40s"
