@@ -21,16 +21,18 @@ from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Document, Row
+from shootout.results.frame import flatten_rows
 from shootout.study import selection
 from shootout.study.options import RunOptions, TuneOptions, check_keywords
 from shootout.study.plan import Plan, make_plan
 from shootout.tune.results import Tuning
+from shootout.units import counted
 
 if TYPE_CHECKING:
     import pandas
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """One run's result."""
 
@@ -53,10 +55,16 @@ class Run:
         return {(row.group, row.arm): timing.ratio for row, timing in timed if timing.ratio}
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One line per row, nested figures as `end_to_end.median_ns`; needs pandas."""
+        """One line per row, nested figures as `end_to_end.median_ns`, the same columns of every run; needs pandas."""
         import pandas
 
-        return pandas.json_normalize([row.model_dump(mode="json") for row in self.rows])
+        columns, rows = flatten_rows(self.rows)
+        return pandas.DataFrame(rows, columns=columns)
+
+    def __repr__(self) -> str:
+        """Where it is and what it says, in a line."""
+        ships = ", ".join(dict.fromkeys(one.ship.arm if one.ship else "no answer" for one in self.answer))
+        return f"<Run {self.document.run!r}: {counted(len(self.rows), 'row')}; ship {ships or 'nothing'}>"
 
 
 def load(path: str | Path) -> Run:

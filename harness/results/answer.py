@@ -144,3 +144,7 @@ class Answer(Part):
     not_raced: tuple[NotRaced, ...] = ()
     would_change: tuple[WouldChange, ...] = ()
     smaller: tuple[Step, ...] = ()
+
+    def __repr__(self) -> str:
+        """`<Answer toy, batch 1: ship numpy:cpu:fp32>`."""
+        return f"<Answer {self.group}: {f'ship {self.ship.arm}' if self.ship else f'none, {self.reason}'}>"

@@ -16,13 +16,22 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    def __str__(self) -> str:
+        """As `repr`, which is short for what holds much."""
+        return repr(self)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Ratio(Comparison):
     """This arm's time ÷ another one's; bounds are null while infinite, `reason` says why a verdict was withheld."""
 
     generations: Annotated[int, Field(exclude=True)] = 0
     reason: str | None = None
+
+    def __repr__(self) -> str:
+        """`<Ratio 0.111 [0.0873, 0.15] faster>`."""
+        low, high = ("?" if end is None else f"{end:.3g}" for end in (self.low, self.high))
+        return f"<Ratio {self.value:.3g} [{low}, {high}] {self.verdict}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

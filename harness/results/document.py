@@ -15,6 +15,7 @@ from shootout.journal.records import Holding
 from shootout.results.answer import Answer
 from shootout.results.comparisons import AccuracyChange, Part, Ratio
 from shootout.stats.verdicts import Verdict
+from shootout.units import counted, duration
 
 Outcome = Literal["measured", "not timed", "skipped", "failed"]
 """`not timed`: nothing kept the arm out, but it has no time (yet). Who `failed` may have played before."""
@@ -223,6 +224,11 @@ class Row(Part):
     os_threads: int | None = None
     gpu: Gpu | None = None
 
+    def __repr__(self) -> str:
+        """`<Row numpy:cpu:fp32: measured, 258 us>`."""
+        told = f", {duration(self.end_to_end.median_ns)}" if self.end_to_end else ""
+        return f"<Row {self.arm}: {self.outcome}{told}>"
+
 
 class Sentinel(Part):
     """The baseline's hidden copy beside the baseline: while it doesn't hold, no verdict of its group does."""
@@ -329,6 +335,10 @@ class Document(Part):
     crossovers: tuple[Crossover, ...] = ()
     pareto: tuple[FrontRow, ...] = ()
     holding: Holding | None = None
+
+    def __repr__(self) -> str:
+        """Where it is, and how much is in it."""
+        return f"<Document {self.run!r}: {counted(len(self.rows), 'row')} in {counted(len(self.groups), 'group')}>"
 
     @field_serializer("holding")
     def _without_kind(self, holding: Holding | None) -> dict[str, Any] | None:
