@@ -77,7 +77,7 @@ def load(path: str | Path) -> Run:
 
 
 def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
-    """Run a study, by name or TOML file, with these changes to it; progress goes to stderr.
+    """Run a study, by name or TOML file, or race a model, with these changes; progress goes to stderr.
 
     Args:
         options: those of `shootout run` with Python's values: `parameters={"d_model": [64, 128]}` for `--set`,

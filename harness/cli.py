@@ -136,7 +136,7 @@ def run(
     as_json: Json = False,
     **options: Unpack[RunOptions],
 ) -> None:
-    """Race the study's backends and say which to ship."""
+    """Race backends on a model or a study of several, and say which to ship."""
     from shootout.commands.run import run
 
     raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json))

@@ -12,7 +12,7 @@ from shootout.study.options import Group
 if TYPE_CHECKING:
     pass
 
-WIDEST = 19
+WIDEST = 20
 """Letters that the first column may take; a longer name has a line of its own."""
 _TARGET = "a target names it, as in --backends openvino:cpu:int8,onnxruntime:gpu; for all of them there is --set"
 _ENDS = "a run warms up and ends by itself: see --goal and --max-time"
