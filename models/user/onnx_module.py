@@ -70,7 +70,8 @@ class _Survey(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         operator = n.meta.get("onnx_op_type")
         if n.op == "call_module" and operator in BRANCHES and not all(one in self.known for one in _choosing(n)):
-            raise ModelError(f"its {operator} {n.meta.get('onnx_name', '')!r} goes by the values of inputs")
+            name = n.meta.get("onnx_name", "")
+            raise ModelError(f"its {operator} {name!r} goes by the values of inputs, and a torch program can't branch")
         value = super().run_node(n)
         computed = n.op not in ("placeholder", "output") and all(one in self.known for one in n.all_input_nodes)
         if computed or operator in SHAPES:

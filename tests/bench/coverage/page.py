@@ -1,20 +1,21 @@
-"""The table of real files in docs/your-own-model.md, written from results/reference/onnx-files.json.
+"""The tables of real files in docs/your-own-model.md, written from their records in results/reference.
 
-`python -m tests.bench.coverage.page` writes it between its two marks; no figure of it is typed by hand.
+`python -m tests.bench.coverage.page` writes each between its two marks; no figure of them is typed by hand.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .packaged_runs import MEASURED, TARGETS
+from .tasks import ARMS
 
 ROOT = Path(__file__).parents[3]
-RECORD, PAGE = ROOT / "results/reference/onnx-files.json", ROOT / "docs/your-own-model.md"
-BEGIN, END = "<!-- from onnx-files.json -->", "<!-- end of onnx-files.json -->"
+RECORDS, PAGE = ROOT / "results/reference", ROOT / "docs/your-own-model.md"
+BEGIN, END = "<!-- from {} -->", "<!-- end of {} -->"
 NAMES = {
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
@@ -25,11 +26,36 @@ NAMES = {
 ROW = "| {} |"
 
 
-def table(record: Mapping[str, Any]) -> str:
+def files(record: Mapping[str, Any]) -> str:
     """The record as Markdown: what was run, a line for each file, and each reason once, with what it is for."""
     tables = record["sections"]["files"]["tables"]
     rows: Sequence[Mapping[str, Any]] = tables["files"]
     return "\n".join([_head(rows, len(tables["packages"])), "", *_lines(rows), "", "In words:", "", *_reasons(rows)])
+
+
+def tasks(record: Mapping[str, Any]) -> str:
+    """The record of tasks as Markdown."""
+    rows = record["sections"]["tasks"]["tables"]["tasks"]
+    targets = [str(target) for target in ARMS]
+    heads = ["counted", "file", "of", *targets]
+    return "\n".join(
+        (
+            "**INT8 by the task's own measure**, from [`onnx-tasks.json`](../results/reference/onnx-tasks.json)",
+            "(`python -m tests.bench --only tasks`): right answers on real inputs; as many others calibrated:",
+            "scikit-learn's photographs, this project's own files, lines of text set in a typeface, a recorded voice.",
+            "",
+            ROW.format(" | ".join(heads)),
+            f"|{'---|' * len(heads)}",
+            *(
+                ROW.format(
+                    " | ".join(
+                        [row["measure"], f"`{row['file']}`", *(str(row.get(one, "")) for one in ("of", *targets))]
+                    )
+                )
+                for row in rows
+            ),
+        )
+    )
 
 
 def _head(rows: Sequence[Mapping[str, Any]], packages: int) -> str:
@@ -80,12 +106,20 @@ def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"- {told}: {why}"
 
 
+BLOCKS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"onnx-files.json": files, "onnx-tasks.json": tasks}
+
+
 def main() -> None:
-    """Write the table into the page."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    assert mark, f"{PAGE} has no {BEGIN} … {END}"
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(json.loads(RECORD.read_text()))}\n\n{END}{after}")
+    """Write each table into the page, whose record is there."""
+    text = PAGE.read_text()
+    for name, block in BLOCKS.items():
+        if (RECORDS / name).exists():
+            before, _, rest = text.partition(BEGIN.format(name))
+            _, mark, after = rest.partition(END.format(name))
+            assert mark, f"{PAGE} has no {BEGIN.format(name)}"
+            made = block(json.loads((RECORDS / name).read_text()))
+            text = f"{before}{BEGIN.format(name)}\n\n{made}\n\n{END.format(name)}{after}"
+    PAGE.write_text(text)
 
 
 if __name__ == "__main__":
