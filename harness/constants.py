@@ -23,7 +23,7 @@ BUILD_SHARE = 0.5
 """Of what is left behind them builds get so much, and the race of what is ready gets the rest."""
 LOADING_SHARE = 0.5
 """Of the time that is left when a generation begins, its arms may take so much to load and to be checked."""
-LEAST_CALLS = 20
+LEAST_CALLS, LEAST_LONG_CALLS = 20, 10
 """About so many calls an arm makes at least in a generation whose time is short: a few to warm up, and one round."""
 GRACE_S = 3.0
 """Who hasn't answered so long after the end of the time is ended."""

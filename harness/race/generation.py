@@ -19,6 +19,8 @@ import numpy as np
 from shootout.clock import Stopwatch
 from shootout.constants import (
     LEAST_CALLS,
+    LEAST_LONG_CALLS,
+    LONG_CALL_NS,
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
@@ -116,11 +118,14 @@ class Generation:
         return entrances
 
     def _in_time(self, entrances: Sequence[Entrance]) -> list[Entrance]:
-        """Those that there is time for: where it is short, the slowest stay out so that the others have figures."""
+        """Those that there is time for: where it is short, the slowest stay out so that the others have figures.
+
+        A copy of the baseline goes first: in one generation it vouches for nothing.
+        """
         left_s, found = self.context.deadline.left_s, list(entrances)
         calls_s = {one.arm.label: _least_s(one) for one in entrances}
         while (needs_s := sum(calls_s[one.arm.label] for one in found)) > left_s:
-            slowest = max(found, key=lambda one: calls_s[one.arm.label])
+            slowest = max(found, key=lambda one: (one.arm.sentinel, calls_s[one.arm.label]))
             reason = f"a generation with it takes {span(needs_s)} at least, and --max-time leaves {span(left_s)}"
             fix = "run the same command again, with more time"
             self.context.notes.setback(slowest.arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))
@@ -286,7 +291,8 @@ def _least_s(entrance: Entrance) -> float:
     loaded = entrance.loaded
     if entrance.error or loaded is None:
         return 0.0
-    return LEAST_CALLS * min(loaded.first_call_s, entrance.spent_s.get("verify", loaded.first_call_s))
+    call_s = min(loaded.first_call_s, entrance.spent_s.get("verify", loaded.first_call_s))
+    return call_s * (LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS)
 
 
 def _more(player: Player, latency: Array, calls: int, limit_ns: int) -> Array:

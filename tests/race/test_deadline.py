@@ -15,7 +15,7 @@ from support.races.fakes import FakeWatch, World
 from support.races.planted import header, here, on_stage, run, study
 
 from shootout.clock import Deadline
-from shootout.constants import GRACE_S, LEAST_CALLS
+from shootout.constants import GRACE_S, LEAST_LONG_CALLS
 from shootout.contract import NotRun, NotRunKind
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.journal import journal
@@ -88,13 +88,13 @@ def entrance(name: str, call_s: float) -> Entrance:
 
 def test_where_the_time_is_short_the_slowest_stay_out() -> None:
     out: dict[str, NotRun] = {}
-    given = context(World({}), lambda: LEAST_CALLS * 1.5, out)
+    given = context(World({}), lambda: LEAST_LONG_CALLS * 1.5, out)
     slow, medium, fast = entrance("slow", 3.0), entrance("medium", 1.0), entrance("fast", 0.01)
     found = Generation(index=0, arms=(), context=given, rng=random.Random(0))._in_time([slow, medium, fast])
     assert found == [medium, fast]
     assert list(out) == ["slow:cpu:fp32"]
     assert out["slow:cpu:fp32"].kind is NotRunKind.NOT_REACHED
-    assert "a generation with it takes 80 s at least, and --max-time leaves 30 s" in out["slow:cpu:fp32"].reason
+    assert "a generation with it takes 40 s at least, and --max-time leaves 15 s" in out["slow:cpu:fp32"].reason
 
 
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
