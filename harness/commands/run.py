@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from shootout.ceilings.measure import known_ceilings
@@ -12,7 +13,7 @@ from shootout.errors import Interrupted, Undecided
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
 from shootout.journal import journal
-from shootout.journal.group import group_of
+from shootout.journal.group import Group, group_of, missing
 from shootout.journal.records import Ended
 from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
 from shootout.race.campaign import Campaign
@@ -82,6 +83,8 @@ def measure(
                 wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
                 ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
                 file.append(header(plan, {**facts, "ceilings": ceilings}))
+            elif words := more_time.tell_missing(_groups(out)):
+                progress.say(f"going on with {out}. {words}")
             campaign = Campaign(
                 plan=plan,
                 out=out,
@@ -95,8 +98,9 @@ def measure(
                 campaign.prepare()
                 built_s = campaign.deadline.elapsed_s
                 complete = campaign.race() and not campaign.recorder.lacks
-                file.append(_ended(campaign, complete=complete))
-                _tell_time(campaign, limit, built_s, complete=complete)
+                groups = _groups(out)
+                file.append(_ended(campaign, complete=complete, settled=not any(map(missing, groups))))
+                _tell_time(progress, groups, limit, built_s, complete=complete)
                 if trace and not limit.allows(0.0):
                     progress.say("--max-time left no time to trace; run the same command again for it")
                 elif trace:
@@ -104,23 +108,26 @@ def measure(
     return analyse(out)
 
 
-def _ended(campaign: Campaign, *, complete: bool) -> Ended:
+def _groups(out: Path) -> list[Group]:
+    history = journal.read(out)
+    return [group_of(history, record) for record in history.groups]
+
+
+def _ended(campaign: Campaign, *, complete: bool, settled: bool) -> Ended:
     why = "nothing is left to measure" if complete else "--max-time"
     budget_s = None if complete or campaign.budget.seconds is None else campaign.budget.elapsed_s
     if budget_s is not None:
         why = f"{budget_s:.0f} s of racing"
     wall_s, planning_s = campaign.deadline.elapsed_s, campaign.plan.planning_s
-    return Ended(complete=complete, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
+    return Ended(complete=complete, settled=settled, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
 
 
-def _tell_time(campaign: Campaign, limit: Deadline, built_s: float, *, complete: bool) -> None:
+def _tell_time(progress: Progress, groups: Sequence[Group], limit: Deadline, built_s: float, *, complete: bool) -> None:
     """Say what more time would tell, or that all of it went to exports and builds."""
-    history, limit_s = journal.read(campaign.out), limit.seconds
-    groups = [group_of(history, record) for record in history.groups]
-    if limit_s is not None and not complete and not any(group.rounds for group in groups):
-        campaign.progress.say(more_time.tell_too_short(limit_s, built_s))
+    if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
+        progress.say(more_time.tell_too_short(limit.seconds, built_s))
     elif words := more_time.tell_missing(groups):
-        campaign.progress.say(words)
+        progress.say(words)
 
 
 def _undecided(document: Document, options: RunOptions, progress: Progress) -> int:

@@ -68,7 +68,12 @@ class History:
 
     @property
     def complete(self) -> bool:
-        """Whether the run came to its end; only an unfinished one resumes."""
+        """Whether the run came to its end with every verdict; any other one goes on."""
+        return any(isinstance(line, Ended) and line.complete and line.settled for line in self.lines)
+
+    @property
+    def played_out(self) -> bool:
+        """Whether everything was measured once as often as the study allows, whatever came of it."""
         return any(isinstance(line, Ended) and line.complete for line in self.lines)
 
 

@@ -275,9 +275,10 @@ def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
 
 
 class Ended(Record):
-    """A process stopped writing here: `complete` when nothing is left to measure.
+    """A process stopped writing here: `complete` when nothing is left to measure of what the study allows.
 
     Attributes:
+        settled: whether every verdict that was asked for is in; older runs don't tell, and count as if it were.
         wall_s: seconds since it took over, its planning apart.
         planning_s: seconds to find out what works here; 0 in older runs.
         budget_s: seconds of racing that nobody had asked for and after which it stopped; null where it was not that.
@@ -285,6 +286,7 @@ class Ended(Record):
 
     kind: Literal["ended"] = "ended"
     complete: bool
+    settled: bool = True
     why: str
     wall_s: float
     planning_s: float = 0.0

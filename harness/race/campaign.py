@@ -31,6 +31,7 @@ from shootout.race.protocols import Context, Notes
 from shootout.race.queue import Entrant
 from shootout.race.recording import Recorder
 from shootout.race.serving import terms_of
+from shootout.stats.verdicts import Rules
 from shootout.study.plan import Plan, PlannedGroup
 
 
@@ -139,6 +140,7 @@ class Campaign:
 
     def _entrant(self, group: PlannedGroup, place: float) -> Entrant:
         name, known = group.record.name, group_of(self.history, group.record)
+        known = replace(known, rules=going_on(known.rules, known.next_generation))
         known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
         known.setbacks.update(self.recorder.of_group(name))
         built = self.built.get(name, {})
@@ -266,6 +268,12 @@ class Campaign:
                 self.recorder.note(one.group.record.name, arm, why)
                 one.race.out.add(arm.label)
         one.look(one.pressing)
+
+
+def going_on(rules: Rules, played: int) -> Rules:
+    """The rules of a race that played so many generations before: at its end it may have as many again."""
+    most = rules.max_generations
+    return rules if rules.selects else replace(rules, max_generations=most * (1 + played // most))
 
 
 def budget_s(most_s: float | None, spent_s: float) -> float | None:

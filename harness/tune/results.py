@@ -201,12 +201,12 @@ class Tuning:
     def complete(self) -> bool:
         """Whether no stage is left to run."""
         if TUNED in self.stages:
-            return self.stages[TUNED].history.complete
+            return self.stages[TUNED].history.played_out
         confirmed = self.stages.get(CONFIRMED)
-        if any(one.best for one in self.found.values()) and not (confirmed and confirmed.history.complete):
+        if any(one.best for one in self.found.values()) and not (confirmed and confirmed.history.played_out):
             return False
         ready = {one.ship.label for one in self.found.values() if one.ready}
-        return len(ready) < 2 and (self.stages[ALONE].history.complete or confirmed is not None)
+        return len(ready) < 2 and (self.stages[ALONE].history.played_out or confirmed is not None)
 
 
 def is_tuning(folder: Path) -> bool:

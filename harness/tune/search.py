@@ -223,7 +223,7 @@ def tune(
             return
         say(f"stage {name}: {_contents(plan)}")
         document = measure(plan, out / name, max_time_s=None if left_s is None else SHARES[name] * left_s)
-        if name == CONFIRMED and not document.complete:
+        if name == CONFIRMED and not journal.read(out / name).played_out:
             say("not every winner is confirmed yet; run the same command again to go on")
             return
         spent_s += document.wall_s - (before.stages[name].document.wall_s if name in before.stages else 0.0)
@@ -248,7 +248,7 @@ def _is_open(out: Path, name: str, plan: Plan, before: Tuning) -> bool:
     if stage and stage.history.header.identity != plan.identity:
         raise UsageError(f"{str(out)!r} holds another tuning run: {START_OVER}")
     later = STAGES[STAGES.index(name) + 1 :]
-    if not plan.groups or (stage and (stage.history.complete or not before.stages.keys().isdisjoint(later))):
+    if not plan.groups or (stage and (stage.history.played_out or not before.stages.keys().isdisjoint(later))):
         return False
     if before.stages and before.stages[ALONE].fingerprint != _fingerprint():
         raise UsageError(f"{str(out)!r} was begun on another machine or with other versions: {START_OVER}")

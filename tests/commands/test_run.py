@@ -64,7 +64,7 @@ def test_how_a_run_ended_is_written_down(racing_s: float | None, complete: bool,
     campaign: Any = SimpleNamespace(
         budget=SimpleNamespace(seconds=racing_s, elapsed_s=41.2), deadline=Deadline(None), plan=plan
     )
-    found = run._ended(campaign, complete=complete)
+    found = run._ended(campaign, complete=complete, settled=complete)
     assert (found.complete, found.why, found.budget_s) == (complete, why, budget_s)
 
 

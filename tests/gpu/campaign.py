@@ -131,7 +131,7 @@ def _finding(step: Step, folder: Path) -> str:
 
 
 def _complete(folder: Path) -> bool:
-    return journal.begun(folder) and journal.read(folder).complete
+    return journal.begun(folder) and journal.read(folder).played_out
 
 
 def run(command: list[str], out: Path, errors: Path, limit: float) -> Ending:
