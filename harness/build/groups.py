@@ -128,7 +128,7 @@ class Preparation:
         longest_s = max(expected_s(job.arm) for job in jobs)
         builds_s = max(sum(expected_s(job.arm) for job in jobs) / len(lanes(self.plan.placement)), longest_s)
         takes = f"builds take about {span(builds_s)} where none is kept"
-        return f"{what}: {takes}; --max-time leaves {span(self.deadline.left_s)} for all"
+        return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
 
     def _in_time(self, jobs: Sequence[Job], workshop: Workshop, limit: Deadline) -> list[Job]:
         """The jobs to begin, in order; those that would take too long are noted down."""

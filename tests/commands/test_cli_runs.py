@@ -32,14 +32,14 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     first = call(command, cwd=tmp_path)  # a process: C libraries print to 1
     assert first.code == 0
     assert [row["outcome"] for row in first.data["rows"]] == ["measured", "measured"]
-    assert "exporting and building, 2 arms" in first.err
+    assert "exporting and building, 2 targets" in first.err
     assert "\x1b" not in first.err
     assert first.data == here("show", "out", "--json", cwd=tmp_path).data
     again = deaf_here("run", study, "--out", "out", "--full", cwd=tmp_path)
     assert again.code == 0
-    assert again.out.startswith("Ship  no answer: nothing is told apart after 1 generation")
     assert "--full: more columns" not in again.out
-    assert "out already holds this run, finished; --fresh measures again" in again.err
+    assert "going on with out. identity, batch 1: " in again.err, "nothing was told apart by one generation"
+    assert " are not told apart yet; " in again.err
     assert "spin:cpu:fp32#2" in again.out
 
 
@@ -92,9 +92,8 @@ def test_ctrl_c_while_waiting_for_the_machine(tmp_path: Path):
     with machine_lock("another run", pytest.fail, own_lock()):
         process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
-        assert (
-            process.stderr.readline() == f"waiting: process {os.getpid()} (another run) is measuring on this machine\n"
-        )
+        holder = f"process {os.getpid()} (another run)"
+        assert process.stderr.readline() == f"waiting for another run on this machine: {holder}\n"
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
         assert "Traceback" not in process.stderr.read()

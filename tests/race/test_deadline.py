@@ -19,6 +19,7 @@ from shootout.constants import GRACE_S, LEAST_LONG_CALLS
 from shootout.contract import NotRun, NotRunKind
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.journal import journal
+from shootout.journal.group import group_of
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
 from shootout.messages import Loaded, Offer
@@ -142,6 +143,23 @@ def test_who_had_no_time_is_tried_again_and_then_is_no_skip(tmp_path: Path, monk
     assert before["onnxruntime:cpu:fp32"] == ("not timed", "no time")
     assert run(tmp_path, asked)
     assert {row.outcome for row in analyse(tmp_path).rows} == {"measured"}
+
+
+def test_a_run_without_its_verdicts_plays_as_many_generations_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = on_stage(monkeypatch)
+    asked = study(1, crossover=None, goal="resolve 0.5%", max_generations=2)
+    for most in (2, 4):
+        assert run(tmp_path, asked)
+        (group,) = plan_groups(asked, here())
+        assert len(group_of(journal.read(tmp_path), group.record).rounds) == most
+    stage[0].stop_after = 3 * 5
+    with pytest.raises(KeyboardInterrupt):  # what was begun then is only ended
+        run(tmp_path, asked)
+    stage[0].stop_after = None
+    assert run(tmp_path, asked)
+    assert len(group_of(journal.read(tmp_path), group.record).rounds) == 6
 
 
 def test_a_run_in_which_somebody_had_no_time_is_not_over(tmp_path: Path) -> None:
