@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from shootout import backends
+from shootout.contract import Precision
 from shootout.report import table
 from shootout.results import analysis
 
@@ -41,3 +43,21 @@ def test_an_80_column_terminal_sees_every_figure_too(run: str, figures: tuple[st
     assert "…" not in page.getvalue().replace("shootout run …", "")
     for figure in (*figures, "ratio", "build"):
         assert figure in page.getvalue()
+
+
+REFUSED = {"jax-jit": {"cpu:fp16", "cpu:fp8", "cpu:int4"}}
+"""What a backend takes as a target only to say why it doesn't run it."""
+
+
+def test_the_readme_names_every_precision_that_a_backend_runs():
+    lines = [line.split("|")[1:-1] for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")]
+    rows = {line[0].split("`")[1]: line for line in lines if len(line) == 4}
+    for name in backends.names():
+        targets = {f"{device}:{precision}" for device, precision in backends.get(name).capabilities.targets}
+        told = {
+            f"{device}:{precision}"
+            for device, text in zip(("cpu", "cuda"), rows[name][2:], strict=True)
+            for precision in map(str, Precision)
+            if re.search(rf"(?<![\w-]){precision}(?![\w-])", text)
+        }
+        assert told == targets - REFUSED.get(name, set()) - {f"{device}:native" for device in ("cpu", "cuda")}, name
