@@ -116,18 +116,18 @@ def mask() -> Way:
     return Way(told="a mask, mostly ones", draw=draw)
 
 
-def sound() -> Way:
-    """Tones that come and go, and some noise, along the last axis."""
+def sound(along: int) -> Way:
+    """Tones that come and go, and some noise, along an axis."""
 
     def draw(rng: Generator, shape: Shape) -> Array:
-        time = np.arange(shape[-1]) / 16_000
-        tones = np.zeros(shape)
+        others = [size for at, size in enumerate(shape) if at != along]
+        time = np.arange(shape[along]) / 16_000
+        tones = np.zeros((*others, shape[along]))
         for _ in range(4):
-            pitch, phase, beat = (
-                rng.uniform(low, high, (*shape[:-1], 1)) for low, high in [(80, 3_000), (0, 7), (1, 8)]
-            )
+            pitch, phase, beat = (rng.uniform(*ends, (*others, 1)) for ends in ((80, 3_000), (0, 7), (1, 8)))
             tones += np.sin(2 * np.pi * pitch * time + phase) * np.sin(np.pi * beat * time + phase) ** 2
-        return SOUND_PEAK * (tones / 4 + 0.05 * rng.standard_normal(shape)).clip(-1, 1)
+        noisy = tones / 4 + 0.05 * rng.standard_normal(tones.shape)
+        return np.moveaxis(SOUND_PEAK * noisy.clip(-1, 1), -1, along)
 
     return Way(told=f"sound in [-{SOUND_PEAK}, {SOUND_PEAK}]", draw=draw)
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shootout import models
+from shootout.bundle import data_files
 from shootout.contract import TensorSpec
+from shootout.errors import UsageError
 from shootout.export import inputs
 from shootout.export.client import Request, is_file
 from shootout.export.request import path_of
@@ -86,6 +88,11 @@ def _of_file(request: Request, calibration: str) -> Look:
     head = header(path_of(request.model))
     axes = onnx_axes.axis_sizes(head, request.batch, request.sets, request.model)
     specs, texts = onnx_axes.input_specs(head, axes.sizes), onnx_axes.input_texts(head)
+    if request.calibration_npz:
+        try:
+            data_files.check(request.calibration_npz, specs)
+        except UsageError as error:  # fails what needs it, and nothing else
+            calibration = f"can't be used: {error}"
     given = request.inputs_npz or request.calibration_npz
     ways = {} if given else onnx_inputs.ways(head, specs)
     fixed = type(head)()

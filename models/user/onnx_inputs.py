@@ -41,14 +41,25 @@ FEW_PIXELS, FEW_SAMPLES = 8, 200
 RATE = 16_000
 """Of sound, in most models of speech."""
 
-_PICTURE = frozenset({"image", "images", "img", "imgs", "picture", "pixel", "pixels", "frame", "photo", "rgb"})
+_PICTURE = frozenset({"image", "img", "picture", "pixel", "frame", "photo", "rgb"})
 _SOUND = frozenset({"audio", "wav", "wave", "waveform", "speech", "sound", "pcm"})
-_STATE = frozenset("h c h0 c0 hx cx hn cn hidden cell state states mem memory cache past".split())  # noqa: SIM905
-_LENGTH = frozenset({"length", "lengths", "len", "lens"})
+_STATE = frozenset("h c h0 c0 hx cx hn cn hidden cell state mem memory cache past".split())  # noqa: SIM905
+_LENGTH = frozenset({"length", "len"})
 _RATE = frozenset({"sr", "rate", "samplerate"})
-_THRESHOLD = frozenset({"threshold", "thresh", "conf", "score"})
+_NUMBER = {
+    "iou": 0.45,
+    "threshold": 0.25,
+    "thresh": 0.25,
+    "conf": 0.25,
+    "score": 0.25,
+    "speed": 1,
+    "scale": 1,
+    "temperature": 1,
+    "fmin": 50,
+    "fmax": 2_000,
+}
+"""Usual values of lone floats, by a word of their names; frequencies in hertz."""
 _OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "output", "past", "present"})
-_ONE = frozenset({"speed", "scale", "scales", "temperature"})
 
 
 def ways(model: ModelProto, specs: Sequence[TensorSpec]) -> dict[str, Way]:
@@ -88,6 +99,7 @@ class _Reader:
     uses: Mapping[str, list[tuple[NodeProto, int]]]
     stored: Mapping[str, TensorProto]
     made: Mapping[str, NodeProto] = field(default_factory=dict)
+    returned: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: ModelProto) -> _Reader:
@@ -95,19 +107,25 @@ class _Reader:
         uses: dict[str, list[tuple[NodeProto, int]]] = {}
         stored: dict[str, TensorProto] = {}
         made: dict[str, NodeProto] = {}
+        returned: dict[str, str] = {}
         for graph in _graphs(flat.graph):
             stored |= {tensor.name: tensor for tensor in graph.initializer}
             for node in graph.node:
                 made |= dict.fromkeys(node.output, node)
+                for branch in (one.g for one in node.attribute if node.op_type == "If"):
+                    returned |= dict(zip((out.name for out in branch.output), node.output, strict=False))
                 stored |= dict(zip(node.output, _constants(node), strict=False))
                 for at, name in enumerate(node.input):
                     uses.setdefault(name, []).append((node, at))
-        return cls(model=flat, uses=uses, stored=stored, made=made)
+        return cls(model=flat, uses=uses, stored=stored, made=made, returned=returned)
 
     def ends(self, name: str) -> Iterator[_Use]:
         """The operations that do something with an input's values, the nearest first."""
         waiting, seen = [(name, tuple[tuple[NodeProto, int], ...]())], {name}
         for value, passed in waiting:  # which grows
+            if (outside := self.returned.get(value)) and outside not in seen:  # a branch gives it to its If
+                seen.add(outside)
+                waiting.append((outside, passed))
             for node, at in self.uses.get(value, ()):
                 yield _Use(node=node, at=at, passed=passed)
                 more = [one for one in self._next(node, at) if one and one not in seen]
@@ -136,7 +154,7 @@ class _Reader:
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of a stored tensor, also one that is stored quantized."""
-        while name not in self.stored and name in self.made and self.made[name].op_type in MOVES:
+        while name not in self.stored and name in self.made and self.made[name].op_type in MOVES | SCALES:
             name = self.made[name].input[0]
         return tuple(self.stored[name].dims) if name in self.stored else None
 
@@ -161,22 +179,20 @@ def _float_way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec], e
     if len(specs) > 1 and (words & _STATE or _is_state(reader, spec, ends)):
         return drawing.constant(0, "zeros, a state at its start")
     if spec.shape in ((), (1,)):
-        if "iou" in words or _comes_to(ends, {"NonMaxSuppression"}, 3):
-            return drawing.constant(0.45)
-        if words & _THRESHOLD or _comes_to(ends, {"NonMaxSuppression"}, 4):
-            return drawing.constant(0.25)
-        if words & _ONE:
-            return drawing.constant(1)
+        limits = [use.at for use in ends if use.node.op_type == "NonMaxSuppression"]
+        asked = {*words, *(["iou"] if 3 in limits else []), *(["score"] if 4 in limits else [])}
+        if word := next((one for one in _NUMBER if one in asked), ""):
+            return drawing.constant(_NUMBER[word])
         return Way(told="a number in [0, 1]", draw=lambda rng, shape: np.asarray(rng.random(shape)))
-    return drawing.sound() if _is_sound(reader, spec, words, ends) else drawing.usual(spec)
+    return drawing.sound(_along(spec)) if _is_sound(reader, spec, words, ends) else drawing.usual(spec)
 
 
 def _integer_way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> Way:
     words, is_one = _words(spec.name), spec.shape in ((), (1,))
     count = _rows(reader, ends)
-    if "position" in words or "positions" in words:
+    if "position" in words:
         return drawing.positions(count)
-    if words & {"type", "types", "segment", "segments"} and count:
+    if words & {"type", "segment"} and count:
         return drawing.token_types(count)
     if count:
         return drawing.below(count)
@@ -193,18 +209,19 @@ def _integer_way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec],
 
 
 def _words(name: str) -> frozenset[str]:
-    """The words of a name, in lower case: `pixelValues.1` → pixel, values."""
+    """The words of a name, in lower case, one of each kind: `pixelValues.1` → pixel, value."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " "))
-    return frozenset(re.findall(r"[a-z]+\d*", apart.lower()))
+    return frozenset(re.sub(r"(?<=[a-z]{3})s$", "", word) for word in re.findall(r"[a-z]+\d*", apart.lower()))
 
 
 def _channels(spec: TensorSpec) -> int | None:
-    """The axis of the colours, where there are one or three and both sides are long enough."""
+    """The axis of the colours, of pictures and films, where there are one or three and both sides are long enough."""
     rank = len(spec.shape)
-    if rank != 4 and not (rank == 3 and spec.dtype == "uint8"):
+    if rank not in (4, 5) and not (rank == 3 and spec.dtype == "uint8"):
         return None
-    for at in (rank - 3, rank - 1):
-        sides = [size for axis, size in enumerate(spec.shape) if axis >= rank - 3 and axis != at]
+    batch = rank > 3
+    for at in (batch, rank - 1):
+        sides = [size for axis, size in enumerate(spec.shape) if axis != at][-2:]
         if spec.shape[at] in (1, 3) and min(sides) >= FEW_PIXELS:
             return at
     return None
@@ -224,7 +241,7 @@ def _range(reader: _Reader, spec: TensorSpec, words: frozenset[str], ends: Seque
     """Black and white: of bytes, where the graph itself scales those; where transformers gave the name, as theirs."""
     if spec.dtype == "uint8" or any(_scales_bytes(reader, use.node, use.at) for use in ends):
         return 0, BYTE
-    return (-2, 2) if {"pixel", "values"} <= words else (0, 1)
+    return (-2, 2) if {"pixel", "value"} <= words else (0, 1)
 
 
 def _scales_bytes(reader: _Reader, node: NodeProto, at: int) -> bool:
@@ -240,11 +257,17 @@ def _scales_bytes(reader: _Reader, node: NodeProto, at: int) -> bool:
 
 def _is_sound(reader: _Reader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> bool:
     """Whether it is one long row of samples that a filter goes over."""
-    if spec.shape[-1] < FEW_SAMPLES or any(size > 2 for size in spec.shape[1:-1]):
+    along = _along(spec)
+    if spec.shape[along] < FEW_SAMPLES or any(size > 2 for at, size in enumerate(spec.shape) if at not in (0, along)):
         return False
     filters = [reader.shape(use.node.input[1]) for use in ends if use.node.op_type in CONVS and len(use.node.input) > 1]
-    over_time = any(shape is not None and len(shape) == 3 for shape in filters)
+    over_time = any(shape and len(shape) > 2 and sum(size > 1 for size in shape[2:]) <= 1 for shape in filters)
     return over_time or bool(words & _SOUND) or _comes_to(ends, {"STFT"}, 0)
+
+
+def _along(spec: TensorSpec) -> int:
+    """The longest axis behind the first."""
+    return max(range(1, len(spec.shape)), key=lambda at: spec.shape[at], default=0)
 
 
 def _is_state(reader: _Reader, spec: TensorSpec, ends: Sequence[_Use]) -> bool:

@@ -53,6 +53,7 @@ def conv(x: str = "x") -> Any:
         (("n", 3, 32, 40), F32, [node("Mul", "x", "s", out="t"), conv("t")], KERNEL | {"s": 1 / 255}, "in [0, 255]"),
         (("n", 3, 32, 40), F32, [node("Sub", "x", "s", out="t"), conv("t")], KERNEL | {"s": 123.7}, "in [0, 255]"),
         (("n", 3, 32, 40), F32, [node("Sub", "x", "s", out="t"), conv("t")], KERNEL | {"s": 0.485}, "in [0, 1]"),
+        (("n", 3, 1, 32, 40), F32, [node("Conv", "x", "k")], {"k": np.zeros((4, 3, 1, 3, 3))}, "a picture in [0, 1]"),
         (("n", 32, 40, 3), U8, [node("Cast", "x", to=F32)], None, "a picture in [0, 255]"),
         (("n", 3, 32, 40), F32, [node("Relu", "x")], None, "standard normal"),
         (("n", 16, 32, 40), F32, [conv()], KERNEL, "standard normal"),
@@ -116,6 +117,20 @@ def test_an_index_behind_a_cast_and_of_a_quantized_table_is_found(tmp_path: Path
     weights = {"q": np.zeros((70, 4), np.int8), "s": np.float32(1)}
     said, _ = drawn(tmp_path, [value("x", (1, 8), TensorProto.INT32)], nodes, weights)["x"]
     assert said == "tokens below 70"
+    nodes[1:2] = [node("Cast", "q", out="f", to=F32), node("Mul", "f", "s", out="table")]
+    assert drawn(tmp_path, [value("x", (1, 8), TensorProto.INT32)], nodes, weights)["x"][0] == "tokens below 70"
+
+
+def test_what_a_branch_gives_back_is_followed(tmp_path: Path):
+    branch = helper.make_graph([node("Unsqueeze", "x", "one", out="b")], "b", [], [value("b", None)])
+    nodes = [
+        node("Shape", "x", out="n"),
+        node("Equal", "n", "n", out="is"),
+        node("If", "is", out="i", then_branch=branch, else_branch=branch),
+        conv("i"),
+    ]
+    found = drawn(tmp_path, [value("x", (1, 512))], nodes, FILTER | {"one": np.array([1])})
+    assert found["x"][0] == "sound in [-0.3, 0.3]"
 
 
 def test_an_integer_is_what_the_graph_compares_it_with(tmp_path: Path):
@@ -134,12 +149,14 @@ def test_an_integer_is_what_the_graph_compares_it_with(tmp_path: Path):
     assert bytes_[1].max() > 100
 
 
-@pytest.mark.parametrize("shape", [(1, 512), (1, 1, 512)])
+@pytest.mark.parametrize("shape", [(1, 512), (1, 1, 512), (1, 512, 1)])
 def test_sound_is_known_by_a_filter_that_goes_over_one_long_row(tmp_path: Path, shape: tuple[int, ...]):
     nodes = [node("Reshape", "x", "s", out="r"), conv("r")]
     said, found = drawn(tmp_path, [value("x", shape)], nodes, FILTER | {"s": np.array([1, 1, 512])})["x"]
     assert said == "sound in [-0.3, 0.3]"
     assert 0.05 < np.abs(found).max() <= 0.3
+    axis = int(np.argmax(shape)) + 1
+    assert np.abs(np.diff(found, axis=axis)).mean() < 0.1, "samples follow each other"
     features = drawn(tmp_path, [value("x", (1, 80, 512))], [conv()], {"k": np.zeros((8, 80, 3), np.float32)})["x"]
     assert features[0] == "standard normal"
 
@@ -165,7 +182,7 @@ def test_an_output_of_the_same_shape_makes_no_state_of_what_is_read(tmp_path: Pa
 
 
 def test_lone_numbers_are_what_their_names_say(tmp_path: Path):
-    names = {"iou_threshold": F32, "score_threshold": F32, "speed": F32, "alpha": F32, "flag": BOOL, "top": I64}
+    names = {"iou_threshold": F32, "score_threshold": F32, "fmin": F32, "alpha": F32, "flag": BOOL, "top": I64}
     inputs = [value("x", ("n", "t", 4)), value("x_lengths", ("n",), I64)]
     inputs += [value(name, (), dtype) for name, dtype in names.items()]
     found = drawn(tmp_path, inputs, [node("Relu", "x")], t=30)
@@ -173,7 +190,7 @@ def test_lone_numbers_are_what_their_names_say(tmp_path: Path):
         "x_lengths": "30, the whole length",
         "iou_threshold": "0.45",
         "score_threshold": "0.25",
-        "speed": "1",
+        "fmin": "50",
         "alpha": "a number in [0, 1]",
         "flag": "false",
         "top": "1",
@@ -187,7 +204,7 @@ def test_something_differs_from_call_to_call(tmp_path: Path):
 
 
 def test_what_is_drawn_follows_the_seed_alone():
-    ways = {(2, 3, 9, 50): drawing.picture(0, 1, 1), (2, 300): drawing.sound(), (4, 9): drawing.mask()}
+    ways = {(2, 3, 9, 50): drawing.picture(0, 1, 1), (2, 300): drawing.sound(1), (4, 9): drawing.mask()}
     for shape, way in ways.items():
 
         def again(seed: int, way: drawing.Way = way, shape: tuple[int, ...] = shape) -> Array:

@@ -94,6 +94,9 @@ def test_a_file_is_looked_at_by_its_header(tmp_path: Path):
     given = text(planned(**how, inputs=str(data)))
     assert given[1].endswith(f"as [2, 3, 10, 10], from {data}")
     assert given[3] == f"  calibration where something is quantized: rows of {data}"
+    np.savez(data, x=np.zeros((4, 3, 9, 9), np.float32))
+    unfit = text(planned(**how, calibration=str(data)))
+    assert "calibration where something is quantized: can't be used: " in unfit[3]
     assert any(line.endswith("computing alone, accuracy, error, what ran, sizes, memory") for line in given)
 
 
