@@ -272,7 +272,7 @@ class FolderOptions(MachineOptions, total=False):
             group=Group.STOP,
             word="TIME",
             name="--max-time",
-            help="Stop after 90s, 2m, 1h. Default: none; with --goal best 90s of racing.",
+            help="End after 90s, 2m, 1h, exports and builds too. Default: --goal best races for 90s.",
             read=units.read_seconds,
         ),
     ]
