@@ -5,9 +5,10 @@ Their keyword arguments are those tables of `shootout.study.options` that the co
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shootout.clock import Deadline
 from shootout.commands.output import show_progress
@@ -16,6 +17,7 @@ from shootout.commands.tune import measure_settings
 from shootout.errors import ArmFailed, Undecided
 from shootout.host import gpu
 from shootout.journal.run_folder import choose_folder
+from shootout.models.user import program
 from shootout.report import dry_run
 from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
@@ -82,7 +84,8 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     Args:
         options: those of `shootout run` with Python's values: `parameters={"d_model": [64, 128]}` for `--set`,
             `options={"openvino": {"NUM_STREAMS": "2"}}` for `--option`, `max_time_s` for `--max-time`, `p99_limit_ms`
-            for `--p99`, `pythons` for `--python`.
+            for `--p99`, `pythons` for `--python`. `model` may be a `torch.nn.Module`, with `inputs` example inputs: a
+            tensor, a tuple of them, or a dict by the names of `forward`'s parameters.
 
     Raises:
         UsageError: something unknown or impossible was asked.
@@ -125,8 +128,19 @@ def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
         return measure_settings(options, progress)
 
 
+def _with_stored_module(options: RunOptions) -> RunOptions:
+    """The options with a torch module among them kept as a file, and its example inputs with it."""
+    given: Any = dict(options)
+    torch = sys.modules.get("torch")  # whoever has a module has imported it
+    if torch is None or not isinstance(given.get("model"), torch.nn.Module):
+        return options
+    given["model"] = program.store(given["model"], given.pop("inputs", None))
+    return cast("RunOptions", given)
+
+
 def _planned(name: str, options: RunOptions) -> Plan:
     check_keywords(RunOptions, options)
+    options = _with_stored_module(options)
     chosen = selection.choose(name, options)
     gpu.choose_gpu(options.get("gpu"))
     return make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))

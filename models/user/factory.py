@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shootout.contract import Artifact
 from shootout.models.base import Like, Model, Parameters
-from shootout.models.user import hfconfig, source
+from shootout.models.user import hfconfig, program, source
 
 if TYPE_CHECKING:
     from shootout.models.user.called import Called
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def is_meant(name: str) -> bool:
     """Whether `name` is meant as a user's own model rather than a registered one."""
-    return hfconfig.is_meant(name) or source.is_meant(name)
+    return hfconfig.is_meant(name) or program.is_meant(name) or source.is_meant(name)
 
 
 def model(name: str) -> Model:
@@ -29,6 +29,8 @@ def model(name: str) -> Model:
     Raises:
         UsageError: the file, module, function or config isn't there or can't be read; says the nearest function.
     """
+    if program.is_meant(name):
+        return program.model(name)
     return hfconfig.model(name) if hfconfig.is_meant(name) else _of_factory(source.find(name))
 
 

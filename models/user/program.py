@@ -1,0 +1,159 @@
+"""A torch module that a caller in Python hands over: kept as an exported program, and opened from our own folder alone.
+
+Other processes measure it, so it has to become a file. A pickle of the module would run whatever it names, so what is
+kept is what `torch.export` sees with the example inputs: the operators of a call at these shapes, and the weights.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shootout.contract import Artifact
+from shootout.errors import UsageError
+from shootout.host.store import cache_folder
+from shootout.models.base import Model, Parameters
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from shootout.models.user.called import Called
+
+SUFFIX = ".pt2"
+FACTS, INPUTS = "facts.json", "inputs.npz"
+KEPT = "kept of the module: the operators of a call at these shapes, and the weights (torch.export)"
+INSTEAD = "write a factory, as in net.py:make (docs/your-own-model.md)"
+
+
+def is_meant(name: str) -> bool:
+    """Whether `name` is meant as such a program."""
+    return name.endswith(SUFFIX)
+
+
+def store(module: Any, inputs: Any) -> str:
+    """Keep a module; the same one twice is kept once.
+
+    Args:
+        module: a `torch.nn.Module`; it stays as it is.
+        inputs: example inputs: a tensor, a tuple of them, or a dict by the names of `forward`'s parameters.
+
+    Returns:
+        What the model is called from now on.
+
+    Raises:
+        UsageError: the inputs don't fit it, or torch can't export it.
+    """
+    import numpy as np
+    import torch
+
+    from shootout.models.user.called import checked
+
+    name = type(module).__name__
+    if inputs is None:
+        raise UsageError(f"{name}: give example inputs too: run(model=module, inputs=(tensor, …))")
+    try:
+        found = checked(name, copy.deepcopy(module), inputs)
+        program = torch.export.export(found.module, tuple(map(torch.from_numpy, found.inputs.values())))
+    except UsageError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise UsageError(
+            f"torch.export can't take {name}, so other processes can't have it: {said}; {INSTEAD}"
+        ) from error
+    made = Path(tempfile.mkdtemp(dir=cache_folder(), prefix="making-"))
+    try:
+        torch.export.save(program, made / f"{name}{SUFFIX}")
+        np.savez(made / INPUTS, **found.inputs)  # type: ignore[arg-type] # as in save_sets
+        facts = {"outputs": found.outputs, "dtypes": found.dtypes, "notes": (*found.notes, KEPT)}
+        files = {path.name: _sha256(path) for path in made.iterdir()}
+        (made / FACTS).write_text(json.dumps({**facts, "files": files}))
+        place = cache_folder() / f"program-{_digest(program, found)}"
+        if not place.exists():
+            made.rename(place)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return str(place / f"{name}{SUFFIX}")
+
+
+def model(name: str) -> Model:
+    """The program kept under this name.
+
+    Raises:
+        UsageError: it isn't one that `store` wrote: to open it might run anybody's code.
+    """
+    path = Path(name)
+    if path.parent.parent != cache_folder() or not path.is_file():
+        raise UsageError(f"{name} isn't opened, it may run code: give the module itself, in Python, or {INSTEAD}")
+
+    def called(_: Parameters) -> Called:
+        return _called(path)
+
+    return Model(
+        name=str(path),
+        description=f"{path.stem}, a module of the user's own",
+        parameters={},
+        parameter_count=lambda _: 0,
+        inputs=lambda _, __: (),
+        forward=None,
+        module=lambda parameters: called(parameters).module,
+        trained=lambda parameters: called(parameters).module,
+        artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
+        takes_batch=False,
+        called=called,
+        source=lambda: _sha256(path.parent / FACTS),
+        imports=lambda: frozenset({"torch"}),
+    )
+
+
+def _called(path: Path) -> Called:
+    import numpy as np
+    import torch
+
+    from shootout.models.user.called import Called
+
+    facts = json.loads((path.parent / FACTS).read_text())
+    if any(_sha256(path.parent / name) != digest for name, digest in facts["files"].items()):
+        raise UsageError(f"{path.stem} was changed after it was kept: remove {path.parent} and run again")
+    module = torch.export.load(path).module(check_guards=False)
+    for part in module.modules():  # a program takes no eval(): it was exported in it
+        part.training = False
+        setattr(part, "train", partial(_same, part))  # noqa: B010 - no method of the class's
+        setattr(part, "eval", partial(_same, part))  # noqa: B010
+    with np.load(path.parent / INPUTS, allow_pickle=False) as stored:
+        inputs = {name: stored[name] for name in stored.files}
+    return Called(
+        module=module,
+        inputs=inputs,
+        outputs=tuple(facts["outputs"]),
+        dtypes=tuple(facts["dtypes"]),
+        notes=tuple(facts["notes"]),
+    )
+
+
+def _same(module: nn.Module, mode: bool = False) -> nn.Module:  # noqa: ARG001 - as torch has it
+    return module
+
+
+def _digest(program: Any, found: Called) -> str:
+    """Of what is kept; the file itself has times in it."""
+    whole = hashlib.sha256(str(program.graph_module.code).encode())
+    arrays = {**found.inputs, **{name: tensor.numpy() for name, tensor in found.module.state_dict().items()}}
+    for name, array in arrays.items():
+        whole.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    constants = {name: one for name, one in program.constants.items() if hasattr(one, "numpy")}
+    for name, tensor in constants.items():
+        whole.update(name.encode() + tensor.numpy().tobytes())
+    whole.update(json.dumps([found.outputs, found.dtypes, found.notes]).encode())
+    return whole.hexdigest()[:32]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,89 @@
+"""A torch module given in Python: kept by its content, opened from our own folder alone, the same model as it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shootout import api, models
+from shootout.errors import UsageError
+from shootout.models.user import program
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop = nn.Linear(3, 2), nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"y": self.drop(self.first(x)) * scale, "z": x}
+
+
+class Counting(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if float(x.sum()) > 0 else -x
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+
+
+def example() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.arange(6.0).reshape(2, 3), torch.full((2, 2), 2.0)
+
+
+def test_a_module_is_kept_once_and_comes_back_the_same():
+    net, inputs = Net().double(), example()
+    name = program.store(net, inputs)
+    assert Path(name).name == "Net.pt2"
+    assert (net.training, net.first.weight.dtype) == (True, torch.float64), "the caller's own stays as it is"
+    assert program.store(net, {"x": inputs[0], "scale": inputs[1]}) == name
+    found = models.get(name)
+    assert found.called
+    kept = found.called({})
+    assert (list(kept.inputs), kept.outputs, kept.batch) == (["x", "scale"], ("y", "z"), None)
+    assert program.KEPT in kept.notes
+    assert any("train mode" in note for note in kept.notes)
+    y, z = kept.module.eval()(*map(torch.from_numpy, kept.inputs.values()))
+    right = net.float().eval()(*inputs)
+    torch.testing.assert_close((y, z), (right["y"], right["z"]))
+    with torch.no_grad():
+        net.first.weight += 1
+    assert program.store(net, inputs) != name
+
+
+def test_what_cannot_be_kept_says_why_and_what_to_do():
+    with pytest.raises(UsageError, match="give example inputs too"):
+        program.store(Net(), None)
+    with pytest.raises(UsageError, match=r"torch.export can't take Counting.*write a factory"):
+        program.store(Counting(), torch.ones(2))
+
+
+def test_a_program_from_elsewhere_or_a_changed_one_is_not_opened(tmp_path: Path):
+    (tmp_path / "m.pt2").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"m\.pt2 isn't opened, it may run code"):
+        models.get(str(tmp_path / "m.pt2"))
+    name = program.store(Net(), example())
+    Path(name).write_bytes(Path(name).read_bytes() + b" ")
+    with pytest.raises(UsageError, match="was changed after it was kept"):
+        models.get(name).called({})  # type: ignore[misc]
+
+
+def test_python_takes_a_module_with_its_example_inputs():
+    asked: Any = {"model": Net(), "inputs": example(), "batch": 2}
+    told = api._with_stored_module(asked)
+    assert told["model"].endswith("Net.pt2")
+    assert "inputs" not in told
+    assert asked["inputs"] is not None
+    facts = json.loads((Path(told["model"]).parent / program.FACTS).read_text())
+    assert set(facts["files"]) == {"Net.pt2", "inputs.npz"}
+    plain: Any = {"model": "digits", "inputs": "data.npz"}
+    assert api._with_stored_module(plain) is plain
+    assert np.load(Path(told["model"]).parent / program.INPUTS)["x"].shape == (2, 3)
