@@ -169,10 +169,18 @@ def init(
     options="Part of the default setting: BACKEND.KEY=VALUE.",
     out="Run folder. Default: results/tune/<time>.",
 )
-def tune(*, as_json: Json = False, **options: Unpack[TuneOptions]) -> None:
+def tune(
+    chosen: Annotated[str | None, typer.Argument(metavar="MODEL", help="A model, as for --model.")] = None,
+    *,
+    as_json: Json = False,
+    **options: Unpack[TuneOptions],
+) -> None:
     """Find each backend's best own settings by racing them, and what they gain over its defaults."""
     from shootout.commands.tune import tune
+    from shootout.study.selection import read_place
 
+    if chosen is not None:
+        options["model"] = read_place(chosen, options.get("model"))
     raise typer.Exit(tune(options, as_json=as_json))
 
 

@@ -252,7 +252,7 @@ def _axes(word: str, given: Given) -> Iterator[str]:
 
 _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "study": lambda word, _: (*_studies(word), *_models(word)),
-    "model": lambda word, _: _models(word),
+    **dict.fromkeys(("model", "chosen"), lambda word, _: _models(word)),
     "backends": lambda word, _: _several(_targets, word),
     "baseline": lambda word, _: _targets(word),
     "parameters": _axes,

@@ -38,6 +38,8 @@ class GroupedCommand(TyperCommand):
             option = getattr(error, "option_name", None)
             if option in ELSEWHERE and "backends" in {one.name for one in self.params}:
                 ctx.fail(f"No such option: {option}: {ELSEWHERE[option]}")
+            if str(getattr(error, "message", "")).startswith("Got unexpected extra argument"):
+                ctx.fail(f"{error.message}: several values are one word, with commas between: a,b")  # type: ignore[attr-defined]
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

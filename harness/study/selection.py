@@ -39,14 +39,27 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     given: dict[str, Any] = {keyword: options.get(keyword) for keyword in StudyOptions.__annotations__}
     given["targets"] = given.pop("backends")
     if _is_model(name):
-        if given["model"]:
-            raise UsageError(f"two models are given, {name!r} and --model {_told(given['model'])}: give one of them")
-        name, given["model"] = DEFAULT, _read_model(name)
+        name, given["model"] = DEFAULT, read_place(name, given["model"])
     _refuse_studies(given["model"])
     study = _load(name).changed(**given)
     for fault in _idle(study, options):
         raise UsageError(fault)
     return study
+
+
+def read_place(name: str, other: Any) -> Any:
+    """The model that a word in a model's place means, as `--model` reads it.
+
+    Args:
+        other: what `--model` itself gives, if anything.
+
+    Raises:
+        UsageError: that gives another.
+    """
+    if other:
+        raise UsageError(f"two models are given, {name!r} and --model {_told(other)}: give one of them")
+    flag = flags_of(StudyOptions)["model"]
+    return flag.read(flag.name, name) if flag.read else name
 
 
 def is_meant(name: str) -> bool:
@@ -60,12 +73,6 @@ def _is_model(name: str) -> bool:
     if schema.is_named(name) or name.endswith(schema.SUFFIX):
         return False
     return all(part in models.names() or is_file(part) or factory.is_meant(part) for part in parts)
-
-
-def _read_model(name: str) -> Any:
-    """A model as `--model` reads it."""
-    flag = flags_of(StudyOptions)["model"]
-    return flag.read(flag.name, name) if flag.read else name
 
 
 def _load(name: str) -> Study:

@@ -43,7 +43,7 @@ def test_no_two_options_have_one_flag_and_each_has_its_help(table: type):
     ("command", "front", "own"),
     [
         ("run", shootout.run, {"study", "dry_run", "full", "as_json"}),
-        ("tune", shootout.find_settings, {"as_json"}),
+        ("tune", shootout.find_settings, {"chosen", "as_json"}),
     ],
 )
 def test_python_takes_what_the_command_line_takes(command: str, front: object, own: set[str]):
