@@ -81,7 +81,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
         mine = [row for row in document.rows if row.group == summary.name]
         parts += _group(summary, mine, width, full=full)
     parts += notes.tell_crossovers(document)
-    parts += _front(document)
+    parts += _front(document, full=full)
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all targets: {text}.", style="dim"))
@@ -118,12 +118,15 @@ def _group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool
     return [*parts, *map(Text, trust.tell_trust(summary, measured, full=full) if measured else ())]
 
 
-def _front(document: Document) -> list[Text]:
+def _front(document: Document, *, full: bool) -> list[Text]:
     """The rows that nothing beats in accuracy and time together."""
     if not document.pareto:
         return []
     title = "Pareto front: no other row with an accuracy beats these in accuracy and time together"
-    lines = [f"  {duration(one.median_ns):>8}  {one.accuracy:6.1%}  {one.arm}, {one.group}" for one in document.pareto]
+    lines = []
+    for one in document.pareto:
+        ties = f"; not told apart: {name_targets(one.ties, full=full)}" if one.ties else ""
+        lines.append(f"  {duration(one.median_ns):>8}  {one.accuracy:6.1%}  {short(one.arm)}, {one.group}{ties}")
     return [Text(title, style="bold"), *map(Text, lines)]
 
 

@@ -298,13 +298,19 @@ class GroupSummary(Part):
 
 
 class FrontRow(Part):
-    """A row that no other one beats in accuracy and time together (see `results.pareto`); `of` so many compared."""
+    """A row that no other one beats in accuracy and time together (see `results.pareto`); `of` so many compared.
+
+    Attributes:
+        ties: those that measured slower and no more accurate than it, but aren't known to be; their group in brackets
+            where it is another one.
+    """
 
     group: str
     arm: str
     accuracy: float
     median_ns: float
     of: int
+    ties: tuple[str, ...] = ()
 
 
 class Document(Part):

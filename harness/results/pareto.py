@@ -1,9 +1,10 @@
 """Accuracy against time: the rows that no other row beats in both. Pure.
 
 A row is beaten by one that is faster beyond doubt and at least as accurate. Beyond doubt: arms that raced each other
-are compared by the intervals of their ratios, all others by the intervals of their medians; where those overlap, both
-rows stay. As accurate: right on as many rows of the same split, or (paired, row by row) not worse by more than
-`MARGIN`, or one image that flips would keep a row on the front.
+are compared by the intervals of their ratios, all others by the intervals of their medians; where those overlap, it is
+a tie, and no place of its own: the faster median has the place, the others are named beside it. As accurate: right on
+as many rows of the same split, or (paired, row by row) not worse by more than `MARGIN`, or one image that flips would
+keep a row on the front.
 """
 
 from __future__ import annotations
@@ -42,10 +43,25 @@ class Candidate:
     ratios: tuple[float, float] | None
 
 
-def front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that no other one beats, the fastest first."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place on the front: who has it, and who is measured slower and no better, but isn't known to be."""
+
+    holder: Candidate
+    ties: list[Candidate]
+
+
+def front(candidates: Sequence[Candidate]) -> list[Place]:
+    """The places that no other candidate beats, the fastest first."""
     kept = [one for one in candidates if not any(beats(other, one) for other in candidates)]
-    return sorted(kept, key=lambda one: one.median_ns)
+    places: list[Place] = []
+    for one in sorted(kept, key=lambda one: one.median_ns):
+        as_good = next((place for place in reversed(places) if is_as_accurate(place.holder, one)), None)
+        if as_good:
+            as_good.ties.append(one)
+        else:
+            places.append(Place(one, []))
+    return places
 
 
 def beats(one: Candidate, other: Candidate) -> bool:
@@ -87,9 +103,17 @@ def fronts(
             kinds.setdefault((row.batch, row.threads), []).append(one)
     several = [found for found in kinds.values() if len({one.group for one in found}) > 1]
     return tuple(
-        FrontRow(group=one.group, arm=one.arm, accuracy=one.accuracy, median_ns=one.median_ns, of=len(found))
+        FrontRow(
+            group=one.group,
+            arm=one.arm,
+            accuracy=one.accuracy,
+            median_ns=one.median_ns,
+            of=len(found),
+            ties=tuple(tie.arm if tie.group == one.group else f"{tie.arm} ({tie.group})" for tie in place.ties),
+        )
         for found in several
-        for one in front(found)
+        for place in front(found)
+        for one in [place.holder]
     )
 
 

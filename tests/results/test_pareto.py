@@ -14,7 +14,12 @@ SLOW = replace(A, arm="slow", median_ns=200.0, times=(190.0, 210.0), ratios=(1.9
 
 
 def names(*candidates: Candidate) -> list[str]:
-    return [one.arm for one in pareto.front(candidates)]
+    """Who has a place, and behind a `~` who ties with the one before."""
+    return [
+        name
+        for place in pareto.front(candidates)
+        for name in (place.holder.arm, *(f"~{one.arm}" for one in place.ties))
+    ]
 
 
 def test_a_row_that_is_slower_and_no_better_is_not_on_the_front():
@@ -26,20 +31,22 @@ def test_a_row_that_is_slower_and_better_is_on_it_and_comes_second():
     assert names(replace(SLOW, accuracy=0.91), A) == ["a", "slow"]
 
 
-def test_rows_that_nothing_sets_apart_both_stay():
+def test_a_row_that_is_beaten_within_the_noise_ties_with_the_one_that_measured_faster():
     near = replace(SLOW, times=(100.0, 210.0), ratios=(1.001, 2.1))
-    assert names(near, A) == ["a", "slow"]
+    assert names(near, A) == ["a", "~slow"]
+    better = replace(near, arm="better", accuracy=0.95, median_ns=220.0)
+    assert names(better, near, A) == ["a", "~slow", "better"]
 
 
 @pytest.mark.parametrize("side", [{"ratios": None}, {"ratios": (0.9, 2.1)}])
 def test_in_a_race_the_ratios_decide_and_not_the_medians(side: dict[str, tuple[float, float] | None]):
-    assert names(replace(SLOW, **side), A) == ["a", "slow"]
+    assert names(replace(SLOW, **side), A) == ["a", "~slow"]
 
 
 def test_rows_that_never_raced_are_told_apart_by_their_medians_alone():
     elsewhere = replace(SLOW, group="other", ratios=(1.0, 1.0))
     assert names(elsewhere, A) == ["a"]
-    assert names(replace(elsewhere, times=(104.0, 300.0)), A) == ["a", "slow"]
+    assert names(replace(elsewhere, times=(104.0, 300.0)), A) == ["a", "~slow"]
 
 
 @pytest.mark.parametrize(("lost", "kept"), [(0, False), (1, False), (12, True)])
