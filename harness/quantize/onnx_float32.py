@@ -87,8 +87,9 @@ def nudged(array: Array, rng: np.random.Generator) -> Array:
 
 def coarsened(model: ModelProto) -> ModelProto:
     """A copy of the model whose functions and sums err as runtimes' do."""
-    changed = ModelProto()
-    changed.CopyFrom(prepared(model))
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    changed = prepared(copy)
     _coarsen(changed.graph, shape_inference.infer_shapes(changed).graph, None)
     return changed
 

@@ -16,6 +16,8 @@ from shootout.constants import E4M3_MAX, INT8_LEVELS
 
 BROADCAST_OPSET = 8
 """The first in which Max and Min broadcast."""
+STORED_APART = 4
+"""The first version of ONNX's own format in which stored tensors aren't inputs as well."""
 OWN = "shootout/"
 """Starts the name of every value that is added."""
 _RECURRENT = ((0, 0), (1, 1), (2, 1))
@@ -57,10 +59,21 @@ class Chain:
 
 
 def prepared(model: ModelProto) -> ModelProto:
-    """The model with its own functions inlined and at an opset whose elementwise operators broadcast."""
+    """The model, which may change, at an opset whose elementwise operators broadcast, its own functions inlined and its
+    tensors stored: some exporters write weights as constant nodes.
+    """
     flat = inliner.inline_local_functions(model) if model.functions else model
     old = any(used.domain in {"", "ai.onnx"} and used.version < BROADCAST_OPSET for used in flat.opset_import)
-    return version_converter.convert_version(flat, BROADCAST_OPSET) if old else flat
+    found = version_converter.convert_version(flat, BROADCAST_OPSET) if old else flat
+    found.ir_version = max(found.ir_version, STORED_APART)
+    given = {info.name for info in found.graph.output}
+    for node in [one for one in found.graph.node if one.op_type == "Constant" and one.output[0] not in given]:
+        if node.attribute[0].name == "value":
+            tensor = found.graph.initializer.add()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+            found.graph.node.remove(node)
+    return found
 
 
 def operands(node: NodeProto) -> Iterator[tuple[int, int]]:

@@ -239,6 +239,12 @@ def test_every_opset_is_predicted_alike(tmp_path: Path, opset: int):
     assert bands == bands_of(saved(tmp_path / "other.onnx", [PRODUCT], 17, w=WEIGHT))
 
 
+def test_weights_that_are_constant_nodes_are_weights(tmp_path: Path):
+    stored = bands_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
+    constant = helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(WEIGHT))
+    assert bands_of(saved(tmp_path / "c.onnx", [constant, PRODUCT], 17)) == pytest.approx(stored)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_other_float_types_are_predicted_too(tmp_path: Path, dtype: Any):
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
