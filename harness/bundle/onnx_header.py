@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from shootout.errors import ModelError, UsageError
 
@@ -45,9 +45,16 @@ def _header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
             model.ParseFromString(bytes(_without_data(data, 0, len(data), ModelProto.DESCRIPTOR)))
     except (DecodeError, ValueError, RecursionError) as error:  # an empty file can't be mapped
         raise ModelError(f"{path} is not an ONNX model, or is cut short ({error}); export it again") from error
+    names = [text for info in (*model.graph.input, *model.graph.output) for text in (info.name, *_axis_names(info))]
+    if not all(isinstance(name, str) for name in names):
+        raise ModelError(f"{path} is not an ONNX model: it has names that are no text; export it again")
     if not model.graph.output:
         raise ModelError(f"{path} is not an ONNX model: it has no graph with an output; export it again")
     return model
+
+
+def _axis_names(info: ValueInfoProto) -> list[str]:
+    return [dim.dim_param for dim in info.type.tensor_type.shape.dim]
 
 
 def _without_data(data: mmap.mmap, at: int, end: int, kind: Any) -> bytearray:

@@ -98,3 +98,10 @@ def test_a_header_of_a_file_cut_short_is_refused(tmp_path: Path, end: int):
     path.write_bytes(model.SerializeToString()[:end])
     with pytest.raises(ModelError, match="is not an ONNX model"):
         header(path)
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path):
+    path = linear(tmp_path / "m.onnx", ("rows", 4), ("rows", 3))
+    path.write_bytes(path.read_bytes().replace(b"rows", b"r\xffws"))
+    with pytest.raises(ModelError, match="has names that are no text"):
+        header(path)
