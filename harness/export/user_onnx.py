@@ -160,17 +160,21 @@ def native_band(holds: Sequence[Precision], bands: Mapping[str, float | None]) -
     """The gate of a file that is run in its own precisions: the widest band of those that it holds.
 
     A runtime that fuses the file's conversions, or keeps more bits between them than they leave, rounds in other places
-    than the oracle does, which takes every step; it errs by another such rounding at most. Where nothing can be
-    predicted of what the file holds, the gate is as wide as a gate may be.
+    than the oracle does, which takes every step; it errs by another such rounding at most. For pairs of Q/DQ that is
+    what INT8 is predicted to cost. Products of integers show nothing to round there: BF16's band, 8 bits for every
+    float beside them, stands for it. Where nothing can be predicted, a gate is as wide as it may be.
 
     Args:
         holds: see `own_precisions`.
         bands: those of the file, by precision.
     """
-    alike = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC)}
-    known = [bands.get(name) for one in holds for name in alike.get(one, (one,))]
-    found = [USEFUL_BAND if band is None else band for band in known]
-    return max([bands[Precision.FP32] or 0.0, *found])
+    whole = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC), Precision.INT4: (Precision.INT4,)}
+    widest = bands[Precision.FP32] or 0.0
+    for one in holds:
+        names = (*whole[one], Precision.BF16) if one in whole else (one,)
+        found = [band for name in names if (band := bands.get(name)) is not None]
+        widest = max([widest, *(found or [USEFUL_BAND])])
+    return widest
 
 
 def prepare(

@@ -53,6 +53,8 @@ def test_the_gate_of_a_file_is_the_widest_band_of_what_it_holds():
     bands: dict[str, float | None] = {"fp32": 1e-5, "fp16": 1e-3, "bf16": None, "int8": 0.02, "int8-dynamic": 0.03}
     wanted = {(): 1e-5, ("fp16",): 1e-3, ("fp16", "int8"): 0.03, ("bf16",): USEFUL_BAND, ("int4",): USEFUL_BAND}
     assert {holds: user_onnx.native_band(holds, bands) for holds in wanted} == wanted
+    products_of_integers = {"fp32": 1e-5, "bf16": 0.01}
+    assert user_onnx.native_band((Precision.INT8,), products_of_integers) == 0.01, "so that drawn inputs can judge it"
 
 
 def test_what_a_file_holds_reaches_its_bundle(tmp_path: Path):
