@@ -122,6 +122,7 @@ class Model:
             its `inputs` are none: they aren't known before.
         source: hash of a user's own source.
         imports: top-level names that this source imports.
+        title: what people call it, where that isn't the name.
         weights: where a user's own model has its weights, a file or a folder; None: its source tells, or nobody.
     """
 
@@ -145,6 +146,7 @@ class Model:
     called: Callable[[Parameters], Called] | None = None
     source: Callable[[], str] | None = None
     imports: Callable[[], frozenset[str]] | None = None
+    title: str = ""
     weights: Path | None = None
 
     def output_names(self, parameters: Parameters) -> tuple[str, ...]:

@@ -231,6 +231,11 @@ def request(study: Study, point: Point) -> Request:
     return replace(asked, sets=_as_sizes(point.parameters))
 
 
+def _title(model: str) -> str:
+    """What people call a model: a file by its name, a config by its architecture."""
+    return ("" if is_file(model) else models.get(model).title) or Path(model).name
+
+
 def group_name(point: Point) -> str:
     """What tells this group from others, for people: the model, what isn't the default of it, and the batch."""
     defaults = {} if is_file(point.model) else models.get(point.model).defaults
@@ -238,5 +243,5 @@ def group_name(point: Point) -> str:
     scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
     threads = "" if point.threads is None else f", threads {point.threads}"
     batch = "" if point.scenario is Scenario.THROUGHPUT else f", batch {point.batch}"
-    names = " and ".join(Path(model).name for model in (point.model, *point.others))
+    names = " and ".join(_title(model) for model in (point.model, *point.others))
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"

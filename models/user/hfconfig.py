@@ -60,6 +60,7 @@ def model(name: str) -> Model:
 
     return Model(
         name=str(path),
+        title=f"{_architecture(config)} ({folder.name if folder else _place(path)})",
         description=f"transformers' {config['model_type']}{'' if folder else ' with seeded weights: fidelity only'}",
         parameters=_parameters(config),
         parameter_count=lambda _: 0,
@@ -73,6 +74,16 @@ def model(name: str) -> Model:
         imports=lambda: frozenset({"transformers"}),
         weights=folder,
     )
+
+
+def _architecture(config: dict[str, Any]) -> str:
+    named = config.get("architectures")
+    return str(named[0] if isinstance(named, list) and named else config["model_type"])
+
+
+def _place(path: Path) -> str:
+    """What tells a config from others: its own name, or its folder's where all are called the same."""
+    return path.parent.name if path.name == CONFIG else path.stem
 
 
 def _read(path: Path) -> dict[str, Any]:

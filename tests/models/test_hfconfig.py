@@ -17,6 +17,8 @@ from shootout.contract import Artifact
 from shootout.errors import UsageError
 from shootout.export import client
 from shootout.export.client import Request
+from shootout.study import points
+from shootout.study.points import Point
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 BERT = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 50, **SMALL}
@@ -54,6 +56,18 @@ def test_its_parameters_are_read_without_transformers(tmp_path: Path):
     with pytest.raises(UsageError, match="sequence_length must be a whole number from 1 to 40"):
         models.get(str(path)).check({"sequence_length": 41})
     assert models.get(str(write(tmp_path, RESNET))).defaults == {"seed": 0, "image_size": 224}
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "title"),
+    [(BERT, "config.json", "BertForSequenceClassification (tiny)"), ({"model_type": "vit"}, "mine.json", "vit (mine)")],
+)
+def test_a_group_is_titled_by_the_architecture(tmp_path: Path, config: dict[str, Any], name: str, title: str):
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / name).write_text(json.dumps(config))
+    point = Point(model=str(folder / name), batch=2, parameters={})
+    assert points.group_name(point) == f"{title}, batch 2"
 
 
 @pytest.mark.parametrize(
