@@ -16,6 +16,7 @@ each call.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,14 +126,15 @@ def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme, folder
     target = folder / "quantized.onnx"
     with quietly():
         prepared = ort.prepared(source, folder)
-        if method is not STATIC:
-            _rewrite_gemm(prepared)
         if method is STATIC:
+            _flatten_biases(prepared)
             _static(prepared, target, sets, scheme)
-        elif method is DYNAMIC:
-            _dynamic(prepared, target, scheme)
         else:
-            _in_blocks(prepared, target, sets, scheme, arm)
+            _rewrite_gemm(prepared)
+            if method is DYNAMIC:
+                _dynamic(prepared, target, scheme)
+            else:
+                _in_blocks(prepared, target, sets, scheme, arm)
     _require(target, [method.mark], f"ONNX Runtime's {precision} quantizer left every node as it was")
     return target
 
@@ -226,6 +228,23 @@ def _algorithm(scheme: Scheme, sets: Sequence[Arrays], block: int) -> Any:
     if scheme.method == GPTQ:
         return nbits.GPTQWeightOnlyQuantConfig([dict(one) for one in sets], block_size=block)
     return nbits.KQuantWeightOnlyQuantConfig() if scheme.method == K_QUANT else None
+
+
+def _flatten_biases(path: Path) -> None:
+    """Give Gemm's biases one axis: ONNX Runtime makes Gemm of MatMul and Add, and its quantizer can't take `[1, n]`."""
+    import onnx
+
+    from shootout.bundle import onnx_files
+
+    model = onnx.load(path)
+    readers = Counter(name for node in model.graph.node for name in node.input)
+    biases = {node.input[2] for node in model.graph.node if node.op_type == "Gemm" and len(node.input) > 2}
+    wide = [one for one in model.graph.initializer if one.name in biases and len(one.dims) == 2 and one.dims[0] == 1]
+    own = [one for one in wide if readers[one.name] == 1]
+    for tensor in own:
+        del tensor.dims[0]
+    if own:
+        onnx_files.save(model, path)
 
 
 def _rewrite_gemm(path: Path) -> None:

@@ -16,6 +16,11 @@ WORDS = (
         fix="it looks into no branch or loop: try int8-dynamic, or export the model without them",
     ),
     Words(
+        said="Only an existing tensor can be modified, (?P<tensor>'[^']+') is not",
+        reason="ONNX Runtime's quantizer stumbles over {tensor}, a softmax in another type than float32",
+        fix="try int8-dynamic, or export the model with that softmax in float32",
+    ),
+    Words(
         said=r"Could not find an implementation for (?P<operator>\w+)",
         reason="ONNX Runtime has no kernel for {operator} with the types that it has in this file",
         fix="export the model with other types, or take another backend",
