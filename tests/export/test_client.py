@@ -23,7 +23,7 @@ from shootout.errors import ModelError, NotRunKind, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import cache, client
 from shootout.export.client import Request, check, obtain_all
-from shootout.export.job import Job, from_json, to_json
+from shootout.export.job import JOBS, Job, from_json, to_json
 from shootout.export.request import checked
 from shootout.host.child import Ending, run
 
@@ -69,7 +69,7 @@ def test_a_variant_is_made_from_the_plain_bundle(monkeypatch: pytest.MonkeyPatch
     jobs: list[str] = []
 
     def noted(module: str, files: list[Path], *rest: Any) -> Ending:
-        jobs.extend(job["key"] for file in files for job in json.loads(file.read_text()))
+        jobs.extend(job["key"] for place in files for job in json.loads((place / JOBS).read_text())["jobs"])
         return run(module, files, *rest)
 
     monkeypatch.setattr(client, "run", noted)
@@ -178,7 +178,7 @@ def test_an_export_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pyt
 def test_whatever_an_export_raises_is_explained(
     monkeypatch: pytest.MonkeyPatch, raised: Exception, kind: type[Exception], says: str
 ):
-    def fail(_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise raised
 
     monkeypatch.setattr(exporter, "make", fail)
