@@ -97,6 +97,7 @@ def model(name: str) -> Model:
 
     return Model(
         name=str(path),
+        title=path.stem,
         description=f"{path.stem}, a module of the user's own",
         parameters={},
         parameter_count=lambda _: 0,

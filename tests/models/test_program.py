@@ -46,6 +46,7 @@ def test_a_module_is_kept_once_and_comes_back_the_same():
     assert (net.training, net.first.weight.dtype) == (True, torch.float64), "the caller's own stays as it is"
     assert program.store(net, {"x": inputs[0], "scale": inputs[1]}) == name
     found = models.get(name)
+    assert found.title == "Net"
     assert found.called
     kept = found.called({})
     assert (list(kept.inputs), kept.outputs, kept.batch) == (["x", "scale"], ("y", "z"), None)
