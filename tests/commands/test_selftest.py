@@ -139,5 +139,5 @@ def test_without_a_gpu_it_says_what_to_do_and_ends_as_unavailable(monkeypatch: p
 
 
 def test_an_unknown_device_is_refused():
-    with pytest.raises(UsageError, match=r"unknown device 'gpu': .*known: cpu, cuda"):
-        selftest.selftest({}, quick=True, device="gpu", as_json=False)
+    with pytest.raises(UsageError, match=r"unknown device 'tpu': .*known: cpu, cuda"):
+        selftest.selftest({}, quick=True, device="tpu", as_json=False)
