@@ -278,7 +278,7 @@ def selftest(
     as_json: Json = False,
     **options: Unpack[MachineOptions],
 ) -> None:
-    """Test the harness on this machine: known times, A/A, injected differences. Stores the bias floor."""
+    """Test the harness on this machine: known times, a target against itself, planted differences."""
     from shootout.commands.selftest import selftest
 
     raise typer.Exit(selftest(options, quick=quick, device=device, out=out, as_json=as_json))

@@ -94,7 +94,7 @@ OPTIONS = (
     Option(name=f"{OF_TENSORRT}*", help="any other option of the TensorRT provider", devices=_CUDA, modes=_MODE),
     replace(COPIES, modes=frozenset({"", MODE})),
     *plugins.OPTIONS,
-    Option(name=THREADS[0], help="threads inside an operator (the arm's)", form=r"\d+", takes="a whole number"),
+    Option(name=THREADS[0], help="threads inside an operator (the target's)", form=r"\d+", takes="a whole number"),
     Option(name=THREADS[1], help="operators at once (1)", form=r"\d+", takes="a whole number"),
     *(
         Option(name=f"{prefix}.*", help="any other configuration entry of ONNX Runtime's session")

@@ -46,8 +46,8 @@ PROPERTIES = (
         precisions=frozenset(INTEGERS),
     ),
     Option(name="ENABLE_HYPER_THREADING", help="whether it uses both threads of a core"),
-    Option(name="INFERENCE_NUM_THREADS", help="compute threads (the arm's)"),
-    Option(name="INFERENCE_PRECISION_HINT", help="the precision of float nodes (the arm's)"),
+    Option(name="INFERENCE_NUM_THREADS", help="compute threads (the target's)"),
+    Option(name="INFERENCE_PRECISION_HINT", help="the precision of float nodes (the target's)"),
 )
 """OpenVINO's own properties that an arm may set; OpenVINO checks their values itself."""
 

@@ -118,7 +118,7 @@ def gate(
         max_error: a larger relative L2 that the user allows any row.
     """
     if found.mismatches:
-        return f"{found.mismatches} integer or boolean output elements differ from the oracle's"
+        return f"{found.mismatches} integer or boolean output elements differ from the reference's"
     if found.relative_l2 is None:
         overflow = "the output has NaN or infinity" + ("" if band else ": this model overflows in this precision")
         return overflow if is_judged or band is not None else None

@@ -79,7 +79,7 @@ def _artifacts(
     if model.write is not None:
         if job.variant:
             raise UsageError(f"{model.name} is a probe of the harness: its weights must stay what they are")
-        assert model.forward, f"{model.name} writes its own artifacts, so its forward is the oracle"
+        assert model.forward, f"{model.name} writes its own artifacts, so its forward is the reference"
         weights = _wide(model.write(folder))
         run = model.forward(np, weights, parameters)
         return [run(_wide(one)) for one in buffers], {Precision.FP32: FP32_BAND_FLOOR}

@@ -25,7 +25,7 @@ from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import FULL, family, short
 
 Admitted = Literal["fp32", "accuracy"]
-UNJUDGED = "on drawn inputs no arm's error can be judged"
+UNJUDGED = "on drawn inputs nobody's error can be judged"
 AS_SMALL = 1.05
 """Artifacts within 5 % of the smallest count as equally small."""
 AS_SOON, AS_SOON_S = 1.2, 0.05

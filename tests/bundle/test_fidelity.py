@@ -117,7 +117,7 @@ def test_integer_outputs_are_compared_exactly():
     assert gate(compare(oracle, oracle), 1e-5) is None
     found = compare([{"index": np.array([1, 2, 4]), "mask": np.array([False, False])}], oracle)
     assert found.mismatches == 2
-    assert gate(found, 1e-5) == "2 integer or boolean output elements differ from the oracle's"
+    assert gate(found, 1e-5) == "2 integer or boolean output elements differ from the reference's"
 
 
 def test_a_zero_oracle_allows_no_error():

@@ -141,7 +141,7 @@ def test_what_drawn_inputs_cannot_judge_is_never_shipped():
     judged = row("other:cpu:int8", 500, fidelity=fidelity(6e-2))
     assert names([shipped(choose(cell(judged, int4)))]) == ["other:cpu:int8"]
     found = choose(cell(int4, plain))
-    assert (found.ship, found.reason) == (None, "on drawn inputs no arm's error can be judged")
+    assert (found.ship, found.reason) == (None, "on drawn inputs nobody's error can be judged")
 
 
 def test_a_lower_precision_that_is_not_known_to_be_faster_would_change_nothing():
