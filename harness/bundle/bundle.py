@@ -21,7 +21,7 @@ import numpy as np
 from shootout import schemes
 from shootout.bundle.npz import load_sets
 from shootout.bundle.workload import Work
-from shootout.constants import FIDELITY_MARGIN, USEFUL_BAND
+from shootout.constants import FIDELITY_MARGIN, USEFUL_BAND, WIDE_BAND
 from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.errors import ModelError
 
@@ -132,7 +132,8 @@ class ModelBundle:
     ) -> tuple[float | None, float]:
         """The error that a target's precision explains: the most (None: nothing is known), and the least.
 
-        What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round. Where the rest of
+        What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round, or FP32's own band
+        is so wide that it says nothing. Where the rest of
         the model computes in half precision, it errs by as much as that whole model would, at most, and can't be as
         exact as that either (twice the predicted error), unless many layers were left as they are, or the two bands
         lie near each other.
@@ -145,7 +146,7 @@ class ModelBundle:
         rest = _rest_of(target, rests)
         if target.precision not in SCALED or own is None:
             return own, 0.0
-        least = exact if own > TELLING * exact else 0.0
+        least = exact if own > TELLING * exact and exact <= WIDE_BAND else 0.0
         if rest is Precision.FP32:
             return own, least
         beside = self.bands.get(rest)

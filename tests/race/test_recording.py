@@ -57,6 +57,11 @@ def test_a_row_says_where_its_error_proves_little(backend: str, int4: float, dra
     assert [line for line in found if not line.startswith(REST)] == ([says] if says else [])
 
 
+def test_a_wide_band_of_fp32_shows_no_integers_to_be_floats():
+    int4 = Target(backend="onnxruntime", precision=Precision.INT4)
+    assert [bare_bundle({"fp32": fp32, "int4": 34.0}).band(int4)[1] for fp32 in (1e-3, 1.9)] == [1e-3, 0.0]
+
+
 def test_an_error_above_what_inputs_move_proves_little_and_is_held_all_the_same():
     bundle = bare_bundle({"fp32": 1e-5, "int4": 0.2}, drawn=True, spread=0.3)
     int4 = Target(backend="onnxruntime", precision=Precision.INT4)
