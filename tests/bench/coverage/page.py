@@ -70,7 +70,7 @@ def _head(rows: Sequence[Mapping[str, Any]], packages: int) -> str:
             f"**Real files.** {len(rows)} files of {kinds} kinds, out of {packages} packages, from",
             f"{where}; it names each wheel with its hash and licence,",
             f"and has each answer whole). Each went through one `shootout run --model FILE --max-time {limits}` on",
-            "five targets with nothing cached, on drawn inputs except those that must be what they are: a rate, say.",
+            "five targets, on drawn inputs, nothing of it being exported or built before.",
             "A number is the relative error of a row that was measured; the seconds are the whole command's,",
             f"{longest:.0f} at most. {shipped} of {len(rows)} ended with an arm to ship, and {measured} of",
             f"{len(rows) * len(TARGETS)} rows were measured.",
