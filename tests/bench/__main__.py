@@ -33,6 +33,7 @@ from . import (
     handoff,
     known,
     live_drills,
+    mutations,
     order,
     repeated,
     same_target,
@@ -62,6 +63,10 @@ def _all_onnx(bench: Bench) -> Tables:
     return onnx_cases.figures(bench.folder / "onnx-all", bench.placement, list(node_cases(every=True)))
 
 
+def _mutations(bench: Bench) -> Tables:
+    return mutations.figures(bench.folder / "mutations")
+
+
 def _file_loads(bench: Bench) -> Tables:
     return packaged_loads.figures(bench.folder / "file-loads", bench.placement, bench.keep)
 
@@ -83,6 +88,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "files": packaged_runs.figures,
     "file-loads": _file_loads,
     "tasks": tasks.figures,
+    "mutations": _mutations,
     "tensorrt": tensorrt_builds.figures,
     "repeated": repeated.figures,
     "same": same_target.figures,
@@ -95,7 +101,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
 part of `handoff` for machines that are lent by the minute."""
 WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
-UNTIMED = ("onnx", "onnx-all", "file-loads", "tasks", "simulate")
+UNTIMED = ("onnx", "onnx-all", "file-loads", "tasks", "mutations", "simulate")
 """Sections without a time in them, which leave the machine to others."""
 
 

@@ -75,6 +75,14 @@ def test_a_tail_torn_at_any_byte_loses_only_the_fact_being_written(tmp_path: Pat
         assert found.damaged == (), length
 
 
+def test_a_generation_counts_by_its_own_lines_alone(tmp_path: Path):
+    """Lines of another one that was never closed don't become its own, wherever they stand."""
+    found = journal.read(write(tmp_path, header(), played(A, 7, 1.0), *FIRST))
+    assert found.lines[1:] == FIRST
+    found = journal.read(write(tmp_path / "other", header(), played(A, 7, 1.0), prepared(B), *FIRST))
+    assert found.lines[1:] == (prepared(B), *FIRST)
+
+
 @pytest.mark.parametrize("lost", [1, 40, 400])
 def test_a_resumed_run_goes_on_behind_the_last_whole_fact(tmp_path: Path, lost: int):
     folder = write(tmp_path, header(), *FIRST, *SECOND)

@@ -15,7 +15,7 @@ from support.races import fakes
 from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
-from shootout.contract import Device
+from shootout.contract import Arm, Device, NotRun
 from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own
 from shootout.journal.group import counted, counting
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
@@ -134,8 +134,12 @@ def test_who_leaves_takes_the_count_of_that_round_along() -> None:
 def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     heard = []
     world = World(THREE, fails={("b:cpu:fp32", command): "it broke"})
-    found = generation(world, notes=Notes(say=lambda _: None, setback=lambda *left: heard.append(left)))
-    assert [(arm.label, why.reason, why.failed) for arm, why in heard] == [("b:cpu:fp32", "it broke", True)]
+
+    def hear(arm: Arm, why: NotRun) -> None:
+        heard.append((arm.label, why.reason, why.failed, [one.alive for one in world.players if one.arm is arm]))
+
+    found = generation(world, notes=Notes(say=lambda _: None, setback=hear))
+    assert heard == [("b:cpu:fp32", "it broke", True, [False])]
     assert {p.arm.label for p in found.performances} == {"a:cpu:fp32", "c:cpu:fp32"}
     assert all(len(p.turns) == ROUNDS for p in found.performances)
     assert ("kill", "b:cpu:fp32") in world.events

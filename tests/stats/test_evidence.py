@@ -361,3 +361,9 @@ def test_the_floor_is_at_least_what_the_baselines_copy_shows():
     assert found == [Verdict.SLOWER, Verdict.CANT_TELL, Verdict.CANT_TELL]
     without = [comparison(blocks, label, "base", rules()).verdict for label in ("arm 1", "arm 2")]
     assert without == [Verdict.SLOWER, Verdict.SAME]
+
+
+def test_a_generation_s_ratio_is_the_median_over_its_rounds():
+    """One disturbed round moves a mean, and must not move the ratio."""
+    arm, base = {0: np.array([2.0, 2.0, 900.0]), 3: np.array([4.0])}, {0: np.ones(3), 1: np.ones(3), 3: np.ones(1)}
+    assert np.exp(log_ratios(arm, base)).tolist() == pytest.approx([2.0, 4.0])

@@ -70,6 +70,15 @@ def test_an_arm_that_is_true_has_no_fault_and_its_figures():
     assert (found.fidelity.relative_l2, found.fidelity.accuracy) == (0.0, None)
 
 
+def test_an_error_in_any_buffer_closes_the_gate():
+    """The session gives back what it is given, so that each buffer has an answer of its own."""
+    echo = Session()
+    echo.fetch = lambda raw: raw  # type: ignore[method-assign]
+    assert verify(claim(echo, buffers=[RIGHT, RIGHT]), with_accuracy=False).fault is None
+    found = verify(claim(echo, buffers=[RIGHT, off_by(0.1)]), with_accuracy=False)
+    assert "relative L2 error 0.07" in str(found.fault) or "relative L2 error 0.1" in str(found.fault)
+
+
 def test_a_row_that_drawn_inputs_cannot_judge_is_let_through_and_never_reads_as_met():
     made = claim(Session(off_by(0.4)), together=lambda: [[off_by(0.4)] * 2] * 2)
     assert verify(made, with_accuracy=False).fault

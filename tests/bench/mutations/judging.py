@@ -1,0 +1,173 @@
+"""What is believed of an arm, and what is said of it."""
+
+from __future__ import annotations
+
+from .mutation import Mutation
+
+GENERATION = "tests/race/test_generation.py"
+VERIFICATION = "tests/worker/test_verification.py"
+WIRING = "tests/race/test_wiring.py"
+STATISTICS = tuple(f"tests/stats/test_{name}.py" for name in ("evidence", "goals", "leaders", "paired", "error_rates"))
+ANALYSIS = ("tests/results/test_analysis.py", "tests/results/test_choice.py", "tests/race/test_drills.py")
+
+MUTATIONS = (
+    Mutation(
+        "every input buffer is verified in the worker",
+        "harness/worker/verification.py",
+        "for slot, inputs in enumerate(claim.buffers)]",
+        "for slot, inputs in enumerate([claim.buffers[0]] * len(claim.buffers))]",
+        (VERIFICATION, WIRING),
+    ),
+    Mutation(
+        "the worst buffer gives the error",
+        "harness/bundle/fidelity.py",
+        "            worst = max(worst, error / size if size",
+        "            worst = (error / size if size",
+        (VERIFICATION, "tests/bundle/test_fidelity.py"),
+    ),
+    Mutation(
+        "the shared model's own outputs are compared with",
+        "harness/worker/verification.py",
+        "fidelity.with_reference(stands, outputs, reference) if reference else stands",
+        "stands",
+        (VERIFICATION, WIRING),
+    ),
+    Mutation(
+        "the maximum of memory over generations is reported",
+        "harness/results/analysis.py",
+        '"peak_rss_bytes": max(',
+        '"peak_rss_bytes": min(',
+        ("tests/results/test_analysis.py", "tests/results/test_kept_figures.py"),
+    ),
+    Mutation(
+        "a ratio is the median over rounds",
+        "harness/stats/verdicts.py",
+        "g: median(np.log(arm[g] / baseline[g]))",
+        "g: float(np.mean(np.log(arm[g] / baseline[g])))",
+        (*STATISTICS,),
+    ),
+    Mutation(
+        "a verdict is outside the bias floor",
+        "harness/stats/verdicts.py",
+        "    if low > floor:\n        return Verdict.SLOWER",
+        "    if low > 0:\n        return Verdict.SLOWER",
+        (*STATISTICS,),
+    ),
+    Mutation(
+        "the sentinel's distance widens the bias floor",
+        "harness/stats/verdicts.py",
+        "bias_floor=max(rules.bias_floor, seen))",
+        "bias_floor=rules.bias_floor)",
+        (
+            *STATISTICS,
+            GENERATION,
+            "tests/race/test_stopping.py",
+        ),
+    ),
+    Mutation(
+        "the error probability is shared over a group's comparisons",
+        "harness/stats/verdicts.py",
+        "alpha=bonferroni(rules.comparisons),",
+        "alpha=bonferroni(1),",
+        (
+            *STATISTICS,
+            "tests/race/test_stopping.py",
+        ),
+    ),
+    Mutation(
+        "a wild pair loses the prior",
+        "harness/stats/verdicts.py",
+        "prior = prior and bool(own_holds(x)[-1])",
+        "prior = bool(prior)",
+        (*STATISTICS,),
+    ),
+    Mutation(
+        "a wild group loses the prior",
+        "harness/stats/verdicts.py",
+        "Ground(prior=_prior(played, rules.baseline),",
+        "Ground(prior=True,",
+        (
+            *STATISTICS,
+            "tests/race/test_stopping.py",
+        ),
+    ),
+    Mutation(
+        "one generation gives no interval",
+        "harness/stats/evidence.py",
+        "    if x.size < LEAST_GENERATIONS or ceiling",
+        "    if ceiling",
+        (*STATISTICS,),
+    ),
+    Mutation(
+        "a sentinel that came out different withholds verdicts",
+        "harness/journal/group.py",
+        '    if not copy_holds(group, copy):\n        return "the baseline came out different from a copy of itself"\n',
+        "",
+        (*ANALYSIS,),
+    ),
+    Mutation(
+        "a sentinel that failed withholds verdicts",
+        "harness/journal/group.py",
+        "    if crashed:\n",
+        "    if crashed and False:\n",
+        (*ANALYSIS,),
+    ),
+    Mutation(
+        "an arm without a steady state gets no verdict",
+        "harness/journal/group.py",
+        "        if is_unsteady(starts):\n            return f",
+        "        if False and is_unsteady(starts):\n            return f",
+        (*ANALYSIS,),
+    ),
+    Mutation(
+        "a generation's flagged blocks do not count in the analysis",
+        "harness/journal/group.py",
+        "counted(line.block_median_ns[scope], line.flagged)",
+        "counted(line.block_median_ns[scope], ())",
+        (*ANALYSIS,),
+    ),
+    Mutation(
+        "a race ends only after the fewest generations that can tell",
+        "harness/race/stopping.py",
+        "    if now.played < min_generations(now.rules.comparisons):",
+        "    if now.played < 1:",
+        ("tests/race/test_stopping.py",),
+    ),
+    Mutation(
+        "the account of what ran is judged",
+        "harness/worker/verification.py",
+        "    return executed_fault(evidence.executed, evidence.claim.arm)",
+        "    return None",
+        (VERIFICATION,),
+    ),
+    Mutation(
+        "outputs in NaN are refused",
+        "harness/bundle/fidelity.py",
+        "    if found.relative_l2 is None:\n        overflow",
+        "    if False:\n        overflow",
+        (
+            VERIFICATION,
+            "tests/bundle/test_fidelity.py",
+        ),
+    ),
+    Mutation(
+        "integer outputs that differ are refused",
+        "harness/bundle/fidelity.py",
+        "    if found.mismatches:\n",
+        "    if False:\n",
+        (
+            VERIFICATION,
+            "tests/bundle/test_fidelity.py",
+        ),
+    ),
+    Mutation(
+        "too small an error under a quantized label is refused",
+        "harness/bundle/fidelity.py",
+        "    if least and found.relative_l2 <= least:",
+        "    if False:",
+        (
+            VERIFICATION,
+            "tests/bundle/test_fidelity.py",
+        ),
+    ),
+)

@@ -1,0 +1,134 @@
+"""What is written down, recalled and taken again."""
+
+from __future__ import annotations
+
+from .mutation import Mutation
+
+RESUME = "tests/race/test_resume.py"
+JOURNAL = "tests/journal/test_journal.py"
+RECORDING = "tests/race/test_recording.py"
+BUILDER = "tests/build/test_builder.py"
+WIRING = "tests/race/test_wiring.py"
+
+MUTATIONS = (
+    Mutation(
+        "samples hold every reading",
+        "harness/journal/samples.py",
+        'columns["latency_ns"] += latency.tolist()',
+        'columns["latency_ns"] += np.minimum(latency, np.quantile(latency, 0.99)).tolist()',
+        (WIRING, "tests/journal/test_pack.py"),
+    ),
+    Mutation(
+        "samples are on disk before the journal names them",
+        "harness/journal/samples.py",
+        "            os.fsync(file.fileno())\n",
+        "",
+        (WIRING, JOURNAL),
+    ),
+    Mutation(
+        "samples appear whole or not at all",
+        "harness/journal/samples.py",
+        '    temporary = path.with_suffix(".tmp")',
+        "    temporary = path",
+        (WIRING, JOURNAL),
+    ),
+    Mutation(
+        "samples are written before the journal names them",
+        "harness/race/recording.py",
+        "        samples.write(self.out, name, [(p.arm.label, p.turns) for p in played.performances])\n"
+        "        rounds = Rounds(",
+        "        rounds = Rounds(",
+        (WIRING, RESUME),
+    ),
+    Mutation(
+        "lines are on disk when append returns",
+        "harness/journal/journal.py",
+        "            os.fsync(self._file)\n            self._size",
+        "            self._size",
+        (JOURNAL,),
+    ),
+    Mutation(
+        "the lines of a generation go out at once",
+        "harness/race/recording.py",
+        "self.file.append(*lines, rounds)",
+        "[self.file.append(line) for line in (*lines, rounds)]",
+        (WIRING, RECORDING),
+    ),
+    Mutation(
+        "an open generation does not count",
+        "harness/journal/journal.py",
+        "    if not isinstance(last, Rounds):\n        return [last]",
+        "    if not isinstance(last, Rounds):\n        return [*played, last]",
+        (JOURNAL, RESUME, WIRING),
+    ),
+    Mutation(
+        "a generation counts only by its own lines",
+        "harness/journal/journal.py",
+        "if isinstance(line, Played) and (line.group, line.generation) == mine",
+        "if isinstance(line, Played)",
+        (JOURNAL, WIRING),
+    ),
+    Mutation(
+        "a resumed run cuts off a torn tail",
+        "harness/journal/journal.py",
+        "        os.ftruncate(self._file, sound_bytes)\n",
+        "",
+        (JOURNAL,),
+    ),
+    Mutation(
+        "after a resume the generations go on counting",
+        "harness/journal/group.py",
+        "return max(seen, default=-1) + 1",
+        "return 0",
+        (WIRING, RESUME, "tests/race/test_queue.py"),
+    ),
+    Mutation(
+        "setbacks are remembered over a resume",
+        "harness/race/recording.py",
+        "                    self._gone[line.group, line.arm.label] = line.why",
+        "                    pass",
+        (WIRING, RESUME),
+    ),
+    Mutation(
+        "builds are told once, over a resume too",
+        "harness/race/recording.py",
+        "                self._prepared.add((line.group, line.arm))",
+        "                pass",
+        (WIRING, RESUME),
+    ),
+    Mutation(
+        "a run does not go on on another machine",
+        "harness/journal/run_folder.py",
+        '        return "was begun on another machine or with other versions"\n',
+        '        return ""\n',
+        (WIRING, RESUME),
+    ),
+    Mutation(
+        "a run does not go on with another study",
+        "harness/journal/run_folder.py",
+        "    if history.header.identity != plan.identity:",
+        "    if False:",
+        (RESUME,),
+    ),
+    Mutation(
+        "a built file that has changed is built again",
+        "harness/build/builder.py",
+        "if any(bundle.sha256(folder / name) != digest",
+        "if any(False and bundle.sha256(folder / name) != digest",
+        (BUILDER, WIRING),
+    ),
+    Mutation(
+        "code beside the adapter's own belongs to its build",
+        "harness/build/builder.py",
+        'own = sorted(code.parent.glob("*.py")) if module.__package__ else [code]',
+        "own = [code]",
+        (BUILDER,),
+    ),
+    Mutation(
+        "a probe that found another precision keeps an arm out, cached or not",
+        "harness/build/builder.py",
+        "        if runs and (fault := probe_fault(found.probe, arm.target)):\n            raise ArmFailed(fault)\n",
+        "",
+        (BUILDER,),
+    ),
+)

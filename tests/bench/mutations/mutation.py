@@ -1,0 +1,97 @@
+"""Faults put into the harness one by one, each with the tests that should notice: do the protections protect?
+
+Each mutation is made in a scratch copy of this repository, and the tests named beside it run there. One that they let
+pass has survived: a protection which nobody would miss. Run by `python -m tests.bench --only mutations`; nothing in it
+is a time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.bench.common import say
+
+ROOT = Path(__file__).parents[3]
+COPIED = ("harness", "backends", "models", "tests", "pyproject.toml", "README.md", "results", "docs")
+LIMIT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One fault.
+
+    Attributes:
+        claim: what no longer holds.
+        file: where, below the root.
+        old: the text that stands there once, and `new` what comes in its place.
+        tests: what should notice.
+    """
+
+    claim: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def outcomes(folder: Path, wanted: Sequence[Mutation]) -> list[dict[str, Any]]:
+    """A row for each: `killed`, or `survived`; `stale` where the code has no such text any more."""
+    copy = _scratch(folder)
+    if fault := _outcome(copy, sorted({test for one in wanted for test in one.tests})):
+        raise AssertionError(f"the tests fail on the code as it is: {fault}")
+    rows = []
+    for one in wanted:
+        rows.append({"file": one.file, "mutation": one.claim, "outcome": _tried(copy, one)})
+        say(f"{rows[-1]['outcome']}: {one.claim}")
+    return rows
+
+
+def _tried(copy: Path, one: Mutation) -> str:
+    path = copy / one.file
+    text = path.read_text()
+    if text.count(one.old) != 1:
+        return "stale"
+    path.write_text(text.replace(one.old, one.new))
+    try:
+        return "killed" if _outcome(copy, one.tests) else "survived"
+    finally:
+        path.write_text(text)
+
+
+def _scratch(folder: Path) -> Path:
+    """This repository again, and beside it the package as an installation would link it."""
+    copy = folder / "repository"
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True)
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(ROOT / name, copy / name)
+    package = copy / "site" / "shootout"
+    package.mkdir(parents=True)
+    for entry in (copy / "harness").iterdir():
+        (package / entry.name).symlink_to(entry)
+    for name in ("backends", "models"):
+        (package / name).symlink_to(copy / name)
+    return copy
+
+
+def _outcome(copy: Path, tests: Sequence[str]) -> str:
+    """The last words of tests that failed, "" where all passed."""
+    environment = {**os.environ, "PYTHONPATH": str(copy / "site"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "took too long"
+    return "" if done.returncode == 0 else "\n".join(done.stdout.splitlines()[-3:]) or "pytest could not begin"
