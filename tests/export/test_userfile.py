@@ -17,6 +17,7 @@ from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
 from shootout.export.client import Request, obtain_all
+from shootout.export.job import Given
 
 
 def take(path: Path, folder: Path, **how: Any) -> user_onnx.Prepared:
@@ -364,13 +365,14 @@ def test_calibration_sets_stand_in_for_inputs_that_are_not_given(tmp_path: Path)
     path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
     x = np.random.default_rng(1).standard_normal((10, 2, 4)).astype(np.float32)
     np.savez(npz, x=x)
-    bundle = obtain(str(path), {}, 2, calibration_npz=npz)
-    assert np.array_equal([one["x"] for one in bundle.input_buffers()], x[:8])
-    assert not bundle.drawn
+    given = Given(path=str(npz), sha256="")
+    for name in ("all", "few"):
+        (tmp_path / name).mkdir()
+    found = take(path, tmp_path / "all", batch=2, calibration=given)
+    assert np.array_equal([one["x"] for one in found.buffers], x[:8])
+    assert not found.ways
     np.savez(npz, x=x[:1])  # too few to calibrate with: floats go on as without them
-    other = obtain(str(path), {}, 2, calibration_npz=npz)
-    assert other.drawn
-    assert "1 calibration set" in other.calibration_fault
+    assert take(path, tmp_path / "few", batch=2, calibration=given).ways
 
 
 def test_real_inputs_of_the_wrong_shape_are_refused_end_to_end(tmp_path: Path):
