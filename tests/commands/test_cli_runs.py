@@ -44,7 +44,7 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
 
 
 def test_the_default_folder_is_below_results(tmp_path: Path):
-    done = deaf_here("run", spin_study(tmp_path), "--max-time", "1s", "--json", cwd=tmp_path)
+    done = deaf_here("run", spin_study(tmp_path, generations=1), "--json", cwd=tmp_path)
     (journal,) = tmp_path.glob("results/tiny/*/journal.jsonl")
     assert done.data["run"] == str(journal.parent.relative_to(tmp_path))
     assert f"run folder: {done.data['run']}" in done.err

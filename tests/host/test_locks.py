@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from shootout.errors import UsageError
+from shootout.clock import Deadline
+from shootout.errors import OutOfTime, UsageError
 from shootout.host import locks
 from shootout.host.locks import Holder, folder_lock, machine_lock, machine_lock_holder
 
@@ -111,6 +112,20 @@ def test_a_lock_file_removed_while_waiting_does_not_let_two_in(path: Path):
         with machine_lock("results/second", on_wait, path):
             # Had we kept the removed file's lock, a third process would find a new, free file here.
             assert machine_lock_holder(path) == Holder(pid=os.getpid(), owner="results/second")
+
+
+def test_who_waits_is_told_again_and_gives_up_when_the_time_is_over(path: Path, monkeypatch: pytest.MonkeyPatch):
+    slept: list[float] = []
+    monkeypatch.setattr(locks, "sleep", slept.append)
+    limit = Deadline(60.0)
+    monkeypatch.setattr(Deadline, "allows", lambda *_: len(slept) < 3)
+    told: list[float] = []
+    with another_process("machine", path) as holder:
+        words = rf"--max-time 60 s was over before this machine was free: process {holder.pid} \(results/first\)"
+        with pytest.raises(OutOfTime, match=words), machine_lock("b", lambda _, s: told.append(s), path, limit=limit):
+            pytest.fail("got the lock")
+    assert len(told) == 3
+    assert told[0] == 0.0 < told[1] < told[2]
 
 
 def test_waiting_can_be_interrupted(path: Path):

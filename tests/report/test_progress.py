@@ -95,3 +95,16 @@ def test_the_hidden_copy_is_told_by_what_it_is_for(clock: Clock):
     text = io.StringIO()
     Progress(Console(file=text, width=200), clock).detail("loading numpy:cpu:fp32#sentinel")
     assert text.getvalue() == "loading numpy:cpu:fp32 (the control)\n"
+
+
+def test_a_wait_is_told_at_once_and_then_counted(clock: Clock):
+    text = io.StringIO()
+    told = Progress(Console(file=text, width=200), clock)
+    for second in range(31):
+        told.wait("waiting for another run", float(second))
+        clock.s += 1.0
+    assert text.getvalue().splitlines() == [
+        "waiting for another run",
+        "waiting for another run: 15 s",
+        "waiting for another run: 30 s",
+    ]
