@@ -201,13 +201,6 @@ TASKS = (
         answer=lambda outputs, _: tuple((outputs[0][0] > 0.6).astype(int).tolist()),
     ),
     Task(
-        file="open_nsfw.onnx",
-        measure="photographs whose probability is FP32's within 0.001",
-        real=real_inputs.scenes,
-        answer=lambda outputs, _: float(outputs[0][0, 1]),
-        within=0.001,
-    ),
-    Task(
         file="silero_vad_half.onnx",
         measure="pieces of sound called speech or not as by FP32",
         real=real_inputs.voiced,
@@ -219,5 +212,12 @@ TASKS = (
         real=real_inputs.graded,
         answer=lambda outputs, _: float(OVERALL(outputs[0][0, 2])),
         within=0.1,
+    ),
+    Task(
+        file="open_nsfw.onnx",
+        measure="photographs whose probability is FP32's within 0.001",
+        real=real_inputs.scenes,
+        answer=lambda outputs, _: float(outputs[0][0, 1]),
+        within=0.001,
     ),
 )
