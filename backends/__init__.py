@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from shootout.backends import words
 from shootout.backends.adapter import Adapter, Built, Fixture
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Gemms, NotRun, NotRunKind, Precision
-from shootout.errors import SkippedArm, UsageError, install, unknown
+from shootout.errors import SkippedArm, UsageError, explained, install, unknown
 from shootout.session import Session
 
 if TYPE_CHECKING:
@@ -250,12 +251,17 @@ def get(name: str) -> Adapter:
         UsageError: no such backend, or a third party claims a name that is taken.
     """
     row = entry(name)
-    try:
+    if name in SHIPPED:
         return cast("Adapter", _imported(row.path)())
-    except Exception as error:
-        if name in SHIPPED:
-            raise
-        return BrokenAdapter(name, f"{row.path} can't be loaded: {type(error).__name__}: {error}", row.fix)
+    try:
+        with redirect_stdout(sys.stderr):  # ours is for the answer alone, which may be JSON
+            adapter = cast("Adapter", _imported(row.path)())
+            if isinstance(adapter.capabilities, Capabilities):
+                return adapter
+        reason = f"its capabilities are a {type(adapter.capabilities).__name__}, not Capabilities"
+    except (Exception, SystemExit) as error:
+        reason = explained(error)
+    return BrokenAdapter(name, f"{row.path} can't be loaded: {reason}", row.fix)
 
 
 def baseline(*, of_file: bool = False) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from shootout import backends, quantize
+from shootout import backends, quantize, reported
 from shootout.backends.adapter import Adapter, Built
 from shootout.build.exports import ProbeKey, probe_key
 from shootout.bundle import bundle
@@ -146,8 +146,9 @@ class Workshop:
         try:
             with place as worker:
                 built, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
+                facts = dict(reported.facts(built.facts))
                 probe = self._probe(worker, arm, fresh) if runs else None
-            record = {"facts": dict(built.facts), "build_s": build_s, "probe": probe}
+            record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
             (fresh / _RECORD).write_text(json.dumps(record))
             shutil.rmtree(folder, ignore_errors=True)

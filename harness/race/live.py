@@ -6,12 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from shootout import backends
+from shootout import backends, reported
 from shootout.backends.adapter import Built
 from shootout.clock import Deadline
 from shootout.constants import (
@@ -25,7 +25,7 @@ from shootout.constants import (
     LOADING_SHARE,
     WARM_UP_NS,
 )
-from shootout.contract import Arm, Device, Executed
+from shootout.contract import Arm, Device
 from shootout.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
 from shootout.host.placement import Bounds, Placement, child_environment
@@ -104,7 +104,7 @@ class LivePlayer:
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * INPUT_BUFFERS * self._call_s
         allowed = self._stage.max_error
         verified: Verified = self._ask("verify", limit_s, with_accuracy=self._first, max_error=allowed)
-        return replace(verified, executed=_checked(verified.executed))
+        return replace(verified, executed=reported.account(verified.executed))
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Some warm-up calls."""
@@ -184,22 +184,6 @@ class LivePlayer:
     def kill(self) -> None:
         """End it."""
         self._process.kill()
-
-
-def _checked(executed: Executed) -> Executed:
-    """The account with the types it must have, or it could not be read back from the journal.
-
-    Raises:
-        ArmFailed: it has others, and they mean nothing.
-    """
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(Executed).validate_python(asdict(executed))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ArmFailed(f"its account of what it ran: {where} is {first['input']!r}: {first['msg']}") from None
 
 
 class LiveStarters:

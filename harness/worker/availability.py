@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from shootout import backends
 from shootout.contract import Availability, Device, NotRun, NotRunKind
-from shootout.errors import UsageError
+from shootout.errors import UsageError, explained, one_line
 from shootout.host.child import Child, leave_with
 from shootout.host.placement import allowed_cpus
 
@@ -149,6 +149,16 @@ def _fix(backend: str) -> str:
         return str(error)
 
 
+def _said(backend: str, device: str, found: Availability) -> bytes:
+    """A line of JSON; what an adapter answers in other types is its own error.
+
+    Raises:
+        TypeError, AttributeError: the answer is none.
+    """
+    why = found.why and NotRun(NotRunKind(found.why.kind), one_line(found.why.reason), one_line(found.why.fix))
+    return json.dumps([backend, device, one_line(found.version), why and asdict(why)]).encode() + b"\n"
+
+
 def main() -> None:
     """Probe backends on devices, one after the other, and say at once what was found of each."""
     *pairs, parent = sys.argv[1:]
@@ -159,10 +169,10 @@ def main() -> None:
     for backend, device in zip(pairs[::2], pairs[1::2], strict=True):
         try:
             found = backends.get(backend).probe(Device(device))
-        except Exception as error:
-            found = _unavailable(f"{type(error).__name__}: {error}", backend)
-        said = [backend, device, found.version, found.why and asdict(found.why)]
-        os.write(answer, json.dumps(said).encode() + b"\n")
+            said = _said(backend, device, found)
+        except (Exception, SystemExit) as error:
+            said = _said(backend, device, _unavailable(explained(error), backend))
+        os.write(answer, said)
     os._exit(0)  # taking a framework down takes long, and some GPU drivers crash in it
 
 

@@ -89,6 +89,9 @@ def test_a_third_party_says_how_the_suite_drives_it(packages: Path):
         ("raise RuntimeError('wrong driver')", "wrong driver"),
         ("", "has no attribute 'Broken'"),
         ("class Broken:\n    def __init__(self): 1/0", "division by zero"),
+        ("import sys\nsys.exit('no licence')", "SystemExit: no licence"),
+        ("class Broken: pass", "has no attribute 'capabilities'"),
+        ("class Broken: capabilities = {}", "its capabilities are a dict, not Capabilities"),
     ],
 )
 def test_a_broken_third_party_explains_itself_and_the_others_work(packages: Path, source: str, reason: str):
@@ -103,6 +106,14 @@ def test_a_broken_third_party_explains_itself_and_the_others_work(packages: Path
     with pytest.raises(SkippedArm, match="can't be loaded"):
         adapter.build(None, Arm(target=Target(backend="broken"), model="identity"), packages)  # type: ignore[arg-type]
     assert backends.get("numpy").probe(Device.CPU).ok
+
+
+def test_what_a_third_party_prints_on_import_is_not_ours(packages: Path, capsys: pytest.CaptureFixture[str]):
+    (packages / "loud.py").write_text(f"print('welcome')\n{MODULE}")
+    install(packages, "loud-package", {"loud": "loud:Mine"})
+    assert backends.get("loud").name == "mine"
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "welcome\n")
 
 
 def test_a_third_party_cannot_take_a_shipped_name(packages: Path):

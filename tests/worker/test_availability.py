@@ -56,6 +56,14 @@ class Hanging(Base):
         open(os.environ["FAKE_PIDS"], "a").write(f"{os.getpid()}\\n")
         os.system("sleep 600")
 
+class Exiting(Base):
+    def probe(self, device):
+        sys.exit("no licence")
+
+class Mumbling(Base):
+    def probe(self, device):
+        return Availability(version=("1", "0"))
+
 class Raising(Base):
     def probe(self, device):
         raise RuntimeError("no such thing")
@@ -65,7 +73,7 @@ class Leaving(Base):
         os._exit(7)
 """
 NAMES = {"fine": "Fine", "crash": "Crashing", "late": "CrashingLate", "hang": "Hanging", "raise": "Raising"}
-NAMES |= {"leave": "Leaving", "gone": "Missing", "once": "HangingOnce"}
+NAMES |= {"leave": "Leaving", "gone": "Missing", "once": "HangingOnce", "exit": "Exiting", "mumble": "Mumbling"}
 
 
 @pytest.fixture
@@ -107,6 +115,8 @@ def test_an_answer_counts_even_when_the_process_then_crashes():
         ("raise", "RuntimeError: no such thing"),
         ("leave", "gave no answer: exited with code 7"),
         ("gone", "AttributeError"),
+        ("exit", "SystemExit: no licence"),
+        ("mumble", "got 'tuple'"),
     ],
 )
 @pytest.mark.usefixtures("fakes")

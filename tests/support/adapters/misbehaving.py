@@ -173,6 +173,16 @@ class OddFacts(Well):
         return Built(arm=arm, bundle=bundle, folder=folder, facts={"engine": object()})
 
 
+class EndlessFacts(Well):
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={"artifact_bytes": 10**400})
+
+
+class EndlessAccount(Well):
+    def begin(self, session: NumpySession) -> None:
+        session.__dict__["executed"] = replace(session.executed, artifact_bytes=10**400)
+
+
 class Wanders(Well):
     """Moves off the CPUs it was given, as a library may that pins its own threads."""
 
@@ -240,6 +250,8 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "no-built": (NoBuilt, r"build raised AttributeError: .*facts"),
     "wanders": (Wanders, r"was given the CPUs \[\d+\], but has threads that may run on \[\d"),
     "widens": (Widens, r"was started with OMP_NUM_THREADS=\d, which is 64 after loading"),
+    "endless-facts": (EndlessFacts, r"^what it says of its build: artifact_bytes: a number of more than 64 bits$"),
+    "endless-account": (EndlessAccount, r"^its account of what it ran: artifact_bytes"),
     "odd-facts": (OddFacts, r"build raised TypeError: .*not JSON serializable"),
 }
 """Backend name → its adapter, and what the row's reason must say."""

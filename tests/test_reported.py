@@ -1,0 +1,70 @@
+"""What adapters say of themselves, in every wrong way: a failed arm, never another error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shootout import reported
+from shootout.contract import Executed
+from shootout.errors import ArmFailed
+
+EXECUTED = Executed(
+    library="lib",
+    version="1",
+    device="cpu",
+    threads=1,
+    compute_nodes_by_precision={"fp32": 2},
+    artifact_bytes=2**40,
+    flops_by_precision={"fp32": 2e9},
+    kernel_ns={"fp32": 1.5},
+)
+
+
+def test_what_can_be_kept_stays_as_it_is():
+    assert reported.account(EXECUTED) == EXECUTED
+    facts = {"artifact_bytes": 5, "notes": ["one"], "compute_nodes_by_precision": {"fp32": 1}, "own": {"x": [1, None]}}
+    assert reported.facts(facts) == facts
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"artifact_bytes": 10**400}, "artifact_bytes"),
+        ({"artifact_bytes": 10**5000}, "artifact_bytes"),
+        ({"artifact_bytes": -1}, "artifact_bytes is negative"),
+        ({"artifact_bytes": None}, "artifact_bytes is None"),
+        ({"threads": "all"}, "threads is 'all'"),
+        ({"flops_by_precision": {"fp32": math.nan}}, "flops_by_precision: fp32: nan is no amount"),
+        ({"kernel_ns": {"fp32": math.inf}}, "kernel_ns: fp32: inf is no amount"),
+        ({"compute_nodes_by_precision": [1]}, "compute_nodes_by_precision"),
+        ({"version": "1\ud800"}, "version"),
+        ({"fallbacks": ("a", "\udfff")}, "fallbacks"),
+        ({"kernel_ns": {"\ud800": 1.0}}, "kernel_ns"),
+    ],
+)
+def test_an_account_that_cannot_be_kept_fails_its_arm(wrong: Mapping[str, Any], says: str):
+    with pytest.raises(ArmFailed, match=f"^its account of what it ran: .*{says}") as error:
+        reported.account(replace(EXECUTED, **wrong))
+    assert str(error.value).encode()  # and can be printed itself
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"artifact_bytes": 10**400}, "artifact_bytes"),
+        ({"artifact_bytes": "many"}, "artifact_bytes: 'many'"),
+        ({"notes": [1]}, "notes"),
+        ({"compute_nodes_by_precision": {"fp32": "x"}}, "compute_nodes_by_precision"),
+        ({"own": {"deep": [math.inf]}}, "own: deep: 0: inf"),
+        ({"own": "\ud800"}, "own: text"),
+    ],
+)
+def test_a_build_that_says_what_cannot_be_kept_fails_its_arm(wrong: Mapping[str, Any], says: str):
+    with pytest.raises(ArmFailed, match=f"^what it says of its build: {says}") as error:
+        reported.facts(wrong)
+    assert str(error.value).encode()
