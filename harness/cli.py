@@ -321,13 +321,13 @@ def _interrupt(*_: Any) -> NoReturn:
 
 def main() -> None:
     """The `shootout` command: errors become one clear line on stderr and the right exit code."""
-    from shootout.errors import ShootoutError
+    from shootout.errors import ShootoutError, printable
 
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except ShootoutError as error:
-        sys.stderr.write(f"shootout: {error}\n")
+        sys.stderr.write(f"shootout: {printable(str(error))}\n")
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         sys.stderr.write("shootout: interrupted\n")

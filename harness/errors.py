@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+_SPACES = "\n\t\xa0\u202f"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -164,6 +165,13 @@ def one_line(text: str) -> str:
     """A library's words on one line, without the colours and control characters that would steer a terminal."""
     lines = (line.strip() for line in _COLOURS.sub("", text).splitlines())
     return " | ".join("".join(letter for letter in line if letter.isprintable()) for line in lines if line)
+
+
+def printable(text: str) -> str:
+    """Text without what would steer a terminal or hide what is written: control, format and private letters."""
+    if text.isprintable():
+        return text
+    return "".join(letter for letter in text if letter.isprintable() or letter in _SPACES)
 
 
 def explained(error: BaseException) -> str:

@@ -103,7 +103,16 @@ def parameter_count(model: ModelProto) -> int:
 
 
 def _external(model: ModelProto) -> Iterator[ExternalDataInfo]:
-    return (ExternalDataInfo(tensor) for tensor in tensors(model) if uses_external_data(tensor))
+    for tensor in filter(uses_external_data, tensors(model)):
+        try:
+            info = ExternalDataInfo(tensor)
+        except (ValueError, TypeError) as error:
+            raise ModelError(
+                f"tensor {tensor.name!r} lies nowhere that can be read: {error}; export it again"
+            ) from None
+        if (info.offset or 0) < 0 or (info.length or 0) < 0 or not isinstance(info.location, str):
+            raise ModelError(f"tensor {tensor.name!r} lies at a place that is none; export it again")
+        yield info
 
 
 def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
@@ -126,7 +135,10 @@ def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 def _inside(model: Path, info: ExternalDataInfo) -> Path:
     location, folder = info.location, model.parent.resolve()
-    file = (folder / location).resolve()  # an absolute location replaces the folder, and links are followed
+    try:
+        file = (folder / location).resolve()  # an absolute location replaces the folder, and links are followed
+    except (OSError, ValueError):  # too long, or with a letter that no name may have
+        raise ModelError(f"{model.name} reads its weights from {location!r}, which is no file's name") from None
     if not file.is_relative_to(folder) or ".." in Path(location).parts:
         raise ModelError(f"{model.name} reads its weights from {location!r}, outside its own folder: refused")
     if not file.is_file():

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
+from shootout.errors import printable
 from shootout.report import table
 from shootout.report.progress import Progress
 from shootout.results.document import Document
@@ -15,9 +18,24 @@ from shootout.results.document import Document
 BROKEN, NOTHING, FAILED, UNAVAILABLE = 1, 3, 4, 6
 
 
+class PlainConsole(Console):
+    """A console that shows every text as it is written: strings are no markup, and no letter steers the terminal.
+
+    Names, reasons and journals may be a stranger's. Styles and the movements of a progress bar are Rich's own.
+    """
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of anything that can be shown; each goes through here."""
+        for one in super().render(renderable, options):
+            yield one if one.control else Segment(printable(one.text), one.style)
+
+
 def show_progress() -> Progress:
     """Progress for people, on stderr."""
-    return Progress(Console(stderr=True))
+    return Progress(PlainConsole(stderr=True))
 
 
 def print_document(document: Document, *, full: bool, as_json: bool) -> int:
@@ -43,4 +61,4 @@ def width() -> int:
 
 def _console() -> Console:
     """Standard output; wide where it is no terminal, so that a file or a pipe gets whole lines."""
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    return PlainConsole(width=None if sys.stdout.isatty() else 200)

@@ -7,7 +7,6 @@ tail (the process was killed inside a write) is cut off when the run is resumed.
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import zlib
@@ -23,6 +22,10 @@ from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Hea
 from shootout.study.group import GroupRecord
 
 NAME, PACKED = "journal.jsonl", "journal.jsonl.gz"
+MOST_BYTES = 1 << 30
+"""Of a packed journal: a few hundred bytes could hold as much as all memory."""
+_GZIP = 16 + zlib.MAX_WBITS
+"""The form that `zlib` is to expect."""
 _BEGINNING = b'{"kind":"header"'
 
 
@@ -79,6 +82,7 @@ class History:
 
 def begun(folder: Path) -> bool:
     """Whether there is a journal; one whose very first line is torn holds nothing yet and counts as none."""
+    _refuse_odd(folder / NAME)
     try:
         with (folder / NAME).open("rb") as file:
             line = file.readline()
@@ -89,6 +93,12 @@ def begun(folder: Path) -> bool:
     return line.endswith(b"\n") or line[: len(_BEGINNING)] != _BEGINNING[: len(line)]
 
 
+def _refuse_odd(path: Path) -> None:
+    """Stop at what would be waited for or read without end: a pipe, a device."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no ordinary file; name a folder made by `shootout run`")
+
+
 def read(folder: Path) -> History:
     """Read a run folder's journal.
 
@@ -97,9 +107,8 @@ def read(folder: Path) -> History:
     """
     path = folder / (PACKED if (folder / PACKED).exists() and not (folder / NAME).exists() else NAME)
     try:
-        data = gzip.decompress(path.read_bytes()) if path.name == PACKED else path.read_bytes()
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise UsageError(f"{path} is damaged: it can't be decompressed") from None
+        _refuse_odd(path)
+        data = _unpacked(path) if path.name == PACKED else path.read_bytes()
     except OSError as error:
         raise UsageError(f"no run in {str(folder)!r}: {error.strerror}; name a folder made by `shootout run`") from None
     header = _header(path, data.split(b"\n", 1)[0])
@@ -118,6 +127,20 @@ def read(folder: Path) -> History:
             lines += _complete(pending)
             pending = []
     return History(header=header, lines=tuple(lines), damaged=tuple(damaged), sound_bytes=sound)
+
+
+def _unpacked(path: Path) -> bytes:
+    """A packed journal, unless it is damaged or made to fill the memory."""
+    packed = zlib.decompressobj(wbits=_GZIP)
+    try:
+        data = packed.decompress(path.read_bytes(), MOST_BYTES)
+    except zlib.error:
+        raise UsageError(f"{path} is damaged: it can't be decompressed") from None
+    if packed.unconsumed_tail:
+        raise UsageError(f"{path} holds more than {MOST_BYTES >> 20} MiB, which no run of this program does")
+    if not packed.eof:
+        raise UsageError(f"{path} is damaged: it can't be decompressed")
+    return data
 
 
 def _complete(pending: list[Line]) -> list[Line]:
@@ -201,7 +224,7 @@ def _unpack(folder: Path) -> None:
     packed, temporary = folder / PACKED, folder / f"{NAME}.tmp"
     if packed.exists() and not (folder / NAME).exists():
         with temporary.open("wb") as file:
-            file.write(gzip.decompress(packed.read_bytes()))
+            file.write(_unpacked(packed))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / NAME)

@@ -64,7 +64,7 @@ def readings_of(folder: Path, history: History) -> dict[Key, Array]:
     found: dict[Key, list[Array]] = {}
     for line in (line for line in history.lines if isinstance(line, Played)):
         for scope, calls in line.per_reading.items():
-            latency_ns = samples.read(folder / line.samples, line.arm, Scope(scope))
+            latency_ns = samples.read(folder, line.samples, line.arm, Scope(scope))
             whole = np.rint(latency_ns * calls)
             exact = np.array_equal(whole / calls, latency_ns)
             key = (line.group, line.arm, scope, line.generation, calls if exact else 1)

@@ -89,7 +89,7 @@ class Samples:
         """
         found = dict(self._packed.get((group, arm, scope.value), {}))
         for generation, name in names.items():
-            if (own := read(self._folder / name, arm, scope)).size:
+            if (own := read(self._folder, name, arm, scope)).size:
                 found[generation] = own
         return found
 
@@ -99,7 +99,7 @@ class Samples:
         import pyarrow.parquet
 
         try:
-            table = pyarrow.parquet.read_table(self._folder / PACKED, read_dictionary=PLACE)
+            table = pyarrow.parquet.read_table(_inside(self._folder, PACKED), read_dictionary=PLACE)
         except (OSError, pyarrow.ArrowException):
             return {}
         columns = [table[name].combine_chunks() for name in PLACE]
@@ -116,13 +116,33 @@ class Samples:
         return found
 
 
-def read(path: Path, arm: str, scope: Scope) -> Array:
-    """One arm's readings (ns) in one scope of one generation's file, in order; none where it is gone or damaged."""
+def read(folder: Path, name: str, arm: str, scope: Scope) -> Array:
+    """One arm's readings (ns) in one scope of one generation's file, in order; none where it is gone or damaged.
+
+    Args:
+        folder: the run folder.
+        name: the file's path inside it, as the journal has it; one that leads elsewhere counts as gone.
+    """
     import pyarrow.parquet
 
     wanted = [("arm", "=", arm), ("scope", "=", scope.value)]
     try:
-        found: Array = pyarrow.parquet.read_table(path, columns=["latency_ns"], filters=wanted)["latency_ns"].to_numpy()
-    except (OSError, pyarrow.ArrowException):
+        path = _inside(folder, name)
+        table = pyarrow.parquet.read_table(path, columns=["latency_ns"], filters=wanted)
+        found: Array = table["latency_ns"].cast(pyarrow.float64()).to_numpy()
+    except (OSError, KeyError, ValueError, pyarrow.ArrowException):
         return np.array([])
     return found
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """An ordinary file of the run folder.
+
+    Raises:
+        OSError: it is gone, a pipe or a device, or lies outside.
+        ValueError: it is no file's name.
+    """
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()) or not path.is_file():
+        raise FileNotFoundError(name)
+    return path

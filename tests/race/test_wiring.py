@@ -36,7 +36,7 @@ def test_samples_hold_every_reading_in_its_order(tmp_path: Path):
     slow = [*np.linspace(1e3, 2e3, 150), 9e9, 1.0]
     samples.write(tmp_path, "samples/g0-000.parquet", [("a", [turn(*slow), turn(7.0)])])
     for scope in Scope:
-        assert samples.read(tmp_path / "samples/g0-000.parquet", "a", scope).tolist() == [*slow, 7.0]
+        assert samples.read(tmp_path, "samples/g0-000.parquet", "a", scope).tolist() == [*slow, 7.0]
 
 
 def test_samples_are_on_disk_before_they_have_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,51 @@
+"""A run folder from a stranger: nothing in it makes us wait, fill the memory or look outside."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import pytest
+
+from shootout.errors import UsageError
+from shootout.journal import journal, samples
+from shootout.journal.journal import NAME, PACKED
+from shootout.messages import Scope, Turn
+
+SCOPE = Scope.END_TO_END
+
+
+@pytest.mark.parametrize("name", [NAME, PACKED])
+@pytest.mark.parametrize("device", ["", "/dev/zero"])
+def test_a_pipe_or_a_device_is_no_journal(tmp_path: Path, name: str, device: str):
+    path = tmp_path / name
+    path.symlink_to(device) if device else os.mkfifo(path)
+    with pytest.raises(UsageError, match="is no ordinary file"):
+        journal.read(tmp_path)
+    if name == NAME:
+        with pytest.raises(UsageError, match="is no ordinary file"):
+            journal.begun(tmp_path)
+
+
+def test_a_packed_journal_is_not_unpacked_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(journal, "MOST_BYTES", 1 << 20)
+    packer = zlib.compressobj(wbits=31)
+    (tmp_path / PACKED).write_bytes(packer.compress(bytes(1 << 24)) + packer.flush())
+    with pytest.raises(UsageError, match="holds more than 1 MiB"):
+        journal.read(tmp_path)
+
+
+def test_readings_come_from_the_run_s_own_folder(tmp_path: Path):
+    import numpy as np
+
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder in (mine, other):
+        folder.mkdir()
+        samples.write(folder, "samples/g0-000.parquet", [("a", [Turn(latency_ns={SCOPE: np.array([1.0, 2.0])})])])
+    assert samples.read(mine, "samples/g0-000.parquet", "a", SCOPE).tolist() == [1.0, 2.0]
+    (mine / "samples/link.parquet").symlink_to(other / "samples/g0-000.parquet")
+    os.mkfifo(mine / "samples/pipe.parquet")
+    outside = [str(other / "samples/g0-000.parquet"), "../other/samples/g0-000.parquet", "samples/link.parquet"]
+    for name in (*outside, "samples/pipe.parquet", "x" * 10_000, "a\0b", ""):
+        assert not samples.read(mine, name, "a", SCOPE).size, name
