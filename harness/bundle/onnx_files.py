@@ -137,11 +137,12 @@ def _inside(model: Path, info: ExternalDataInfo) -> Path:
     location, folder = info.location, model.parent.resolve()
     try:
         file = (folder / location).resolve()  # an absolute location replaces the folder, and links are followed
+        found = file.is_file()
     except (OSError, ValueError):  # too long, or with a letter that no name may have
-        raise ModelError(f"{model.name} reads its weights from {location!r}, which is no file's name") from None
+        raise ModelError(f"{model.name} reads its weights from {location[:100]!r}, which is no file's name") from None
     if not file.is_relative_to(folder) or ".." in Path(location).parts:
         raise ModelError(f"{model.name} reads its weights from {location!r}, outside its own folder: refused")
-    if not file.is_file():
+    if not found:
         raise ModelError(f"{model.name} needs {location!r} beside it, which is missing; copy it there")
     if (info.offset or 0) + (info.length or 0) > file.stat().st_size:
         raise ModelError(f"{file} is shorter than {model.name} says; copy it again")

@@ -40,7 +40,7 @@ def read_facts(name: str) -> dict[str, Any]:
     """The file called `name`; empty where there is none or it can't be read (torn, or not one object)."""
     try:
         found = json.loads(_path(name).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

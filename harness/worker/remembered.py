@@ -9,7 +9,7 @@ import platform
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shootout import backends
 from shootout.contract import Availability, Device, NotRun, NotRunKind
@@ -44,9 +44,10 @@ def known_available(
     state = _state()
     keys = {pair: f"{state} {pair[0]} {pair[1]}" for pair in pairs if pair[0] in backends.SHIPPED}
     worked = store.read_facts(WORKED)
-    found = {pair: _recalled(*worked[key]) for pair, key in keys.items() if key in worked}
+    found = {pair: answer for pair, key in keys.items() if (answer := _recalled(worked.get(key)))}
     found |= available(set(pairs) - set(found), others)
-    new = {key: _noted(found[pair]) for pair, key in keys.items() if key not in worked and _stays(pair[1], found[pair])}
+    new = {key: _noted(found[pair]) for pair, key in keys.items() if _stays(pair[1], found[pair])}
+    new = {key: one for key, one in new.items() if worked.get(key) != one}
     if new:
         store.write_facts(WORKED, new)
     return found
@@ -55,7 +56,7 @@ def known_available(
 def forget(names: Iterable[str]) -> None:
     """Let these backends be tried again by the next run, in whatever state they worked."""
     broken = set(names)
-    store.keep_facts(WORKED, lambda key: key.split(" ")[1] not in broken)
+    store.keep_facts(WORKED, lambda key: key.partition(" ")[2].partition(" ")[0] not in broken)
 
 
 def _stays(device: Device, found: Availability) -> bool:
@@ -65,15 +66,19 @@ def _stays(device: Device, found: Availability) -> bool:
     return device is Device.CUDA and found.why.kind in NO_GPU and cuda_driver.library() is None
 
 
-def _noted(found: Availability) -> tuple[str, dict[str, str] | None]:
+def _noted(found: Availability) -> list[Any]:
     why = found.why
-    return found.version, {"kind": why.kind, "reason": why.reason, "fix": why.fix} if why else None
+    return [found.version, {"kind": why.kind.value, "reason": why.reason, "fix": why.fix} if why else None]
 
 
-def _recalled(version: str, why: Mapping[str, str] | None) -> Availability:
-    return Availability(
-        version=version, why=NotRun(NotRunKind(why["kind"]), why["reason"], why["fix"]) if why else None
-    )
+def _recalled(noted: Any) -> Availability | None:
+    """What was noted; None where nothing was, or something that isn't ours: then it is tried again."""
+    match noted:
+        case [str(version), None]:
+            return Availability(version=version)
+        case [str(version), {"kind": str(kind), "reason": str(reason), "fix": str(fix)}] if kind in set(NotRunKind):
+            return Availability(version=version, why=NotRun(NotRunKind(kind), reason, fix))
+    return None
 
 
 def _state() -> str:

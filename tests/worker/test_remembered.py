@@ -45,6 +45,22 @@ def test_only_what_worked_on_the_cpu_is_not_tried_again(tried):
     assert again(tried, works, broken, on_gpu) == [on_gpu, broken]
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [None, 7, [], ["1.0"], ["1.0", None, 2], [1, None], ["1.0", {}], ["1.0", {"kind": [], "reason": "", "fix": ""}]],
+)
+def test_what_is_no_note_of_ours_is_tried_again_and_replaced(tried, odd):
+    pair = ("numpy", Device.CPU)
+    remembered.known_available([pair])
+    (key,) = remembered.store.read_facts(remembered.WORKED)
+    remembered.store.write_facts(remembered.WORKED, {key: odd, "no state": odd, "": odd})
+    remembered.forget(["openvino"])
+    tried.clear()
+    assert remembered.known_available([pair])[pair].ok
+    assert tried == [pair]
+    assert again(tried, pair) == []
+
+
 def test_what_lacks_a_gpu_is_not_tried_again_until_there_is_a_driver(tried, monkeypatch: pytest.MonkeyPatch):
     on_gpu, third = ("numpy", Device.CUDA), ("tiny", Device.CUDA)
     with monkeypatch.context() as without:
