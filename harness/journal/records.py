@@ -18,7 +18,7 @@ SCHEMA = 1
 class Record(BaseModel):
     """One line. Unknown keys are refused: a newer version says so in its header instead."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Header(Record):
@@ -297,4 +297,5 @@ Line = Annotated[
     Header | Added | Confirming | Prepared | Checked | Played | Holding | Rounds | Skip | Failure | Ended,
     Field(discriminator="kind"),
 ]
-LINE: TypeAdapter[Line] = TypeAdapter(Line)
+LINE: TypeAdapter[Line] = TypeAdapter(Line, config=ConfigDict(ser_json_inf_nan="strings"))
+"""An infinity or NaN is written as its name: as `null` it could not be read back, and its arm was gone."""

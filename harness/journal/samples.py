@@ -20,6 +20,8 @@ from shootout.messages import Scope, Turn
 
 FOLDER, PACKED = "samples", "samples.parquet"
 """Where a run has its files, and the one file of a packed run."""
+_UNREADABLE = (OSError, LookupError, TypeError, ValueError, NotImplementedError)
+"""What a file that is gone or damaged ends in; Arrow's own errors are among these."""
 PLACE = ["group", "arm", "scope"]
 """The columns of that file which say whose reading a row holds; it is sorted by them, then by generation."""
 GENERATION = "generation"
@@ -77,6 +79,16 @@ class Samples:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._lost: set[str] = set()
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """A warning where files that were asked for are gone or damaged: what they held is in no percentile."""
+        if not self._lost:
+            return ()
+        first, count = min(self._lost), len(self._lost)
+        files = f"{first} is" if count == 1 else f"{first} and {count - 1} more files are"
+        return (f"{files} gone or damaged: their readings are missing from p99 and from the counts of samples",)
 
     def of(self, group: str, arm: str, scope: Scope, names: Mapping[int, str]) -> dict[int | None, Array]:
         """All readings (ns) of one arm in one scope by generation; files that are gone or damaged count as empty.
@@ -89,7 +101,13 @@ class Samples:
         """
         found = dict(self._packed.get((group, arm, scope.value), {}))
         for generation, name in names.items():
-            if (own := read(self._folder, name, arm, scope)).size:
+            try:
+                own = _readings(self._folder, name, arm, scope)
+            except _UNREADABLE:
+                if not (self._folder / PACKED).exists():
+                    self._lost.add(name)
+                continue
+            if own.size:
                 found[generation] = own
         return found
 
@@ -100,7 +118,9 @@ class Samples:
 
         try:
             table = pyarrow.parquet.read_table(_inside(self._folder, PACKED), read_dictionary=PLACE)
-        except (OSError, pyarrow.ArrowException):
+        except _UNREADABLE:
+            if (self._folder / PACKED).exists():
+                self._lost.add(PACKED)
             return {}
         columns = [table[name].combine_chunks() for name in PLACE]
         told = GENERATION in table.column_names
@@ -123,15 +143,19 @@ def read(folder: Path, name: str, arm: str, scope: Scope) -> Array:
         folder: the run folder.
         name: the file's path inside it, as the journal has it; one that leads elsewhere counts as gone.
     """
+    try:
+        return _readings(folder, name, arm, scope)
+    except _UNREADABLE:
+        return np.array([])
+
+
+def _readings(folder: Path, name: str, arm: str, scope: Scope) -> Array:
+    """As `read`, but raises one of `_UNREADABLE`."""
     import pyarrow.parquet
 
     wanted = [("arm", "=", arm), ("scope", "=", scope.value)]
-    try:
-        path = _inside(folder, name)
-        table = pyarrow.parquet.read_table(path, columns=["latency_ns"], filters=wanted)
-        found: Array = table["latency_ns"].cast(pyarrow.float64()).to_numpy()
-    except (OSError, KeyError, ValueError, pyarrow.ArrowException):
-        return np.array([])
+    table = pyarrow.parquet.read_table(_inside(folder, name), columns=["latency_ns"], filters=wanted)
+    found: Array = table["latency_ns"].cast(pyarrow.float64()).to_numpy()
     return found
 
 

@@ -86,7 +86,7 @@ def analyse(folder: Path) -> Document:
         void_share=max(summary.void_share for summary in summaries),
         wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
         spent_s=find_time_spent(history.lines),
-        warnings=history.damaged,
+        warnings=(*history.damaged, *samples.lost),
         crossovers=crossed,
         pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in _right(group).items()}),
         holding=history.holding,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 
+import pytest
 from rich.table import Table
 from rich.text import Text
 
-from shootout.commands.output import PlainConsole
+from shootout.commands.output import PlainConsole, print_answer
 from shootout.errors import printable
 
 EVIL = "a\x1b]52;c;eA==\x07\x1b[2J\x9b2J\u202eb\x00 [link=http://x]y[/link] [/] :smile: é\xa0µ"
@@ -31,3 +34,8 @@ def test_our_own_styles_stay():
 
 def test_lines_of_an_error_stay_lines():
     assert printable("one\ntwo\x1b[31m\r") == "one\ntwo[31m"
+
+
+def test_json_stays_json_whatever_was_measured(capsys: pytest.CaptureFixture[str]):
+    print_answer("", {"a": [math.inf, {"b": (math.nan, 1.5, True, "x")}]}, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"a": [None, {"b": [None, 1.5, True, "x"]}]}

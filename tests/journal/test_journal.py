@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -37,6 +39,16 @@ def test_every_kind_of_line_comes_back_as_it_was(tmp_path: Path):
     assert not found.complete
     assert found.damaged == ()
     assert found.sound_bytes == (tmp_path / NAME).stat().st_size
+
+
+@pytest.mark.parametrize("odd", [math.inf, -math.inf, math.nan])
+def test_an_amount_that_json_lacks_comes_back_too(tmp_path: Path, odd: float):
+    one = played(A, 0, 100.0)
+    fidelity, executed = replace(one.fidelity, max_abs=odd), replace(one.executed, kernel_ns={"fp32": odd})
+    one = one.model_copy(update={"load_s": odd, "fidelity": fidelity, "executed": executed})
+    found = journal.read(write(tmp_path, header(), prepared(A), one, rounds(0), ended()))
+    assert repr(found.lines[2]) == repr(one)
+    assert not found.damaged
 
 
 def test_a_journal_of_an_older_version_reads_as_today_s(tmp_path: Path):

@@ -6,6 +6,7 @@ import os
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shootout.errors import UsageError
@@ -37,8 +38,6 @@ def test_a_packed_journal_is_not_unpacked_without_end(tmp_path: Path, monkeypatc
 
 
 def test_readings_come_from_the_run_s_own_folder(tmp_path: Path):
-    import numpy as np
-
     mine, other = tmp_path / "mine", tmp_path / "other"
     for folder in (mine, other):
         folder.mkdir()
@@ -49,3 +48,18 @@ def test_readings_come_from_the_run_s_own_folder(tmp_path: Path):
     outside = [str(other / "samples/g0-000.parquet"), "../other/samples/g0-000.parquet", "samples/link.parquet"]
     for name in (*outside, "samples/pipe.parquet", "x" * 10_000, "a\0b", ""):
         assert not samples.read(mine, name, "a", SCOPE).size, name
+
+
+@pytest.mark.parametrize("data", [None, b"PAR1 torn", b""])
+def test_lost_and_torn_files_are_said(tmp_path: Path, data: bytes | None):
+    names = {0: "samples/g0-000.parquet", 1: "samples/g0-001.parquet"}
+    for name in names.values():
+        samples.write(tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.array([1.0, 2.0])})])])
+    whole, torn = samples.Samples(tmp_path), samples.Samples(tmp_path)
+    assert set(whole.of("g", "a", SCOPE, names)) == {0, 1}
+    assert set(whole.of("g", "a", Scope.COMPUTE, names)) == set(), "it has none, and that is no loss"
+    assert whole.lost == ()
+    path = tmp_path / names[1]
+    path.unlink() if data is None else path.write_bytes(data)
+    assert set(torn.of("g", "a", SCOPE, names)) == {0}
+    assert torn.lost[0].startswith(f"{names[1]} is gone or damaged")

@@ -319,7 +319,9 @@ def test_lines_that_could_not_be_read_are_warned_of(tmp_path: Path):
     path = folder / "journal.jsonl"
     path.write_bytes(path.read_bytes() + b"garbage\n" + b"{}\n")
     found = analyse(folder)
-    assert len(found.warnings) == 1
+    unread, lost = found.warnings
+    assert "garbage" not in unread
+    assert lost.startswith("samples/g0-000.parquet and 5 more files are gone or damaged")
     assert ratio(found).verdict is Verdict.FASTER
     assert "garbage" not in printed(found)
     assert "warning: line 27 " in printed(found)
