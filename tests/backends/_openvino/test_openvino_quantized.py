@@ -35,9 +35,9 @@ from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
 
 WIDTH = 384
-DIGITS = Request(model="digits", parameters={"hidden": WIDTH, "n_layers": 3}, batch=1)
+DIGITS = Request(model="digits", parameters={"hidden": WIDTH, "n_layers": 2}, batch=1)
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
-PRODUCTS = (64 * WIDTH, WIDTH * WIDTH, WIDTH * WIDTH, WIDTH * 10)
+PRODUCTS = (64 * WIDTH, WIDTH * WIDTH, WIDTH * 10)
 LABELS = (
     "fp32", "int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/symmetric+minmax",
     "int8/asymmetric+minmax", "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
@@ -136,7 +136,7 @@ def test_weights_are_stored_in_few_bits() -> None:
     assert sizes["fp32"] > float_bytes
     for label, size in sizes.items():
         if (precision := target_of(label).precision) in INTEGERS:
-            assert size < float_bytes * (0.16 if precision == "int4" else 0.3), label
+            assert size < float_bytes * (0.18 if precision == "int4" else 0.32), label
 
 
 def test_words_make_a_difference() -> None:
@@ -164,16 +164,16 @@ def test_conversions_are_counted_apart() -> None:
 
 def test_dynamic_quantization_that_does_not_happen_is_skipped() -> None:
     """With group size 0 the plugin keeps activations float; its graph looks the same."""
-    assert "none of its 4 products as dynamically quantized" in everything()["digits int8-dynamic 0"].told
-    assert "none of its 4 products as dynamically quantized" in everything()["digits int4/activations-8 0"].told
+    assert "none of its 3 products as dynamically quantized" in everything()["digits int8-dynamic 0"].told
+    assert "none of its 3 products as dynamically quantized" in everything()["digits int4/activations-8 0"].told
     mixed = executed("int8-dynamic 128").compute_nodes_by_precision
-    assert mixed == {"int8": 3, "int8-weights": 1}, "the first layer has only 64 inputs"
+    assert mixed == {"int8": 2, "int8-weights": 1}, "the first layer has only 64 inputs"
 
 
 def test_int4_with_rounded_activations_is_not_int4() -> None:
     found = everything()["digits int4 32"]
     fault = executed_fault(executed("int4 32"), found.arm)
-    assert "labelled int4, but openvino ran its compute nodes elsewhere: 4 in int4-activations-8" in str(fault)
+    assert "labelled int4, but openvino ran its compute nodes elsewhere: 3 in int4-activations-8" in str(fault)
 
 
 def test_accuracy_control_needs_labels() -> None:
