@@ -107,9 +107,9 @@ def _without_verdict(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _undecided(rows: Sequence[Row]) -> Iterator[str]:
-    """What the rows without a verdict would take."""
+    """What the rows without a verdict would take; each counts from what it played, for some left the race early."""
     open_ = [
-        f"{short(row.arm)} about {ratio.generations_needed}"
+        f"{short(row.arm)} about {max(ratio.generations_needed - ratio.generations, 1)} more"
         for row in rows
         if row.end_to_end
         and not row.end_to_end.own_fp32_ratio
@@ -118,7 +118,7 @@ def _undecided(rows: Sequence[Row]) -> Iterator[str]:
         and ratio.generations_needed
     ]
     if open_:
-        yield f"Can't tell yet; generations in all that it would take: {', '.join(open_)}."
+        yield f"Can't tell yet; generations that it would take: {', '.join(open_)}."
 
 
 def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:

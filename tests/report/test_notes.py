@@ -80,7 +80,7 @@ def test_what_must_be_known_to_trust_a_table_is_told_in_words_that_explain_thems
     assert list(tell_trust(summary.model_copy(update={"sentinel": control}), rows, full=False)) == [
         "5 generations, 4% of the rounds disturbed (1 by a slow check loop, 2 by other guests of the host). "
         "Control (the baseline beside a copy of itself): 1 [0.9, 1.1], passed.",
-        "Can't tell yet; generations in all that it would take: b about 170.",
+        "Can't tell yet; generations that it would take: b about 167 more.",
         "all: 3 input buffers.",
     ]
 
