@@ -40,11 +40,7 @@ def files_of(path: Path) -> list[Path]:
         return files_of(found)
     if path.name.endswith(INDEX):
         return _shards(path)
-    if path.suffix not in (SAFE, *TORCH):
-        raise UsageError(f"{path.name} is no file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
-    if not path.is_file():
-        raise UsageError(f"can't read {path}: there is no such file")
-    return [path]
+    return [_one_file(path)]
 
 
 def digest(path: Path) -> str:
@@ -84,13 +80,22 @@ def told(names: Mapping[str, Any] | list[str], most: int = 6) -> str:
 def _shards(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-        if any(not isinstance(name, str) or Path(name).name != name for name in names):
+        if any(name in ("", "..") or Path(name).name != name for name in names):
             raise UsageError(f"{index.name} names files outside its folder: refused")
     except OSError as error:
         raise UsageError(f"can't read {index}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{index.name} is no index of weights: it has no weight_map of file names") from error
-    return [one for name in names for one in files_of(index.parent / name)]
+    return [_one_file(index.parent / name) for name in names]  # a folder or an index again might come back here
+
+
+def _one_file(path: Path) -> Path:
+    """Itself, where it can hold weights."""
+    if path.suffix not in (SAFE, *TORCH):
+        raise UsageError(f"{path.name} is no file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
+    if not path.is_file():
+        raise UsageError(f"can't read {path}: there is no such file")
+    return path
 
 
 def _read(file: Path) -> dict[str, Tensor]:

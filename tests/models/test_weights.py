@@ -50,7 +50,15 @@ def test_a_folder_has_them_in_one_file_or_in_several_that_an_index_names(tmp_pat
     assert weights.digest(tmp_path) != before
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert [path.name for path in weights.files_of(tmp_path)] == ["model.safetensors"]
-    for text, says in (('{"weight_map": {"a": "../p.bin"}}', "outside its folder"), ("[]", "no index of weights")):
+    (tmp_path / "loop.bin").symlink_to(tmp_path)
+    refused = {
+        **dict.fromkeys(("", ".", "..", "../p.bin"), "outside its folder"),
+        index.name: "no file of weights",
+        "loop.bin": "no such file",
+        1: "no index of weights",
+    }
+    texts = {json.dumps({"weight_map": {"a": name}}): says for name, says in refused.items()}
+    for text, says in (texts | {"[]": "no index of weights"}).items():
         index.write_text(text)
         with pytest.raises(UsageError, match=says):
             weights.files_of(index)
