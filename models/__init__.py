@@ -12,7 +12,7 @@ from shootout.errors import unknown
 from shootout.models.base import Model, Task
 from shootout.models.user import factory
 
-__all__ = ["Model", "Task", "get", "names"]
+__all__ = ["Model", "Task", "get", "is_own", "names"]
 
 _ZOO = "shootout.models.zoo"
 _OWN_MODULE = (
@@ -37,13 +37,18 @@ def names() -> tuple[str, ...]:
     return tuple(_SHIPPED)
 
 
+def is_own(name: str) -> bool:
+    """Whether `name` is meant as a user's own model (see `factory`); a folder of a registered one's name is not."""
+    return name not in _SHIPPED and name not in HIDDEN and factory.is_meant(name)
+
+
 def get(name: str) -> Model:
     """Return the model called `name`, or the user's own (see `factory`), of whose code nothing is run here.
 
     Raises:
         UsageError: no such model; says the nearest name.
     """
-    if name not in _SHIPPED and factory.is_meant(name):
+    if is_own(name):
         return factory.model(name)
     if not (where := {**_SHIPPED, **HIDDEN}.get(name, "")):
         raise unknown("model", name, _SHIPPED)

@@ -17,7 +17,7 @@ from shootout.export.job import Given, Job
 from shootout.host import hardware
 from shootout.host.environment import providing
 from shootout.models.base import Whole
-from shootout.models.user import factory, hfconfig, weights
+from shootout.models.user import hfconfig, weights
 
 Sources = dict[str, dict[str, Any]]
 """What makes each of the users' own models what it is, as far as requests that are checked together asked for it."""
@@ -80,7 +80,7 @@ def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutE
         if is_file(request.model):
             job = _beside_job(request) if request.original else _file_job(request)
         else:
-            own = factory.is_meant(request.model)
+            own = models.is_own(request.model)
             job = _own_job(request, {} if sources is None else sources) if own else _model_job(request)
         job = replace(job, batch=request.batch, labels=_labels(request), training=request.training)
     except ShootoutError as error:

@@ -25,7 +25,6 @@ from shootout.errors import UNINSTALLED, install
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
-from shootout.models.user import factory
 from shootout.study.points import describe, describe_native
 from shootout.study.target import Describe, own_words, provider
 
@@ -134,7 +133,7 @@ def _mislabelled(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
 
 def _untrained(arm: Arm) -> NotRun | None:
     """Why there is no training step of this model in this target."""
-    if is_file(arm.model) or factory.is_meant(arm.model):
+    if is_file(arm.model) or models.is_own(arm.model):
         return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "ask for a model that ships")
     if not models.get(arm.model).parameter_count(arm.parameters):
         return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "ask for a model that has weights")

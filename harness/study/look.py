@@ -15,7 +15,6 @@ from shootout.export.client import Request, is_file
 from shootout.export.request import path_of
 from shootout.models.base import Model, buffer_count
 from shootout.models.drawing import usual
-from shootout.models.user import factory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ def look_at(request: Request) -> Look:
     calibration = f"sets of {request.calibration_npz}" if request.calibration_npz else ""
     if is_file(request.model):
         return _of_file(request, calibration)
-    if factory.is_meant(request.model):
+    if models.is_own(request.model):
         return Look(
             calibration=calibration or (f"rows of {request.inputs_npz}" if request.inputs_npz else "its inputs")
         )

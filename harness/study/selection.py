@@ -9,7 +9,6 @@ from shootout import models
 from shootout.contract import SCALED, Device, Precision, Scenario
 from shootout.errors import UsageError, unknown
 from shootout.export.client import is_file
-from shootout.models.user import factory
 from shootout.study import axes, schema
 from shootout.study.options import StudyOptions, flags_of
 from shootout.study.points import describe, targets_of
@@ -72,7 +71,7 @@ def _is_model(name: str) -> bool:
     parts = name.split(",")
     if schema.is_named(name) or name.endswith(schema.SUFFIX):
         return False
-    return all(part in models.names() or is_file(part) or factory.is_meant(part) for part in parts)
+    return all(part in models.names() or is_file(part) or models.is_own(part) for part in parts)
 
 
 def _load(name: str) -> Study:

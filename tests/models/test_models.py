@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from shootout import models
 from shootout.contract import Artifact
 from shootout.errors import UsageError
+from shootout.export.job import Job
+from shootout.export.request import Request, checked
 from shootout.models import probes
 from shootout.models.zoo import digits, digits_cnn, digits_data
 
@@ -40,6 +43,19 @@ def test_hidden_models_are_not_listed_but_can_be_had():
     assert set(models.names()) >= {"residual_mlp", "digits", "digits_cnn", "efficientnet", "resnet", "bert"}
     assert not {*PROBES, "identity"} & set(models.names())
     assert models.get("identity").name == "identity"
+
+
+def test_a_folder_of_a_models_name_does_not_take_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("residual_mlp", "identity", "vit"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text('{"model_type": "vit"}')
+    monkeypatch.chdir(tmp_path)
+    found = {name: models.is_own(name) for name in ("residual_mlp", "identity", "vit", "./residual_mlp")}
+    assert found == {"residual_mlp": False, "identity": False, "vit": True, "./residual_mlp": True}
+    assert models.get("identity").name == "identity"
+    job = checked(Request(model="residual_mlp"))
+    assert isinstance(job, Job)
+    assert job.model == "residual_mlp"
 
 
 def test_an_unknown_model_names_the_nearest():
