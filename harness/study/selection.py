@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from shootout.study import axes, schema
 from shootout.study.options import StudyOptions, flags_of
 from shootout.study.points import describe, targets_of
 from shootout.study.schema import Study
+from shootout.study.target import parse_targets
 
 DEFAULT = "shootout"
 """The study of whoever names none, or names a model."""
@@ -40,10 +42,38 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     if _is_model(name):
         name, given["model"] = DEFAULT, read_place(name, given["model"])
     _refuse_studies(given["model"])
-    study = _load(name).changed(**given)
+    own = _load(name)
+    study = _without_the_gone(own.changed(**given), own, given["baseline"])
     for fault in _idle(study, options):
         raise UsageError(fault)
     return study
+
+
+def _without_the_gone(study: Study, own: Study, asked: str | None) -> Study:
+    """The study without its own baseline and crossover pairs that are not among the targets asked for in their place.
+
+    Then the baseline is the default; where no pair is left, all are looked at.
+
+    Args:
+        own: the study as it was.
+        asked: the baseline that somebody asks for, which must be there.
+    """
+    fields = ("targets", "backend", "device", "precision")
+    if all(getattr(study, name) == getattr(own, name) for name in fields):
+        return study
+    there = {*targets_of(study)}
+
+    def is_gone(text: str) -> bool:
+        target, *_ = re.split(r"[({#]", text)  # of an arm's label, which goes on with its file, setting and number
+        return not there & {*parse_targets(target, describe, study.pythons)}
+
+    changes: dict[str, Any] = {}
+    if study.baseline and not asked and is_gone(study.baseline):
+        changes["baseline"] = None
+    if study.crossover:
+        pairs = tuple(pair for pair in study.crossover.pairs if not any(map(is_gone, pair)))
+        changes["crossover"] = study.crossover.model_copy(update={"pairs": pairs})
+    return study.model_copy(update=changes)
 
 
 def read_place(name: str, other: Any) -> Any:

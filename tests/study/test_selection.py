@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import planning
 import pytest
 
 from shootout.errors import UsageError
@@ -65,3 +67,28 @@ def test_another_scenario_silences_what_only_the_studys_own_was_asked() -> None:
     latency, at_once = study.changed(scenario="latency"), study.changed(parameters={"scenario": ("throughput",)})
     assert (latency.rate, latency.instances) == (None, ())
     assert (at_once.rate, at_once.instances) == (None, (2,))
+
+
+def test_a_studys_own_baseline_and_pairs_go_with_the_targets_that_they_name(tmp_path: Path) -> None:
+    """Nobody who asks for other targets of a sweep has named its baseline."""
+    none = selection.choose("batch-sweep", {"backends": ["numpy", "openvino"]})
+    assert none.crossover
+    assert (none.baseline, none.crossover.pairs) == (None, ())
+    some = selection.choose("batch-sweep", {"backends": ["numpy", "openvino", "onnxruntime"]})
+    assert some.crossover
+    assert some.baseline == "onnxruntime"
+    assert some.crossover.pairs == (("numpy", "onnxruntime"), ("onnxruntime", "openvino"))
+    moved = selection.choose("linear-precision", {"parameters": {"backend": ("openvino",)}})
+    assert moved.baseline is None
+    asked = selection.choose("batch-sweep", {"backends": ["numpy", "openvino"], "baseline": "onnxruntime"})
+    assert asked.baseline == "onnxruntime", "which the plan refuses: it was asked for"
+    own = "name = 's'\nmodel = 'linear'\ntargets = ['numpy', 'spin']\nbaseline = 'numpy:cpu:fp32{instances=1}#2'\n"
+    (tmp_path / "s.toml").write_text(own)
+    assert selection.choose(str(tmp_path / "s.toml"), {"backends": ["spin"]}).baseline is None
+    assert selection.choose("batch-sweep", {"batch": (2, 4)}) == schema.load("batch-sweep").changed(batch=(2, 4))
+
+
+def test_a_sweep_of_other_targets_can_be_planned() -> None:
+    (first, *_) = planning.groups(selection.choose("width-sweep", {"backends": ["numpy", "openvino"]}))
+    assert first.record.baseline == "numpy:cpu:fp32"
+    assert first.record.pairs == (("numpy:cpu:fp32", "openvino:cpu:fp32"),)
