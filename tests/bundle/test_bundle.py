@@ -202,13 +202,13 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
     "another name": ({"image": GOOD}, "{path}: expected inputs ['x'], got ['image']"),
     "another shape": (
         {"x": GOOD[:, :1]},
-        "expected float32[2, 64], or K of them along a leading axis; got float32[3, 1, 64]",
+        "expected float32[2, 64], or K of them along a leading axis, or rows [rows, 64]; got float32[3, 1, 64]",
     ),
     "another dtype": ({"x": GOOD.astype(np.float64)}, "got float64[3, 2, 64]"),
     "NaN": ({"x": SPOILT}, "input 'x': expected numbers, got NaN in 1 places"),
     "infinity": ({"x": np.where(np.isnan(SPOILT), 0, SPOILT).astype(np.float32)}, "got infinity in 1 places"),
-    "no set": ({"x": GOOD[:0]}, "at least one; got {{'x': 0}}"),
-    "one set": ({"x": GOOD[:1]}, "1 calibration set gives no range to rely on; stack at least 2 along a leading axis"),
+    "no set": ({"x": GOOD[:0]}, "at least one; got {{'x': '0 rows'}}"),
+    "one set": ({"x": GOOD[:1]}, "1 calibration set gives no range to rely on; give at least 2, as rows or stacked"),
     "one set, no axis": ({"x": GOOD[0]}, "1 calibration set gives no range"),
 }
 

@@ -350,7 +350,6 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     )
     with Progress(Console(quiet=True)) as progress:
         document = run.measure(make_plan(asked), tmp_path, fresh=False, limit=Deadline(None), progress=progress)
-    assert document.complete
     names = [group.name for group in document.groups]
     assert names == [
         "identity, throughput",

@@ -66,6 +66,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 def adapter(device: Device, monkeypatch: pytest.MonkeyPatch) -> Adapter:
     found = Adapter(device)
     monkeypatch.setattr(backends, "get", lambda name: found)
+    monkeypatch.setitem(backends.SHIPPED, "queued", backends.SHIPPED["spin"])  # type: ignore[misc]
     return found
 
 
