@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from shootout.bundle.bundle import INPUTS, ModelBundle, sha256
@@ -38,12 +38,15 @@ class Exports:
         return self.models[group.record.name, *_tells(group.request_of(arm))]
 
 
-def export_all(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadline) -> Exports:
+def export_all(
+    groups: Sequence[PlannedGroup], progress: Progress, limit: Deadline, begun_on: Collection[str] = ()
+) -> Exports:
     """Export all that these groups' arms are built from; what must be made shares one process.
 
     Args:
         progress: hears what is exported, and of a probe that couldn't be.
         limit: when the whole run ends; a model for which there is no time is skipped.
+        begun_on: the keys of the bundles that this run was begun on.
 
     Raises:
         ShootoutError: nothing that could be measured could be exported.
@@ -51,7 +54,7 @@ def export_all(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadli
     wanted = {(group.record.name, *_tells(one)): one for group in groups for one in _requests(group)}
     shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
     probes = {key: probe_request(*key) for key in sorted(shown)}
-    found = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, _needs(groups))
+    found = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, _needs(groups), begun_on)
     models = dict(zip(wanted, found, strict=False))
     playing = {(group.record.name, *_tells(group.request_of(arm))) for group in groups for arm in group.playing}
     made = [models[key] for key in playing]

@@ -19,7 +19,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.clock import Deadline
 from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
-from shootout.errors import ArmOut, ShootoutError, SkippedArm
+from shootout.errors import ArmOut, ShootoutError, SkippedArm, UsageError
 from shootout.host import store
 from shootout.study.feasibility import unfit, unheld
 from shootout.study.plan import Plan, PlannedGroup
@@ -30,6 +30,11 @@ QUANTIZE_S = 9.0
 """What a quantizer adds to a build."""
 AT_ONCE_S = 1.0
 MORE_TIME = "run the same command again, with more time: what was built is kept"
+
+OTHER_EXPORT = (
+    "this run was begun on another export of {model}, and times over other inputs don't belong in one series; "
+    "--fresh measures anew"
+)
 
 
 class Ledger(Protocol):
@@ -63,6 +68,7 @@ class Preparation:
         machine: what makes a build one of this machine (`environment.fingerprint`).
         deadline: when the whole run ends. Exports and builds have shares of the time until then: arms that aren't ready
             when those are over are not reached, and what is ready goes on.
+        begun_on: by group and label, the key of the bundle that an earlier process of this run built the arm from.
     """
 
     plan: Plan
@@ -71,6 +77,7 @@ class Preparation:
     ledger: Ledger
     progress: Progress
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    begun_on: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         """Make everything ready; what can't be becomes a skip or a failure.
@@ -107,7 +114,7 @@ class Preparation:
             early = [job for job in hard if _fits(job, self.deadline)][: len(cpus) - 1]
             self._submit(early, crew, workshop)
             with _called_off(jobs):
-                exports = export_all(wanted, self.progress, self.deadline)
+                exports = export_all(wanted, self.progress, self.deadline, set(self.begun_on.values()))
                 probes |= exports.probes
                 for group in wanted:
                     self._hand_out([job for job in jobs if job.group is group], exports)
@@ -167,6 +174,8 @@ class Preparation:
             elif isinstance(found, ShootoutError):
                 broken = NotRun(NotRunKind.FAILED, str(found), during="export")
                 refused[job.arm.label] = job.group.skips.get(job.arm.label, broken)
+            elif (key := self.begun_on.get((job.group.record.name, job.arm.label))) and key != found.key:
+                raise UsageError(OTHER_EXPORT.format(model=found.model))
             elif why := unfit(job.arm, found):
                 refused[job.arm.label] = why
             else:

@@ -81,6 +81,7 @@ def obtain_all(
     progress: Progress | None = None,
     limit: Deadline | None = None,
     needs: Collection[str] = (),
+    begun_on: Collection[str] = (),
 ) -> list[ModelBundle | ShootoutError]:
     """The bundle of each request, or why there is none; what must be made shares one process, but for users' code.
 
@@ -89,6 +90,8 @@ def obtain_all(
         limit: when the whole run ends. An export that would take too much of that time leaves out what it can, and says
             so in the bundle's notes; one that takes it all the same is ended and skipped, unless nothing else is there.
         needs: the precisions that the models will run in: such an export predicts no others' errors.
+        begun_on: the keys of the bundles that the run was begun on: one that leaves things out stays its own, however
+            much time there is now, since its arms have been timed over fewer inputs.
 
     Raises:
         UsageError: the cache folder can't be used at all.
@@ -97,17 +100,32 @@ def obtain_all(
     jobs = [checked(request, sources) for request in requests]
     wanted = {job.key: job for job in jobs if not isinstance(job, ShootoutError)}
     limit = limit or Deadline(None)
-    found = _cached(wanted, limit, needs)
+    brief = _begun_briefly(wanted.values(), needs, begun_on)
+    found = _cached(wanted, limit, needs, brief)
     bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
-    found |= _cached(bases, limit, needs)
+    found |= _cached(bases, limit, needs, brief)
     missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
     ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
     found |= _make(missing, found, Watched(progress, limit, is_needed=not ready), needs) if missing else {}
     return [job if isinstance(job, ShootoutError) else found[job.key] for job in jobs]
 
 
-def _cached(keys: Iterable[str], limit: Deadline, needs: Collection[str]) -> dict[str, ModelBundle | ShootoutError]:
-    return {key: bundle for key in keys if (bundle := cache.lookup(key) or _brief(key, limit, needs))}
+def _begun_briefly(jobs: Iterable[Job], needs: Collection[str], begun_on: Collection[str]) -> set[str]:
+    """The keys of whose bundle, or another with the same base, the run was begun on one that leaves things out."""
+    families: dict[str, set[str]] = {}
+    for job in jobs:
+        base = job.base.key if job.base else job.key
+        families.setdefault(base, {base}).add(job.key)
+    return {key for some in families.values() if any(brief_key(key, needs) in begun_on for key in some) for key in some}
+
+
+def _cached(
+    keys: Iterable[str], limit: Deadline, needs: Collection[str], brief: Collection[str] = ()
+) -> dict[str, ModelBundle | ShootoutError]:
+    """What is in the cache; `brief`: the keys in whose place a run was begun on a bundle that leaves things out."""
+    kept = {key: cache.lookup(brief_key(key, needs)) for key in keys if key in brief}
+    others = {key: cache.lookup(key) or _brief(key, limit, needs) for key in keys if key not in brief}
+    return {key: bundle for key, bundle in {**kept, **others}.items() if bundle}
 
 
 def _brief(key: str, limit: Deadline, needs: Collection[str]) -> ModelBundle | None:

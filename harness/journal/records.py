@@ -72,6 +72,7 @@ class Prepared(Record):
         built_nodes_by_precision: of such an arm, the compute nodes of what was built.
         notes: what a search chose, one line each.
         work: what one call of the model takes.
+        bundle: the key of the export that it was built from; "" in older runs.
     """
 
     kind: Literal["prepared"] = "prepared"
@@ -85,6 +86,7 @@ class Prepared(Record):
     built_nodes_by_precision: dict[str, int] | None = None
     notes: tuple[str, ...] = ()
     work: Work | None = None
+    bundle: str = ""
 
 
 class Checked(Record):

@@ -90,6 +90,7 @@ class Campaign:
             machine=machine,
             logs=logs,
             ledger=self.recorder,
+            begun_on=self.recorder.begun_on,
             progress=self.progress,
             deadline=self.deadline,
         )

@@ -74,6 +74,14 @@ class Recorder:
         return (group, arm.label) in self._gone
 
     @property
+    def begun_on(self) -> dict[tuple[str, str], str]:
+        """By group and label, the key of the export whose times more would be added to; none in a finished run."""
+        if self.history.complete:
+            return {}
+        lines = [line for line in self.history.lines if isinstance(line, Prepared)]
+        return {(line.group, line.arm): line.bundle for line in lines if line.bundle}
+
+    @property
     def lacks(self) -> bool:
         """Whether an arm is out because the time was over before it had its turn."""
         return any(why.kind is NotRunKind.NOT_REACHED for why in self._gone.values())
@@ -149,6 +157,7 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
         built_nodes_by_precision=None if runs else facts.get("compute_nodes_by_precision"),
         notes=(*found.built.bundle.notes, *facts.get("notes", ()), *_doubts(arm, found, runs=runs)),
         work=found.built.bundle.work,
+        bundle=found.built.bundle.key,
     )
 
 

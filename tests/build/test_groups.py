@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from shootout.build.builder import BuiltArm
 from shootout.build.exports import Exports
 from shootout.clock import Deadline
 from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
-from shootout.errors import ArmFailed, ModelError, SkippedArm
+from shootout.errors import ArmFailed, ModelError, SkippedArm, UsageError
 from shootout.host.placement import place
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup
@@ -118,7 +118,11 @@ class Left(Deadline):
 
 
 def prepared(
-    monkeypatch: pytest.MonkeyPatch, export: Any, cpus: int = 2, deadline: Deadline | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    export: Any,
+    cpus: int = 2,
+    deadline: Deadline | None = None,
+    begun_on: Mapping[tuple[str, str], str] | None = None,
 ) -> tuple[dict[str, Any], Ledger]:
     """What a group comes to, its models as `export` gives them."""
     monkeypatch.setattr(groups, "export_all", export)
@@ -142,12 +146,27 @@ def prepared(
         ledger=ledger,
         progress=progress,
         deadline=deadline or Deadline(None),
+        begun_on=begun_on or {},
     ).run([group])
     return ready["g"], ledger
 
 
 def all_of(found: Any) -> Exports:
     return Exports(models={("g", "m", "", 1, Device.CPU): found}, probes={})
+
+
+def test_no_arm_goes_on_with_another_export(shop, monkeypatch):
+    found: Any = SimpleNamespace(key="whole", model="m")
+    asked: list[Any] = []
+
+    def export(*words: Any) -> Exports:
+        asked.append(words[-1])
+        return all_of(found)
+
+    prepared(monkeypatch, export, begun_on={("g", LABELS[1]): "whole"})
+    with pytest.raises(UsageError, match="begun on another export of m"):
+        prepared(monkeypatch, export, begun_on={("g", LABELS[1]): "brief"})
+    assert asked == [{"whole"}, {"brief"}]
 
 
 def test_the_longest_builds_come_first_those_of_integers_among_them(shop, monkeypatch):

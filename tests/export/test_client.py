@@ -228,6 +228,9 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     assert list(client._cached([job.key], hurried, needs)) == [job.key], "there is no time for more now either"
     assert not client._cached([job.key], patient, needs)
     assert not client._cached([job.key], hurried, ["fp32"])
+    whole, again = (obtain_all([request], None, patient, needs, begun_on)[0] for begun_on in ((), {made.key}))
+    assert isinstance(whole, ModelBundle)
+    assert (whole.key, again) == (job.key, made), "a run that was begun on it goes on with it"
 
 
 def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from support.exports import bare_bundle
 
 from shootout.contract import Arm, Device, Precision, Target
-from shootout.race.recording import _doubts
+from shootout.race.recording import Recorder, _doubts, _prepared
 
 LITTLE = "its error proves little: int4 alone may err by {} here, as an answer that ignores its inputs does by {}"
 REST = "what isn't quantized computes in"
@@ -76,3 +77,20 @@ def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
     assert doubts(fp16) == ()
     found: Any = SimpleNamespace(built=SimpleNamespace(bundle=bare_bundle({"fp16": 0.6}, drawn=True)), probe="fp16")
     assert _doubts(Arm(target=fp16, model="m"), found, runs=True) == ("fidelity: not judged on drawn inputs",)
+
+
+def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
+    built: Any = SimpleNamespace(
+        built=SimpleNamespace(bundle=replace(bare_bundle({"fp32": 1e-5}), key="brief"), facts={}),
+        build_s=1.0,
+        cached=False,
+        probe="fp32",
+    )
+    old = replace(built.built.bundle, key="")
+    before: Any = SimpleNamespace(**{**vars(built), "built": SimpleNamespace(bundle=old, facts={})})
+    arms = [Arm(target=Target(backend=name), model="m") for name in ("numpy", "onnxruntime")]
+    lines = [_prepared("g", arm, one, runs=True) for arm, one in zip(arms, (built, before), strict=True)]
+    for complete, keys in ((False, {("g", "numpy:cpu:fp32"): "brief"}), (True, {})):
+        history: Any = SimpleNamespace(lines=lines, complete=complete)
+        nobody: Any = None
+        assert Recorder(out=tmp_path, file=nobody, history=history, progress=nobody).begun_on == keys
