@@ -97,8 +97,9 @@ CALIBRATION_ROWS = 256
 FIDELITY_MARGIN = 4.0
 FP32_BAND_FLOOR = 1e-5
 USEFUL_BAND = 0.5
-"""A band above this holds nothing on drawn inputs: half the way to an answer of zeros. Above this share of what the
-inputs move, half the way to an answer that ignores them, it holds, but proves little.
+"""Half the way to an answer of zeros: a band above this holds nothing on drawn inputs, and lets no larger error pass on
+real ones. Above this share of what the inputs move, half the way to an answer that ignores them, it holds, but proves
+little.
 """
 WIDE_BAND = 1e-3
 """About what rounding one product's operands to BF16 costs: an FP32 band above it proves little, and no conversion."""

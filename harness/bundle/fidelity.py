@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from shootout.bundle.bundle import Report
-from shootout.constants import FIDELITY_MARGIN
+from shootout.constants import FIDELITY_MARGIN, USEFUL_BAND
 from shootout.contract import Array, Arrays, Fidelity, Standing, TensorSpec
 
 ALIKE = 1e-5
@@ -114,10 +114,11 @@ def gate(
         band: the largest relative L2 that the precision explains; None: it explains nothing (the model overflows in
             it, or the bundle has no prediction for it).
         least: outputs that are no further off than this can't have been computed in the label's precision.
-        is_judged: whether the band is held against the error (see `ModelBundle.is_judged`).
+        is_judged: whether the band is held against the error (see `ModelBundle.is_judged`), and integers have to be the
+            same. What is judged has to be nearer to right outputs than to zeros, however wide its band.
         max_error: a larger relative L2 that the user allows any row.
     """
-    if found.mismatches:
+    if found.mismatches and is_judged:
         return f"{found.mismatches} integer or boolean output elements differ from the reference's"
     if found.relative_l2 is None:
         overflow = "the output has NaN or infinity" + ("" if band else ": this model overflows in this precision")
@@ -128,6 +129,11 @@ def gate(
         return "no error band is known for this model in this precision, so the row can't be checked"
     if found.relative_l2 > band:
         return f"relative L2 error {found.relative_l2:.2g} is above the {band:.2g} that this precision explains"
+    if band < math.inf and found.relative_l2 > USEFUL_BAND:
+        return (
+            f"relative L2 error {found.relative_l2:.2g} is nearer to that of zeros than to none: this precision may "
+            f"explain {band:.2g}, which proves nothing above {USEFUL_BAND}"
+        )
     if least and found.relative_l2 <= least:
         return f"relative L2 error {found.relative_l2:.2g} is that of floats (up to {least:.2g}): nothing was rounded"
     return None
@@ -137,7 +143,7 @@ def standing(found: Fidelity, band: float | None, *, is_judged: bool) -> Standin
     """How a row that passed the gate stands to its band."""
     if not is_judged:
         return Standing.NOT_JUDGED
-    is_met = band is not None and found.relative_l2 is not None and found.relative_l2 <= band
+    is_met = band is not None and found.relative_l2 is not None and found.relative_l2 <= min(band, USEFUL_BAND)
     return Standing.MET if is_met else Standing.TOLERATED
 
 

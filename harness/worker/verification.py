@@ -6,8 +6,10 @@ a closed gate is never timed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import cast
 
 from shootout.bundle import fidelity, training
@@ -48,6 +50,8 @@ class Evidence:
     Attributes:
         fidelity: of the outputs, complete.
         judged: what the gate goes by: the same, but for a file that races its original against what it gives itself.
+        together: likewise, of each of several instances that work at once, or how its outputs' shape is wrong; they run
+            when it is first asked for.
         step_fault: what is wrong with the training step itself, or None.
         band: the largest error that the label explains; None: it explains nothing.
         is_judged: whether that is held against the error (see `ModelBundle.is_judged`).
@@ -58,6 +62,7 @@ class Evidence:
     executed: Executed
     fidelity: Fidelity
     judged: Fidelity
+    together: Callable[[], Sequence[Fidelity | str]]
     step_fault: str | None
     band: float | None
     is_judged: bool
@@ -76,8 +81,8 @@ def verify(claim: Claim, with_accuracy: bool) -> Verified:
         return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
     evidence = _evidence(claim, outputs, with_accuracy)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
-    found = replace(evidence.fidelity, standing=Standing.REFUSED) if fault else evidence.fidelity
-    return Verified(executed=evidence.executed, fidelity=found, fault=fault)
+    standing = Standing.REFUSED if fault else _standing(evidence)
+    return Verified(executed=evidence.executed, fidelity=replace(evidence.fidelity, standing=standing), fault=fault)
 
 
 def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
@@ -93,20 +98,33 @@ def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool) -> E
     counted = _with_accuracy(stepped, claim) if with_accuracy else stepped
     executed, target = claim.session.executed, claim.arm.target
     band, least = claim.bundle.band(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
-    is_judged = claim.bundle.is_judged(target, claim.rests)
-    stands = replace(counted, band=band, standing=fidelity.standing(counted, band, is_judged=is_judged))
+    banded = replace(counted, band=band)
     reference = claim.bundle.reference_outputs()
-    found = fidelity.with_reference(stands, outputs, reference) if reference else stands
+    found = fidelity.with_reference(banded, outputs, reference) if reference else banded
     return Evidence(
         claim=claim,
         executed=executed,
         fidelity=found,
         judged=fidelity.compare(outputs, claim.bundle.own_outputs()) if claim.bundle.original else found,
+        together=cache(lambda: [*_together(claim)]),
         step_fault=step_fault,
         band=band,
-        is_judged=is_judged,
+        is_judged=claim.bundle.is_judged(target, claim.rests),
         least=least,
     )
+
+
+def _together(claim: Claim) -> Iterator[Fidelity | str]:
+    own = claim.bundle.own_outputs()
+    for outputs in claim.together() if claim.together else ():
+        yield _shape_fault(claim.bundle, outputs) or fidelity.compare(outputs, own)
+
+
+def _standing(evidence: Evidence) -> Standing:
+    """How a row without a fault stands to its band, in the worst of its instances."""
+    found = [evidence.judged, *(one for one in evidence.together() if not isinstance(one, str))]
+    worst = max(found, key=lambda one: math.inf if one.relative_l2 is None else one.relative_l2)
+    return fidelity.standing(worst, evidence.band, is_judged=evidence.is_judged)
 
 
 def _with_step(found: Fidelity, claim: Claim) -> tuple[Fidelity, str | None]:
@@ -155,12 +173,9 @@ def check_reference(evidence: Evidence) -> str | None:
 
 def check_instances(evidence: Evidence) -> str | None:
     """Instances that work at once answer as each does alone."""
-    claim = evidence.claim
-    answers = claim.together() if claim.together else ()
-    for outputs in answers:
-        fault = _shape_fault(claim.bundle, outputs)
-        fault = fault or _gate(evidence, fidelity.compare(outputs, claim.bundle.own_outputs()))
-        if fault:
+    answers = evidence.together()
+    for one in answers:
+        if fault := one if isinstance(one, str) else _gate(evidence, one):
             return f"of {len(answers)} instances at once: {fault}"
     return None
 

@@ -15,11 +15,12 @@ from shootout.bundle.fidelity import (
     disagreement,
     gate,
     spread,
+    standing,
     with_accuracy,
     with_reference,
     worst_error,
 )
-from shootout.contract import TensorSpec
+from shootout.contract import Standing, TensorSpec
 from shootout.errors import ModelError
 from shootout.export.assembly import require_telling
 
@@ -97,7 +98,16 @@ def test_what_inputs_cannot_show_is_not_judged_but_more_than_nothing_was_rounded
     assert gate(found, band, is_judged=False) is None
     assert "nothing was rounded" in str(gate(found, band, least=0.6, is_judged=False))
     assert bool(gate(NOTHING, band, is_judged=False)) is (band is not None), "an overflow that is predicted"
-    assert "differ" in str(gate(replace(found, mismatches=2), band, is_judged=False))
+    assert gate(replace(found, mismatches=2), band, is_judged=False) is None, "one flipped index refuses a detector"
+    assert "differ" in str(gate(replace(found, mismatches=2), 1e9))
+
+
+def test_real_inputs_let_no_zeros_pass_however_wide_the_band():
+    zeros, far, near = (compare([{"y": RIGHT * scale}], [{"y": RIGHT}]) for scale in (0.0, 0.4, 0.6))
+    assert "nearer to that of zeros" in str(gate(zeros, 1.6))
+    assert "nearer to that of zeros" in str(gate(far, 1.6))
+    assert gate(near, 1.6) is gate(far, 1.6, max_error=0.7) is None
+    assert [standing(one, 1.6, is_judged=True) for one in (far, near)] == [Standing.TOLERATED, Standing.MET]
 
 
 def test_a_tolerance_lets_no_mismatch_pass_and_nothing_that_was_never_rounded():

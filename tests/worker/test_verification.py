@@ -100,6 +100,12 @@ def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
     assert verify(claim(max_error=0.011), with_accuracy=False).fidelity.standing is Standing.MET
 
 
+def test_a_row_stands_as_the_worst_of_its_instances():
+    answers = iter([[[RIGHT, RIGHT], [RIGHT, off_by(0.01)]]])  # they run once
+    made = claim(max_error=0.011, together=lambda: next(answers))
+    assert verify(made, with_accuracy=False).fidelity.standing is Standing.TOLERATED
+
+
 def test_accuracy_is_counted_in_a_slot_of_its_own():
     session = Session()
     found = verify(claim(session), with_accuracy=True)
@@ -179,6 +185,7 @@ def test_a_file_beside_its_original_is_judged_by_what_it_gives_itself():
     beside.original, beside.own_outputs = "a.onnx", lambda: [quantized, quantized]
     found = verify(claim(Session(quantized), bundle=beside), with_accuracy=False)
     assert (found.fault, found.fidelity.reference_l2) == (None, 0.0)
+    assert found.fidelity.standing is Standing.MET, "no tolerance was given, and none was needed"
     assert found.fidelity.relative_l2 == pytest.approx(0.3, rel=1e-3)
     assert "above the 0.001" in (verify(claim(bundle=beside), with_accuracy=False).fault or ""), "the original's own"
     together = claim(Session(quantized), bundle=beside, together=lambda: [[quantized, quantized]])

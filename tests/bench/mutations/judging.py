@@ -28,8 +28,8 @@ MUTATIONS = (
     Mutation(
         "the shared model's own outputs are compared with",
         "harness/worker/verification.py",
-        "fidelity.with_reference(stands, outputs, reference) if reference else stands",
-        "stands",
+        "fidelity.with_reference(banded, outputs, reference) if reference else banded",
+        "banded",
         (VERIFICATION, WIRING),
     ),
     Mutation(
