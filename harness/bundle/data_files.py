@@ -29,6 +29,8 @@ _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
 }
 _NAMELESS = "arr_{}"
 """As `numpy.savez` calls arrays without a name, in order."""
+_NOT_ARRAYS = (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error, RuntimeError)
+"""What reading a file of something else raises; the last for what is encrypted or packed in an unknown way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except _NOT_ARRAYS as error:
         raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
 
 

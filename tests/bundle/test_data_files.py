@@ -132,7 +132,29 @@ def torn(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:50])
 
 
-@pytest.mark.parametrize("write_", [npy, torn, lambda path: path.write_bytes(b""), lambda path: path.write_text("x,y")])
+def marked(path: Path, at: int, byte: int) -> None:
+    """With a byte of its member's headers another: of the flags at 6, of the compression at 8."""
+    np.savez(path, x=X)
+    stored = bytearray(path.read_bytes())
+    stored[at] = stored[stored.rindex(b"PK\1\2") + 2 + at] = byte
+    path.write_bytes(stored)
+
+
+def encrypted(path: Path) -> None:
+    marked(path, 6, 1)
+
+
+def packed_as_nobody_does(path: Path) -> None:
+    marked(path, 8, 99)
+
+
+@pytest.mark.parametrize(
+    "write_",
+    [
+        *(npy, torn, encrypted, packed_as_nobody_does),
+        *(lambda path: path.write_bytes(b""), lambda path: path.write_text("x,y")),
+    ],
+)
 def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, write_: Callable[[Path], object]):
     write_(tmp_path / "d.npz")
     with pytest.raises(UsageError, match=r"d\.npz is not an \.npz of plain arrays"):
