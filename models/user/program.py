@@ -74,7 +74,7 @@ def store(module: Any, inputs: Any) -> str:
         facts = {"outputs": found.outputs, "dtypes": found.dtypes, "notes": (*found.notes, KEPT)}
         files = {path.name: _sha256(path) for path in made.iterdir()}
         (made / FACTS).write_text(json.dumps({**facts, "files": files}))
-        place = cache_folder() / f"program-{_digest(program, found)}"
+        place = cache_folder() / f"program-{_digest(name, program, found)}"
         if not place.exists():
             made.rename(place)
     finally:
@@ -142,9 +142,9 @@ def _same(module: nn.Module, mode: bool = False) -> nn.Module:  # noqa: ARG001 -
     return module
 
 
-def _digest(program: Any, found: Called) -> str:
-    """Of what is kept; the file itself has times in it."""
-    whole = hashlib.sha256(str(program.graph_module.code).encode())
+def _digest(title: str, program: Any, found: Called) -> str:
+    """Of what is kept, and of what it is called, as its file is; the file itself has times in it."""
+    whole = hashlib.sha256(f"{title}\n{program.graph_module.code}".encode())
     arrays = {**found.inputs, **{name: tensor.numpy() for name, tensor in found.module.state_dict().items()}}
     for name, array in arrays.items():
         whole.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())

@@ -25,6 +25,11 @@ class Net(nn.Module):
         return {"y": self.drop(self.first(x)) * scale, "z": x}
 
 
+class Plus(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
 class Counting(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x if float(x.sum()) > 0 else -x
@@ -58,6 +63,14 @@ def test_a_module_is_kept_once_and_comes_back_the_same():
     with torch.no_grad():
         net.first.weight += 1
     assert program.store(net, inputs) != name
+
+
+def test_modules_that_differ_in_name_alone_are_both_kept():
+    class Twin(Plus):
+        pass
+
+    names = [program.store(kind(), torch.ones(2)) for kind in (Plus, Twin)]
+    assert [models.get(name).title for name in names] == ["Plus", "Twin"]
 
 
 def test_what_cannot_be_kept_says_why_and_what_to_do():
