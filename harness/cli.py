@@ -20,6 +20,7 @@ from shootout.study.options import (
     Flag,
     Group,
     InputOptions,
+    LabelledOptions,
     MachineOptions,
     RunOptions,
     TuneOptions,
@@ -142,7 +143,7 @@ def run(
     raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json))
 
 
-@command(InputOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
+@command(LabelledOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
 def init(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A model's name, or your own, as for `run`.")
@@ -152,7 +153,7 @@ def init(
         Path,
         typer.Option(help="The file to write; one that is there stays.", metavar="TOML", rich_help_panel=Group.WHERE),
     ] = Path("shootout.toml"),
-    **options: Unpack[InputOptions],
+    **options: Unpack[LabelledOptions],
 ) -> None:
     """Write a study of a model, with what can run here and a comment on each thing to change."""
     from shootout.commands.init import init
@@ -219,7 +220,7 @@ def sensitivity(
     """What INT8 does to a model, layer by layer: the error with that layer alone quantized, the worst first."""
     from shootout.commands.sensitivity import sensitivity
 
-    raise typer.Exit(sensitivity({"model": model, **options}, as_json=as_json))
+    raise typer.Exit(sensitivity(model, options, as_json=as_json))
 
 
 @command(MachineOptions, MACHINE)

@@ -138,6 +138,8 @@ def _files(study: Study) -> Iterator[str]:
     for name in ("inputs", "labels", "calibration"):
         path = getattr(study, name)
         yield f"{'' if path else '# '}{name} = {_toml(path or f'{name}.npz')}"
+    if study.weights:
+        yield f"weights = {_toml(study.weights)}"
 
 
 def _when_to_stop() -> Iterator[str]:

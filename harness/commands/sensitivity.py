@@ -16,19 +16,19 @@ from shootout.export.sensitivity import rank_layers
 from shootout.quantize.sensitivity import LayerSensitivity
 from shootout.report.figures import Cell, make_table
 from shootout.study import points, selection
-from shootout.study.options import ModelOptions
+from shootout.study.options import InputOptions
 from shootout.units import size
 
 HEADERS = ("layer", "operator", "SQNR", "weights", "operations")
 
 
-def sensitivity(options: ModelOptions, *, as_json: bool) -> int:
+def sensitivity(model: str, options: InputOptions, *, as_json: bool) -> int:
     """Measure each layer and print; returns the exit code.
 
     Raises:
         UsageError: more than one model is asked for.
     """
-    chosen = selection.choose(selection.DEFAULT, options)
+    chosen = selection.choose(selection.DEFAULT, {"model": model, **options})
     (point, *more) = points.points(chosen)
     if more:
         raise UsageError(

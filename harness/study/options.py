@@ -126,23 +126,28 @@ class InputOptions(TypedDict, total=False):
     calibration: Annotated[
         str | PathLike[str], Flag(group=Group.DATA, word="NPZ", help="Your own inputs for quantization.")
     ]
+    weights: Annotated[
+        str | PathLike[str],
+        Flag(group=Group.DATA, word="PATH", help="Weights of a transformers config: a folder, .safetensors, .pt."),
+    ]
 
 
-class ModelOptions(NamedOptions, InputOptions, total=False):
+class LabelledOptions(InputOptions, total=False):
+    """Also, what is right for it."""
+
+    labels: Annotated[
+        str | PathLike[str],
+        Flag(group=Group.DATA, word="NPZ", help="The right class of each row of --inputs: rows get an accuracy."),
+    ]
+
+
+class ModelOptions(NamedOptions, LabelledOptions, total=False):
     """Which model, and what goes into it."""
 
 
 class TargetOptions(ModelOptions, total=False):
     """Also, what runs the model."""
 
-    weights: Annotated[
-        str | PathLike[str],
-        Flag(group=Group.DATA, word="PATH", help="Weights of a transformers config: a folder, .safetensors, .pt."),
-    ]
-    labels: Annotated[
-        str | PathLike[str],
-        Flag(group=Group.DATA, word="NPZ", help="The right class of each row of --inputs: rows get an accuracy."),
-    ]
     backends: Annotated[
         Sequence[str],
         Flag(

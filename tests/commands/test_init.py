@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support import onnx_made
 from support.console import here
@@ -63,6 +65,21 @@ def test_every_key_that_is_commented_out_can_be_taken_in(tmp_path: Path) -> None
     study = schema.read_text("\n".join(bare), "s", "here")
     assert (study.labels, study.threads, study.p99_limit_ms) == ("labels.npz", (1, "all"), 5.0)
     assert "onnxruntime:cpu:int4" in study.targets
+
+
+def test_the_users_data_and_weights_are_taken_over(tmp_path: Path) -> None:
+    onnx_made.linear(tmp_path / "f.onnx")
+    np.savez(tmp_path / "x.npz", x=np.ones((20, 4), np.float32))
+    np.savez(tmp_path / "l.npz", labels=np.zeros(20, np.int64))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit", "architectures": ["ViTModel"]}))
+    (tmp_path / "w.safetensors").write_bytes(b"weights")
+    labelled = here("init", "f.onnx", "--inputs", "x.npz", "--labels", "l.npz", "--out", "a.toml", cwd=tmp_path)
+    weighed = here("init", "config.json", "--weights", "w.safetensors", "--out", "b.toml", cwd=tmp_path)
+    assert (labelled.code, weighed.code) == (0, 0), labelled.err + weighed.err
+    assert schema.load(str(tmp_path / "a.toml")).labels == "l.npz"
+    assert schema.read_text((tmp_path / "b.toml").read_text(), "b", "here").weights == "w.safetensors"
+    refused = here("sensitivity", "linear", "--weights", "w.safetensors", cwd=tmp_path)
+    assert "--weights is for a transformers config: linear has its own" in refused.err, "it is an option there too"
 
 
 @pytest.mark.parametrize(
