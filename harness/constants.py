@@ -23,8 +23,8 @@ BUILD_SHARE = 0.5
 """Of what is left behind them builds get so much, and the race of what is ready gets the rest."""
 LOADING_SHARE = 0.5
 """Of the time that is left when a generation begins, its arms may take so much to load and to be checked."""
-LEAST_CALLS, LEAST_LONG_CALLS = 20, 10
-"""About so many calls an arm makes at least in a generation whose time is short: a few to warm up, and one round."""
+LEAST_CALLS, LEAST_LONG_CALLS = 60, 20
+"""About so many calls an arm makes at least in a generation whose time is short: a few to warm up, and `MIN_ROUNDS`."""
 GRACE_S = 3.0
 """Who hasn't answered so long after the end of the time is ended."""
 FORESEEING = 3
@@ -34,6 +34,7 @@ HOPELESS = 2.0
 
 ROUNDS = 12
 MIN_ROUNDS = 4
+"""A generation whose time was over before so many does not count: it would weigh as much as a whole one."""
 ROUNDS_BUDGET_NS = 40_000_000_000
 """Rounds of one generation last about this long at most; long calls get fewer rounds instead: it is generations that
 are replicates, so the time is better spent on more of those.

@@ -152,6 +152,7 @@ class Played(Record):
         block_median_ns: by scope, the median of each round's block, in order.
         flagged: which of these, by position, are of flagged rounds; older runs kept no others' medians.
         samples: the Parquet file of this generation's raw readings, relative to the run folder.
+        peak_rss_bytes: null where the run's time was over before it could be asked.
         gpu: null for an arm on the CPU.
         cpus: where its threads could run after the warm-up; in older runs after the first call, as `os_threads`.
         spent_s: seconds of its steps before the rounds: `load` (its process's start included), `verify`, `warm_up`.
@@ -173,7 +174,7 @@ class Played(Record):
     flagged: tuple[int, ...] = ()
     rss_before_bytes: int
     rss_after_bytes: int
-    peak_rss_bytes: int
+    peak_rss_bytes: int | None
     samples: str
     cpus: tuple[int, ...] = ()
     os_threads: int = 0

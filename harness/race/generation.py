@@ -35,7 +35,7 @@ from shootout.constants import (
 from shootout.contract import Arm, Array, NotRun
 from shootout.errors import ArmOut, NotRunKind
 from shootout.host.noise import Disturbance, Own
-from shootout.messages import OnGpu, Scope
+from shootout.messages import Offer, OnGpu, Scope
 from shootout.race.loading import Entrance, Loading
 from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp
@@ -59,11 +59,12 @@ class Generation:
         baseline: the label of the arm whose calls may set the terms.
         performances: in spawn order, of the arms that have not left.
         disturbed: the rounds that are flagged, with their reasons.
-        rounds: played so far.
+        rounds: played so far, by every arm that has not left; turns of a round that not all of them played are dropped.
         desk: what arms that serve are asked in this generation.
         spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
             letting arms run and holding them, watching the machine.
-        is_cut: whether the run's time was over before the first round: then nothing of it counts.
+        is_late: whether an arm still owed an answer when the run's time was over: then nobody is asked any more.
+        is_cut: whether that time was over before enough rounds: then nothing of it counts.
     """
 
     index: int
@@ -77,6 +78,7 @@ class Generation:
     rounds: int = field(default=0, init=False)
     desk: Desk | None = field(default=None, init=False)
     spent_s: dict[str, float] = field(default_factory=dict, init=False)
+    is_late: bool = field(default=False, init=False)
     is_cut: bool = field(default=False, init=False)
 
     def run(self) -> Generation:
@@ -180,38 +182,56 @@ class Generation:
 
     def _play_rounds(self) -> None:
         """So many rounds, whatever the machine does: a disturbed one is flagged, not waited out and not repeated."""
-        wanted = SERVE_ROUNDS if self.desk else rounds_for(self.performances)
+        wanted, least = (SERVE_ROUNDS, SERVE_ROUNDS) if self.desk else (rounds_for(self.performances), MIN_ROUNDS)
         round_s = 0.0
-        while self.performances and self.rounds < wanted and self.context.deadline.allows(round_s):
+        while self.performances and self.rounds < wanted and self._allows(round_s):
             self.context.notes.say(f"round {self.rounds + 1}/{wanted}")
-            disturbances, turns = self._watched(), self._turns
+            disturbances = self._watched()
             with Stopwatch() as watch:
-                self._play_round(wanted)
-            if self._turns == turns and self.performances:
-                break  # no step of a search for a rate ends in time any more
+                is_whole = self._play_round(wanted)
+            if not is_whole:
+                break
             if found := disturbances(_gpus(self.performances)):
                 self.disturbed.append((self.rounds, found))
             self.rounds += 1
             round_s = 0.0 if self.desk else watch.seconds
-        self.is_cut |= not self.rounds and (bool(self.performances) or not self.context.deadline.allows(0.0))
+        for performance in self.performances:
+            del performance.turns[self.rounds :]
+        self.is_cut |= self.rounds < least and (bool(self.performances) or not self._allows(0.0))
 
-    @property
-    def _turns(self) -> int:
-        return sum(len(performance.turns) for performance in self.performances)
+    def _allows(self, seconds: float) -> bool:
+        return not self.is_late and self.context.deadline.allows(seconds)
 
-    def _play_round(self, wanted: int) -> None:
+    def _play_round(self, wanted: int) -> bool:
+        """A turn of every arm; False when the time is over before all have had theirs."""
         scopes = tuple(_shuffled(list(Scope), self.rng))
+        offers = self._offers()
+        if not self._allows(sum((offer.requests + offer.lead_in) / offer.rate_per_s for offer in offers.values())):
+            return False
         for performance in _shuffled(self.performances, self.rng):
             if wanted < ROUNDS:  # each takes long
                 self.context.notes.say(f"round {self.rounds + 1}/{wanted}: {performance.arm.label}")
-            take = partial(self._take_turn, performance, scopes)
+            take = partial(self._take_turn, performance, scopes, offers.get(performance.arm.label))
             self._guarded(performance.arm, performance.player, "a round", take)
+            if self.is_late:
+                return False
+        return True
 
-    def _take_turn(self, performance: Performance, scopes: tuple[Scope, ...]) -> None:
+    def _offers(self) -> dict[str, Offer]:
+        """What each arm that serves is asked in the next round, by label."""
+        found: dict[str, Offer] = {}
+        if not (desk := self.desk):
+            return found
+
+        def ask(performance: Performance) -> None:
+            found[performance.arm.label] = desk.offer(performance, self.flagged)
+
+        for performance in list(self.performances):
+            self._guarded(performance.arm, performance.player, "a round", partial(ask, performance))
+        return found
+
+    def _take_turn(self, performance: Performance, scopes: tuple[Scope, ...], offer: Offer | None) -> None:
         player = performance.player
-        offer = self.desk.offer(performance, self.flagged) if self.desk else None
-        if offer and not self.context.deadline.allows((offer.requests + offer.lead_in) / offer.rate_per_s):
-            return
         player.release()
         with self._spending("rounds"):
             turn = player.serve(offer) if offer else player.turn(scopes)
@@ -238,7 +258,7 @@ class Generation:
         return disturbances
 
     def _leave(self) -> None:
-        """Ask each arm for what it took, one after the other, as quietly as in a round."""
+        """Ask each arm for what it took, one after the other, as quietly as in a round; nobody once time is over."""
 
         def take(performance: Performance) -> None:
             player = performance.player
@@ -250,19 +270,26 @@ class Generation:
             player.hold()  # the next one leaves in the same quiet
 
         for performance in list(self.performances):
-            self._guarded(performance.arm, performance.player, "leaving", partial(take, performance))
+            if self._allows(0.0):
+                self._guarded(performance.arm, performance.player, "leaving", partial(take, performance))
 
     def _on_gpu(self) -> int:
         """How many arms that are alive have a CUDA context."""
         return sum(on_cuda(performance.arm) for performance in self.performances)
 
     def _guarded(self, arm: Arm, player: Player | None, during: str, step: Callable[[], None]) -> None:
-        """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on."""
+        """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on.
+
+        Who is late when the time is over is ended, but not out: what it measured before that counts.
+        """
         try:
             step()
         except ArmOut as error:
             if player:
                 player.kill()
+            if error.why.kind is NotRunKind.NOT_REACHED and any(p.arm.label == arm.label for p in self.performances):
+                self.is_late = True
+                return
             self.context.notes.setback(arm, replace(error.why, during=during))
             self.performances[:] = [p for p in self.performances if p.arm.label != arm.label]
 

@@ -115,7 +115,8 @@ class Performance:
     Attributes:
         turns: one per round, flagged ones too.
         sm_clock_mhz: the highest SM clock after any of its turns: its reference.
-        on_gpu: its figures beside the verdict, taken after the rounds.
+        peak_rss_bytes: the most that was ever resident, asked after the rounds; None where no time was left for it.
+        on_gpu: its figures beside the verdict, likewise.
         spent_s: seconds of the steps before the rounds, by name.
     """
 
@@ -128,7 +129,7 @@ class Performance:
     placed: Placed
     spent_s: Mapping[str, float] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
-    peak_rss_bytes: int = 0
+    peak_rss_bytes: int | None = None
     sm_clock_mhz: int | None = None
     on_gpu: OnGpu | None = None
 

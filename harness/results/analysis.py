@@ -262,7 +262,7 @@ def _memory(lines: Sequence[Played]) -> dict[str, Any]:
     return {
         "cpus": lines[-1].cpus,
         "os_threads": lines[-1].os_threads,
-        "peak_rss_bytes": max(line.peak_rss_bytes for line in lines),
+        "peak_rss_bytes": max((peak for line in lines if (peak := line.peak_rss_bytes) is not None), default=None),
         "rss_loaded_bytes": int(np.median(after) - np.median(before)),
     }
 

@@ -5,6 +5,7 @@ The SD between generations is what power follows from, so every other figure ref
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -127,7 +128,7 @@ def _start(played: Sequence[Performance]) -> dict[str, Any]:
         "artifact_mb": played[0].verified.executed.artifact_bytes / 1e6,
         "load_s": median([one.loaded.load_s for one in played]),
         "first_call_s": median([one.loaded.first_call_s for one in played]),
-        "peak_rss_mb": median([one.peak_rss_bytes / 1e6 for one in played]),
+        "peak_rss_mb": median([(one.peak_rss_bytes or math.nan) / 1e6 for one in played]),
         "os_threads": median([one.placed.os_threads for one in played]),
         "warm_up_calls": median([one.warm_up.calls for one in played]),
         "end_to_end_us": median([float(np.median(medians([one], Scope.END_TO_END)[one.arm.label])) for one in played])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
@@ -15,20 +16,21 @@ from support.races.fakes import FakeWatch, World
 from support.races.planted import header, here, on_stage, run, study
 
 from shootout.clock import Deadline
-from shootout.constants import GRACE_S, LEAST_LONG_CALLS
-from shootout.contract import NotRun, NotRunKind
+from shootout.constants import GRACE_S, LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS, SERVE_ROUNDS
+from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.journal import journal
 from shootout.journal.group import group_of
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
-from shootout.messages import Loaded, Offer
+from shootout.messages import Loaded, Offer, Scope, Turn
 from shootout.race.generation import Generation
-from shootout.race.live import LivePlayer
+from shootout.race.live import TOO_LATE, LivePlayer
 from shootout.race.loading import Entrance
 from shootout.race.protocols import Context, Notes
 from shootout.race.race import Race
 from shootout.race.recording import Recorder
+from shootout.race.serving import Terms
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.stats.verdicts import Rules
@@ -64,21 +66,91 @@ def turns(world: World) -> int:
 
 def test_a_generation_ends_with_the_last_round_that_fits() -> None:
     world = World({"a": 1e5, "b": 2e5})
-    found = played(world, lambda: 60.0 if turns(world) < 6 else 0.0)
-    assert found.rounds == 3
-    assert [len(one.turns) for one in found.performances] == [3, 3]
+    found = played(world, lambda: 60.0 if turns(world) < 10 else 0.0)
+    assert found.rounds == 5
+    assert [len(one.turns) for one in found.performances] == [5, 5]
     assert not found.is_cut
 
 
-def test_one_without_a_round_is_cut_and_does_not_count() -> None:
-    world = World({"a": 1e5, "b": 2e5})
-    arms = {arm.label: arm for arm in map(fakes.arm, world.call_ns)}
+def two(terms: Terms | None = None) -> Race:
+    """a, the baseline, and b."""
+    scenario = Scenario.SERVE if terms else Scenario.LATENCY
+    arms = {arm.label: replace(arm, scenario=scenario) for arm in map(fakes.arm, "ab")}
     rules = Rules(baseline="a:cpu:fp32", sentinel=None, comparisons=1, max_generations=9, bias_floor=0.0)
-    race = Race(arms=arms, rules=rules, seed="")
+    return Race(arms=arms, rules=rules, seed="", terms=terms)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, MIN_ROUNDS - 1])
+def test_one_with_too_few_rounds_is_cut_and_does_not_count(rounds: int) -> None:
+    world, race = World({"a": 1e5, "b": 2e5}), two()
     tuned = lambda: sum(name == "tune" for name, _ in world.events)  # noqa: E731
-    found = race.generation(list(arms.values()), context(world, lambda: 60.0 if tuned() < 2 else -1.0, {}))
-    assert found.is_cut
+    is_over = lambda: tuned() == 2 and turns(world) >= 2 * rounds  # noqa: E731
+    found = race.generation(list(race.arms.values()), context(world, lambda: -1.0 if is_over() else 60.0, {}))
+    assert (found.rounds, found.is_cut) == (rounds, True)
     assert (race.played, race.blocks, race.out) == (0, {}, set())
+
+
+class Late(fakes.FakePlayer):
+    """Owes its answer to a command when the run's time is over; to a turn, after so many of them."""
+
+    late: ClassVar[tuple[str, int]]
+
+    def _command(self, name: str) -> None:
+        super()._command(name)
+        command, after = self.late
+        if name == command and self.world.events.count((name, self.arm.label)) > after and self.arm.label[0] == "b":
+            raise SkippedArm(*TOO_LATE)
+
+
+@pytest.mark.parametrize(("whole", "counts"), [(11, True), (MIN_ROUNDS, True), (MIN_ROUNDS - 1, False)])
+def test_whole_rounds_of_all_arms_outlive_a_turn_that_came_too_late(
+    whole: int, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fakes, "FakePlayer", Late)
+    monkeypatch.setattr(Late, "late", ("turn", whole), raising=False)
+    world, race, out = World({"a": 1e5, "b": 2e5}), two(), dict[str, NotRun]()
+    found = race.generation(list(race.arms.values()), context(world, lambda: 60.0, out))
+    assert [len(one.turns) for one in found.performances] == [whole, whole]
+    assert [len(one) for blocks in race.blocks.values() for one in blocks.values()] == [whole] * 2 * counts
+    assert (found.is_cut, out) == (not counts, {})
+
+
+def test_a_question_after_the_rounds_costs_nobody_its_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fakes, "FakePlayer", Late)
+    monkeypatch.setattr(Late, "late", ("memory", 0), raising=False)
+    world, race, out = World({"a": 1e5, "b": 2e5}), two(), dict[str, NotRun]()
+    found = race.generation(list(race.arms.values()), context(world, lambda: 60.0, out))
+    assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "b:cpu:fp32": 12}
+    assert out == {}
+    assert found.performances[-1].peak_rss_bytes is None
+
+
+def test_nothing_is_asked_after_the_rounds_once_the_time_is_over() -> None:
+    world = World({"a": 1e5, "b": 2e5})
+    found = played(world, lambda: 60.0 if turns(world) < 2 * ROUNDS else -1.0)
+    assert "memory" not in {name for name, _ in world.events}
+    assert [(len(one.turns), one.peak_rss_bytes) for one in found.performances] == [(ROUNDS, None)] * 2
+
+
+@pytest.mark.parametrize("rate_per_s", [100.0, None], ids=["given", "searched"])
+@pytest.mark.parametrize("whole", [0, 1, SERVE_ROUNDS - 2])
+def test_a_generation_under_requests_that_lacks_steps_does_not_count(
+    rate_per_s: float | None, whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is time for whole rounds, and then for the step of one arm."""
+    served: list[float] = []
+
+    def serve(player: fakes.FakePlayer, offer: Offer) -> Turn:
+        served.append((offer.requests + offer.lead_in) / offer.rate_per_s)
+        return Turn(latency_ns={Scope.END_TO_END: player._latency(offer.requests)}, offer=offer)
+
+    monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
+    race = two(Terms(rate_per_s=rate_per_s, limit_ns=1e7))
+    left = lambda: 1e9 if len(served) < 2 * whole else 17.0 * (len(served) == 2 * whole)  # noqa: E731
+    found = race.generation(list(race.arms.values()), context(World({"a": 1e5, "b": 2e5}), left, {}))
+    assert [len(one.turns) for one in found.performances] == [found.rounds] * 2
+    assert found.is_cut
+    assert (race.played, race.blocks, race.served) == (0, {}, {})
 
 
 def entrance(name: str, call_s: float) -> Entrance:
@@ -95,7 +167,7 @@ def test_where_the_time_is_short_the_slowest_stay_out() -> None:
     assert found == [medium, fast]
     assert list(out) == ["slow:cpu:fp32"]
     assert out["slow:cpu:fp32"].kind is NotRunKind.NOT_REACHED
-    assert "a generation with it takes 40 s at least, and --max-time leaves 15 s" in out["slow:cpu:fp32"].reason
+    assert "a generation with it takes 81 s at least, and --max-time leaves 30 s" in out["slow:cpu:fp32"].reason
 
 
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:

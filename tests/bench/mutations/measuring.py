@@ -141,8 +141,8 @@ MUTATIONS = (
     Mutation(
         "an arm that fails is killed",
         "harness/race/generation.py",
-        "            if player:\n                player.kill()\n            self.context.notes.setback(arm, replace",
-        "            self.context.notes.setback(arm, replace",
+        "            if player:\n                player.kill()\n            if error",
+        "            if error",
         (GENERATION,),
     ),
     Mutation(
