@@ -234,11 +234,12 @@ def doctor(*, as_json: Json = False, **options: Unpack[MachineOptions]) -> None:
 @app.command("list", cls=GroupedCommand, rich_help_panel=MACHINE)
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="One of studies, models, backends, options. Default: all.")
+        str | None,
+        typer.Argument(metavar="KIND", help="One of studies, models, backends, modes, schemes, options. Default: all."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The studies, models, backends and their options there are."""
+    """The studies, models, backends and their modes, schemes and options there are."""
     from shootout.commands.catalogue import catalogue
 
     raise typer.Exit(catalogue(kind, as_json=as_json))

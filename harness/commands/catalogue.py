@@ -1,20 +1,21 @@
-"""`shootout list`: the studies, models, backends and their options that there are."""
+"""`shootout list`: the studies, models, backends and their modes, schemes and options that there are."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from shootout import backends, models
 from shootout.commands.output import print_answer
-from shootout.contract import Option
+from shootout.contract import Option, Precision
 from shootout.errors import unknown
 from shootout.study import schema
 
-KINDS = ("studies", "models", "backends", "options")
+KINDS = ("studies", "models", "backends", "modes", "schemes", "options")
 
 
 def catalogue(kind: str | None = None, *, as_json: bool) -> int:
-    """Print the studies, models, backends and their options by name; `kind`: one of these alone.
+    """Print all that a study can name; `kind`: one of `KINDS` alone.
 
     Raises:
         UsageError: there is no such kind.
@@ -31,6 +32,8 @@ def catalogue(kind: str | None = None, *, as_json: bool) -> int:
         "studies": schema.names(),
         "models": {name: models.get(name).description for name in models.names()},
         "backends": {name: _offers(name) for name in backends.names()},
+        "modes": {name: modes for name in backends.names() if (modes := _modes(name))},
+        "schemes": dict(_schemes()),
     }
     told = {**known, "options": {name: option.help for name, option in options.items()}}
     lines = []
@@ -44,8 +47,22 @@ def catalogue(kind: str | None = None, *, as_json: bool) -> int:
 
 
 def _offers(name: str) -> str:
-    targets = sorted(f"{device}:{precision}" for device, precision in backends.get(name).capabilities.targets)
-    return ", ".join(targets)
+    can = backends.get(name).capabilities
+    native = {(device, Precision.NATIVE) for device in can.native}
+    return ", ".join(sorted(f"{device}:{precision}" for device, precision in can.targets | native))
+
+
+def _modes(name: str) -> str:
+    """What may follow the backend's name; "" where nothing does."""
+    can = backends.get(name).capabilities
+    return ", ".join(f"+{mode}{' (cuda)' if mode in can.cuda_modes else ''}" for mode in sorted(can.modes) if mode)
+
+
+def _schemes() -> Iterator[tuple[str, str]]:
+    """What may follow the slash behind each backend's precision."""
+    for name in backends.names():
+        for precision, words in backends.get(name).capabilities.schemes.items():
+            yield f"{name} {precision}", ", ".join(sorted(words))
 
 
 def _described(option: Option) -> dict[str, Any]:

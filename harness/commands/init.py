@@ -60,10 +60,10 @@ def render(plan: Plan, out: Path) -> str:
     """
     study, group = plan.study, plan.groups[0]
     (model,) = study.model
-    run = f"shootout run {shlex.quote(str(out))}"
-    told = f"Which backend should {Path(model).name} ship on? Run this: {run}"
     parts = [
-        _comment(f"{told} Files are looked for in the folder where it is run.", gap=False),
+        _comment(f"Which backend should {Path(model).name} ship on? Run this:", gap=False),
+        f"#   shootout run {shlex.quote(str(out))}",  # whole, however long, to be copied
+        _comment("Files are looked for in the folder where it is run.", gap=False),
         f"model = {_toml(model)}",
         *_targets(group),
         *_what_a_call_gets(study),
@@ -76,8 +76,9 @@ def render(plan: Plan, out: Path) -> str:
 def _targets(group: PlannedGroup) -> Iterator[str]:
     """Those that can run here, others to add, and why the rest can't."""
     yield _comment(
-        "Who races, as backend:device:precision. Take away what you wouldn't ship; add what you would: `shootout list` "
-        "has all there are, and each row shows what its precision costs in error."
+        "Who races, as backend+mode:device:precision/scheme, mode and scheme only where you want one. Take away what "
+        "you wouldn't ship; add what you would: `shootout list` has all there are, and each row shows what its "
+        "precision costs in error."
     )
     arms = [arm for arm in group.record.arms if not arm.sentinel]
     playing = [arm for arm in arms if arm.label not in group.skips]

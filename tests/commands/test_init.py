@@ -45,6 +45,7 @@ def test_what_is_written_runs_as_it_stands(tmp_path: Path, words: str, model: st
     done = here("init", *words.split(), cwd=tmp_path)
     assert (done.code, done.out) == (0, "wrote shootout.toml\nlook into it, then: shootout run shootout.toml\n")
     text = (tmp_path / "shootout.toml").read_text()
+    assert "\n#   shootout run shootout.toml\n" in text, "a line of its own, to be copied"
     for key in keys:
         assert key in " ".join(text.replace("\n# ", " ").split()) or key in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("    ")) <= 80
