@@ -47,18 +47,26 @@ class Crew(Generic[K, T]):
     Args:
         cpus: the lanes; a job is called with the one it gets.
         stop: makes all running jobs end soon, with an exception of theirs.
+
+    Attributes:
+        stopped: the jobs that ran or waited when `results` was told to go on no longer.
     """
 
     def __init__(self, cpus: Sequence[frozenset[int]], stop: Callable[[], None]) -> None:
         self._pool, self._stop = ThreadPoolExecutor(len(cpus)), stop
         self._free: SimpleQueue[frozenset[int]] = SimpleQueue()
         self._jobs: dict[Future[T], K] = {}
+        self._spared: set[Future[T]] = set()
+        self.stopped: set[K] = set()
         for lane in cpus:
             self._free.put(lane)
 
-    def submit(self, key: K, job: Callable[[frozenset[int]], T]) -> None:
-        """Run `job` when a lane is free; first come, first served."""
-        self._jobs[self._pool.submit(self._run, job)] = key
+    def submit(self, key: K, job: Callable[[frozenset[int]], T], *, spared: bool = False) -> None:
+        """Run `job` when a lane is free; first come, first served; `spared`: and however late it is by then."""
+        future = self._pool.submit(self._run, job)
+        self._jobs[future] = key
+        if spared:
+            self._spared.add(future)
 
     def keys(self) -> list[K]:
         """Of all jobs, first come first."""
@@ -68,8 +76,8 @@ class Crew(Generic[K, T]):
         """Every job as it ends.
 
         Args:
-            look: called whenever none ended for LOOKING_S seconds; once it is False, jobs that wait are cancelled
-                and those that run are stopped.
+            look: called when some ended, and every LOOKING_S seconds; once it is False, jobs that wait are cancelled
+                unless they are spared, and those that run are stopped.
         """
         left = set(self._jobs)
         goes_on = True
@@ -77,9 +85,10 @@ class Crew(Generic[K, T]):
             ended, left = wait(left, LOOKING_S, FIRST_COMPLETED)
             for future in ended:
                 yield self._jobs[future], future
-            if goes_on and not ended and not look():
+            if goes_on and left and not look():
                 goes_on = False
-                for future in left:
+                self.stopped = {self._jobs[future] for future in left if not future.done()}
+                for future in left - self._spared:
                     future.cancel()
                 self._stop()
 

@@ -112,7 +112,8 @@ class Preparation:
         with Crew[Job, BuiltArm](cpus, workshop.stop) as crew:
             hard = [job for job in beside if backends.entry(job.arm.target.backend).get_ready]
             early = [job for job in hard if _fits(job, self.deadline)][: len(cpus) - 1]
-            self._submit(early, crew, workshop)
+            for job in early:
+                crew.submit(job, partial(self._build, job, workshop))
             with _called_off(jobs):
                 exports = export_all(wanted, self.progress, self.deadline, set(self.begun_on.values()))
                 probes |= exports.probes
@@ -120,10 +121,10 @@ class Preparation:
                     self._hand_out([job for job in jobs if job.group is group], exports)
             limit = self.deadline.part(BUILD_SHARE)
             rest = [job for job in beside if job not in early]
-            self._submit(self._in_time(rest, workshop, limit), crew, workshop)
+            self._begin(rest, crew, workshop, limit)
             ready = self._collect(crew, limit)
         with Crew[Job, BuiltArm](cpus[:1], workshop.stop) as crew:
-            self._submit(self._in_time(alone, workshop, limit), crew, workshop)
+            self._begin(alone, crew, workshop, limit)
             ready |= self._collect(crew, limit)
         return {group.record.name: self._of_group(group, ready) for group in wanted}
 
@@ -137,17 +138,18 @@ class Preparation:
         takes = f"builds take about {span(builds_s)} where none is kept"
         return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
 
-    def _in_time(self, jobs: Sequence[Job], workshop: Workshop, limit: Deadline) -> list[Job]:
-        """The jobs to begin, in order; those that would take too long are noted down."""
-        found = [job for job in jobs if not job.model.cancelled()]
-        if limit.seconds is None:
-            return found
-        kept = {job for job in found if workshop.holds(job.arm, job.model.result(), *self._built_with(job))}
-        for job in found:
-            if job not in kept and not _fits(job, limit):
+    def _begin(self, jobs: Sequence[Job], crew: Crew[Job, BuiltArm], workshop: Workshop, limit: Deadline) -> None:
+        """Begin the jobs that end in time, what is kept first; those that would take too long are noted down."""
+        found, kept = [job for job in jobs if not job.model.cancelled()], set[Job]()
+        if limit.seconds is not None:
+            kept = {job for job in found if workshop.holds(job.arm, job.model.result(), *self._built_with(job))}
+            late = [job for job in found if job not in kept and not _fits(job, limit)]
+            for job in late:
                 self._not_reached(job)
-        ready = [job for job in found if job in kept or _fits(job, limit)]
-        return sorted(ready, key=lambda job: (job not in kept, not _is_baseline(job), expected_s(job.arm)))
+            found = [job for job in found if job not in late]
+            found.sort(key=lambda job: (job not in kept, not _is_baseline(job), expected_s(job.arm)))
+        for job in found:
+            crew.submit(job, partial(self._build, job, workshop), spared=job in kept)
 
     def _not_reached(self, job: Job) -> None:
         takes = span(expected_s(job.arm))
@@ -188,10 +190,6 @@ class Preparation:
             else:
                 job.model.set_result(bundles[job.arm.label])
 
-    def _submit(self, jobs: Sequence[Job], crew: Crew[Job, BuiltArm], workshop: Workshop) -> None:
-        for job in jobs:
-            crew.submit(job, partial(self._build, job, workshop))
-
     def _built_with(self, job: Job) -> tuple[str, bool]:
         """The library's version, and whether the arm can run here."""
         version = self.plan.available[provider(job.arm.target)].version
@@ -223,7 +221,7 @@ class Preparation:
         for job, future in crew.results(look):
             waiting.remove(job)
             name, why = job.group.record.name, job.group.skips.get(job.arm.label)
-            found = self._outcome(job, future, limit)
+            found = self._outcome(job, future, stopped=job in crew.stopped)
             self._tell(waiting, count)
             if found is None:
                 continue
@@ -242,11 +240,11 @@ class Preparation:
         sentinels = copies if group.record.baseline in own else []
         return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in sentinels}
 
-    def _outcome(self, job: Job, future: Future[BuiltArm], limit: Deadline) -> BuiltArm | None:
+    def _outcome(self, job: Job, future: Future[BuiltArm], *, stopped: bool) -> BuiltArm | None:
         try:
             return future.result()
         except (CancelledError, ArmOut) as error:
-            if not limit.allows(0.0):  # it was stopped, or never begun
+            if stopped and not isinstance(error, SkippedArm):  # a library's own word on this build is one all the same
                 self._not_reached(job)
             elif isinstance(error, ArmOut):
                 self.ledger.note(job.group.record.name, job.arm, replace(error.why, during="build"))

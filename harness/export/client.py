@@ -192,9 +192,11 @@ def _make(
             asked = {"jobs": [to_json(job) for job in some], "needs": sorted(needs), **limits}
             (place / JOBS).write_text(json.dumps(asked))
             timeout_s = min(BUILD_TIMEOUT_S * len(some), max(0.0, limit_s))
-            how = run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, some)).how
-            late = None if watched.share.allows(0.0) else watched.report(place) or Report(model="", doing="")
-            found |= {job.key: _collect(job, how, late) for job in some}
+            ended = run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, some))
+            late = None
+            if ended.code is None and not watched.share.allows(0.0):  # it was ended, and didn't die by itself
+                late = watched.report(place) or Report(model="", doing="")
+            found |= {job.key: _collect(job, ended.how, late) for job in some}
         return found
 
 

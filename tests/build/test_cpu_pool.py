@@ -84,3 +84,21 @@ def test_a_job_s_exception_is_its_own():
         ended = dict(crew.results())
     assert isinstance(ended["bad"].exception(), ArithmeticError)
     assert ended["good"].result() == 1
+
+
+def test_the_limit_holds_while_one_job_after_the_other_ends(monkeypatch):
+    monkeypatch.setattr(cpu_pool, "LOOKING_S", 30.0)
+    begun, stopped, ended = threading.Event(), threading.Event(), {}
+
+    def job(lane: frozenset[int]) -> bool:
+        begun.set()
+        return stopped.wait(20)
+
+    with Crew[int, bool]([frozenset({0})], stop=stopped.set) as crew:
+        crew.submit(0, lambda _: True)
+        for key in (1, 2, 3):
+            crew.submit(key, job, spared=key == 3)
+        for key, future in crew.results(lambda: not begun.wait(20)):
+            ended[key] = None if future.cancelled() else future.result()
+    assert ended == {0: True, 1: True, 2: None, 3: True}, "the last one was spared"
+    assert crew.stopped == {1, 2, 3}

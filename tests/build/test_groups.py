@@ -58,6 +58,7 @@ class Shop:
         self.stopped = False
         self.kept: set[str] = set()
         self.slow = ""
+        self.late = False
         self.stopping = threading.Event()
 
     def stop(self) -> None:
@@ -82,6 +83,7 @@ class Shop:
             assert self.stopping.wait(30)
             raise ArmFailed("killed by SIGKILL during 'build'")
         if arm.target.backend == "numpy":
+            self.late = True
             raise SkippedArm("no such build", "none")
         return BuiltArm(
             built=Built(arm=arm, bundle=model, folder=Path(), facts={}), build_s=0.0, cached=False, probe=None
@@ -243,3 +245,17 @@ def test_a_build_that_overruns_is_ended_and_what_is_ready_goes_on(shop, monkeypa
     assert {label: why.kind for label, why in ledger.out.items() if label != LABELS[0]} == dict.fromkeys(
         LABELS[2:], NotRunKind.NOT_REACHED
     )
+
+
+def test_what_fails_by_itself_when_the_time_is_over_has_failed(shop, monkeypatch):
+    over = Left(200.0, lambda: shop.late)
+    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=over)
+    assert ledger.out[LABELS[0]].reason == "no such build"
+
+
+def test_what_is_kept_is_loaded_however_late_it_is(shop, monkeypatch):
+    shop.kept = set(LABELS)
+    over = Left(200.0, lambda: bool(shop.begun))
+    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=over)
+    assert sorted(ready) == sorted(LABELS[1:])
+    assert set(ledger.out) == {LABELS[0]}

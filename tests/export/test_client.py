@@ -224,7 +224,7 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     assert set(made.bands) == {"fp32", "native"}
     assert any(note.startswith("left out of the export for want of time") for note in made.notes)
     assert made.whole_s
-    hurried, patient = Left(made.whole_s / 2), Left(2 * made.whole_s)
+    hurried, patient = Left(made.whole_s / 2), Left(1e4)
     assert list(client._cached([job.key], hurried, needs)) == [job.key], "there is no time for more now either"
     assert not client._cached([job.key], patient, needs)
     assert not client._cached([job.key], hurried, ["fp32"])
@@ -257,3 +257,15 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     error = client._collect(job, "killed", late.report(tmp_path))
     assert isinstance(error, SkippedArm)
     assert (error.why.kind, "about 11 min for all of it" in error.reason) == (NotRunKind.NOT_REACHED, True)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(-9, ModelError), (None, SkippedArm)])
+def test_an_export_that_dies_late_has_failed_and_one_that_is_ended_had_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None, kind: type
+):
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
+    monkeypatch.setattr(client, "run", lambda *_: Ending(code=code, said="", how="killed"))
+    job = Job(model="m.onnx", key="k")
+    watched = client.Watched(None, Left(9.0), is_needed=True)
+    watched.share = Left(-1.0)
+    assert type(client._make([job], {}, watched, ())["k"]) is kind
