@@ -83,7 +83,8 @@ class Source:
         Raises:
             UsageError: the file itself can't be read.
         """
-        firsts = {first for text in self._files().values() for first, _ in import_graph.imports_of(text)}
+        texts = map(import_graph.decoded, self._files().values())
+        firsts = {first for text in texts for first, _ in import_graph.imports_of(text)}
         return frozenset(firsts - {""})
 
     def unseen(self) -> list[str]:

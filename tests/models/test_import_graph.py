@@ -24,6 +24,7 @@ FILES = {
     "every/two.py": "",
     "lazy/__init__.py": "def __getattr__(name):\n    import part\n    return part\n",
     "lib/odd.py": "",
+    "mod\u00e8le.py": "",
 }
 LOADED = """
 import sys
@@ -54,6 +55,15 @@ print("\\n".join(file for file in files if file.startswith({root!r})))
         "__import__('sc' + 'ratch')",
         "exec('import scra' + 'tch')",
         "from lazy import anything",
+        "from mod\u00e8le import __name__",
+        "import os, mode\u0300le",
+        "x = 'a#b'; import part",
+        "x = 'a#b'; from nets \\\n    import layers",
+        "x = 1  # a comment goes on for nobody \\\nimport part",
+        "import \\\n  os, \\\n  part",
+        "\ufeffimport part",
+        "import os\rimport part",
+        "\fimport part",
     ],
 )
 def test_whatever_python_loads_counts(tmp_path: Path, text: str) -> None:
