@@ -73,6 +73,11 @@ def product_rate() -> float:
     return product_flops(side.shape, RATE_SIZE) / min(watches)
 
 
+def is_in_time(whole_s: float, limit: Deadline, plan: Deadline) -> bool:
+    """Whether an export that takes so long is made whole: it ends by `plan`, or takes little of what is left."""
+    return whole_s < LITTLE * limit.left_s or plan.allows(whole_s)
+
+
 class Effort:
     """What one export may do.
 
@@ -158,9 +163,10 @@ class Effort:
         fewest = min(count, MIN_INPUT_BUFFERS)
         self.whole_s = call_s * (ALL_RUNS * count + RANGE_SETS)
         self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
+        is_whole = is_in_time(self.whole_s, self.limit, self.plan)
         if self.whole_s < LITTLE * self.limit.left_s:
             self.plan = self.limit.part(2 * LITTLE)
-        if self.plan.allows(self.whole_s):
+        if is_whole:
             return count
         self._require(LEAST_RUNS * fewest, call_s)
         self._longest_s = 2 * call_s * fewest

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle, key_in
-from shootout.bundle.effort import MORE_TIME, REPORT, Report, read_report
+from shootout.bundle.effort import MORE_TIME, REPORT, Report, is_in_time, read_report
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, EXPORT_PLANS, EXPORT_SHARE
 from shootout.contract import Precision, Progress
@@ -131,7 +131,8 @@ def _cached(
 def _brief(key: str, limit: Deadline, needs: Collection[str]) -> ModelBundle | None:
     """What an earlier process had time for, where there is no time for all of it now either."""
     found = cache.lookup(brief_key(key, needs))
-    return None if found is None or limit.allows(found.whole_s or 0.0) else found
+    plan = limit.part(EXPORT_SHARE * EXPORT_PLANS)
+    return None if found is None or is_in_time(found.whole_s or 0.0, limit, plan) else found
 
 
 class Watched:
