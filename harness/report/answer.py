@@ -210,7 +210,8 @@ def _cost(one: Passed | WouldChange | Step) -> str:
 
 def tell_step(one: Step) -> str:
     """A smaller artifact than that of the arm to ship, and what it costs."""
-    return f"{short(one.arm)} {size(one.artifact_bytes)}, time {_ratio(one.ratio)}, {_cost(one)}"
+    time = f"{known(one.ratio)} of the shipped one's time" if one.ratio else "never side by side"
+    return f"{short(one.arm)} {size(one.artifact_bytes)}, {time}, {_cost(one)}"
 
 
 def _ratio(ratio: Ratio | None) -> str:

@@ -34,7 +34,7 @@ from shootout.study import axes
 from shootout.study.look import InputLook, Look, look_at
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe
-from shootout.units import counted, span
+from shootout.units import counted, size, span
 
 EXPORT_S = 1.0
 EXPORTER_S = 6.0
@@ -248,5 +248,5 @@ def _on_top(planned: Plan) -> str:
 
 
 def _memory(planned: Plan) -> str:
-    needs, has = needed_bytes(planned) / 2**30, planned.here.memory_bytes / 2**30
-    return f"memory: about {needs:.1f} GiB for the largest group that runs, {has:.1f} GiB are there"
+    needs, has = size(needed_bytes(planned)), size(planned.here.memory_bytes)
+    return f"memory: about {needs} for the largest group that runs, {has} are there"

@@ -183,7 +183,7 @@ FIGURES = (
     Figure(name="fidelity", header="error", show=error_of),
     Figure(name="fidelity.reference_l2", header="to own file", show=error),
     Figure(name="fidelity.accuracy", header="accuracy", show=share),
-    Figure(name="fidelity.accuracy_change", header="change", show=_change),
+    Figure(name="fidelity.accuracy_change", header="change (points)", show=_change),
     Figure(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
     Figure(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),
     Figure(name="artifact_bytes", header="size", missing=size(0)),

@@ -47,7 +47,7 @@ COSTS = (
         "error",
         "to own file",
         "accuracy",
-        "change",
+        "change (points)",
         "proven",
         "int ops",
         "quantizer",
@@ -57,7 +57,7 @@ COSTS = (
     *("memory", "build", "load"),
 )
 """The columns of a quantization study: what a precision costs and buys."""
-COSTS_FIRST = (*COSTS_ANSWER, "error", "change")
+COSTS_FIRST = (*COSTS_ANSWER, "error", "change (points)")
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
 """What stands in place of a verdict, by outcome."""
 MORE = "--full: more columns (compute, proof, size, build) and notes; --json: all."

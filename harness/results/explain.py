@@ -231,7 +231,7 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
     case = Case(row=row, own=own, best_rate=best, environment=environment)
     if ratio.verdict is Verdict.CANT_TELL:
         reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
-        return f"no verdict (at {ratio.value:.2g} of FP32's time): {_first(reasons, case)}"
+        return f"no verdict (at {ratio.value:.3g} of FP32's time): {_first(reasons, case)}"
     opening, reasons = WORDS[ratio.verdict]
     return f"{opening}: {_first(reasons, case)}"
 

@@ -316,7 +316,7 @@ def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_c
         row("q:cpu:int4", 4e5, artifact_bytes=150_000, fidelity=fidelity(6e-2), end_to_end=timing(4e5, own=own)),
     )
     one = screen(*rows)
-    assert one["Smaller"] == "q:cpu:int4 150 kB, time 2 [1.96, 2.04], error 6.0e-02"
+    assert one["Smaller"] == "q:cpu:int4 150 kB, 2 [1.96, 2.04] of the shipped one's time, error 6.0e-02"
     several = "\n".join(shown(document(at(1, *rows), at(2, *rows)), 150))
     assert "q:cpu:int8  200 us  0.1 [0.098, 0.102]  300 kB  +0.0 [-0.4, +0.4] points  1.0e-02" in several
     assert "Smaller, batch=2:  q:cpu:int4 150 kB" in several

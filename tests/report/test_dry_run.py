@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,8 @@ def test_memory_is_that_of_the_largest_group_that_runs():
     data = dry_run.as_data(not_all)
     assert data["fits"] is True
     assert data["memory_available_bytes"] == 4 * GIB
+    told = next(line for line in text(planned(model="linear", memory=4 * GIB)) if line.startswith("memory: "))
+    assert re.fullmatch(r"memory: about [1-9][\d.]* [kM]B for the largest group that runs, 4.29 GB are there", told)
     none = planned(memory=1)
     assert (dry_run.needed_bytes(none), dry_run.seconds(none)) == (0, 0)
 

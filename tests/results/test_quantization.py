@@ -50,13 +50,18 @@ def race(eight: float, fp32: Executed, int8: Executed, generations: int = 6) -> 
 
 
 def document(
-    folder: Path, eight: float, fp32: Executed = FP32, int8: Executed = INT8, environment: Any = CPU
+    folder: Path,
+    eight: float,
+    fp32: Executed = FP32,
+    int8: Executed = INT8,
+    environment: Any = CPU,
+    generations: int = 6,
 ) -> Document:
     record = GroupRecord(name=GROUP, baseline=A.label, comparisons=3, arms=ARMS, references={B8.label: B32.label})
     top = header(ARMS, groups=(record,), environment={"machine": "made", **environment})
     lines = [prepared(arm) for arm in ARMS if not arm.sentinel]
     folder.mkdir(exist_ok=True)
-    return analyse(write(folder / "run", top, *lines, *race(eight, fp32, int8), ended()))
+    return analyse(write(folder / "run", top, *lines, *race(eight, fp32, int8, generations), ended()))
 
 
 def row(found: Document, arm: Arm = B8) -> Row:
@@ -175,6 +180,9 @@ def test_a_cpu_without_byte_products_is_said(tmp_path: Path):
 
 def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
     assert why(tmp_path, 803).split(":")[0] in ("no verdict", "no faster")
+    for eight, told in ((848, "1.06"), (856, "1.07")):
+        found = row(document(tmp_path / told, eight, generations=2)).why or ""
+        assert found.startswith(f"no verdict (at {told} of FP32's time): ")
 
 
 def test_the_table_is_about_costs_then(tmp_path: Path):
@@ -184,7 +192,7 @@ def test_the_table_is_about_costs_then(tmp_path: Path):
         console.print(table.render(document(tmp_path / "few", 400), 250))
         console.print(table.render(document(tmp_path / "full", 400), 250, full=True))
     few, text = captured.get().split(MORE)
-    assert all(word in few for word in ("to own fp32", "size", "error", "-10.0 ["))
+    assert all(word in few for word in ("to own fp32", "size", "error", "change (points)", "-10.0 ["))
     assert not any(word in few for word in ("to baseline", "int ops"))
     assert all(word in text for word in ("to own fp32", "to baseline", "int ops", "90%", "-10.0 [", "vendor"))
     assert "b:cpu:int8: faster: 90% of the operations run in int8." in text
