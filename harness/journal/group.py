@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shootout.contract import Array, NotRun
+from shootout.contract import Array, NotRun, NotRunKind
 from shootout.journal import limits
 from shootout.journal.journal import History
 from shootout.journal.records import (
@@ -172,9 +172,8 @@ def group_of(history: History, record: GroupRecord) -> Group:
     """All that the journal says of one group."""
     mine = history.of_group(record.name)
     played: dict[str, list[Played]] = defaultdict(list)
-    for line in mine:
-        if isinstance(line, Played):
-            played[line.arm].append(line)
+    for line in _in_common([line for line in mine if isinstance(line, Played)]):
+        played[line.arm].append(line)
     return Group(
         record=record,
         rules=rules_of(record, history.header),
@@ -188,6 +187,26 @@ def group_of(history: History, record: GroupRecord) -> Group:
         },
         checked={line.arm: line for line in mine if isinstance(line, Checked)},
     )
+
+
+def _in_common(lines: Sequence[Played]) -> list[Played]:
+    """The lines with the rounds that all arms of their generation have: older runs could end in the middle of one."""
+    least: dict[tuple[int, str], int] = {}
+    for line in lines:
+        for scope, medians in line.block_median_ns.items():
+            if medians:
+                key = line.generation, scope
+                least[key] = min(least.get(key, len(medians)), len(medians))
+    return [
+        _cut(line, {scope: least.get((line.generation, scope), 0) for scope in line.block_median_ns}) for line in lines
+    ]
+
+
+def _cut(line: Played, rounds: Mapping[str, int]) -> Played:
+    if all(len(medians) == rounds[scope] for scope, medians in line.block_median_ns.items() if medians):
+        return line
+    kept = {scope: medians[: rounds[scope]] for scope, medians in line.block_median_ns.items()}
+    return line.model_copy(update={"block_median_ns": kept})
 
 
 def rules_of(record: GroupRecord, header: Header) -> Rules:
@@ -238,18 +257,22 @@ def against(
 
 def withheld(group: Group, label: str, other: str | None) -> str | None:
     """Why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
-    crashed = group.setbacks.get(group.rules.sentinel or "")
-    if crashed:
-        return f"the copy of the baseline that vouches for this group failed: {crashed.reason}"
-    if group.rules.sentinel and group.rules.baseline in group.setbacks:
-        return "the baseline failed, so no copy of it vouches for this group"
+    if why := group.setbacks.get(group.rules.sentinel or ""):
+        return f"the copy of the baseline that vouches for this group {_fate(why)}: {why.reason}"
+    if group.rules.sentinel and (why := group.setbacks.get(group.rules.baseline or "")):
+        return f"the baseline {_fate(why)}, so no copy of it vouches for this group"
     copy = against(group, Scope.END_TO_END, group.rules.sentinel, group.rules.baseline, estimate=False)
     if not copy_holds(group, copy):
         return "the baseline came out different from a copy of itself"
     for name in (label, other):
         if why := group.setbacks.get(name or ""):
-            return f"{name} left the race: {why.reason}"
+            return f"{name} {_fate(why, 'left the race')}: {why.reason}"
         starts = group.steady_from.get(name or "", [])
         if is_unsteady(starts):
             return f"{name} found no steady state in {starts.count(None)} of {len(starts)} generations"
     return None
+
+
+def _fate(why: NotRun, otherwise: str = "failed") -> str:
+    """What became of an arm that is out."""
+    return "had no time yet" if why.kind is NotRunKind.NOT_REACHED else otherwise

@@ -1,0 +1,51 @@
+"""What a group's part of the journal says of it: which rounds count, and why no verdict is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.races.made import COPY, A, B, header, played, rounds, write
+
+from shootout.contract import Arm, NotRun, NotRunKind
+from shootout.journal import journal
+from shootout.journal.group import Group, group_of, withheld
+from shootout.journal.records import Line
+from shootout.messages import Scope
+
+
+def group(folder: Path, *lines: Line) -> Group:
+    history = journal.read(write(folder / "run", header(), *lines))
+    return group_of(history, history.groups[0])
+
+
+@pytest.mark.parametrize(
+    ("arm", "told"),
+    [
+        (COPY, "the copy of the baseline that vouches for this group had no time yet: too long"),
+        (A, "the baseline had no time yet, so no copy of it vouches for this group"),
+        (B, f"{B.label} had no time yet: too long"),
+    ],
+)
+def test_who_had_no_time_yet_is_not_said_to_have_failed(tmp_path: Path, arm: Arm, told: str) -> None:
+    found = group(tmp_path, *(played(one, 0, 1_000.0) for one in (A, COPY, B)), rounds(0))
+    found.setbacks[arm.label] = NotRun(NotRunKind.NOT_REACHED, "too long", "more time")
+    assert withheld(found, B.label, A.label) == told
+
+
+@pytest.mark.parametrize(("flagged", "counts"), [((), [1, 2]), ((1,), [1]), ((0, 2), [2]), ((2,), [1, 2])])
+def test_arms_with_unlike_numbers_of_rounds_keep_those_they_share(
+    tmp_path: Path, flagged: tuple[int, ...], counts: list[float]
+) -> None:
+    whole = {"end_to_end": (1.0, 2.0, 3.0), "compute": (1.0, 2.0, 3.0)}
+    short = {"end_to_end": (10.0, 20.0), "compute": ()}
+    lines = [
+        played(A, 0, 0.0, block_median_ns=whole, flagged=flagged),
+        played(B, 0, 0.0, block_median_ns=short, flagged=flagged),
+        played(A, 1, 0.0, block_median_ns=whole),
+    ]
+    blocks = group(tmp_path, *lines, rounds(0), rounds(1)).blocks(Scope.END_TO_END)
+    np.testing.assert_array_equal(blocks[A.label][0], counts)
+    np.testing.assert_array_equal(blocks[B.label][0], 10 * np.array(counts))
+    assert blocks[A.label][1].size == 3, "nobody played fewer in this one"
