@@ -37,19 +37,31 @@ def own_precisions(model: ModelProto) -> tuple[Precision, ...]:
     Args:
         model: parsed; its weights are not looked at, only their types.
     """
-    stored = {tensor.name: tensor.data_type for tensor in tensors(model)}
     infos = (*model.graph.input, *model.graph.output, *model.graph.value_info)
-    typed = {*stored.values(), *(info.type.tensor_type.elem_type for info in infos)}
+    kinds = {info.name: info.type.tensor_type.elem_type for info in infos}
+    kinds |= {tensor.name: tensor.data_type for tensor in tensors(model)}
     nodes = list(_nodes(model))
-    typed |= {attribute.i for node in nodes if node.op_type == "Cast" for attribute in node.attribute}
-    found = {_FLOATS[kind] for kind in typed if kind in _FLOATS}
+    casts = {attribute.i for node in nodes if node.op_type == "Cast" for attribute in node.attribute}
+    found = {_FLOATS[kind] for kind in (*kinds.values(), *casts) if kind in _FLOATS}
+    for node in nodes:
+        if node.op_type == "Constant":
+            kinds |= dict.fromkeys(node.output, max((one.t.data_type for one in node.attribute), default=0))
+        if node.op_type == "QuantizeLinear":
+            kinds |= dict.fromkeys(node.output, _made(node, kinds))
     quantized = [node for node in nodes if _QUANTIZED.search(node.op_type)]
-    found |= {_of(node, [stored.get(name, 0) for name in node.input]) for node in quantized}
+    found |= {_of(node, [kinds.get(name, 0) for name in (*node.input, *node.output)]) for node in quantized}
     return tuple(sorted(found))
 
 
+def _made(node: NodeProto, kinds: Mapping[str, int]) -> int:
+    """The type that QuantizeLinear makes: its zero point's, or else the one it names."""
+    zero = node.input[2] if len(node.input) > 2 else ""
+    named = (attribute.i for attribute in node.attribute if attribute.name == "output_dtype")
+    return kinds.get(zero, 0) or next(named, 0) or TensorProto.UINT8
+
+
 def _of(node: NodeProto, types: list[int]) -> Precision:
-    """What a quantized operator's numbers are, by the types of the stored values among its inputs."""
+    """What a quantized operator's numbers are, by the types of those that it reads and makes."""
     if _IN_BLOCKS.search(node.op_type):
         bits = next((attribute.i for attribute in node.attribute if attribute.name == "bits"), _BITS)
         return Precision.INT4 if bits <= _BITS else Precision.INT8

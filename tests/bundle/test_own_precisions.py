@@ -60,6 +60,31 @@ def test_the_types_of_stored_values_tell_fp8_from_int8(tmp_path: Path):
     assert own_precisions(model) == ("int4",)
 
 
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [("FLOAT8E4M3FN", "fp8"), ("FLOAT8E5M2", "fp8"), ("INT4", "int4"), ("INT8", "int8"), (None, "int8")],
+)
+def test_a_type_named_instead_of_a_zero_point_counts_behind_it_too(tmp_path: Path, kind: str | None, wanted: str):
+    named = {"output_dtype": TensorProto.DataType.Value(kind)} if kind else {}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["q"], **named),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["y"]),
+    ]
+    shape = [value("x", (1, 4))], [value("y", (1, 4))]
+    assert of(write(tmp_path / "named.onnx", nodes, *shape, {"s": np.float32(1)})) == (wanted,)
+
+
+def test_a_zero_point_may_be_a_constant_node(tmp_path: Path):
+    zero = helper.make_tensor("t", TensorProto.FLOAT8E4M3FN, [], b"\0", raw=True)
+    nodes = [
+        helper.make_node("Constant", [], ["z"], value=zero),
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    shape = [value("x", (1, 4))], [value("y", (1, 4))]
+    assert of(write(tmp_path / "named.onnx", nodes, *shape, {"s": np.float32(1)})) == ("fp8",)
+
+
 def test_a_constant_node_counts_as_a_stored_value(tmp_path: Path):
     constant = helper.make_node("Constant", [], ["w"], value=onnx.numpy_helper.from_array(WEIGHT.astype(np.float16)))
     nodes = [constant, helper.make_node("MatMul", ["x", "w"], ["y"])]
