@@ -40,12 +40,14 @@ def test_arms_with_unlike_numbers_of_rounds_keep_those_they_share(
 ) -> None:
     whole = {"end_to_end": (1.0, 2.0, 3.0), "compute": (1.0, 2.0, 3.0)}
     short = {"end_to_end": (10.0, 20.0), "compute": ()}
-    lines = [
+    lines: list[Line] = [
         played(A, 0, 0.0, block_median_ns=whole, flagged=flagged),
         played(B, 0, 0.0, block_median_ns=short, flagged=flagged),
+        rounds(0),
         played(A, 1, 0.0, block_median_ns=whole),
+        rounds(1),
     ]
-    blocks = group(tmp_path, *lines, rounds(0), rounds(1)).blocks(Scope.END_TO_END)
+    blocks = group(tmp_path, *lines).blocks(Scope.END_TO_END)
     np.testing.assert_array_equal(blocks[A.label][0], counts)
     np.testing.assert_array_equal(blocks[B.label][0], 10 * np.array(counts))
     assert blocks[A.label][1].size == 3, "nobody played fewer in this one"
