@@ -87,6 +87,7 @@ class ModelBundle:
         trained: of a training step (see `training_step`), the weights that it trains, in the module's order; none where
             calls are inference.
         whole_s: of a bundle that leaves things out for want of time, seconds that all of it would take; else None.
+        unpredicted: keys of `bands` that such a bundle left out, though the model may have them.
         drawn: whether the inputs are drawn numbers, which may be unlike anything that the model was made for.
         spread: of the oracle (see `fidelity.spread`).
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
@@ -116,6 +117,7 @@ class ModelBundle:
     work: Work | None = None
     trained: tuple[str, ...] = ()
     whole_s: float | None = None
+    unpredicted: tuple[str, ...] = ()
 
     @property
     def is_file(self) -> bool:
@@ -164,16 +166,20 @@ class ModelBundle:
         """Whether the error of a target is held against its band: on drawn inputs only where it is useful.
 
         Where nothing could be predicted at all, real inputs would tell no more, so the gate closes on either; where
-        there was no time to predict, nothing is held against it.
+        there was no time to predict, its own error or that of what computes the rest, nothing is held against it. A
+        file's own precisions are there whether they can be predicted or not.
         """
-        if self.whole_s is not None and self._key(target) not in self.bands:
+        key = self._key(target)
+        if key in self.unpredicted or (target.precision in SCALED and _rest_of(target, rests) in self.unpredicted):
             return False
+        if key not in self.bands:
+            return target.precision is not Precision.NATIVE
         band = self.band(target, rests)[0]
-        return not self.drawn or self._key(target) not in self.bands or (band is not None and band <= USEFUL_BAND)
+        return not self.drawn or (band is not None and band <= USEFUL_BAND)
 
     def _key(self, target: Target) -> str:
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
-        return next((one for one in worded if one in self.bands), str(target.precision))
+        return next((one for one in worded if one in self.bands or one in self.unpredicted), str(target.precision))
 
     def path(self, artifact: Artifact) -> Path:
         """The file that holds `artifact`.
@@ -310,7 +316,7 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
 def _from_facts(folder: Path, facts: dict[str, Any]) -> ModelBundle:
     facts["inputs"], facts["outputs"] = _specs(facts["inputs"]), _specs(facts["outputs"])
     facts["artifacts"] = tuple(Artifact(name) for name in facts["artifacts"])
-    facts["notes"], facts["trained"] = tuple(facts["notes"]), tuple(facts["trained"])
+    facts |= {name: tuple(facts[name]) for name in ("notes", "trained", "unpredicted")}
     if work := facts["work"]:
         facts["work"] = Work(**{**work, "uncounted": tuple(work["uncounted"])})
     return ModelBundle(folder=folder, **facts)

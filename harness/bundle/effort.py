@@ -102,10 +102,13 @@ class Effort:
         self.limit, self.plan = limit or Deadline(None), plan or Deadline(None)
         self.whole_s: float | None = None
         self.needs = frozenset(needs)
+        self._parts: set[str] = set()
         self._report = report
+        self.unpredicted: list[str] = []
+        """The precisions whose error it left out, for want of time or since nobody waits for it."""
         self._longest_s = 0.0
         self._input_sets = ""
-        self._unpredicted: list[str] = []
+        self._late: list[str] = []
 
     @property
     def is_limited(self) -> bool:
@@ -123,7 +126,7 @@ class Effort:
     @property
     def is_brief(self) -> bool:
         """Whether anything was left out."""
-        return bool(self._input_sets or self._unpredicted)
+        return bool(self._input_sets or self._late)
 
     @property
     def most_sets(self) -> int | None:
@@ -160,28 +163,42 @@ class Effort:
         Raises:
             SkippedArm: not even for the fewest.
         """
-        fewest = min(count, MIN_INPUT_BUFFERS)
-        self.whole_s = call_s * (ALL_RUNS * count + RANGE_SETS)
-        self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
-        is_whole = is_in_time(self.whole_s, self.limit, self.plan)
-        if self.whole_s < LITTLE * self.limit.left_s:
-            self.plan = self.limit.part(2 * LITTLE)
-        if is_whole:
+        if self.expect(count, call_s):
             return count
+        fewest = min(count, MIN_INPUT_BUFFERS)
         self._require(LEAST_RUNS * fewest, call_s)
         self._longest_s = 2 * call_s * fewest
         if fewest < count:
             self._input_sets = f"{count - fewest} of {count} input sets"
         return fewest
 
+    def expect(self, count: int, call_s: float) -> bool:
+        """Whether there is time for all of it, `count` input buffers whose number stands.
+
+        Args:
+            call_s: as in `buffers`.
+        """
+        self.whole_s = call_s * (ALL_RUNS * count + RANGE_SETS)
+        self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
+        is_whole = is_in_time(self.whole_s, self.limit, self.plan)
+        if self.whole_s < LITTLE * self.limit.left_s:
+            self.plan = self.limit.part(2 * LITTLE)
+        return is_whole
+
+    def wait_for(self, precisions: Collection[str]) -> None:
+        """Predict these too, whatever the arms are: a band that somebody waits for is made of theirs."""
+        self._parts |= set(precisions)
+
     def allows(self, precision: str) -> bool:
         """Whether a prediction of this precision's error, as long as the longest one so far, ends in time."""
-        if self._input_sets and self.needs and precision.partition("/")[0] not in self.needs:
+        if self._input_sets and self.needs and precision.partition("/")[0] not in self.needs | self._parts:
+            self.unpredicted.append(precision)
             return False
         if self.plan.allows(self._longest_s):
             self.tell(f"predicting the error of {precision}")
             return True
-        self._unpredicted.append(precision)
+        self.unpredicted.append(precision)
+        self._late.append(precision)
         return False
 
     def predict(self, run: Callable[[], T]) -> T:
@@ -196,6 +213,6 @@ class Effort:
         """What a row has to say of a bundle that was made in a hurry."""
         if not self.is_brief:
             return ()
-        errors = f"what error {', '.join(self._unpredicted)} explain" if self._unpredicted else ""
+        errors = f"what error {', '.join(self._late)} explain" if self._late else ""
         left_out = "; ".join(filter(None, (self._input_sets, errors)))
         return (f"left out of the export for want of time (all of it takes {span(self.whole_s or 0.0)}): {left_out}",)

@@ -43,8 +43,9 @@ def make(job: Job, effort: Effort) -> None:
         bundle = _bundle(job, effort)
         work = bundle.work or _work(bundle, job)
     if effort.is_brief:
-        bundle = dataclasses.replace(bundle, notes=(*bundle.notes, *effort.notes), whole_s=effort.whole_s)
-    key = job.key if bundle.whole_s is None else brief_key(job.key, effort.needs)  # that of a variant's base counts too
+        notes, unpredicted = (*bundle.notes, *effort.notes), tuple(effort.unpredicted)
+        bundle = dataclasses.replace(bundle, notes=notes, whole_s=effort.whole_s, unpredicted=unpredicted)
+    key = job.key if bundle.whole_s is None else brief_key(job.key, effort.needs)  # that of its base counts too
     dataclasses.replace(bundle, key=key, export_s=watch.seconds, work=work).seal()
 
 

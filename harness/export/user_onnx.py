@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import check_outputs, compare, gate
 from shootout.bundle.onnx_header import header
 from shootout.clock import Stopwatch
-from shootout.constants import USEFUL_BAND, WIDE_BAND
+from shootout.constants import WIDE_BAND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
 from shootout.export import inputs
@@ -45,6 +45,7 @@ INPUT_SEED = 1
 REASON_LETTERS = 300
 WIDE_NOTE = "the last bits move this file's outputs: errors up to {band:.2g} pass, so they may not tell FP32 from BF16"
 BESIDE_NOTE = "its error and accuracy are against {original}; it is held to what its own file gives"
+BRIEF_NOTE = "the export of {original} left things out for want of time, which this file's has from it"
 OWN_NOTE = "the file holds {kinds} itself: errors up to {band:.2g} pass"
 
 
@@ -116,10 +117,11 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         calibration=sets,
         workshop=folder.parent,
     )
+    effort.wait_for([name for one in job.holds for name in _parts(one)])
     bands = onnx_bands.bands(oracle, found.band, effort)
-    as_it_is = native_band(job.holds, bands)
-    unmade = _write_module(folder, found, as_it_is) if job.module else ""
-    return assemble(
+    as_it_is = native_band(job.holds, bands, effort.unpredicted)
+    unmade = _write_module(folder, found, WIDE_BAND if as_it_is is None else as_it_is) if job.module else ""
+    made = assemble(
         job,
         inputs=found.inputs,
         outputs=found.outputs,
@@ -127,7 +129,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         oracle=onnx_beside.in_order(original.oracle_outputs(), found.outputs) if original else found.oracle,
         reference=found.oracle if original else None,
         artifacts=(Artifact.ONNX, *(() if unmade or not job.module else (Artifact.MODULE, Artifact.PT2))),
-        bands={**bands, Precision.NATIVE: as_it_is},
+        bands=bands if as_it_is is None else {**bands, Precision.NATIVE: as_it_is},
         parameter_count=found.parameter_count,
         batch=original.batch if original else found.batch,
         parameters=found.axes,
@@ -140,11 +142,13 @@ def take(job: Job, effort: Effort) -> ModelBundle:
             *((*onnx_inputs.notes(found.ways), *buffer_notes(found.inputs)) if found.ways else ()),
             *([BESIDE_NOTE.format(original=original.model)] if original else []),
             *([WIDE_NOTE.format(band=found.band)] if found.band > WIDE_BAND and not job.holds else []),
-            *([OWN_NOTE.format(kinds=" and ".join(job.holds), band=as_it_is)] if job.holds else []),
+            *([OWN_NOTE.format(kinds=" and ".join(job.holds), band=as_it_is)] if job.holds and as_it_is else []),
+            *([BRIEF_NOTE.format(original=original.model)] if original and original.whole_s is not None else []),
         ),
         unmade=unmade,
         drawn=original.drawn if original else bool(found.ways),
     )
+    return replace(made, whole_s=original.whole_s) if original else made
 
 
 def _take_over(original: ModelBundle, found: Prepared, folder: Path) -> None:
@@ -156,24 +160,33 @@ def _take_over(original: ModelBundle, found: Prepared, folder: Path) -> None:
             save_rows(folder / split, onnx_beside.as_typed(rows.inputs, found.inputs), rows.labels)
 
 
-def native_band(holds: Sequence[Precision], bands: Mapping[str, float | None]) -> float:
+def _parts(held: Precision) -> tuple[Precision, ...]:
+    """Whose bands make that of a file which holds this precision."""
+    whole = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC), Precision.INT4: (Precision.INT4,)}
+    return (*whole[held], Precision.BF16) if held in whole else (held,)
+
+
+def native_band(
+    holds: Sequence[Precision], bands: Mapping[str, float | None], unpredicted: Collection[str] = ()
+) -> float | None:
     """The gate of a file that is run in its own precisions: the widest band of those that it holds.
 
     A runtime that fuses the file's conversions, or keeps more bits between them than they leave, rounds in other places
     than the oracle does, which takes every step; it errs by another such rounding at most. For pairs of Q/DQ that is
     what INT8 is predicted to cost. Products of integers show nothing to round there: BF16's band, 8 bits for every
-    float beside them, stands for it. Where nothing can be predicted, a gate is as wide as it may be.
+    float beside them, stands for it. None where nothing can be predicted of one that it holds, or there was no time to.
 
     Args:
         holds: see `own_precisions`.
         bands: those of the file, by precision.
+        unpredicted: for which there was no time.
     """
-    whole = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC), Precision.INT4: (Precision.INT4,)}
     widest = bands[Precision.FP32] or 0.0
     for one in holds:
-        names = (*whole[one], Precision.BF16) if one in whole else (one,)
-        found = [band for name in names if (band := bands.get(name)) is not None]
-        widest = max([widest, *(found or [USEFUL_BAND])])
+        found = [band for name in _parts(one) if (band := bands.get(name)) is not None]
+        if not found or set(_parts(one)) & set(unpredicted):
+            return None
+        widest = max([widest, *found])
     return widest
 
 
@@ -229,7 +242,9 @@ def prepare(
 
     with Stopwatch() as watch:
         raw = onnx_files.run(folder / FILES[Artifact.ONNX], buffers[:1], path.name)
-    if not original:  # whose buffers have to be all the same
+    if original:  # the two take all the same buffers
+        effort.expect(len(buffers), watch.seconds)
+    else:
         buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
     raw += onnx_files.run(folder / FILES[Artifact.ONNX], [*buffers[1:], buffers[0]], path.name)
     outputs = _output_specs(raw)

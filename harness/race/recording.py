@@ -8,7 +8,7 @@ from statistics import median
 
 from shootout import backends
 from shootout.build.builder import BuiltArm
-from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
+from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Precision, Progress
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import (
@@ -33,6 +33,7 @@ from shootout.study.target import provider
 from shootout.worker import remembered
 
 NO_TIME = "fidelity: not judged, there was no time to predict what this precision explains"
+UNKNOWN = "fidelity: not judged, nothing could be predicted of what this file's own precisions explain"
 NOT_JUDGED = "fidelity: not judged on drawn inputs"
 PROVES_LITTLE = (
     "its error proves little: {precision} alone may err by {band:.2g} here, as an answer that ignores its inputs "
@@ -168,8 +169,12 @@ def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
     rest, band = rests.get((target.device, target.precision)), bundle.band(target, rests)[0]
     lines = [f"what isn't quantized computes in {rest}"] if rest else []
     if not bundle.is_judged(target, rests):
-        hurried = band is None and bundle.whole_s is not None
-        lines.append(NO_TIME if hurried else NOT_JUDGED + (", give --inputs" if bundle.is_users else ""))
+        if band is None and bundle.whole_s is not None:
+            lines.append(NO_TIME)
+        elif band is None and target.precision is Precision.NATIVE:
+            lines.append(UNKNOWN)
+        else:
+            lines.append(NOT_JUDGED + (", give --inputs" if bundle.is_users else ""))
     elif band is not None and not bundle.is_telling(band):
         lines.append(PROVES_LITTLE.format(precision=target.precision, band=band, spread=bundle.spread))
     if target.precision in SCALED and runs and not found.probe:

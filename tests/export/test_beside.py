@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,17 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, WEIGHT, half, linear, quantized, value, write
 
-from shootout.bundle.bundle import INPUTS, ModelBundle
+from shootout.bundle import effort
+from shootout.bundle.bundle import INPUTS, ModelBundle, open_bundle
+from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import compare
+from shootout.clock import Deadline
+from shootout.contract import Precision, Target
 from shootout.errors import ModelError, UsageError
+from shootout.export import __main__ as exporter
 from shootout.export.client import Request, check
+from shootout.export.job import Job, brief_key
+from shootout.export.request import checked
 from shootout.testing.cases import bundles
 
 
@@ -52,6 +60,30 @@ def test_a_file_of_half_floats_gets_the_same_values_in_its_own_type_and_the_same
     assert own_rows.inputs["x"].dtype == np.float16
     assert (own_rows.labels == rows.labels).all()
     assert second.calibration()[0]["x"].dtype == np.float16
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("is_hurried", [True, False])
+def test_after_a_hurried_original_it_is_kept_as_hurried_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hurried: bool
+):
+    monkeypatch.setattr(effort, "LITTLE", 0.0)
+    first = str(linear(tmp_path / "a.onnx"))
+    second = checked(Request(model=str(quantized(tmp_path / "q.onnx")), original=first))
+    assert isinstance(second, Job), second
+    assert second.base is not None
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for job, folder, hurry in zip((second.base, second), folders, (True, is_hurried), strict=True):
+        folder.mkdir()
+        plan = Deadline(0.0 if hurry else None)
+        placed = replace(job, folder=str(folder), base_folder=str(folders[0]))
+        exporter.make(placed, Effort(job.short, limit=Deadline(1e3), plan=plan, needs=["native"]))
+    made = open_bundle(folders[1])
+    assert made.key == brief_key(second.key, ["native"])
+    assert made.whole_s
+    assert any("left things out" in note for note in made.notes)
+    native = Target(backend="onnxruntime", precision=Precision.NATIVE)
+    assert ("native" in made.bands, made.is_judged(native)) == (not is_hurried, not is_hurried)
 
 
 def test_other_inputs_are_refused_before_anything_is_made_with_both_files_told(tmp_path: Path):

@@ -12,7 +12,6 @@ from support.exports import obtain
 from support.onnx_made import F32, I64, WEIGHT, Shape, linear, quantized, value, write
 
 from shootout.bundle import onnx_files
-from shootout.constants import USEFUL_BAND
 from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
@@ -52,10 +51,12 @@ def test_a_users_file_becomes_a_bundle_and_is_cached(tmp_path: Path):
 
 def test_the_gate_of_a_file_is_the_widest_band_of_what_it_holds():
     bands: dict[str, float | None] = {"fp32": 1e-5, "fp16": 1e-3, "bf16": None, "int8": 0.02, "int8-dynamic": 0.03}
-    wanted = {(): 1e-5, ("fp16",): 1e-3, ("fp16", "int8"): 0.03, ("bf16",): USEFUL_BAND, ("int4",): USEFUL_BAND}
+    wanted = {(): 1e-5, ("fp16",): 1e-3, ("fp16", "int8"): 0.03, ("bf16",): None, ("int4",): None}
     assert {holds: user_onnx.native_band(holds, bands) for holds in wanted} == wanted
     products_of_integers = {"fp32": 1e-5, "bf16": 0.01}
     assert user_onnx.native_band((Precision.INT8,), products_of_integers) == 0.01, "so that drawn inputs can judge it"
+    assert user_onnx.native_band((Precision.INT8,), bands, ["int8-dynamic"]) is None, "the tighter one alone"
+    assert user_onnx.native_band((Precision.FP16,), bands, ["int8-dynamic"]) == 1e-3
 
 
 def test_what_a_file_holds_reaches_its_bundle(tmp_path: Path):

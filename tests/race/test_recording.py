@@ -10,7 +10,7 @@ import pytest
 from support.exports import bare_bundle
 
 from shootout.contract import Arm, Device, Precision, Target
-from shootout.race.recording import Recorder, _doubts, _prepared
+from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _doubts, _prepared
 
 LITTLE = "its error proves little: int4 alone may err by {} here, as an answer that ignores its inputs does by {}"
 REST = "what isn't quantized computes in"
@@ -56,6 +56,26 @@ def test_the_band_has_what_the_rest_errs_by():
 def test_a_row_says_where_its_error_proves_little(backend: str, int4: float, drawn: bool, says: str | None):
     found = doubts(Target(backend=backend, precision=Precision.INT4), drawn=drawn, int4=int4)
     assert [line for line in found if not line.startswith(REST)] == ([says] if says else [])
+
+
+def test_what_there_was_no_time_to_predict_refuses_nothing():
+    """Nor is the row held to the tighter band of another scheme, or told that drawn inputs were at fault."""
+    made = bare_bundle({"fp32": 1e-5, "int8": 0.02}, whole_s=9.0, unpredicted=("fp16", "int8/per-tensor"))
+    for scheme in ("shared+rest-fp16", "per-tensor"):
+        target = Target(backend="onnxruntime", device=Device.CUDA, precision=Precision.INT8, scheme=scheme)
+        assert made.band(target)[0] is None
+        assert not made.is_judged(target)
+        found: Any = SimpleNamespace(built=SimpleNamespace(bundle=made), probe="int8")
+        assert NO_TIME in _doubts(Arm(target=target, model="m"), found, runs=True)
+    assert made.is_judged(Target(backend="onnxruntime", precision=Precision.INT8))
+    assert made.is_judged(Target(backend="onnxruntime", precision=Precision.BF16)), "no time would have told it"
+
+
+def test_a_files_own_precisions_that_nothing_can_be_predicted_of_are_not_judged():
+    native, made = Target(backend="onnxruntime", precision=Precision.NATIVE), bare_bundle({"fp32": 1e-5})
+    found: Any = SimpleNamespace(built=SimpleNamespace(bundle=made), probe=None)
+    assert not made.is_judged(native)
+    assert _doubts(Arm(target=native, model="m"), found, runs=True) == (UNKNOWN,)
 
 
 def test_a_wide_band_of_fp32_shows_no_integers_to_be_floats():
