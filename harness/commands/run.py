@@ -75,8 +75,11 @@ def measure(
     """
     with open_folder(out, plan, fresh=fresh) as history:
         if history and history.complete and not trace:
+            document = analyse(out)
             progress.say(f"{out} already holds this run, finished; --fresh measures again")
-            return analyse(out)
+            if still := "; ".join(fold(document.open_questions, NAMED)):  # such as an arm that failed
+                progress.say(f"still open, and the same command plays no more for it: {still}")
+            return document
         with machine_lock(str(out), progress.wait, limit=limit), open_journal(out, history) as file:
             if history is None:
                 facts = environment.facts()
@@ -104,7 +107,7 @@ def measure(
                 if trace and not limit.allows(0.0):
                     progress.say("--max-time left no time to trace; run the same command again for it")
                 elif trace:
-                    trace_arms(campaign.built, plan.placement, out, plan.interpreters, progress)
+                    trace_arms(campaign.built, plan.placement, out, plan.interpreters, progress, limit)
     return analyse(out)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from shootout import trace_events
 from shootout.backends.adapter import Built
+from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.host.placement import Placement, child_environment, on_cpus
@@ -35,6 +36,7 @@ def trace_arms(
     out: Path,
     others: Mapping[str, Interpreter],
     progress: Progress,
+    limit: Deadline,
 ) -> None:
     """Trace every arm that was built, one after the other; sentinels and second copies are left out.
 
@@ -43,6 +45,7 @@ def trace_arms(
         out: the run folder.
         others: the interpreters that targets name.
         progress: hears what each trace says, a few lines each; all of it is in `traces/summary.txt` too.
+        limit: when it ends: no arm is begun then, and one that is under way is given up.
     """
     folder = out / TRACES
     folder.mkdir(exist_ok=True)
@@ -51,24 +54,35 @@ def trace_arms(
     with on_cpus(placement.parent):
         for index, (group, arms) in enumerate(groups.items()):
             for built in [one for one in arms.values() if not one.arm.sentinel and one.arm.ordinal == 1]:
+                if not limit.allows(0.0):
+                    progress.say(f"--max-time left no time to trace {built.arm.label} and those after it")
+                    return
                 path = folder / f"g{index}-{Path(log_name(built.arm.label)).stem}.json"
-                told.append(f"{group}, {_trace(built, placement, path, out / LOGS, others)}")
+                told.append(f"{group}, {_trace(built, placement, path, out / LOGS, others, limit)}")
                 (folder / SUMMARY).write_text("\n\n".join(told) + "\n")
                 progress.say(told[-1])
 
 
-def _trace(built: Built, placement: Placement, path: Path, logs: Path, others: Mapping[str, Interpreter]) -> str:
+def _trace(
+    built: Built, placement: Placement, path: Path, logs: Path, others: Mapping[str, Interpreter], limit: Deadline
+) -> str:
     place, log = placement.narrowed(built.arm.threads), logs / log_name(f"trace-{path.stem}")
     other = others.get(built.arm.target.python)
     try:
         with worker(child_environment(place.threads, 0), place.arms, log, other) as process:
-            process.ask("load", LOAD_TIMEOUT_S, built=built)
-            looked: Looked = process.ask("look", BUILD_TIMEOUT_S, calls=CALLS)
+            process.ask("load", _at_most(LOAD_TIMEOUT_S, limit), built=built)
+            looked: Looked = process.ask("look", _at_most(BUILD_TIMEOUT_S, limit), calls=CALLS)
     except (ArmFailed, SkippedArm) as error:
+        if not limit.allows(0.0):
+            return f"{built.arm.label}: no trace: --max-time was over"
         return f"{built.arm.label}: no trace: {error}"
     tracks = {"the harness's steps": _drawn(looked), "its own profiler": looked.events}
     path.write_text(json.dumps(trace_events.document(built.arm.label, {k: v for k, v in tracks.items() if v})))
     return "\n".join([f"{built.arm.label}: {_steps_text(looked)}", *_profile_text(looked), f"  {TRACES}/{path.name}"])
+
+
+def _at_most(timeout_s: float, limit: Deadline) -> float:
+    return min(timeout_s, max(limit.left_s, 0.0))
 
 
 def _drawn(looked: Looked) -> list[trace_events.Event]:

@@ -281,7 +281,8 @@ class Ended(Record):
     """A process stopped writing here: `complete` when nothing is left to measure of what the study allows.
 
     Attributes:
-        settled: whether every verdict that was asked for is in; older runs don't tell, and count as if it were.
+        settled: whether no pair is open that more generations could tell apart; older runs don't tell, and count as if
+            none were.
         wall_s: seconds since it took over, its planning apart.
         planning_s: seconds to find out what works here; 0 in older runs.
         budget_s: seconds of racing that nobody had asked for and after which it stopped; null where it was not that.

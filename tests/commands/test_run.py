@@ -78,3 +78,17 @@ def test_a_question_without_a_verdict_fails_a_script_that_requires_one(
     code = run._undecided(document, {"require_verdict": required}, progress)
     assert code == (7 if required and open_questions else 0)
     assert ("undecided: a and b" in capsys.readouterr().err) == bool(code)
+
+
+def test_a_finished_run_says_what_it_never_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    nobody: Any = None
+    document: Any = SimpleNamespace(open_questions=("g: the copy of the baseline failed",))
+    monkeypatch.setattr(run, "open_folder", lambda *_, **__: nullcontext(SimpleNamespace(complete=True)))
+    monkeypatch.setattr(run, "analyse", lambda _: document)
+    with Progress(Console(stderr=True, width=200)) as progress:
+        assert run.measure(nobody, tmp_path, fresh=False, limit=Deadline(None), progress=progress) is document
+    told = capsys.readouterr().err
+    assert "finished; --fresh measures again" in told.replace("\n", "")
+    assert "plays no more for it: g: the copy of the baseline failed" in told

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,11 @@ from shootout import trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
 from shootout.bundle.bundle import ModelBundle
+from shootout.clock import Deadline
+from shootout.commands import trace
 from shootout.contract import Arm, Target
-from shootout.host.placement import allowed_cpus
+from shootout.errors import ArmFailed
+from shootout.host.placement import allowed_cpus, place
 from shootout.messages import Looked
 from shootout.worker.process import worker
 from shootout.worker.profile import PROFILED, read_profile
@@ -171,3 +176,25 @@ def test_a_finished_run_can_still_be_traced(tmp_path: Path):
     assert again.code == 0
     assert (tmp_path / "out" / "traces" / "summary.txt").exists()
     assert (tmp_path / "out" / "journal.jsonl").read_text().startswith(journal)
+
+
+def test_no_trace_goes_on_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[float] = []
+    told: list[str] = []
+
+    def ask(command: str, timeout_s: float, **_: Any) -> None:
+        asked.append(timeout_s)
+        limit.seconds = 0.0  # over by now
+        raise ArmFailed("hung")
+
+    monkeypatch.setattr(trace, "worker", lambda *_: nullcontext(SimpleNamespace(ask=ask)))
+    arms = [Arm(target=Target(backend=name), model="m") for name in ("numpy", "jax-jit")]
+    groups: Any = {"g": {arm.label: SimpleNamespace(arm=arm) for arm in arms}}
+    progress: Any = SimpleNamespace(stage=lambda _: None, say=told.append)
+    limit = Deadline(9.0)
+    trace.trace_arms(groups, place(None), tmp_path, {}, progress, limit)
+    assert [round(one) for one in asked] == [9]
+    assert told == [
+        "g, numpy:cpu:fp32: no trace: --max-time was over",
+        "--max-time left no time to trace jax-jit:cpu:fp32 and those after it",
+    ]
