@@ -285,11 +285,13 @@ def _faults(study: Study) -> Iterator[str]:
 def _unheard(study: Study) -> Iterator[str]:
     """What some scenarios alone are asked: anywhere else it would be a limit that nobody keeps."""
     asked = {*study.scenario, *(point["scenario"] for point in study.points if "scenario" in point)}
-    words = {"rate": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms}
+    words = {"rate (--rate)": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms}
     for word in (name for name, value in words.items() if value is not None and Scenario.SERVE not in asked):
-        yield f"{word} is for requests that arrive by themselves: add scenario serve, or leave it out"
+        how = "add scenario serve (--scenario serve)"
+        yield f"{word} is for requests that arrive by themselves: {how}, or leave it out"
     if study.instances and not asked & {Scenario.SERVE, Scenario.THROUGHPUT}:
-        yield "instances are sessions at work at once: add scenario throughput or serve, or leave them out"
+        how = "add scenario throughput or serve (--scenario throughput)"
+        yield f"instances (--instances) are sessions at work at once: {how}, or leave them out"
 
 
 def names() -> dict[str, str]:

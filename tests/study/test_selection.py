@@ -35,8 +35,8 @@ def test_a_gpu_is_cuda_wherever_a_target_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"instances": (2,)}, "instances are sessions at work at once: add scenario throughput or serve"),
-        ({"rate": 200.0}, "rate is for requests that arrive by themselves"),
+        ({"instances": (2,)}, r"instances \(--instances\) are sessions at work at once: .* \(--scenario throughput\)"),
+        ({"rate": 200.0}, r"rate \(--rate\) is for requests that arrive by themselves: .* \(--scenario serve\)"),
         ({"p99_limit_ms": 5.0}, "--p99.* is for requests that arrive by themselves"),
         ({"energy": True}, "--energy is for a GPU, and no target is on one: add one such as onnxruntime:cuda"),
         ({"l2": "cold"}, "--l2 cold is for a GPU"),
