@@ -150,7 +150,7 @@ def _broken_limit(row: Row) -> str | None:
     if row.serve is None or row.serve.holds:
         return None
     if row.serve.holds is None:
-        return "whether its p99 holds the limit isn't known: too few rounds, or too busy a machine"
+        return "whether its p99 holds the limit isn't known: too few generations, or too busy a machine"
     if row.serve.searched:
         return "in half of the generations or more, no rate that was tried held the limit on p99"
     return "its p99 breaks the limit"

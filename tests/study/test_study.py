@@ -240,7 +240,7 @@ def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
         ({"l2": "tepid"}, "the request: l2 is 'tepid': .*'warm' or 'cold'"),
         ({"l2": "cold", "scenario": "throughput"}, "the request: l2 cold times one call at a time, and scenario"),
         ({"p99_limit_ms": "5ms"}, "p99_limit_ms \\(--p99\\) is for requests .*: add scenario serve"),
-        ({"rate": "10/s", "scenario": "throughput"}, r"the request: rate \(--rate\) is for requests that arrive by themselves"),
+        ({"rate": "10/s", "scenario": "throughput"}, r"the request: rate \(--rate\) is for requests that arrive"),
         ({"goal": "resolve 0.1%"}, "goal 'resolve 0.1%' can't be"),
         ({"threads": "many"}, "--threads takes whole numbers, got 'many'"),
     ],
