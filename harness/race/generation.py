@@ -39,7 +39,7 @@ from shootout.messages import Offer, OnGpu, Scope
 from shootout.race.loading import Entrance, Loading
 from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp
-from shootout.race.serving import Desk, Terms, desk_of
+from shootout.race.serving import Desk, Terms, desk_of, least_s
 from shootout.stats.warmup import steady_from
 from shootout.units import span
 
@@ -125,7 +125,7 @@ class Generation:
         A copy of the baseline goes first: in one generation it vouches for nothing.
         """
         left_s, found = self.context.deadline.left_s, list(entrances)
-        calls_s = {one.arm.label: _least_s(one) for one in entrances}
+        calls_s = {one.arm.label: _least_s(one, self.terms) for one in entrances}
         while (needs_s := sum(calls_s[one.arm.label] for one in found)) > left_s:
             slowest = max(found, key=lambda one: (one.arm.sentinel, calls_s[one.arm.label]))
             reason = f"a generation with it takes {span(needs_s)} at least, and --max-time leaves {span(left_s)}"
@@ -313,13 +313,14 @@ def warm_up(player: Player, most_s: float = math.inf) -> WarmUp:
     return WarmUp(calls=latency.size, steady_from=steady)
 
 
-def _least_s(entrance: Entrance) -> float:
+def _least_s(entrance: Entrance, terms: Terms | None) -> float:
     """Seconds of the shortest way through a generation; a first call that compiles is no call's time."""
     loaded = entrance.loaded
     if entrance.error or loaded is None:
         return 0.0
     call_s = min(loaded.first_call_s, entrance.spent_s.get("verify", loaded.first_call_s))
-    return call_s * (LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS)
+    calls_s = call_s * (LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS)
+    return max(calls_s, least_s(terms) if terms else 0.0)
 
 
 def _more(player: Player, latency: Array, calls: int, limit_ns: int) -> Array:

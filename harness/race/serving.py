@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS, SERVE_STEP_S
+from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS, SERVE_ROUNDS, SERVE_STEP_S
 from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.errors import SkippedArm
 from shootout.journal.group import counting
@@ -133,6 +133,12 @@ def desk_of(
         shift=2 ** ((seed % 1024) / 1024 / 2 - 0.25),
         first=generation == 0,
     )
+
+
+def least_s(terms: Terms) -> float:
+    """Seconds in which the fewest requests of a generation arrive at a given rate; 0 where a rate is searched."""
+    requests = SERVE_ROUNDS * SERVE_REQUESTS * (1 + SERVE_LEAD_IN)
+    return requests / terms.rate_per_s if terms.rate_per_s else 0.0
 
 
 def _alone_per_s(performance: Performance) -> float:

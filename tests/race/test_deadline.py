@@ -133,7 +133,7 @@ def test_nothing_is_asked_after_the_rounds_once_the_time_is_over() -> None:
 
 
 @pytest.mark.parametrize("rate_per_s", [100.0, None], ids=["given", "searched"])
-@pytest.mark.parametrize("whole", [0, 1, SERVE_ROUNDS - 2])
+@pytest.mark.parametrize("whole", [1, SERVE_ROUNDS - 2])
 def test_a_generation_under_requests_that_lacks_steps_does_not_count(
     rate_per_s: float | None, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +168,16 @@ def test_where_the_time_is_short_the_slowest_stay_out() -> None:
     assert list(out) == ["slow:cpu:fp32"]
     assert out["slow:cpu:fp32"].kind is NotRunKind.NOT_REACHED
     assert "a generation with it takes 81 s at least, and --max-time leaves 30 s" in out["slow:cpu:fp32"].reason
+
+
+def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_once() -> None:
+    """At 200 a second, nine steps of 1,100 requests take 49.5 s."""
+    out: dict[str, NotRun] = {}
+    given, terms = context(World({}), lambda: 60.0, out), Terms(rate_per_s=200.0)
+    arms = entrance("b", 0.002), entrance("a", 0.001)
+    found = Generation(index=0, arms=(), context=given, rng=random.Random(0), terms=terms)._in_time(arms)
+    assert found == [arms[1]]
+    assert "takes 99 s at least, and --max-time leaves 60 s" in out["b:cpu:fp32"].reason
 
 
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
