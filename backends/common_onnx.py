@@ -91,7 +91,9 @@ def _retype(model: ModelProto, wide: Mapping[str, Array]) -> None:
     from ml_dtypes import bfloat16
     from onnx import TensorProto, numpy_helper
 
-    for graph in _graphs(model.graph):
+    from shootout.bundle.onnx_files import graphs_inside
+
+    for graph in (model.graph, *graphs_inside(model.graph.node)):
         for info in (*graph.input, *graph.output, *graph.value_info):
             if info.type.tensor_type.elem_type == TensorProto.FLOAT16:
                 info.type.tensor_type.elem_type = TensorProto.BFLOAT16
@@ -114,12 +116,3 @@ def _retype_attributes(node: NodeProto) -> None:
 
 def _constants(graph: GraphProto) -> Iterator[Any]:
     return (part.t for node in graph.node for part in node.attribute if part.HasField("t"))
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """A graph and those inside its nodes, such as a loop's body."""
-    yield graph
-    for node in graph.node:
-        for part in node.attribute:
-            for inner in (part.g, *part.graphs) if part.HasField("g") else part.graphs:
-                yield from _graphs(inner)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
 from shootout.bundle.bundle import INLINE_BYTES
@@ -92,9 +92,29 @@ def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor that the file holds, weights or others: some exporters write theirs as constant nodes."""
-    yield from _graph_tensors(model.graph)
-    for function in model.functions:
-        yield from _node_tensors(function.node)
+    inside = [graph for nodes in _main_nodes(model) for graph in graphs_inside(nodes)]
+    for graph in (model.graph, *inside):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for attribute in (attribute for node in every_node(model) for attribute in node.attribute):
+        yield from (*([attribute.t] * attribute.HasField("t")), *attribute.tensors)
+
+
+def every_node(model: ModelProto) -> Iterator[NodeProto]:
+    """All nodes, those inside branches, loops and the model's own functions too."""
+    for nodes in _main_nodes(model):
+        yield from nodes
+        for graph in graphs_inside(nodes):
+            yield from graph.node
+
+
+def graphs_inside(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
+    """The graphs inside nodes, such as branches and a loop's body, and those inside these."""
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        for graph in (*([attribute.g] * attribute.HasField("g")), *attribute.graphs):
+            yield graph
+            yield from graphs_inside(graph.node)
 
 
 def parameter_count(model: ModelProto) -> int:
@@ -115,22 +135,11 @@ def _external(model: ModelProto) -> Iterator[ExternalDataInfo]:
         yield info
 
 
-def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _node_tensors(graph.node)
-
-
-def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    for attribute in (attribute for node in nodes for attribute in node.attribute):
-        yield from _attribute_tensors(attribute)
-
-
-def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
-    yield from (*([attribute.t] * attribute.HasField("t")), *attribute.tensors)
-    for graph in (*([attribute.g] * attribute.HasField("g")), *attribute.graphs):
-        yield from _graph_tensors(graph)
+def _main_nodes(model: ModelProto) -> Iterator[Iterable[NodeProto]]:
+    """The nodes of the main graph, and those of each of the model's own functions."""
+    yield model.graph.node
+    for function in model.functions:
+        yield function.node
 
 
 def _inside(model: Path, info: ExternalDataInfo) -> Path:

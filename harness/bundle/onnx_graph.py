@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner, shape_inference
 
-from shootout.bundle.onnx_files import parse
+from shootout.bundle.onnx_files import graphs_inside, parse
 from shootout.bundle.workload import PRODUCTS, Shape, Work, is_product, node_flops
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
@@ -118,12 +118,6 @@ def count(model: Path | ModelProto) -> Work | None:
         return None
 
 
-def every_node(model: ModelProto) -> Iterator[NodeProto]:
-    """All nodes, those inside branches, loops and the model's own functions too."""
-    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
-        yield from _with_inner(node)
-
-
 def work_of(model: ModelProto) -> Work:
     """One call of `model`, whose axes are fixed."""
     flat, found = inliner.inline_local_functions(model) if model.functions else model, model.graph
@@ -171,7 +165,8 @@ def _flops(graph: Graph) -> tuple[float, tuple[str, ...]]:
 
 
 def _operations(graph: Graph, node: NodeProto) -> float | None:
-    if not any(_multiplies(one) for one in _with_inner(node)):
+    inside = (one for graph in graphs_inside([node]) for one in graph.node)
+    if not any(map(_multiplies, (node, *inside))):
         return 0.0
     return graph.flops(node)  # None: of another domain, or inside If, Loop and Scan, or of unknown shape
 
@@ -183,14 +178,6 @@ def _multiplies(node: NodeProto) -> bool:
 def _weighs(graph: Graph, node: NodeProto) -> bool:
     """Whether it is a product of an activation and a stored weight."""
     return _multiplies(node) and any(name and name not in graph.live for name in node.input)
-
-
-def _with_inner(node: NodeProto) -> Iterator[NodeProto]:
-    yield node
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                yield from _with_inner(inner)
 
 
 def _elements(graph: Graph, node: NodeProto) -> int:

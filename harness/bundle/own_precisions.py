@@ -7,11 +7,11 @@ it came here can only be run as it is, under the label `native`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
-from shootout.bundle.onnx_files import tensors
+from shootout.bundle.onnx_files import every_node, tensors
 from shootout.contract import Precision
 
 _FLOATS: Mapping[int, Precision] = {
@@ -40,7 +40,7 @@ def own_precisions(model: ModelProto) -> tuple[Precision, ...]:
     infos = (*model.graph.input, *model.graph.output, *model.graph.value_info)
     kinds = {info.name: info.type.tensor_type.elem_type for info in infos}
     kinds |= {tensor.name: tensor.data_type for tensor in tensors(model)}
-    nodes = list(_nodes(model))
+    nodes = list(every_node(model))
     casts = {attribute.i for node in nodes if node.op_type == "Cast" for attribute in node.attribute}
     found = {_FLOATS[kind] for kind in (*kinds.values(), *casts) if kind in _FLOATS}
     for node in nodes:
@@ -68,19 +68,3 @@ def _of(node: NodeProto, types: list[int]) -> Precision:
     if any(_FLOATS.get(kind) is Precision.FP8 for kind in types):
         return Precision.FP8
     return Precision.INT4 if _NARROWEST & set(types) else Precision.INT8
-
-
-def _nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Every node, those inside If, Loop, Scan and the file's own functions among them."""
-    yield from _inside(model.graph.node)
-    for function in model.functions:
-        yield from _inside(function.node)
-
-
-def _inside(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            graphs: tuple[GraphProto, ...] = (*([attribute.g] * attribute.HasField("g")), *attribute.graphs)
-            for graph in graphs:
-                yield from _inside(graph.node)

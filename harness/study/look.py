@@ -98,7 +98,7 @@ def _of_file(request: Request, calibration: str) -> Look:
     fixed.CopyFrom(head)
     onnx_axes.fix_axes(fixed, axes.sizes)
     work = onnx_graph.count(fixed)
-    operators = Counter(node.op_type for node in onnx_graph.every_node(head) if node.op_type != "Constant")
+    operators = Counter(node.op_type for node in onnx_files.every_node(head) if node.op_type != "Constant")
     return Look(
         inputs=tuple(
             InputLook(

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
 from shootout.bundle.onnx_axes import free_axes
+from shootout.bundle.onnx_files import graphs_inside
 from shootout.contract import Array, TensorSpec
 from shootout.models import drawing
 from shootout.models.drawing import Way
@@ -108,7 +109,7 @@ class _Reader:
         stored: dict[str, TensorProto] = {}
         made: dict[str, NodeProto] = {}
         returned: dict[str, str] = {}
-        for graph in _graphs(flat.graph):
+        for graph in (flat.graph, *graphs_inside(flat.graph.node)):
             stored |= {tensor.name: tensor for tensor in graph.initializer}
             for node in graph.node:
                 made |= dict.fromkeys(node.output, node)
@@ -316,13 +317,6 @@ def _longest(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> 
     others = [(one, free.get(one.name, ())) for one in specs if one.name != spec.name and len(one.shape) > 1]
     sizes = [one.shape[at] for one, axes in others for at in axes if at]
     return max(sizes, default=max((one.shape[1] for one, _ in others), default=1))
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for attribute in (attribute for node in graph.node for attribute in node.attribute):
-        for inner in (*([attribute.g] * attribute.HasField("g")), *attribute.graphs):
-            yield from _graphs(inner)
 
 
 def _constants(node: NodeProto) -> Iterator[TensorProto]:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shootout.bundle.bundle import sha256
 from shootout.contract import Artifact
 from shootout.errors import UsageError
 from shootout.host.store import cache_folder
@@ -72,7 +73,7 @@ def store(module: Any, inputs: Any) -> str:
         torch.export.save(program, made / f"{name}{SUFFIX}")
         np.savez(made / INPUTS, **found.inputs)  # type: ignore[arg-type] # as in save_sets
         facts = {"outputs": found.outputs, "dtypes": found.dtypes, "notes": (*found.notes, KEPT)}
-        files = {path.name: _sha256(path) for path in made.iterdir()}
+        files = {path.name: sha256(path) for path in made.iterdir()}
         (made / FACTS).write_text(json.dumps({**facts, "files": files}))
         place = cache_folder() / f"program-{_digest(name, program, found)}"
         if not place.exists():
@@ -108,7 +109,7 @@ def model(name: str) -> Model:
         artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
         takes_batch=False,
         called=called,
-        source=lambda: _sha256(path.parent / FACTS),
+        source=lambda: sha256(path.parent / FACTS),
         imports=lambda: frozenset({"torch"}),
     )
 
@@ -120,7 +121,7 @@ def _called(path: Path) -> Called:
     from shootout.models.user.called import Called
 
     facts = json.loads((path.parent / FACTS).read_text())
-    if any(_sha256(path.parent / name) != digest for name, digest in facts["files"].items()):
+    if any(sha256(path.parent / name) != digest for name, digest in facts["files"].items()):
         raise UsageError(f"{path.stem} was changed after it was kept: remove {path.parent} and run again")
     module = torch.export.load(path).module(check_guards=False)
     for part in module.modules():  # a program takes no eval(): it was exported in it
@@ -153,8 +154,3 @@ def _digest(title: str, program: Any, found: Called) -> str:
         whole.update(name.encode() + tensor.numpy().tobytes())
     whole.update(json.dumps([found.outputs, found.dtypes, found.notes]).encode())
     return whole.hexdigest()[:32]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,31 @@
+"""What a file holds is found wherever it stands: in branches inside branches and in the file's own functions."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import GraphProto, NodeProto, helper, numpy_helper
+from support.onnx_made import value
+
+from shootout.bundle.onnx_files import every_node, parameter_count, tensors
+
+
+def body(nodes: list[NodeProto], weight: str) -> GraphProto:
+    return helper.make_graph(nodes, "body", [], [], [numpy_helper.from_array(np.ones(2, np.float32), weight)])
+
+
+def branch(graph: GraphProto) -> NodeProto:
+    return helper.make_node("If", ["c"], ["z"], then_branch=graph, else_branch=helper.make_graph([], "none", [], []))
+
+
+def test_nodes_and_tensors_are_found_however_deep_they_stand():
+    constant = helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(np.ones(3, np.float32), "third"))
+    inner = branch(body([constant, helper.make_node("Relu", ["k"], ["r"])], "second"))
+    main = body([branch(body([inner], "first")), helper.make_node("Own", ["x"], ["y"], domain="own")], "main")
+    main.input.append(value("x", (2,)))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    other = branch(body([helper.make_node("Tanh", ["c"], ["t"])], "in a function"))
+    function = helper.make_function("own", "Own", ["c"], ["z"], [other], opsets)
+    model = helper.make_model(main, functions=[function], opset_imports=opsets)
+    assert sorted(node.op_type for node in every_node(model)) == ["Constant", "If", "If", "If", "Own", "Relu", "Tanh"]
+    assert {tensor.name for tensor in tensors(model)} == {"main", "first", "second", "third", "in a function"}
+    assert parameter_count(model) == 4 * 2 + 3
