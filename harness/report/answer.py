@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from shootout import backends
-from shootout.contract import NotRunKind
+from shootout.contract import NotRunKind, Precision
 from shootout.report.figures import ends_of, error, known, rate
 from shootout.report.lines import INDENT, NAMED, bold, fold, glued, labelled, name_targets
 from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, WouldChange
@@ -89,7 +89,7 @@ def _figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Itera
         yield size(ship.artifact_bytes)
     if ship.ready_s is not None:
         yield f"ready in {seconds(ship.ready_s)}"
-    yield from _fidelity(ship)
+    yield from _fidelity(row, ship)
 
 
 def _time(row: Row, ship: Shipped) -> str:
@@ -111,11 +111,12 @@ def _speed(ratio: Ratio, other: str) -> str:
     return f"{told} {other}, {known(ratio)} of its time"
 
 
-def _fidelity(ship: Shipped) -> Iterator[str]:
+def _fidelity(row: Row, ship: Shipped) -> Iterator[str]:
     """What it costs where it isn't plain FP32."""
     if ship.accuracy is not None:
         yield f"accuracy {ship.accuracy:.1%}{told_change(ship.accuracy_change)}"
-    if ship.admitted != "fp32" and ship.relative_l2 is not None:
+    is_exact = ship.admitted == "fp32" and row.precision == Precision.FP32
+    if not is_exact and ship.relative_l2 is not None:
         yield f"error {error(ship.relative_l2)}"
     if ship.admitted == "alone":
         yield "nothing here is known to keep the model's accuracy"

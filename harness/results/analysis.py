@@ -269,7 +269,8 @@ def _memory(lines: Sequence[Played]) -> dict[str, Any]:
 
 def _fidelity(lines: Sequence[Played | Checked], probe: str | None) -> FidelityFigures:
     """The worst generation's error; the accuracy of the first, the only one that runs the report split."""
-    worst = asdict(max((line.fidelity for line in lines), key=lambda found: found.relative_l2 or 0.0))
+    errors = (line.fidelity for line in lines)
+    worst = asdict(max(errors, key=lambda found: math.inf if found.relative_l2 is None else found.relative_l2))
     del worst["right"]
     accuracy = next((line.fidelity.accuracy for line in lines if line.fidelity.accuracy is not None), None)
     figures: dict[str, Any] = {key: _finite(one) if isinstance(one, float) else one for key, one in worst.items()}

@@ -25,7 +25,7 @@ from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import FULL, family, short
 
 Admitted = Literal["fp32", "accuracy"]
-UNJUDGED = "on drawn inputs nobody's error can be judged"
+UNJUDGED = "nobody's error could be held against what its precision explains"
 AS_SMALL = 1.05
 """Artifacts within 5 % of the smallest count as equally small."""
 AS_SOON, AS_SOON_S = 1.2, 0.05
@@ -120,17 +120,18 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
         sure=_sure(cell, sure, shipped.arm, [*tied, *unsettled]),
         passed=(*sorted(passed, key=_value), *unsound),
         would_change=(*_sizes(cell, shipped, kept), *_limits(cell, shipped, sound, rivals)),
-        smaller=_smaller(shipped, sound, rivals),
+        smaller=_smaller(cell, shipped, sound, rivals),
     )
 
 
 def is_plain(row: Row) -> bool:
-    """Whether it is the model as it is, in FP32 or the file's own precisions, to whose band its error was held."""
-    return row.precision in FULL and not row.scheme and not row.file and is_judged(row)
+    """Whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the band."""
+    is_met = row.fidelity is None or row.fidelity.standing is Standing.MET
+    return row.precision in FULL and not row.scheme and not row.file and is_met
 
 
 def is_judged(row: Row) -> bool:
-    """Whether its error was held against what its label explains; on drawn inputs that may show nothing."""
+    """Whether its error was held against what its label explains, or may show nothing."""
     return row.fidelity is None or row.fidelity.standing is not Standing.NOT_JUDGED
 
 
@@ -259,17 +260,21 @@ def _limits(
         row, _, _ = _leader(cell, plain)
         yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **_costs(row))
     if cell.admits(shipped):
-        faster = [row for row in sound if not cell.admits(row) and _verdict(rivals.get(row.arm)) is Verdict.FASTER]
+        others = [row for row in sound if not cell.admits(row) and is_judged(row)]
+        faster = [row for row in others if _verdict(rivals.get(row.arm)) is Verdict.FASTER]
         for row in sorted(faster, key=lambda row: _value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
             yield WouldChange(when="looser", arm=row.arm, ratio=rivals[row.arm], **_costs(row))
 
 
-def _smaller(shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]) -> tuple[Step, ...]:
-    """The rows that nothing as small beats in time, from the shipped one's size down; where precisions are compared."""
+def _smaller(cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]) -> tuple[Step, ...]:
+    """The rows of known error that nothing as small beats in time, from the shipped one's size down; where precisions
+    are compared.
+    """
     if not any(_timing(row).own_fp32_ratio for row in sound):
         return ()
     steps, least = [], shipped.artifact_bytes or 0
-    for row in sorted(sound, key=lambda row: _timing(row).median_ns):
+    known = [row for row in sound if is_judged(row) or cell.admits(row)]
+    for row in sorted(known, key=lambda row: _timing(row).median_ns):
         if row is not shipped and 0 < (row.artifact_bytes or 0) < least / AS_SMALL:
             least = row.artifact_bytes or 0
             steps.append(Step(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **_costs(row)))

@@ -133,6 +133,11 @@ def test_an_arm_that_keeps_its_accuracy_is_shipped_with_its_error():
     assert found["Would change it"] == "no loss allowed, FP32 alone (fast 2 [1.96, 2.04])"
 
 
+def test_a_file_in_its_own_precisions_is_shipped_with_its_error():
+    native = row("fast:cpu:native", 500, fidelity=fidelity(0.03))
+    assert "error 3.0e-02" in screen(row("slow:cpu:native", 2_000), native)["Ship"]
+
+
 def test_speed_alone_is_said_to_have_chosen():
     found = screen(row("a:cpu:int8", 3e5, fidelity=fidelity(5e-2)), row("b:cpu:int8", 2e5, fidelity=fidelity(6e-2)))
     assert "error 6.0e-02 · nothing here is known to keep the model's accuracy" in found["Ship"]

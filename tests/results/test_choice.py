@@ -141,7 +141,22 @@ def test_what_drawn_inputs_cannot_judge_is_never_shipped():
     judged = row("other:cpu:int8", 500, fidelity=fidelity(6e-2))
     assert names([shipped(choose(cell(judged, int4)))]) == ["other:cpu:int8"]
     found = choose(cell(int4, plain))
-    assert (found.ship, found.reason) == (None, "on drawn inputs nobody's error can be judged")
+    assert (found.ship, found.reason) == (None, "nobody's error could be held against what its precision explains")
+
+
+def test_more_than_its_band_is_no_plain_fp32_whatever_is_tolerated():
+    tolerated = row("fast", 250, fidelity=fidelity(0.3, standing=Standing.TOLERATED))
+    found = choose(cell(SLOW, tolerated))
+    assert names([shipped(found)]) == ["slow"]
+    assert [(one.when, one.relative_l2) for one in found.would_change] == [("looser", 0.3)]
+    assert shipped(choose(cell(tolerated))).admitted == "alone"
+
+
+def test_an_error_that_nobody_judged_is_no_known_cost():
+    unjudged = {"fidelity": fidelity(0.1, standing=Standing.NOT_JUDGED), "artifact_bytes": 10}
+    int8 = row("q:cpu:int8", 250, **unjudged, end_to_end=timing(250, own=ratio_of(comparison(0.5, 0.01))))
+    found = choose(cell(SLOW, int8))
+    assert (names([shipped(found)]), found.would_change, found.smaller) == (["slow"], (), ())
 
 
 def test_a_lower_precision_that_is_not_known_to_be_faster_would_change_nothing():

@@ -11,9 +11,10 @@ from rich.console import Console
 from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
 from support.races.made import write as written
 
+from shootout.bundle.fidelity import NOTHING
 from shootout.contract import NotRunKind, Standing
 from shootout.journal.journal import Journal, read
-from shootout.journal.records import Checked, Failure, Line, Served, Skip, Step
+from shootout.journal.records import Checked, Failure, Line, Played, Served, Skip, Step
 from shootout.messages import Loaded, Verified
 from shootout.race.recording import Recorder
 from shootout.report import table
@@ -50,6 +51,15 @@ def printed(found: Document) -> str:
     console = Console(width=160, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: PTH123, SIM115
     console.print(table.render(found, 160))
     return console.export_text()
+
+
+def test_an_overflow_in_one_generation_is_the_worst_error(tmp_path: Path):
+    lines = race()
+    place, broken = [(at, line) for at, line in enumerate(lines) if isinstance(line, Played) and line.arm == B.label][2]
+    lines[place] = broken.model_copy(update={"fidelity": NOTHING})
+    figures = row(document(tmp_path, *lines, ended())).fidelity
+    assert figures is not None
+    assert figures.relative_l2 is None
 
 
 def test_an_arm_that_failed_later_keeps_its_figures_but_no_verdict(tmp_path: Path):
