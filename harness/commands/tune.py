@@ -22,12 +22,12 @@ from shootout.tune.search import Search
 
 def tune(options: TuneOptions, *, as_json: bool) -> int:
     """Tune and print; returns the exit code."""
-    code = 0
+    code, limit = 0, Deadline(options.get("max_time_s"))
     with show_progress() as progress:
         wanted = _search(options)
         out = _folder(wanted, options)
         try:
-            _measure(wanted, out, options, progress)
+            _measure(wanted, out, options, progress, limit)
         except Interrupted as interrupted:
             progress.say(f"shootout: {interrupted}")
             code = interrupted.exit_code
@@ -38,9 +38,10 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
 
 def measure_settings(options: TuneOptions, progress: Progress) -> Tuning:
     """The same without a word on stdout, for Python."""
+    limit = Deadline(options.get("max_time_s"))
     wanted = _search(options)
     out = _folder(wanted, options)
-    _measure(wanted, out, options, progress)
+    _measure(wanted, out, options, progress, limit)
     return read_tuning(out)
 
 
@@ -64,10 +65,8 @@ def _folder(wanted: Search, options: TuneOptions) -> Path:
     return Path(options.get("out") or search.choose_folder(wanted, fresh=options.get("fresh", False)))
 
 
-def _measure(wanted: Search, out: Path, options: TuneOptions, progress: Progress) -> None:
-    fresh, limit_s = options.get("fresh", False), options.get("max_time_s")
+def _measure(wanted: Search, out: Path, options: TuneOptions, progress: Progress, limit: Deadline) -> None:
+    def stage(plan: Plan, out: Path, *, limit: Deadline) -> Document:
+        return measure(plan, out, fresh=False, limit=limit, progress=progress)
 
-    def stage(plan: Plan, out: Path, *, max_time_s: float | None) -> Document:
-        return measure(plan, out, fresh=False, limit=Deadline(max_time_s), progress=progress)
-
-    search.tune(wanted, out, stage, fresh=fresh, max_time_s=limit_s, say=progress.say)
+    search.tune(wanted, out, stage, fresh=options.get("fresh", False), limit=limit, say=progress.say)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shootout import backends
+from shootout.clock import Deadline
 from shootout.constants import MAX_GENERATIONS
 from shootout.contract import Arm, NotRun, NotRunKind, Precision, Scenario, Target
 from shootout.errors import UsageError, unknown
@@ -45,9 +46,9 @@ START_OVER = "add --fresh to start over there, or another --out"
 
 
 class Measure(Protocol):
-    """Runs a plan in a folder for at most so many seconds, or goes on with it, as `commands.run.measure` does."""
+    """Runs a plan in a folder until then, or goes on with it, as `commands.run.measure` does."""
 
-    def __call__(self, plan: Plan, out: Path, *, max_time_s: float | None) -> Document:
+    def __call__(self, plan: Plan, out: Path, *, limit: Deadline) -> Document:
         """What it measured, with what was there."""
 
 
@@ -196,19 +197,19 @@ def tune(
     measure: Measure,
     *,
     fresh: bool,
-    max_time_s: float | None,
+    limit: Deadline,
     say: Callable[[str], None],
 ) -> None:
     """Run the stages that are left; `results.read_tuning` then tells what was found.
 
     Args:
+        limit: when the whole command ends.
         say: tells people where it is.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
         UsageError: `out` can't be used, or holds another tuning run.
     """
-    spent_s = 0.0
     for name in STAGES:
         if fresh and journal.begun(out / name):
             shutil.rmtree(out / name)
@@ -217,16 +218,14 @@ def tune(
         plan = search.plan_stage(name, before)
         if not _is_open(out, name, plan, before):
             continue
-        left_s = None if max_time_s is None else max_time_s - spent_s
-        if left_s is not None and left_s <= 0:
+        if limit.left_s <= 0:
             say(f"no time is left for the stage {name!r}; run the same command again to go on")
             return
         say(f"stage {name}: {_contents(plan)}")
-        document = measure(plan, out / name, max_time_s=None if left_s is None else SHARES[name] * left_s)
+        measure(plan, out / name, limit=limit.part(SHARES[name]))
         if name == CONFIRMED and not journal.read(out / name).played_out:
             say("not every winner is confirmed yet; run the same command again to go on")
             return
-        spent_s += document.wall_s - (before.stages[name].document.wall_s if name in before.stages else 0.0)
 
 
 def best_of_each(results: Sequence[tuple[Change, Ratio | None]]) -> list[Change]:
