@@ -22,7 +22,7 @@ from shootout.results.document import Crossover, Row, Timing
 from shootout.results.pareto import MARGIN
 from shootout.stats.leaders import find_leaders
 from shootout.stats.verdicts import Comparison, Verdict
-from shootout.study.group import FULL, family, short
+from shootout.study.group import family, is_exact, short
 
 Admitted = Literal["fp32", "accuracy"]
 UNJUDGED = "nobody's error could be held against what its precision explains"
@@ -127,7 +127,7 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
 def is_plain(row: Row) -> bool:
     """Whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the band."""
     is_met = row.fidelity is None or row.fidelity.standing is Standing.MET
-    return row.precision in FULL and not row.scheme and not row.file and is_met
+    return is_met and is_exact(row.precision, row.scheme, row.file)
 
 
 def is_judged(row: Row) -> bool:

@@ -15,7 +15,7 @@ from shootout.results.document import Quantized, Row
 from shootout.results.explain import explain
 from shootout.schemes import shown_as
 from shootout.stats.paired import change
-from shootout.study.group import FULL, GroupRecord
+from shootout.study.group import GroupRecord, is_exact
 
 Right = Mapping[str, str]
 """By arm, for each row of the report split whether it was right; see `Fidelity.right`."""
@@ -47,9 +47,7 @@ def _share(counts: Mapping[str, float], name: str) -> float:
 def _with_change(row: Row, record: GroupRecord, right: Right) -> Row:
     candidates = (record.references.get(row.arm), record.baseline)
     against = next((one for one in candidates if one in right and one != row.arm), None)
-    if not row.fidelity or not against or row.arm not in right:
-        return row
-    if row.precision in FULL and not row.scheme and not row.file:
+    if not row.fidelity or not against or row.arm not in right or is_exact(row.precision, row.scheme, row.file):
         return row
     found = change(right[against], right[row.arm])
     figures = AccuracyChange(against=against, **asdict(found))

@@ -62,8 +62,12 @@ def confirming_name(name: str) -> str:
 
 def exact_of(arms: Iterable[Arm]) -> frozenset[str]:
     """The labels of the arms that compute in full precision, which is a file's own where it was narrowed before."""
-    plain = [arm for arm in arms if arm.target.precision in FULL and not arm.target.scheme and not arm.file]
-    return frozenset(arm.label for arm in plain)
+    return frozenset(arm.label for arm in arms if is_exact(arm.target.precision, arm.target.scheme, arm.file))
+
+
+def is_exact(precision: str, scheme: str, file: str) -> bool:
+    """Whether this is the model as it was given: in full precision, by no scheme, and no other file beside it."""
+    return precision in FULL and not scheme and not file
 
 
 def count_comparisons(
