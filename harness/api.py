@@ -111,7 +111,7 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
     Raises:
         UsageError: something unknown or impossible was asked.
     """
-    return dry_run.as_data(_planned(name, options))
+    return dry_run.as_data(_planned(name, options), options.get("max_time_s"))
 
 
 def find_settings(**options: Unpack[TuneOptions]) -> Tuning:

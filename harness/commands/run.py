@@ -41,7 +41,8 @@ def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, a
     with show_progress() as progress:
         plan = make_plan(chosen, options.get("backends", ()), fresh=fresh)
         if dry_run:
-            return print_answer(preview.render(plan), preview.as_data(plan), as_json=as_json)
+            given = plan, limit.seconds
+            return print_answer(preview.render(*given), preview.as_data(*given), as_json=as_json)
         out = Path(options.get("out") or choose_folder(plan, fresh=fresh))
         try:
             document = measure(

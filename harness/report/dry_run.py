@@ -56,9 +56,15 @@ def seconds(planned: Plan) -> float:
     return sum(_fewest(planned, group) * generation_s for group, generation_s in each)
 
 
-def most_seconds(planned: Plan) -> float:
-    """Seconds from as many generations as the study allows, or its time: where nothing can be told apart."""
+def most_seconds(planned: Plan, max_time_s: float | None = None) -> float:
+    """Seconds from as many generations as the study allows, or its time: where nothing can be told apart.
+
+    Args:
+        max_time_s: that all of the command may take; the race has what exports and builds leave of it.
+    """
     limit_s = planned.study.most_generations * sum(_generations_s(planned))
+    if max_time_s is not None:
+        return min(limit_s, max(0.0, max_time_s - preparing_s(planned)))
     return max(seconds(planned), min(limit_s, planned.racing_s or limit_s))
 
 
@@ -108,17 +114,18 @@ def needed_bytes(planned: Plan) -> int:
     return max((group.needs_bytes for group in planned.groups if group.playing), default=0)
 
 
-def as_data(planned: Plan) -> dict[str, Any]:
-    """The plan as JSON values."""
+def as_data(planned: Plan, max_time_s: float | None = None) -> dict[str, Any]:
+    """The plan as JSON values; `max_time_s`: that all of the command may take."""
     return {
         "study": planned.study.name,
         "threads": planned.placement.threads,
         "axes": {name: list(values) for name, values in varied(planned.groups).items()},
         "cells": len(_cells(planned.groups)),
         "goal": planned.study.aims_at,
-        "racing_s": planned.racing_s,
+        "racing_s": planned.racing_s if max_time_s is None else None,
+        "max_time_s": max_time_s,
         "estimate_s": round(seconds(planned), 1),
-        "most_s": round(most_seconds(planned), 1),
+        "most_s": round(most_seconds(planned, max_time_s), 1),
         "prepare_s": round(preparing_s(planned), 1),
         "memory_bytes": needed_bytes(planned),
         "memory_available_bytes": planned.here.memory_bytes,
@@ -154,10 +161,10 @@ def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
     return {name: tuple(values) for name, values in found.items() if len(values) > 1}
 
 
-def render(planned: Plan) -> RenderableType:
-    """The plan for people: group by group, or by its axes where there are many."""
+def render(planned: Plan, max_time_s: float | None = None) -> RenderableType:
+    """The plan for people: group by group, or by its axes where there are many; `max_time_s` as in `as_data`."""
     lines = _each(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
-    return Group(*(Text(line) for line in [*lines, _measured(planned), *_end(planned)]))
+    return Group(*(Text(line) for line in [*lines, _measured(planned), *_end(planned, max_time_s)]))
 
 
 def _looks(planned: Plan) -> list[Look]:
@@ -221,8 +228,8 @@ def _as_grid(planned: Plan) -> list[str]:
     return [*lines, _generations(planned, groups)]
 
 
-def _end(planned: Plan) -> list[str]:
-    return [_time(planned), _memory(planned), "nothing was measured"]
+def _end(planned: Plan, max_time_s: float | None) -> list[str]:
+    return [_time(planned, max_time_s), _memory(planned), "nothing was measured"]
 
 
 def _measured(planned: Plan) -> str:
@@ -233,10 +240,13 @@ def _measured(planned: Plan) -> str:
     return f"each row: {', '.join([*(MEASURED[one] for one in asked), *beside])}, what ran, sizes, memory"
 
 
-def _time(planned: Plan) -> str:
-    least, most, before = seconds(planned), most_seconds(planned), preparing_s(planned)
+def _time(planned: Plan, max_time_s: float | None) -> str:
+    least, most, before = seconds(planned), most_seconds(planned, max_time_s), preparing_s(planned)
     runs = f"goal {planned.study.aims_at}: about {span(least)} at least, {span(most)} at most"
     limit = "" if planned.racing_s is None else " (--max-time gives it more)"
+    if max_time_s is not None:
+        runs = f"goal {planned.study.aims_at}: about {span(least)} for the fewest generations"
+        limit = f", --max-time leaves {span(most)}" if most < least else f", {span(most)} at most"
     return f"{runs}{limit}; exports and builds before: {span(before)}{_on_top(planned)}"
 
 

@@ -48,10 +48,10 @@ def _one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dry_run, name, lambda placement: [placement.arms])
 
 
-def text(found: Plan) -> list[str]:
+def text(found: Plan, max_time_s: float | None = None) -> list[str]:
     console = Console(width=300)
     with console.capture() as captured:
-        console.print(dry_run.render(found))
+        console.print(dry_run.render(found, max_time_s))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -203,3 +203,15 @@ def test_memory_is_that_of_the_largest_group_that_runs():
 def test_ceilings_are_measured_at_the_threads_of_all_arms_and_only_where_a_study_asks():
     assert planned(threads=[1, 2]).ceilings_at == []
     assert planned(threads=[1, 2], ceilings=True).ceilings_at == [1, 2]
+
+
+def test_the_time_that_was_given_is_what_there_is():
+    found = planned(max_generations=1_000)
+    before, least = dry_run.preparing_s(found), dry_run.seconds(found)
+    for given, left, says in ((before + 600, 600, "10 min at most"), (before + 1, 1, "--max-time leaves 1 s")):
+        assert dry_run.most_seconds(found, given) == pytest.approx(left)
+        data = dry_run.as_data(found, given)
+        assert (data["racing_s"], data["max_time_s"], data["most_s"]) == (None, given, left)
+        (line,) = (line for line in text(found, given) if line.startswith("goal"))
+        assert says in line
+    assert 1 < least < 600
