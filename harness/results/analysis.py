@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout.constants import MAX_GENERATIONS_IN_TIME
+from shootout.constants import MAX_GENERATIONS_IN_TIME, USEFUL_BAND
 from shootout.contract import COULD_RUN, Arm, Array, NotRun, NotRunKind, Standing
 from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import OCTAVE, At, Kind
@@ -201,8 +201,11 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
 
 def _tolerated(arm: Arm, found: FidelityFigures | None) -> Iterator[str]:
     if found and found.standing is Standing.TOLERATED:
-        band = "" if found.band is None else f" ({found.band:.1e})"
-        yield f"error {found.relative_l2:.1e} is more than {arm.target.precision} explains{band}; within --max-error"
+        band = math.inf if found.band is None else min(found.band, USEFUL_BAND)
+        error = (found.reference_l2 if arm.file else None) or found.relative_l2 or 0.0  # a file beside another: its own
+        what = f"error {error:.1e}" if error > band or band == math.inf else "the error of one instance"
+        known = "" if band == math.inf else f" ({band:.1e})"
+        yield f"{what} is more than {arm.target.precision} explains{known}; within --max-error"
 
 
 def _left(why: NotRun, *, has_time: bool) -> dict[str, Any]:

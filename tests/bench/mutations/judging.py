@@ -153,7 +153,7 @@ MUTATIONS = (
     Mutation(
         "integer outputs that differ are refused",
         "harness/bundle/fidelity.py",
-        "    if found.mismatches:\n",
+        "    if found.mismatches and is_judged:\n",
         "    if False:\n",
         (
             VERIFICATION,
