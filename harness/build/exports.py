@@ -65,7 +65,7 @@ def export_all(
     for (name, variant, _), one in proofs.items():
         if isinstance(one, ShootoutError):
             progress.say(
-                f"no {' '.join([variant, name]).strip()}, so its precisions rest on error and node counts: {one}"
+                f"no {' '.join([variant, name]).strip()}, so precisions rest on errors and node counts alone: {one}"
             )
     return Exports(
         models={key: _same_inputs(one, models.get((*key[:2], "", key[3], Device.CPU))) for key, one in models.items()},

@@ -109,6 +109,7 @@ class Effort:
         self._longest_s = 0.0
         self._input_sets = ""
         self._late: list[str] = []
+        self._had_s = 0.0
 
     @property
     def is_limited(self) -> bool:
@@ -169,6 +170,7 @@ class Effort:
         self._require(LEAST_RUNS * fewest, call_s)
         self._longest_s = 2 * call_s * fewest
         if fewest < count:
+            self._had_s = self.plan.left_s
             self._input_sets = f"{count - fewest} of {count} input sets"
         return fewest
 
@@ -197,6 +199,8 @@ class Effort:
         if self.plan.allows(self._longest_s):
             self.tell(f"predicting the error of {precision}")
             return True
+        if not self.is_brief:
+            self._had_s = self.plan.left_s
         self.unpredicted.append(precision)
         self._late.append(precision)
         return False
@@ -215,4 +219,5 @@ class Effort:
             return ()
         errors = f"what error {', '.join(self._late)} explain" if self._late else ""
         left_out = "; ".join(filter(None, (self._input_sets, errors)))
-        return (f"left out of the export for want of time (all of it takes {span(self.whole_s or 0.0)}): {left_out}",)
+        time = f"all of it takes {span(self.whole_s or 0.0)}, and the export had {span(max(self._had_s, 0.0))}"
+        return (f"left out of the export for want of time ({time}): {left_out}",)

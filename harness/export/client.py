@@ -169,7 +169,10 @@ class Watched:
         return told
 
     def _of(self) -> str:
-        return "" if self.share.seconds is None else f" of the {span(self.share.seconds)} that --max-time has for it"
+        if self.share.seconds is None:
+            return ""
+        of = "of" if self.share.allows(0.0) else "past"
+        return f" {of} the {span(self.share.seconds)} that --max-time has for it"
 
 
 def _make(

@@ -27,5 +27,5 @@ def tell_too_short(limit_s: float, built_s: float) -> str:
     """Why nothing was raced: exports and builds took too much of the time."""
     return (
         f"--max-time {span(limit_s)} was too short for a figure: exports and builds took {span(built_s)}. What was "
-        "done is kept: run the same command again, with more time"
+        "finished of them is kept: run the same command again, with more time"
     )

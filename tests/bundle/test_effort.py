@@ -54,7 +54,9 @@ def test_a_long_export_takes_the_fewest_input_sets_and_says_so():
     found = limited(20, 60)
     assert found.buffers(8, 1.0) == 2
     assert found.most_sets == effort.BRIEF_SETS
-    assert found.notes == ("left out of the export for want of time (all of it takes 7 min): 6 of 8 input sets",)
+    assert found.notes == (
+        "left out of the export for want of time (all of it takes 7 min, and the export had 20 s): 6 of 8 input sets",
+    )
 
 
 def test_one_that_has_no_time_for_the_fewest_gives_up_with_what_it_would_take():
