@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from rich.console import Console
 from support.races import planted
+from support.races.made import GROUP, A, B, header, prepared, write
 
-from shootout.contract import Arm, Scenario, Target
-from shootout.journal import samples
+from shootout.contract import Arm, NotRun, NotRunKind, Scenario, Target
+from shootout.host import environment
+from shootout.host.placement import place
+from shootout.journal import journal, samples
 from shootout.journal.journal import Journal
-from shootout.journal.records import Line, Played, Rounds
+from shootout.journal.records import Failure, Line, Played, Rounds
+from shootout.journal.run_folder import _obstacle
 from shootout.messages import Scope, Turn
 from shootout.race.race import block_medians
+from shootout.race.recording import Recorder
+from shootout.report.progress import Progress
 from shootout.worker import __main__ as worker_main
 from shootout.worker.concurrent import Instances
 
@@ -69,6 +76,43 @@ def test_a_generation_s_lines_go_out_in_one_write_that_its_end_closes(tmp_path: 
         assert {(line.group, line.generation) for line in played if isinstance(line, Played)} == {
             (last.group, last.generation)
         }
+
+
+def test_the_race_is_run_off_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen: set[frozenset[int]] = set()
+
+    class Stage(planted.ByBatch):
+        def spawn(self, arm: Any, generation: int, padding: int) -> Any:
+            seen.add(frozenset(os.sched_getaffinity(0)))
+            return super().spawn(arm, generation, padding)
+
+    planted.on_stage(monkeypatch)[0] = Stage()
+    before = os.sched_getaffinity(0)
+    planted.run(tmp_path / "out", planted.study(1, crossover=None))
+    assert seen == {frozenset(place(1).parent)}
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_resumed_run_knows_who_is_out_and_what_was_built(tmp_path: Path):
+    failure = Failure(group=GROUP, arm=B, during="load", reason="broke")
+    history = journal.read(write(tmp_path, header(), prepared(A), failure))
+    told: list[Line] = []
+    file: Any = SimpleNamespace(append=lambda *lines: told.extend(lines))
+    recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console(quiet=True)))
+    found: Any = None  # not even looked at
+    assert [recorder.is_out(GROUP, arm) for arm in (A, B)] == [False, True]
+    recorder.note(GROUP, B, NotRun(NotRunKind.FAILED, "broke again"))
+    recorder.built(GROUP, A, found, runs=True)
+    assert told == []
+
+
+def test_a_run_is_not_gone_on_with_elsewhere(tmp_path: Path):
+    def obstacle(**facts: Any) -> str:
+        history = journal.read(write(tmp_path / str(len(facts)), header(environment={**environment.facts(), **facts})))
+        return _obstacle(history, cast(Any, SimpleNamespace(identity=history.header.identity)))
+
+    assert obstacle() == ""
+    assert obstacle(machine="another") == "was begun on another machine or with other versions"
 
 
 class Instance:

@@ -108,8 +108,8 @@ MUTATIONS = (
     Mutation(
         "a sentinel that failed withholds verdicts",
         "harness/journal/group.py",
-        "    if crashed:\n",
-        "    if crashed and False:\n",
+        '    if why := group.setbacks.get(group.rules.sentinel or ""):',
+        '    if why := group.setbacks.get("nobody"):',
         (*ANALYSIS,),
     ),
     Mutation(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -90,8 +91,20 @@ def _outcome(copy: Path, tests: Sequence[str]) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
     try:
         done = subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            command,
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+            preexec_fn=_hear_interrupts,
         )
     except subprocess.TimeoutExpired:
         return "took too long"
     return "" if done.returncode == 0 else "\n".join(done.stdout.splitlines()[-3:]) or "pytest could not begin"
+
+
+def _hear_interrupts() -> None:
+    """A shell's background job ignores Ctrl-C, and so would the runs that tests interrupt."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
