@@ -20,7 +20,7 @@ _COMMENT = re.compile(r"#[^\n]*")
 _IMPORT = re.compile(rf"(?:^|[;:]){_GAP}*import{_GAP}+((?:[\w.,]|{_GAP})+)", re.MULTILINE)
 _FROM = re.compile(
     rf"(?:^|[;:]){_GAP}*from(?=\.|{_GAP})((?:[\w.]|{_GAP})+?)\bimport\b{_GAP}*"
-    rf"(\((?:[^)#]|#[^\n]*\n)*\)|(?:[\w,*]|{_GAP})+)",
+    rf"(\([^)#]*(?:#[^\n]*\n[^)#]*)*\)|(?:[\w,*]|{_GAP})+)",
     re.MULTILINE,
 )
 """Comments are left out inside its brackets alone, where no string can be: elsewhere a # may be part of one."""
