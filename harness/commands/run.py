@@ -14,6 +14,7 @@ from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
 from shootout.journal import journal
 from shootout.journal.group import Group, group_of, missing
+from shootout.journal.journal import History
 from shootout.journal.records import Ended
 from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
 from shootout.race.campaign import Campaign
@@ -87,7 +88,7 @@ def measure(
                 wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
                 ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
                 file.append(header(plan, {**facts, "ceilings": ceilings}))
-            elif words := more_time.tell_missing(_groups(out)):
+            elif words := more_time.tell_missing(_groups(history)):
                 progress.say(f"going on with {out}. {words}")
             campaign = Campaign(
                 plan=plan,
@@ -102,7 +103,7 @@ def measure(
                 campaign.prepare()
                 built_s = campaign.deadline.elapsed_s
                 complete = campaign.race() and not campaign.recorder.lacks
-                groups = _groups(out)
+                groups = _groups(journal.read(out))
                 file.append(_ended(campaign, complete=complete, settled=not any(map(missing, groups))))
                 _tell_time(progress, groups, limit, built_s, complete=complete)
                 if trace and not limit.allows(0.0):
@@ -112,8 +113,7 @@ def measure(
     return analyse(out)
 
 
-def _groups(out: Path) -> list[Group]:
-    history = journal.read(out)
+def _groups(history: History) -> list[Group]:
     return [group_of(history, record) for record in history.groups]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,30 +83,24 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         UsageError: sizes, inputs or labels don't fit the file.
         ModelError: the file can't be run, or not the same way twice, or its outputs prove nothing.
     """
-    folder, npz = Path(job.folder), Path(job.inputs.path) if job.inputs else None
+    folder = Path(job.folder)
     original = open_bundle(Path(job.base_folder)) if job.original else None
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(Path(job.file), Path(place), job.variant) if job.variant else Path(job.file)
-        labels_npz = Path(job.labels.path) if job.labels else None
         found = prepare(
             path,
             folder,
             batch=1 if original else job.batch,
             sets=job.sets,
-            npz=npz,
-            labels_npz=labels_npz,
+            npz=Path(job.inputs.path) if job.inputs else None,
+            labels_npz=Path(job.labels.path) if job.labels else None,
             calibration=job.calibration,
             original=original,
             effort=effort,
         )
-    own = found.split.sets() if found.split else found.buffers
-    if not (npz or original):
-        own = inputs.drawn(found.inputs, found.batch, found.ways)
-    sets, fault = inputs.chosen(job.calibration, found.inputs, own[: effort.most_sets])
     if original:
         _take_over(original, found, folder)
-        fault = original.calibration_fault
-        sets = found.buffers if fault else onnx_beside.all_typed(original.calibration(), found.inputs)
+    sets, fault = _calibration(job, found, original, effort)
     require_telling(job.model, found.outputs, found.oracle)
     if found.split:
         found.split.check(found.outputs)
@@ -136,19 +130,45 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         calibration=sets,
         calibration_fault=fault,
         split=found.split,
-        notes=(
-            *found.notes,
-            *(found.split.notes if found.split else ()),
-            *((*onnx_inputs.notes(found.ways), *buffer_notes(found.inputs)) if found.ways else ()),
-            *([BESIDE_NOTE.format(original=original.model)] if original else []),
-            *([WIDE_NOTE.format(band=found.band)] if found.band > WIDE_BAND and not job.holds else []),
-            *([OWN_NOTE.format(kinds=" and ".join(job.holds), band=as_it_is)] if job.holds and as_it_is else []),
-            *([BRIEF_NOTE.format(original=original.model)] if original and original.whole_s is not None else []),
-        ),
+        notes=tuple(_notes(job.holds, found, original, as_it_is)),
         unmade=unmade,
         drawn=original.drawn if original else bool(found.ways),
     )
     return replace(made, whole_s=original.whole_s) if original else made
+
+
+def _calibration(
+    job: Job, found: Prepared, original: ModelBundle | None, effort: Effort
+) -> tuple[list[dict[str, Array]], str]:
+    """The sets that quantizers see, and why the user's own can't be used; a file beside its original sees its sets."""
+    if original:
+        fault = original.calibration_fault
+        return found.buffers if fault else onnx_beside.all_typed(original.calibration(), found.inputs), fault
+    if job.inputs:
+        own = found.split.sets() if found.split else found.buffers
+    else:
+        own = inputs.drawn(found.inputs, found.batch, found.ways)
+    return inputs.chosen(job.calibration, found.inputs, own[: effort.most_sets])
+
+
+def _notes(
+    holds: Sequence[Precision], found: Prepared, original: ModelBundle | None, as_it_is: float | None
+) -> Iterator[str]:
+    """What a reader of the rows must know: `as_it_is` is the band of a file's own precisions, where it has one."""
+    yield from found.notes
+    if found.split:
+        yield from found.split.notes
+    if found.ways:
+        yield from onnx_inputs.notes(found.ways)
+        yield from buffer_notes(found.inputs)
+    if original:
+        yield BESIDE_NOTE.format(original=original.model)
+    if found.band > WIDE_BAND and not holds:
+        yield WIDE_NOTE.format(band=found.band)
+    if holds and as_it_is:
+        yield OWN_NOTE.format(kinds=" and ".join(holds), band=as_it_is)
+    if original and original.whole_s is not None:
+        yield BRIEF_NOTE.format(original=original.model)
 
 
 def _take_over(original: ModelBundle, found: Prepared, folder: Path) -> None:
@@ -248,9 +268,7 @@ def prepare(
         buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
     raw += onnx_files.run(folder / FILES[Artifact.ONNX], [*buffers[1:], buffers[0]], path.name)
     outputs = _output_specs(raw)
-    *oracle, again = [{name: _wide(array) for name, array in one.items()} for one in raw]
-    if any(not np.array_equal(array, again[name], equal_nan=True) for name, array in oracle[0].items()):
-        raise ModelError(f"{path.name} gives different outputs for the same inputs: it can't be compared")
+    oracle = _repeated(raw, path.name)
     return Prepared(
         name=path.name,
         inputs=specs,
@@ -265,6 +283,18 @@ def prepare(
         split=split,
         notes=axes.notes,
     )
+
+
+def _repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
+    """The oracle's outputs in float64, of which the last are those of the first inputs again.
+
+    Raises:
+        ModelError: these two differ.
+    """
+    *oracle, again = [{output: _wide(array) for output, array in one.items()} for one in raw]
+    if any(not np.array_equal(array, again[output], equal_nan=True) for output, array in oracle[0].items()):
+        raise ModelError(f"{name} gives different outputs for the same inputs: it can't be compared")
+    return oracle
 
 
 def _write_module(folder: Path, found: Prepared, band: float) -> str:
