@@ -257,20 +257,34 @@ def against(
 
 def withheld(group: Group, label: str, other: str | None) -> str | None:
     """Why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
-    if why := group.setbacks.get(group.rules.sentinel or ""):
+    reasons = (unvouched(group), unfit_for(group, label), unfit_for(group, other))
+    return next(filter(None, reasons), None)
+
+
+def unvouched(group: Group) -> str | None:
+    """Why no verdict of a group stands, which takes a copy that came out like its baseline; None where they stand."""
+    if why := _gone(group, group.rules.sentinel):
         return f"the copy of the baseline that vouches for this group {_fate(why)}: {why.reason}"
-    if group.rules.sentinel and (why := group.setbacks.get(group.rules.baseline or "")):
+    if group.rules.sentinel and (why := _gone(group, group.rules.baseline)):
         return f"the baseline {_fate(why)}, so no copy of it vouches for this group"
     copy = against(group, Scope.END_TO_END, group.rules.sentinel, group.rules.baseline, estimate=False)
-    if not copy_holds(group, copy):
-        return "the baseline came out different from a copy of itself"
-    for name in (label, other):
-        if why := group.setbacks.get(name or ""):
-            return f"{name} {_fate(why, 'left the race')}: {why.reason}"
-        starts = group.steady_from.get(name or "", [])
-        if is_unsteady(starts):
-            return f"{name} found no steady state in {starts.count(None)} of {len(starts)} generations"
+    return None if copy_holds(group, copy) else "the baseline came out different from a copy of itself"
+
+
+def unfit_for(group: Group, label: str | None) -> str | None:
+    """Why no verdict on one arm may be given, whatever the other one is; None when one may."""
+    if why := _gone(group, label):
+        return f"{label} {_fate(why, 'left the race')}: {why.reason}"
+    starts = group.steady_from.get(label or "", [])
+    if is_unsteady(starts):
+        return f"{label} found no steady state in {starts.count(None)} of {len(starts)} generations"
     return None
+
+
+def _gone(group: Group, label: str | None) -> NotRun | None:
+    """What took an arm out of the race; what it measured before the time was over counts."""
+    why = group.setbacks.get(label or "")
+    return None if why and why.kind is NotRunKind.NOT_REACHED and group.played.get(label or "") else why
 
 
 def _fate(why: NotRun, otherwise: str = "failed") -> str:

@@ -25,6 +25,8 @@ SHOWN_REASONS = 4
 LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
+SO_FAR = ", fastest so far"
+"""Behind an arm that no verdict stands behind yet."""
 CHOICES = {"smaller artifact": "smaller artifact", "shorter start": "faster start", "lower time": "lower time"}
 
 
@@ -45,6 +47,8 @@ def screen(answer: Answer, rows: Sequence[Row], document: Document, width: int) 
 def _head(answer: Answer, title: str, width: int) -> Iterator[Text]:
     """What to ship, and at the right, or below where there is no room, of what."""
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
+    if answer.ship and answer.reason:
+        words += SO_FAR
     free = width - INDENT - len(words) - len(title)
     if free >= 2:
         yield bold(f"Ship  {words}{' ' * free}{title}", INDENT + len(words))
@@ -81,7 +85,7 @@ def _figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Itera
         return
     row = next(row for row in rows if row.arm == ship.arm)
     if ship.ratio and baseline:
-        yield _speed(ship.ratio, short(baseline))
+        yield _speed(ship.ratio, short(baseline), answer.reason)
     elif ship.arm == baseline and len(rows) > 1:
         yield "the baseline itself"
     yield _time(row, ship)
@@ -98,14 +102,18 @@ def _time(row: Row, ship: Shipped) -> str:
     return f"{rate(row.items_per_s)} items/s" if row.items_per_s else duration(ship.median_ns)
 
 
-def _speed(ratio: Ratio, other: str) -> str:
-    """`3.65x faster than torch-eager [3.2, 4.1]`: how a time compares, in the direction that it has."""
+def _speed(ratio: Ratio, other: str, told: str | None) -> str:
+    """`3.65x faster than torch-eager [3.2, 4.1]`: how a time compares, in the direction that it has.
+
+    Args:
+        told: why no verdict stands in the whole cell, which is said elsewhere.
+    """
     if ratio.verdict is Verdict.FASTER:
         ends = ends_of(1 / ratio.high if ratio.high else None, 1 / ratio.low if ratio.low else None)
         return f"{1 / ratio.value:.3g}x faster than {other} {ends}"
     if ratio.verdict is Verdict.SLOWER:
         return f"slower than {other}, {known(ratio)} of its time"
-    if ratio.reason:
+    if ratio.reason and ratio.reason != told:
         return f"{known(ratio)} of {other}'s time; no verdict: {ratio.reason}"
     told = "the same as" if ratio.verdict is Verdict.SAME else "not told apart from"
     return f"{told} {other}, {known(ratio)} of its time"
@@ -162,7 +170,9 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
     sure = answer.sure
     held = {True: ", control passed", False: ", control FAILED", None: ""}[sure.sentinel_holds]
     told = f"{counted(sure.generations, 'generation')}{held}."
-    if answer.ship is None:
+    if answer.ship and answer.reason:
+        told = f"Not yet: {answer.reason}."
+    if answer.reason:
         return f"{told} {_way_out(measured=measured, complete=complete or sure.sentinel_holds is False)}."
     if sure.nearest and sure.generations_needed:
         takes = f"About {sure.generations_needed} generations would settle it with {short(sure.nearest)}"
@@ -181,7 +191,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
 
 
 def _way_out(*, measured: bool, complete: bool) -> str:
-    """What to do where there is no answer; no time makes up for a sentinel that differs."""
+    """What to do where no verdict stands; no time makes up for a sentinel that differs."""
     if not complete:
         return "The run is unfinished: the same command, with more time, goes on"
     if measured:

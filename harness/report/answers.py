@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shootout.contract import Value
-from shootout.report.answer import screen, tell_not_raced, tell_step, told_change
+from shootout.report.answer import SO_FAR, screen, tell_not_raced, tell_step, told_change
 from shootout.report.figures import Cell, error, fits, known, make_table
 from shootout.report.lines import NAMED, fold, labelled
 from shootout.results.answer import Answer
@@ -46,7 +46,9 @@ def _grid(document: Document, rows: Mapping[str, Sequence[Row]], width: int, nar
     yield from _cells(document.answer[:SHOWN_CELLS], where, width)
     if len(document.answer) > SHOWN_CELLS:
         yield Text(f"and {counted(len(document.answer) - SHOWN_CELLS, 'cell')} more, which --json has")
-    yield from labelled("No answer", _without(document.answer, where), narrow)
+    without = [answer for answer in document.answer if not answer.ship]
+    yield from labelled("No answer", _reasons(without, where), narrow)
+    yield from labelled("So far", _reasons([answer for answer in document.answer if answer.ship], where), narrow)
     for axis in axes:
         yield from labelled(f"Changes by {axis}", _changes(axis, document.answer, places), narrow)
     for answer in document.answer:
@@ -94,7 +96,7 @@ def _cell(answer: Answer) -> dict[str, Cell]:
     if ship is None:
         return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
     figures = (
-        short(ship.arm),
+        f"{short(ship.arm)}{SO_FAR if answer.reason else ''}",
         duration(ship.median_ns),
         known(ship.ratio) if ship.ratio else "1",
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
@@ -105,12 +107,12 @@ def _cell(answer: Answer) -> dict[str, Cell]:
     return dict(zip(SHIP, figures, strict=True))
 
 
-def _without(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Why there is no answer, and where."""
+def _reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Why there is no answer, or none that a verdict stands behind, and where."""
     cells: dict[str, list[str]] = {}
     for answer in answers:
-        if answer.ship is None:
-            cells.setdefault(answer.reason or "", []).append(_told(where[answer.group]))
+        if answer.reason:
+            cells.setdefault(answer.reason, []).append(_told(where[answer.group]))
     for reason, groups in cells.items():
         yield f"{'; '.join(fold(groups, NAMED))}: {reason}"
 

@@ -18,7 +18,17 @@ from shootout.crossover.brackets import OCTAVE, At, Kind
 from shootout.crossover.brackets import Outcome as Crossing
 from shootout.crossover.sweeps import Sweep
 from shootout.journal import journal
-from shootout.journal.group import Group, compare, compare_own, copy_holds, group_of, pooled_sd, withheld
+from shootout.journal.group import (
+    Group,
+    compare,
+    compare_own,
+    copy_holds,
+    group_of,
+    pooled_sd,
+    unfit_for,
+    unvouched,
+    withheld,
+)
 from shootout.journal.journal import History
 from shootout.journal.records import SCHEMA, Checked, Ended, Played, Prepared
 from shootout.journal.samples import Samples
@@ -150,7 +160,8 @@ def _cell(
         crossovers=crossovers,
         compare=lambda one, other: compare_pair(blocks, rules, one, other, ground=ground, estimate=False),
         generations_needed=needed,
-        withheld=lambda label: withheld(group, label, None),
+        unvouched=unvouched(group),
+        withheld=lambda label: unfit_for(group, label),
     )
 
 

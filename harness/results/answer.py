@@ -123,7 +123,8 @@ class Answer(Part):
     """Of one cell, which is a group of arms that raced each other.
 
     Attributes:
-        ship: null where no verdict stands or nothing was measured; `reason` then says why.
+        ship: null where nothing that may be shipped was measured, or the figures can't be trusted.
+        reason: why `ship` is null, or only the fastest so far; null where a verdict stands behind it.
         tied: arms that may be as fast, within the indifference as far as measured; the choice among them and the
             shipped one is by `chosen_by`.
         unsettled: arms that measured slower, but aren't known to be.
@@ -147,4 +148,5 @@ class Answer(Part):
 
     def __repr__(self) -> str:
         """`<Answer toy, batch 1: ship numpy:cpu:fp32>`."""
-        return f"<Answer {self.group}: {f'ship {self.ship.arm}' if self.ship else f'none, {self.reason}'}>"
+        ships = f"ship {self.ship.arm}" if self.ship else "none"
+        return f"<Answer {self.group}: {', '.join(filter(None, [ships, self.reason]))}>"

@@ -8,8 +8,8 @@ is named instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from shootout.constants import INDIFFERENT
@@ -23,6 +23,7 @@ from shootout.results.pareto import MARGIN
 from shootout.stats.leaders import find_leaders
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import family, is_exact, short
+from shootout.units import counted
 
 Admitted = Literal["fp32", "accuracy"]
 UNJUDGED = "nobody's error could be held against what its precision explains"
@@ -45,7 +46,8 @@ class Cell:
         compare: (arm, other) → the first one's time ÷ the other's.
         generations_needed: (arm, other) → in all, for a verdict on the two: in this race if it goes on, else in one of
             the two alone. None: nobody knows.
-        withheld: why no verdict on an arm may be given; asked for "": on any.
+        unvouched: why no verdict of the group stands; None where they stand.
+        withheld: why no verdict on an arm may be given, whatever stands of the group.
     """
 
     group: str
@@ -59,6 +61,7 @@ class Cell:
     crossovers: Sequence[Crossover]
     compare: Callable[[str, str], Comparison | None]
     generations_needed: Callable[[str, str], int | None]
+    unvouched: str | None
     withheld: Callable[[str], str | None]
 
     def admits(self, row: Row) -> Admitted | None:
@@ -69,14 +72,19 @@ class Cell:
         plain = {one.arm for one in self.rows if is_plain(one)}
         return "accuracy" if change and change.against in plain and change.low > -MARGIN else None
 
-    def ratio(self, arm: str, other: str) -> Ratio | None:
-        """The first one's time ÷ the other's, as the document shows it."""
+    def judged(self, arm: str, other: str) -> Comparison | None:
+        """The first one's time ÷ the other's, without a verdict where none stands."""
         found = self.compare(arm, other)
-        return ratio_of(found) if found else None
+        return replace(found, verdict=Verdict.CANT_TELL) if found and self.unvouched else found
+
+    def ratio(self, arm: str, other: str) -> Ratio | None:
+        """The same, as the document shows it."""
+        found = self.compare(arm, other)
+        return ratio_of(found, self.unvouched) if found else None
 
 
 def choose(cell: Cell) -> Answer:
-    """The cell's answer; without one to ship where nothing is measured or no verdict stands."""
+    """The cell's answer; without one to ship where nothing sound is measured, or the sentinel shows a bias."""
     mine = [row for row in cell.rows if row.group == cell.group]
     measured = [row for row in mine if row.end_to_end]
     faults = {row.arm: why for row in measured if (why := _fault(cell, row))}
@@ -87,8 +95,8 @@ def choose(cell: Cell) -> Answer:
     unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in told_of.items()]
     if not any(row.outcome == "measured" for row in measured):
         return Answer(**told, ship=None, reason="nothing was timed", sure=sure, passed=tuple(unsound))
-    if why := cell.withheld(""):
-        return Answer(**told, ship=None, reason=why, sure=sure)
+    if cell.sentinel_holds is False:
+        return Answer(**told, ship=None, reason=cell.unvouched, sure=sure)
     sound = [row for row in measured if row.arm not in faults]
     if not sound:
         return Answer(**told, ship=None, reason=next(iter(faults.values())), sure=sure, passed=tuple(unsound))
@@ -101,10 +109,6 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
         return Answer(**told, ship=None, reason=UNJUDGED, sure=sure, passed=tuple(unsound))
     shipped, chosen_by, lost_to = _leader(cell, kept)
     rivals = {row.arm: cell.ratio(row.arm, shipped.arm) for row in sound if row is not shipped}
-    if rivals and not any(ratio and (ratio.low or ratio.high) for ratio in rivals.values()):
-        count = max(map(_generations, rivals.values()))
-        why = f"nothing is told apart after {count} generation{'s' * (count != 1)}"
-        return Answer(**told, ship=None, reason=why, sure=sure, passed=tuple(unsound))
     may_be = [row for row in kept if row is not shipped and row.arm not in lost_to and not _slower(rivals[row.arm])]
     tied = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if is_near(rivals[row.arm])]
     unsettled = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if not is_near(rivals[row.arm])]
@@ -114,6 +118,7 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
     return Answer(
         **told,
         ship=_shipped(shipped, cell),
+        reason=cell.unvouched or _untold(rivals.values()),
         tied=tuple(sorted(tied, key=_value)),
         chosen_by=chosen_by,
         unsettled=tuple(sorted(unsettled, key=_value)),
@@ -122,6 +127,13 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
         would_change=(*_sizes(cell, shipped, kept), *_limits(cell, shipped, sound, rivals)),
         smaller=_smaller(cell, shipped, sound, rivals),
     )
+
+
+def _untold(rivals: Collection[Ratio | None]) -> str | None:
+    """Why the shipped row is only the fastest so far: no interval of its pairs has an end."""
+    if not rivals or any(ratio and (ratio.low or ratio.high) for ratio in rivals):
+        return None
+    return f"nothing is told apart after {counted(max(map(_generations, rivals)), 'generation')}"
 
 
 def is_plain(row: Row) -> bool:
@@ -142,7 +154,7 @@ def is_near(ratio: Ratio | None) -> bool:
 
 def _fault(cell: Cell, row: Row) -> str | None:
     """Why a row's time is no ground to ship it; None where it is one."""
-    if row.reason:
+    if row.reason and row.cause is not NotRunKind.NOT_REACHED:  # what it measured in time counts
         return f"failed: {row.reason}" if row.outcome == "failed" else row.reason
     return cell.withheld(row.arm) or _broken_limit(row)
 
@@ -159,7 +171,7 @@ def _broken_limit(row: Row) -> str | None:
 
 def _leader(cell: Cell, rows: Sequence[Row]) -> tuple[Row, tuple[Chosen, ...], Mapping[str, str]]:
     """The row to ship, what chose it among the leaders, and who of the others lost to which leader."""
-    leaders = find_leaders(_times(rows, cell.baseline), cell.compare)
+    leaders = find_leaders(_times(rows, cell.baseline), cell.judged)
     by_arm = {row.arm: row for row in rows}
     near = [arm for arm in leaders.tied if arm == leaders.fastest or is_near(cell.ratio(arm, leaders.fastest))]
     least = min(by_arm[arm].artifact_bytes or 0 for arm in near)

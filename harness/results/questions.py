@@ -19,7 +19,7 @@ def find_open(groups: Mapping[str, Group], answers: Sequence[Answer], crossovers
         answers: one for each of them.
     """
     for answer in answers:
-        if answer.ship is None:
+        if answer.reason:
             yield f"{answer.group}: {answer.reason}"
         elif pairs := missing(groups[answer.group]):
             told = ", ".join(f"{short(a)} and {short(b)}" for a, b in (one.pair for one in pairs))

@@ -29,9 +29,13 @@ def group(folder: Path, *lines: Line) -> Group:
     ],
 )
 def test_who_had_no_time_yet_is_not_said_to_have_failed(tmp_path: Path, arm: Arm, told: str) -> None:
-    found = group(tmp_path, *(played(one, 0, 1_000.0) for one in (A, COPY, B)), rounds(0))
-    found.setbacks[arm.label] = NotRun(NotRunKind.NOT_REACHED, "too long", "more time")
+    late = NotRun(NotRunKind.NOT_REACHED, "too long", "more time")
+    found = group(tmp_path, *(played(one, 0, 1_000.0) for one in (A, COPY, B) if one != arm), rounds(0))
+    found.setbacks[arm.label] = late
     assert withheld(found, B.label, A.label) == told
+    found = group(tmp_path, *(played(one, 0, 1_000.0) for one in (A, COPY, B)), rounds(0))
+    found.setbacks[arm.label] = late
+    assert withheld(found, B.label, A.label) is None, "what it measured before counts"
 
 
 @pytest.mark.parametrize(("flagged", "counts"), [((), [1, 2]), ((1,), [1]), ((0, 2), [2]), ((2,), [1, 2])])

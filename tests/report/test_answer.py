@@ -170,21 +170,32 @@ def test_a_crossover_would_change_it():
     assert screen(SLOW, FAST, crossovers=(crossing,))["Would change it"] == "batch ≥ 224 (slow)"
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"withheld": lambda _: "the sentinel differs", "sentinel_holds": False}, "control FAILED. Measure again"),
-        ({"within": math.inf}, "control passed. Measure again"),
-        ({"within": math.inf, "complete": False}, "control passed. The run is unfinished: the same command, with more"),
-        ({"withheld": lambda _: "no", "sentinel_holds": False, "complete": False}, "control FAILED. Measure again"),
-    ],
-)
-def test_where_no_verdict_stands_the_first_line_says_so_and_then_what_to_do(changes: dict[str, Any], says: str):
-    complete = changes.pop("complete", True)
-    found = document(cell(SLOW, FAST, **changes), complete=complete)
-    assert "no answer: " in shown(found)[0]
+@pytest.mark.parametrize("complete", [True, False])
+def test_where_the_control_fails_there_is_no_answer_and_no_more_time_makes_one(complete: bool):
+    found = document(cell(SLOW, FAST, unvouched="the sentinel differs", sentinel_holds=False), complete=complete)
+    assert "no answer: the sentinel differs" in shown(found)[0]
     told = paragraphs(found)
     assert "the lowest median, which proves nothing, is fast's: 500 us" in told["Ship"]
+    assert "control FAILED. Measure again" in told["Sure?"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complete", "says"),
+    [
+        ({"within": math.inf}, True, "nothing is told apart after 5 generations. Measure again"),
+        ({"within": math.inf}, False, "after 5 generations. The run is unfinished: the same command, with more"),
+        ({"unvouched": "the copy had no time yet"}, False, "the copy had no time yet. The run is unfinished"),
+    ],
+)
+def test_where_no_verdict_stands_the_fastest_so_far_is_named_and_what_to_do(
+    changes: dict[str, Any], complete: bool, says: str
+):
+    found = document(cell(SLOW, FAST, **{"sentinel_holds": None, **changes}), complete=complete)
+    told = paragraphs(found)
+    assert told["Ship"].startswith("fast:cpu:fp32, fastest so far")
+    assert "no verdict" not in told["Ship"], "it is said once"
+    assert told["Tied"].startswith("Not proven to be slower: slow 4")
+    assert told["Sure?"].startswith("Not yet: ")
     assert says in told["Sure?"]
 
 
@@ -262,15 +273,18 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
         at(1, SLOW, FAST),
         at(16, SLOW, FAST, row("near", 5.05e5)),
         at(64, row("slow", 3e5), FAST, row("near", 5.05e5)),
-        at(256, SLOW, FAST, withheld=lambda _: "the sentinel differs", sentinel_holds=False),
+        at(256, SLOW, FAST, unvouched="the sentinel differs", sentinel_holds=False),
+        at(512, SLOW, FAST, within=math.inf),
     )
     lines = shown(found)
-    assert lines[0] == "What to ship, in 4 cells; ratios are to slow"
+    assert lines[0] == "What to ship, in 5 cells; ratios are to slow"
     assert lines[3].split() == ["1", "fast", "500", "us", "0.25", "[0.245,", "0.255]"]
     assert lines[4].split() == ["16", "fast", "500", "us", "0.25", "[0.245,", "0.255]", "near"]
     assert lines[5].split() == ["64", "slow", "300", "us", "1"]
     assert lines[6].split() == ["256", "no", "answer"]
+    assert lines[7].split()[:5] == ["512", "fast,", "fastest", "so", "far"]
     assert "No answer  batch=256: the sentinel differs" in lines
+    assert "So far  batch=512: nothing is told apart after 5 generations" in lines
     assert "Changes by batch  fast from 1 on, slow from 64 on" in lines
     assert "Sure? 5 generations, the control FAILED in 1 cell." in lines
 

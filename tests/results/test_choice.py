@@ -194,7 +194,7 @@ def test_where_no_arm_keeps_the_accuracy_the_fastest_is_shipped_and_it_is_said()
 
 
 def test_no_answer_stands_where_all_verdicts_are_withheld():
-    found = choose(cell(SLOW, FAST, withheld=lambda _: "the sentinel came out different", sentinel_holds=False))
+    found = choose(cell(SLOW, FAST, unvouched="the sentinel came out different", sentinel_holds=False))
     assert (found.ship, found.reason) == (None, "the sentinel came out different")
     assert found.sure.sentinel_holds is False
 
@@ -231,10 +231,23 @@ def test_no_arm_has_a_time():
     assert (why.arms, why.reason, why.fix) == (("a:cuda:fp32", "b:cuda:fp16"), "no GPU", "get one")
 
 
-def test_one_generation_tells_nothing_apart_so_there_is_no_answer():
+def test_where_nothing_is_told_apart_the_fastest_so_far_is_named_and_why_it_is_no_more():
     found = choose(cell(SLOW, FAST, within=math.inf))
-    assert found.ship is None
+    assert shipped(found).arm == FAST.arm
     assert found.reason == "nothing is told apart after 5 generations"
+    assert [one.arm for one in found.unsettled] == [SLOW.arm]
+
+
+def test_without_a_copy_that_vouches_nobody_is_slower_and_the_fastest_so_far_is_named():
+    found = choose(cell(SLOW, FAST, unvouched="the copy had no time yet", sentinel_holds=None))
+    assert (shipped(found).arm, found.reason) == (FAST.arm, "the copy had no time yet")
+    assert (found.passed, [one.arm for one in found.unsettled]) == ((), [SLOW.arm])
+    assert [one.ratio and one.ratio.verdict for one in found.unsettled] == [Verdict.CANT_TELL]
+
+
+def test_what_an_arm_measured_before_the_time_was_over_counts():
+    late = FAST.model_copy(update={"reason": "no time left", "cause": NotRunKind.NOT_REACHED})
+    assert shipped(choose(cell(SLOW, late))).arm == FAST.arm
 
 
 def test_a_setting_that_was_skipped_counts_only_where_its_target_has_no_time():

@@ -87,7 +87,8 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
     facts: dict[str, Any] = {
         "group": GROUP, "baseline": rows[0].arm if rows else None, "generations": 5, "sentinel_holds": True,
         "goes_on": False, "most_generations": 60, "generation_s": 9.0, "generations_needed": lambda *_: 32,
-        "rows": with_ratios(rows, within), "crossovers": (), "compare": compare, "withheld": lambda _: None,
+        "rows": with_ratios(rows, within), "crossovers": (), "compare": compare, "unvouched": None,
+        "withheld": lambda _: None,
     }  # fmt: skip
     return Cell(**{**facts, **changes})
 
