@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,11 +24,13 @@ from shootout.build.exports import ProbeKey, probe_key
 from shootout.bundle import bundle
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Arm, Artifact, Device
+from shootout.contract import Arm, Artifact, Device, Progress
 from shootout.errors import ArmFailed
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
+from shootout.models.user import import_graph, source
+from shootout.sealed import open_sealed, sealed
 from shootout.study.plan import scheme_of
 from shootout.worker import precision_checks, process
 from shootout.worker.interpreters import Interpreter
@@ -53,7 +55,7 @@ class BuiltArm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Where builds happen: cache, machine, other interpreters, and the probes' own models."""
+    """Where builds happen: cache, machine, other interpreters, the probes' own models; `progress` hears of damage."""
 
     cache: Path
     placement: Placement
@@ -61,6 +63,7 @@ class Workshop:
     machine: str
     logs: Path
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    progress: Progress | None = None
     _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
     _stopped: Event = field(default_factory=Event, init=False)
     _locks: dict[str, Lock] = field(default_factory=dict, init=False)
@@ -96,7 +99,7 @@ class Workshop:
         key = self._key(arm, model, version, runs)
         folder = self.cache / "built" / key
         with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
-            found = _cached(folder, arm, model)
+            found = self._kept(folder, arm, model)
             if found is None:
                 found = self._build(arm, model, folder, runs, nullcontext(worker) if worker else self.worker(arm, cpus))
         if runs and (fault := probe_fault(found.probe, arm.target)):
@@ -133,6 +136,22 @@ class Workshop:
         lane = self.placement if cpus is None else replace(self.placement, arms=cpus, threads=len(cpus))
         return lane.narrowed(arm.threads).arms
 
+    def _kept(self, folder: Path, arm: Arm, model: ModelBundle) -> BuiltArm | None:
+        """A whole entry of the cache; None when there is none, or one that isn't as it was written."""
+        if not folder.exists():
+            return None
+        try:
+            record = open_sealed(folder / _RECORD)
+            for name, digest in record["files"].items():
+                if bundle.sha256(folder / name) != digest:
+                    raise ValueError(f"{name} was changed after it was written")
+            return _opened(folder, arm, model, record, cached=True)
+        except (OSError, ValueError, KeyError) as error:
+            if self.progress:
+                reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                self.progress.say(f"{folder} is not a whole build of {arm.label}: {reason}: it is made again")
+            return None
+
     def _build(
         self,
         arm: Arm,
@@ -150,7 +169,7 @@ class Workshop:
                 probe = self._probe(worker, arm, fresh) if runs else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
-            (fresh / _RECORD).write_text(json.dumps(record))
+            (fresh / _RECORD).write_text(sealed(record))
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)
         finally:
@@ -193,23 +212,29 @@ class Workshop:
 
 
 def _code_of(adapter: Adapter) -> list[Path]:
-    """The adapter's own file, those beside it in a package of its own, what shipped adapters share, and quantizers."""
-    module = sys.modules[type(adapter).__module__]
-    code = Path(str(module.__file__))
-    own = sorted(code.parent.glob("*.py")) if module.__package__ else [code]
+    """All code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
+    modules = {base.__module__ for base in type(adapter).__mro__}
+    own = {file for name in modules if name.partition(".")[0] not in sys.stdlib_module_names for file in _own(name)}
     shared = (Path(package.__path__[0]) for package in (backends, quantize))
-    return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]
+    return [*sorted(own), *(file for folder in shared for file in sorted(folder.glob("*.py")))]
 
 
-def _cached(folder: Path, arm: Arm, model: ModelBundle) -> BuiltArm | None:
-    """A whole entry of the cache; None when it isn't there or a file of it changed."""
-    try:
-        record = json.loads((folder / _RECORD).read_text())
-        if any(bundle.sha256(folder / name) != digest for name, digest in record["files"].items()):
-            return None
-        return _opened(folder, arm, model, record, cached=True)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _own(module: str) -> Iterable[Path]:
+    """The Python files of the package that a class comes from, or the file itself with those beside it that it imports.
+
+    A shipped adapter's package is its own folder, a third party's the whole one that it installs.
+    """
+    file = Path(str(sys.modules[module].__file__))
+    folder = file.parent
+    if sys.modules[module].__package__ == backends.__name__:
+        return [file]  # those beside it count for everybody
+    if module.startswith(f"{backends.__name__}."):
+        return folder.glob("*.py")
+    if "." not in module and file.name != "__init__.py":
+        return import_graph.reached(file, [module], sorted(folder.glob("*.py")), source.read)
+    while (folder.parent / "__init__.py").exists():
+        folder = folder.parent
+    return folder.rglob("*.py")
 
 
 def _opened(folder: Path, arm: Arm, model: ModelBundle, record: Mapping[str, Any], *, cached: bool) -> BuiltArm:

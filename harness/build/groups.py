@@ -103,6 +103,7 @@ class Preparation:
             machine=self.machine,
             logs=self.logs,
             interpreters=self.plan.interpreters,
+            progress=self.progress,
         )
         jobs = [Job(group, arm) for group in wanted for arm in self._needed(group)]
         self.progress.stage(self._headline(jobs))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -24,8 +23,9 @@ from shootout.bundle.workload import Work
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BAND, WIDE_BAND
 from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.errors import ModelError
+from shootout.sealed import open_sealed, sealed
 
-SCHEMA = 1
+SCHEMA = 2
 MANIFEST = "manifest.json"
 ONNX_SUFFIX = ".onnx"
 """Ends the name of a user's file, and of no other model."""
@@ -262,12 +262,13 @@ class ModelBundle:
             return Report(inputs=inputs, labels=stored[LABELS])
 
     def seal(self) -> None:
-        """Write the manifest, with the hash of every file in the folder."""
+        """Write the manifest, with the hash of every file in the folder and of the manifest itself."""
         facts = dataclasses.asdict(self)
         del facts["folder"]
         files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
-        text = json.dumps({"schema": SCHEMA, **facts, "files": files}, indent=1)
-        (self.folder / MANIFEST).write_text(text)
+        temporary = self.folder / f"{MANIFEST}.part"  # who sees a manifest takes the bundle for whole
+        temporary.write_text(sealed({"schema": SCHEMA, **facts, "files": files}))
+        temporary.replace(self.folder / MANIFEST)
 
 
 def _rest_of(target: Target, rests: Rests) -> Precision:
@@ -281,21 +282,26 @@ def open_bundle(folder: Path) -> ModelBundle:
     """Open a bundle after checking every file's hash.
 
     Raises:
-        ModelError: a file is missing, foreign or changed, or the manifest can't be read.
+        ModelError: a file is missing, foreign or changed, the manifest among them.
     """
     try:
-        stored = json.loads((folder / MANIFEST).read_text())
+        stored = open_sealed(folder / MANIFEST)
         if stored.pop("schema") != SCHEMA:
-            raise ModelError(f"{folder} was made by another version; remove it")
+            raise ModelError(f"{folder} was made by another version")
         _check_files(folder, stored.pop("files"))
         return _from_facts(folder, stored)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{folder} is not a whole bundle ({type(error).__name__}: {error}); remove it") from error
+        reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ModelError(f"{folder} is not a whole bundle: {reason}") from error
 
 
 def key_in(folder: Path) -> str:
-    """The key of the bundle in a folder, unchecked."""
-    return str(json.loads((folder / MANIFEST).read_text())["key"])
+    """The key of the bundle that was just made in a folder; its files are unchecked.
+
+    Raises:
+        OSError, ValueError: it has no whole manifest.
+    """
+    return str(open_sealed(folder / MANIFEST)["key"])
 
 
 def sha256(path: Path) -> str:

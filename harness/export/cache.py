@@ -17,13 +17,14 @@ from typing import Any
 
 import shootout
 from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.contract import Progress
 from shootout.errors import ModelError, UsageError
 from shootout.host.environment import version_of
 from shootout.host.store import cache_folder
 
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
-    *("constants.py", "contract.py", "schemes.py", "backends/common.py"),
+    *("constants.py", "contract.py", "schemes.py", "sealed.py", "backends/common.py"),
     *(f"{package}/**/*.py" for package in ("bundle", "export", "models", "quantize")),
 )
 """All code that makes a bundle, as patterns below the package's folder."""
@@ -40,16 +41,20 @@ def key(ingredients: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
-def lookup(name: str) -> ModelBundle | None:
-    """The bundle with this key, or None when it is missing or not whole any more."""
+def lookup(name: str, progress: Progress | None = None) -> ModelBundle | None:
+    """The bundle with this key, or None when it is missing or not whole any more; `progress` hears of the latter."""
     folder = cache_folder() / name
     if not folder.is_dir():
         return None
     try:
         bundle = open_bundle(folder)
-    except ModelError:
+        if bundle.key != name:
+            raise ModelError(f"{folder} holds another bundle")
+    except ModelError as error:
+        if progress:
+            progress.say(f"{error}: it is made again")
         return None
-    return bundle if bundle.key == name else None
+    return bundle
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,8 @@ __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
 LONG_S = 10.0
 """Who waits for longer is told for how long, before."""
+LookUp = Callable[[str], ModelBundle | None]
+"""Gives the whole bundle with a key, if there is one."""
 BYTES_PER_PARAMETER = 24
 """Memory that an export needs at its peak for each weight (18 measured at 67 million weights), with some to spare."""
 
@@ -101,9 +103,10 @@ def obtain_all(
     wanted = {job.key: job for job in jobs if not isinstance(job, ShootoutError)}
     limit = limit or Deadline(None)
     brief = _begun_briefly(wanted.values(), needs, begun_on)
-    found = _cached(wanted, limit, needs, brief)
+    look_up = partial(cache.lookup, progress=progress)
+    found = _cached(wanted, look_up, limit, needs, brief)
     bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
-    found |= _cached(bases, limit, needs, brief)
+    found |= _cached(bases, look_up, limit, needs, brief)
     missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
     ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
     found |= _make(missing, found, Watched(progress, limit, is_needed=not ready), needs) if missing else {}
@@ -120,17 +123,17 @@ def _begun_briefly(jobs: Iterable[Job], needs: Collection[str], begun_on: Collec
 
 
 def _cached(
-    keys: Iterable[str], limit: Deadline, needs: Collection[str], brief: Collection[str] = ()
+    keys: Iterable[str], look_up: LookUp, limit: Deadline, needs: Collection[str], brief: Collection[str]
 ) -> dict[str, ModelBundle | ShootoutError]:
     """What is in the cache; `brief`: the keys in whose place a run was begun on a bundle that leaves things out."""
-    kept = {key: cache.lookup(brief_key(key, needs)) for key in keys if key in brief}
-    others = {key: cache.lookup(key) or _brief(key, limit, needs) for key in keys if key not in brief}
+    kept = {key: look_up(brief_key(key, needs)) for key in keys if key in brief}
+    others = {key: look_up(key) or _brief(key, look_up, limit, needs) for key in keys if key not in brief}
     return {key: bundle for key, bundle in {**kept, **others}.items() if bundle}
 
 
-def _brief(key: str, limit: Deadline, needs: Collection[str]) -> ModelBundle | None:
+def _brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[str]) -> ModelBundle | None:
     """What an earlier process had time for, where there is no time for all of it now either."""
-    found = cache.lookup(brief_key(key, needs))
+    found = look_up(brief_key(key, needs))
     plan = limit.part(EXPORT_SHARE * EXPORT_PLANS)
     return None if found is None or is_in_time(found.whole_s or 0.0, limit, plan) else found
 

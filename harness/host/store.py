@@ -5,7 +5,6 @@ The folder is the user's own and closed to others, since a bundle's `model.pt2` 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from shootout.constants import BIAS_FLOOR
 from shootout.errors import UsageError
 from shootout.host import environment
+from shootout.sealed import open_sealed, sealed
 
 _BIAS_FLOOR = "bias-floor.json"
 
@@ -37,12 +37,11 @@ def cache_folder() -> Path:
 
 
 def read_facts(name: str) -> dict[str, Any]:
-    """The file called `name`; empty where there is none or it can't be read (torn, or not one object)."""
+    """The file called `name`; empty where there is none, or not as it was written: what was known is found out anew."""
     try:
-        found = json.loads(_path(name).read_text())
-    except (OSError, ValueError, RecursionError):
+        return open_sealed(_path(name))
+    except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def write_facts(name: str, facts: Mapping[str, Any]) -> Path:
@@ -71,7 +70,7 @@ def _write(name: str, facts: Mapping[str, Any]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(facts))
+        temporary.write_text(sealed(facts))
         temporary.replace(path)
     except OSError as error:
         raise UsageError(f"can't write {str(path)!r}: {error.strerror}; set SHOOTOUT_CACHE") from None

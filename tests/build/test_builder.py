@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,10 +38,10 @@ class Maker:
         return Built(arm=ARM, bundle=given["bundle"], folder=given["folder"]), 0.5
 
 
-def prepare(folder: Path, maker: Any, *, version: str = "1") -> BuiltArm:
+def prepare(folder: Path, maker: Any, *, version: str = "1", progress: Any = None) -> BuiltArm:
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
     probes: Any = {probe_key(ARM): SimpleNamespace(key="p")}
-    shop = Workshop(cache=folder, placement=placement, probes=probes, machine="this", logs=folder)
+    shop = Workshop(cache=folder, placement=placement, probes=probes, machine="this", logs=folder, progress=progress)
     return shop.prepare(ARM, MODEL, version, worker=maker)
 
 
@@ -51,6 +54,22 @@ def test_a_build_is_taken_again_only_as_it_was(tmp_path: Path):
     assert (first.built.folder / "engine").read_bytes() == b"made"
     assert not prepare(tmp_path, maker, version="2").cached
     assert maker.builds == 3
+
+
+@pytest.mark.parametrize("change", ["probe", "facts", "files", "build_s", "torn", "list"])
+def test_what_is_noted_of_a_build_is_believed_only_as_it_was_written(tmp_path: Path, change: str):
+    maker, said = Maker(probed="bf16"), list[str]()
+    with pytest.raises(ArmFailed):
+        prepare(tmp_path, maker)
+    record = next(tmp_path.rglob("built.json"))
+    facts = json.loads(record.read_text())
+    edited = {**facts, "probe": "fp32"} if change == "probe" else {**facts, change: None}
+    record.write_text({"torn": record.read_text()[:40], "list": "[1]"}.get(change, json.dumps(edited)))
+    with pytest.raises(ArmFailed, match="the permutation probe finds bf16"):
+        prepare(tmp_path, maker, progress=SimpleNamespace(say=said.append))
+    assert maker.builds == 2
+    assert said[0].startswith(f"{record.parent} is not a whole build of numpy:cpu:fp32: built.json ")
+    assert said[0].endswith(": it is made again")
 
 
 def test_a_build_of_another_precision_than_its_label_is_out_each_time(tmp_path: Path):
@@ -71,3 +90,35 @@ def test_other_code_of_the_adapter_makes_another_build(tmp_path: Path, monkeypat
         code.write_text(text)
         prepare(tmp_path, maker)
     assert maker.builds == 2
+
+
+OWN_CODE = {
+    "wide/__init__.py": "",
+    "wide/helper.py": "",
+    "wide/deep/__init__.py": "",
+    "wide/deep/adapter.py": "class Adapter: ...",
+    "wide/deep/kernels/tables.py": "",
+    "narrow.py": "from base import Base\nimport narrow_helper\nclass Adapter(Base): ...",
+    "narrow_helper.py": "",
+    "base.py": "import typing\nclass Base(typing.Protocol): ...",
+    "stranger.py": "",
+}
+
+
+def test_a_third_party_s_helpers_are_its_adapter_s_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name, text in OWN_CODE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def own(module: str) -> set[str]:
+        files = builder._code_of(import_module(module).Adapter())
+        return {str(file.relative_to(tmp_path)) for file in files if file.is_relative_to(tmp_path)}
+
+    try:
+        assert own("wide.deep.adapter") == {name for name in OWN_CODE if name.startswith("wide/")}
+        assert own("narrow") == {"narrow.py", "narrow_helper.py", "base.py"}
+    finally:
+        for name in set(sys.modules) - before:
+            del sys.modules[name]

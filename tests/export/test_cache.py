@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from support.exports import obtain
 
-from shootout.bundle.bundle import open_bundle
+from shootout.bundle.bundle import ModelBundle, open_bundle
 from shootout.errors import ModelError, UsageError
 from shootout.export import cache
-from shootout.export.client import Request
+from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job
 from shootout.export.request import checked
 from shootout.host import store
+from shootout.sealed import sealed
 
 
 def flip(path: Path) -> None:
@@ -27,6 +30,11 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+def edit(folder: Path, **facts: Any) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
 DAMAGE = {
     "changed": lambda folder: flip(folder / "inputs.npz"),
     "missing": lambda folder: (folder / "oracle.npz").unlink(),
@@ -34,7 +42,8 @@ DAMAGE = {
     "torn manifest": lambda folder: (folder / "manifest.json").write_text("{"),
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
     "empty manifest": lambda folder: (folder / "manifest.json").write_text("null"),
-    "other version": lambda folder: (folder / "manifest.json").write_text('{"schema": 99}'),
+    "loosened band": lambda folder: edit(folder, bands={"fp32": 0.5, "fp16": 0.5}),
+    "other version": lambda folder: (folder / "manifest.json").write_text(sealed({"schema": 99})),
 }
 
 
@@ -45,8 +54,13 @@ def test_a_damaged_bundle_is_refused_and_made_again(damage: str):
     DAMAGE[damage](bundle.folder)
     with pytest.raises(ModelError):
         open_bundle(bundle.folder)
-    again = obtain("identity", {}, 3)
+    said = list[str]()
+    (again,) = obtain_all([Request(model="identity", batch=3)], SimpleNamespace(say=said.append, detail=print))
+    assert isinstance(again, ModelBundle)
     assert again.key == bundle.key
+    assert said[0].startswith(str(bundle.folder))
+    assert said[0].endswith(": it is made again")
+    assert len(said) == 1
     assert open_bundle(again.folder) == again
     assert [entry.name for entry in bundle.folder.parent.iterdir()] == [bundle.key]
 
