@@ -18,7 +18,8 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from shootout import backends, quantize, reported
+from shootout import backends, quantize
+from shootout.backends import reported
 from shootout.backends.adapter import Adapter, Built
 from shootout.build.exports import ProbeKey, probe_key
 from shootout.bundle import bundle

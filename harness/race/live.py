@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from shootout import backends, reported
+from shootout import backends
+from shootout.backends import reported
 from shootout.backends.adapter import Built
 from shootout.clock import Deadline
 from shootout.constants import (

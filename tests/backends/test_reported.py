@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shootout import reported
+from shootout.backends import reported
 from shootout.contract import Executed
 from shootout.errors import ArmFailed
 
