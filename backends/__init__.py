@@ -10,22 +10,17 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from shootout.backends import words
-from shootout.backends.adapter import Adapter, Built, Fixture
-from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Gemms, NotRun, NotRunKind, Precision
-from shootout.errors import SkippedArm, UsageError, explained, install, unknown
-from shootout.session import Session
-
-if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+from shootout.backends import described, words
+from shootout.backends.adapter import Adapter, Fixture
+from shootout.backends.described import Description, Folders
+from shootout.contract import Capabilities, Device, Gemms, NotRun, Precision
+from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, install, unknown
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
@@ -189,37 +184,6 @@ SHIPPED = {
 }
 
 
-class BrokenAdapter:
-    """Stands in for a third party's adapter that can't be imported, so that the others still work."""
-
-    capabilities = Capabilities(
-        consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)
-    )
-
-    def __init__(self, name: str, reason: str, fix: str) -> None:
-        self.name, self._reason, self._fix = name, reason, fix
-
-    def probe(self, device: Device) -> Availability:  # noqa: ARG002 - the same answer for each
-        """Why it can't be imported."""
-        return Availability(why=NotRun(NotRunKind.BROKEN, self._reason, self._fix))
-
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:  # noqa: ARG002
-        """Not possible.
-
-        Raises:
-            SkippedArm: always, with the reason that `probe` gives.
-        """
-        raise SkippedArm(self._reason, self._fix)
-
-    def load(self, built: Built) -> Session:  # noqa: ARG002
-        """Not possible.
-
-        Raises:
-            SkippedArm: always, with the reason that `probe` gives.
-        """
-        raise SkippedArm(self._reason, self._fix)
-
-
 def names(*, hidden: bool = False) -> tuple[str, ...]:
     """The known backends, the shipped ones first; `hidden` adds the harness's own instruments."""
     shipped = [name for name, row in SHIPPED.items() if hidden or not row.hidden]
@@ -245,23 +209,46 @@ def entry(name: str) -> Entry:
 
 
 def get(name: str) -> Adapter:
-    """The adapter of a backend, imported now; one that breaks on import answers `probe` with the reason.
+    """The adapter of a backend, imported now: a third party's only in a process that it may end.
 
     Raises:
         UsageError: no such backend, or a third party claims a name that is taken.
+        SkippedArm: it can't be imported.
     """
     row = entry(name)
     if name in SHIPPED:
         return cast("Adapter", _imported(row.path)())
     try:
-        with redirect_stdout(sys.stderr):  # ours is for the answer alone, which may be JSON
-            adapter = cast("Adapter", _imported(row.path)())
-            if isinstance(adapter.capabilities, Capabilities):
-                return adapter
-        reason = f"its capabilities are a {type(adapter.capabilities).__name__}, not Capabilities"
+        return cast("Adapter", _imported(row.path)())
     except (Exception, SystemExit) as error:
-        reason = explained(error)
-    return BrokenAdapter(name, f"{row.path} can't be loaded: {reason}", row.fix)
+        raise SkippedArm(f"{row.path} can't be loaded: {explained(error)}", row.fix, NotRunKind.BROKEN) from error
+
+
+def capabilities(name: str) -> Capabilities:
+    """What a backend can be asked.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    return describe(name).capabilities
+
+
+def describe(name: str) -> Description:
+    """What a backend says of itself, or why it can't; no third party's code runs in this process.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    try:
+        row = entry(name)
+    except UsageError as error:
+        if name not in names(hidden=True):
+            raise
+        return described.broken(str(error))
+    if name in SHIPPED:
+        return Description(capabilities=get(name).capabilities)
+    together = tuple((one.name, one.value) for one in _third_parties() if _package(one) == row.package)
+    return described.ask(together, row.fix, _folders())[name]
 
 
 def baseline(*, of_file: bool = False) -> str:
@@ -316,11 +303,16 @@ def _imported(path: str) -> Any:
 
 
 def _third_parties() -> tuple[EntryPoint, ...]:
-    return _installed(tuple((folder, _changed_ns(folder)) for folder in sys.path))
+    return _installed(_folders())
+
+
+def _folders() -> Folders:
+    """Where packages are looked for, and when each last changed."""
+    return tuple((folder, _changed_ns(folder)) for folder in sys.path)
 
 
 @lru_cache(maxsize=1)
-def _installed(_folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+def _installed(_folders: Folders) -> tuple[EntryPoint, ...]:
     """Looked up again when a folder changes: it reads every package's metadata, and planning asks for every cell."""
     return tuple(entry_points(group=GROUP))
 
@@ -339,4 +331,4 @@ def _requirements(point: EntryPoint) -> tuple[str, ...]:
 
 
 def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist else point.value
+    return (point.dist.name if point.dist else "") or point.value

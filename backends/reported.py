@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from shootout.contract import Executed
+from shootout.contract import Capabilities, Executed
 from shootout.errors import ArmFailed
 
 _LARGEST = 2**63 - 1
@@ -27,6 +27,25 @@ def account(executed: Executed) -> Executed:
     if fault:
         raise ArmFailed(_ACCOUNT + fault)
     return found
+
+
+def capabilities(said: Mapping[str, Any]) -> Capabilities:
+    """What an adapter says it can be asked, `rest` as pairs.
+
+    Raises:
+        ArmFailed: a plan can't be made of it.
+    """
+    place = "its capabilities: "
+    if fault := _fault(said):
+        raise ArmFailed(place + fault)
+    found: Capabilities = _typed(Capabilities, {**said, "rest": dict(_pairs(said["rest"]))}, place)
+    if not found.consumes or not (found.targets or found.native):
+        raise ArmFailed(f"{place}there is nothing that it takes, or nothing that it runs")
+    return found
+
+
+def _pairs(said: Any) -> Iterable[tuple[Any, Any]]:
+    return ((tuple(key), value) for key, value in said)
 
 
 def facts(said: Mapping[str, Any]) -> Mapping[str, Any]:

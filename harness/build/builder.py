@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from threading import Event, Lock
 from typing import Any
 
 from shootout import backends, quantize
-from shootout.backends import reported
-from shootout.backends.adapter import Adapter, Built
+from shootout.backends import code, reported
+from shootout.backends.adapter import Built
 from shootout.build.exports import ProbeKey, probe_key
 from shootout.bundle import bundle
 from shootout.bundle.bundle import ModelBundle
@@ -30,7 +29,6 @@ from shootout.errors import ArmFailed
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
-from shootout.models.user import import_graph, source
 from shootout.sealed import open_sealed, sealed
 from shootout.study.plan import scheme_of
 from shootout.worker import precision_checks, process
@@ -189,53 +187,35 @@ class Workshop:
         return answer
 
     def _probe_bundle(self, arm: Arm) -> ModelBundle | None:
-        if Artifact.NONE in backends.get(arm.target.backend).capabilities.consumes:
+        if Artifact.NONE in backends.capabilities(arm.target.backend).consumes:
             return None
         key = probe_key(arm)
         return self.probes.get(key) if key else None
 
     def _key(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> str:
         """All that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU."""
-        adapter, probe = backends.get(arm.target.backend), self._probe_bundle(arm)
+        backend, probe = arm.target.backend, self._probe_bundle(arm)
         content = [
             model.key,
             str(arm.target),
             arm.threads,
             sorted(arm.options.items()),
             version,
-            [bundle.sha256(file) for file in [*_code_of(adapter), Path(str(precision_checks.__file__))]],
+            [bundle.sha256(file) for file in [*_code_of(backend), Path(str(precision_checks.__file__))]],
             self.machine,
             cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
             probe.key if probe and runs else None,
-            [version_of(package) for package in backends.entry(arm.target.backend).makers],
+            [version_of(package) for package in backends.entry(backend).makers],
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _code_of(adapter: Adapter) -> list[Path]:
+def _code_of(backend: str) -> list[Path]:
     """All code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
-    modules = {base.__module__ for base in type(adapter).__mro__}
-    own = {file for name in modules if name.partition(".")[0] not in sys.stdlib_module_names for file in _own(name)}
+    shipped = backend in backends.SHIPPED
+    own = code.code_of(backends.get(backend)) if shipped else map(Path, backends.describe(backend).code)
     shared = (Path(package.__path__[0]) for package in (backends, quantize))
-    return [*sorted(own), *(file for folder in shared for file in sorted(folder.glob("*.py")))]
-
-
-def _own(module: str) -> Iterable[Path]:
-    """The Python files of the package that a class comes from, or the file itself with those beside it that it imports.
-
-    A shipped adapter's package is its own folder, a third party's the whole one that it installs.
-    """
-    file = Path(str(sys.modules[module].__file__))
-    folder = file.parent
-    if sys.modules[module].__package__ == backends.__name__:
-        return [file]  # those beside it count for everybody
-    if module.startswith(f"{backends.__name__}."):
-        return folder.glob("*.py")
-    if "." not in module and file.name != "__init__.py":
-        return import_graph.reached(file, [module], sorted(folder.glob("*.py")), source.read)
-    while (folder.parent / "__init__.py").exists():
-        folder = folder.parent
-    return folder.rglob("*.py")
+    return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]
 
 
 def _opened(folder: Path, arm: Arm, model: ModelBundle, record: Mapping[str, Any], *, cached: bool) -> BuiltArm:

@@ -26,7 +26,7 @@ def catalogue(kind: str | None = None, *, as_json: bool) -> int:
     options = {
         f"{name}.{option.name}": option
         for name in backends.names()
-        for option in backends.get(name).capabilities.settable().values()
+        for option in backends.capabilities(name).settable().values()
     }
     known = {
         "studies": schema.names(),
@@ -47,21 +47,25 @@ def catalogue(kind: str | None = None, *, as_json: bool) -> int:
 
 
 def _offers(name: str) -> str:
-    can = backends.get(name).capabilities
+    """Its devices and precisions, or why there are none."""
+    found = backends.describe(name)
+    if found.why:
+        return f"broken: {found.why.reason}"
+    can = found.capabilities
     native = {(device, Precision.NATIVE) for device in can.native}
     return ", ".join(sorted(f"{device}:{precision}" for device, precision in can.targets | native))
 
 
 def _modes(name: str) -> str:
     """What may follow the backend's name; "" where nothing does."""
-    can = backends.get(name).capabilities
+    can = backends.capabilities(name)
     return ", ".join(f"+{mode}{' (cuda)' if mode in can.cuda_modes else ''}" for mode in sorted(can.modes) if mode)
 
 
 def _schemes() -> Iterator[tuple[str, str]]:
     """What may follow the slash behind each backend's precision."""
     for name in backends.names():
-        for precision, words in backends.get(name).capabilities.schemes.items():
+        for precision, words in backends.capabilities(name).schemes.items():
             yield f"{name} {precision}", ", ".join(sorted(words))
 
 

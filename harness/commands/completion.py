@@ -212,7 +212,7 @@ def _targets(word: str) -> Iterator[str]:
     yield from backends.names()
     if name not in backends.names():
         return
-    can = backends.get(name).capabilities
+    can = backends.capabilities(name)
     if plus:
         yield from (f"{name}+{one}" for one in sorted(can.modes) if one and "*" not in one)
     if bool(plus) == bool(mode) and is_among(mode, can.modes):
@@ -227,7 +227,7 @@ def _knobs(word: str) -> Iterator[str]:
     if not dot:
         yield from (f"{name}." for name in backends.names())
         return
-    for name, option in backends.get(backend.partition("+")[0]).capabilities.settable().items():
+    for name, option in backends.capabilities(backend.partition("+")[0]).settable().items():
         if "*" not in name:
             yield from (f"{backend}.{name}={value}" for value in (option.tries if "=" in word else ("",)))
 

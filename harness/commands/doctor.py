@@ -118,11 +118,11 @@ def _findings() -> tuple[Finding, ...]:
 
 
 def _targets(name: str) -> dict[Device, tuple[Precision, ...]]:
-    """The devices that a backend has code for, and the precisions on each."""
-    try:
-        targets = backends.get(name).capabilities.targets
-    except UsageError:
-        return {Device.CPU: ()}  # a name claimed twice: its probe will say so
+    """The devices that a backend has code for, and the precisions on each; a broken one has a row to say so."""
+    found = backends.describe(name)
+    targets = found.capabilities.targets
+    if found.why:
+        return {Device.CPU: ()}
     return {
         device: tuple(one for one in Precision if (device, one) in targets)
         for device in Device
@@ -131,10 +131,7 @@ def _targets(name: str) -> dict[Device, tuple[Precision, ...]]:
 
 
 def _options(name: str, device: Device) -> tuple[str, ...]:
-    try:
-        known = backends.get(name).capabilities.settable()
-    except UsageError:
-        return ()  # a name claimed twice
+    known = backends.capabilities(name).settable()
     return tuple(option.name for option in known.values() if device in option.devices)
 
 

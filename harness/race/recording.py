@@ -165,7 +165,7 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
 def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
     """What a reader must know: what isn't quantized in a quantized model, and where a proof is missing or weak."""
     target, bundle = arm.target, found.built.bundle
-    rests = backends.get(target.backend).capabilities.rest
+    rests = backends.capabilities(target.backend).rest
     rest, band = rests.get((target.device, target.precision)), bundle.band(target, rests)[0]
     lines = [f"what isn't quantized computes in {rest}"] if rest else []
     if not bundle.is_judged(target, rests):

@@ -87,7 +87,7 @@ def _skip(arm: Arm, here: Here) -> NotRun | None:
     found = here.available[provider(arm.target)]
     if found.why and not found.why.builds:
         return found.why
-    capabilities = backends.get(arm.target.backend).capabilities
+    capabilities = backends.capabilities(arm.target.backend)
     if why := _unoffered(arm.target, capabilities):
         return why
     if arm.scenario not in capabilities.scenarios:
@@ -148,7 +148,7 @@ def unfit(arm: Arm, bundle: ModelBundle) -> NotRun | None:
     """Why the arm can't be asked what came of the export: a module that has no export, or rows that aren't told."""
     if uncounted := _uncounted(arm, bundle):
         return uncounted
-    consumes = backends.get(arm.target.backend).capabilities.consumes
+    consumes = backends.capabilities(arm.target.backend).consumes
     if Artifact.NONE in consumes or set(consumes) & set(bundle.artifacts):
         return None
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)

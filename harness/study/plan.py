@@ -313,7 +313,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
 
 def _takes_module(arm: Arm) -> bool:
     """Whether a user's file must be made a torch module for this arm."""
-    consumes = backends.get(arm.target.backend).capabilities.consumes
+    consumes = backends.capabilities(arm.target.backend).consumes
     return Artifact.MODULE in consumes and Artifact.ONNX not in consumes
 
 

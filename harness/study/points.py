@@ -91,7 +91,7 @@ def describe(backend: str) -> tuple[Capabilities, Target]:
     """A backend's capabilities and its first target."""
     entry = backends.entry(backend)
     device, precision = entry.default
-    return backends.get(backend).capabilities, Target(backend=backend, device=device, precision=precision)
+    return backends.capabilities(backend), Target(backend=backend, device=device, precision=precision)
 
 
 def describe_native(backend: str) -> tuple[Capabilities, Target]:

@@ -42,7 +42,7 @@ def targets(names: Iterable[str]) -> list[Target]:
     """Every target that these backends say they can run, in each of their modes; and the shared quantized model."""
     found = []
     for name in names:
-        can = backends.get(name).capabilities
+        can = backends.capabilities(name)
         for mode, (device, precision) in itertools.product(sorted(can.modes), sorted(can.targets)):
             if mode.endswith("*") or (mode in can.cuda_modes and device is not Device.CUDA):
                 continue
@@ -94,7 +94,7 @@ def case_of(target: Target) -> Case:
     arm, requests = _needs(target)
     bundle, probe = bundles(*requests)
     arm = replace(arm, parameters=bundle.parameters)
-    ignores_model = Artifact.NONE in backends.get(target.backend).capabilities.consumes
+    ignores_model = Artifact.NONE in backends.capabilities(target.backend).consumes
     return Case(arm=arm, bundle=bundle, probe_bundle=None if ignores_model else probe)
 
 

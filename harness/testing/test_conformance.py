@@ -74,7 +74,7 @@ def test_conforms(target: Target, check: str) -> None:
 
 def test_probe_explains_where_it_cannot_run(backend: str) -> None:
     """On every device the probe finds the backend able, or gives a reason and a fix."""
-    devices = {device for device, _ in backends.get(backend).capabilities.targets}
+    devices = {device for device, _ in backends.capabilities(backend).targets}
     for device, found in run_fresh(probe_everywhere, backend, warm=warm_of(Target(backend=backend))).items():
         assert found.ok or (found.reason and found.fix), f"{device}: no reason or no fix: {found}"
         if device not in devices or (device is Device.CUDA and not has_gpu()):

@@ -41,7 +41,7 @@ def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision]
         allowed: precisions that may be tried instead of the target's own.
     """
     target, changes = default.target, list[Change]()
-    capabilities = backends.get(target.backend).capabilities
+    capabilities = backends.capabilities(target.backend)
     if target.device is Device.CPU:
         counts = thread_counts(most_threads)
         changes += [Change(knob="threads", threads=count) for count in counts if count != default.threads]
@@ -117,5 +117,5 @@ def describe_setting(default: Arm, arm: Arm) -> str:
 
 def _fits_together(arm: Arm) -> bool:
     """Whether the arm's mode has all of its options, and its threads suffice for them."""
-    turned = [one for one in backends.get(arm.target.backend).capabilities.options if one.name in arm.options]
+    turned = [one for one in backends.capabilities(arm.target.backend).options if one.name in arm.options]
     return all(option.is_for(arm.target) and (arm.threads > 1 or not option.parallel) for option in turned)

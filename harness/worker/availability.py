@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from shootout import backends
 from shootout.contract import Availability, Device, NotRun, NotRunKind
-from shootout.errors import UsageError, explained, one_line
+from shootout.errors import SkippedArm, UsageError, explained, one_line
 from shootout.host.child import Child, leave_with
 from shootout.host.placement import allowed_cpus
 
@@ -47,15 +47,30 @@ def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None 
 
     A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
     """
+    broken = {pair: Availability(why=why) for pair in pairs if (why := _broken(pair))}
+    return broken | _probed([pair for pair in pairs if pair not in broken], others or {})
+
+
+def _broken(pair: Pair) -> NotRun | None:
+    """Why a third party's adapter can't even say what it can do: its probe would end the same way."""
+    if pair[0] in backends.SHIPPED or "@" in pair[0]:
+        return None
+    with suppress(UsageError):  # of an unknown name, which the probe tells
+        return backends.describe(pair[0]).why
+    return None
+
+
+def _probed(pairs: Collection[Pair], others: Mapping[str, Interpreter]) -> dict[Pair, Availability]:
+    """What probes say, in fresh processes."""
     started: list[Child] = []
     stopped = Event()
 
     def ask(pairs: Sequence[Pair]) -> tuple[Sequence[Pair], dict[Pair, Availability]]:
-        with start_probe(pairs, others or {}) as probe:
+        with start_probe(pairs, others) as probe:
             started.append(probe)
             if stopped.is_set():
                 probe.signal(signal.SIGKILL)
-            return pairs, _answers(probe, pairs, others or {})
+            return pairs, _answers(probe, pairs, others)
 
     with ThreadPoolExecutor(at_once()) as pool:
         try:
@@ -170,6 +185,8 @@ def main() -> None:
         try:
             found = backends.get(backend).probe(Device(device))
             said = _said(backend, device, found)
+        except SkippedArm as error:
+            said = _said(backend, device, Availability(why=error.why))
         except (Exception, SystemExit) as error:
             said = _said(backend, device, _unavailable(explained(error), backend))
         os.write(answer, said)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from shootout import backends
 from shootout.backends.adapter import Built
+from shootout.backends.code import code_of
 from shootout.build import builder
 from shootout.build.builder import BuiltArm, Workshop
 from shootout.build.exports import probe_key
@@ -81,7 +81,7 @@ def test_a_build_of_another_precision_than_its_label_is_out_each_time(tmp_path: 
 
 
 def test_other_code_of_the_adapter_makes_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    maker, own = Maker(), builder._code_of(backends.get("numpy"))
+    maker, own = Maker(), builder._code_of("numpy")
     assert {"account.py", "backend.py", "adapter.py", "common_numpy.py"} <= {file.name for file in own}
     assert {"float8.py", "qdq.py", "ort.py"} <= {file.name for file in own}, "quantizers decide artifacts too"
     code = tmp_path / "adapter.py"
@@ -113,7 +113,7 @@ def test_a_third_party_s_helpers_are_its_adapter_s_code(tmp_path: Path, monkeypa
     before = set(sys.modules)
 
     def own(module: str) -> set[str]:
-        files = builder._code_of(import_module(module).Adapter())
+        files = code_of(import_module(module).Adapter())
         return {str(file.relative_to(tmp_path)) for file in files if file.is_relative_to(tmp_path)}
 
     try:

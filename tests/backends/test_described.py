@@ -1,0 +1,120 @@
+"""Third parties' adapters that break as they are imported: each costs one row, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from support.adapters.third_party import install
+from support.console import here
+
+from shootout import backends
+from shootout.backends import described
+from shootout.commands import doctor
+from shootout.contract import Availability, Device, Precision
+from shootout.host import checks
+from shootout.host.checks import Quiet
+from shootout.worker import availability
+
+ADAPTER = """
+from shootout.contract import Artifact, Availability, Capabilities, Device, Option, Precision
+
+class Mine:
+    name = "mine"
+    capabilities = Capabilities(
+        consumes=(Artifact.ONNX,),
+        targets=frozenset({(Device.CPU, Precision.FP32)}),
+        options=(Option(name="depth", help=""),),
+    )
+    def probe(self, device):
+        return Availability(version="1")
+"""
+KINDS = {
+    "aborts": ("import os\nos.abort()", "killed by SIGABRT"),
+    "exits": ("import sys\nsys.exit(0)", "SystemExit: 0"),
+    "leaves": ("import os\nos._exit(3)", "exited with code 3"),
+    "empty": ("class Mine: pass", "has no attribute 'capabilities'"),
+    "odd": ("class Mine: capabilities = {}", "its capabilities are a dict, not Capabilities"),
+    "typed": (
+        f"{ADAPTER}    object.__setattr__(capabilities, 'targets', ['cpu'])",
+        "its capabilities: targets.0 is 'cpu'",
+    ),
+    "endless": (f"{ADAPTER}    object.__setattr__(capabilities, 'modes', 7)", "its capabilities: modes is 7"),
+    "surrogate": (
+        f"{ADAPTER}    object.__setattr__(capabilities.options[0], 'help', '\\ud800')",
+        "options: 0: help: text that is no Unicode",
+    ),
+    "prints": (f"print('welcome')\n{ADAPTER}", ""),
+}
+"""By name, a module's text and what is said of it; "" where it works."""
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an installer would have left of all of them."""
+    folder = tmp_path_factory.mktemp("third-parties")
+    for kind, (text, _) in KINDS.items():
+        (folder / f"{kind}_adapter.py").write_text(text)
+    return install(folder, "all-kinds", {kind: f"{kind}_adapter:Mine" for kind in KINDS})
+
+
+@pytest.fixture
+def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    monkeypatch.syspath_prepend(packages)
+    return packages
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_says_what_is_wrong_and_how_to_mend_it(kind: str):
+    found, reason = backends.describe(kind), KINDS[kind][1]
+    if not reason:
+        assert found.why is None
+        return
+    assert found.why
+    assert f"{kind}_adapter:Mine can't be loaded: " in found.why.reason
+    assert reason in found.why.reason
+    assert found.why.fix == "pip install --upgrade all-kinds"
+
+
+def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(described, "LIMIT_S", 1.0)
+    (tmp_path / "hanging.py").write_text("import time\ntime.sleep(600)")
+    install(tmp_path, "hanging-package", {"hangs": "hanging:Mine"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    why = backends.describe("hangs").why
+    assert why
+    assert why.reason.startswith("hanging:Mine can't be loaded: took longer than 1 s and was killed")
+
+
+@pytest.mark.usefixtures("installed")
+def test_none_of_its_code_runs_here():
+    assert backends.capabilities("prints").targets == {(Device.CPU, Precision.FP32)}
+    assert not {f"{kind}_adapter" for kind in KINDS} & set(sys.modules)
+
+
+def test_a_list_has_a_line_for_each_and_stays_json(installed: Path):
+    told = here("list", "backends", "--json", cwd=installed).data["backends"]
+    assert set(told) == set(backends.names())
+    assert {kind: told[kind].startswith("broken: ") for kind in KINDS} == {kind: bool(KINDS[kind][1]) for kind in KINDS}
+    assert told["prints"] == "cpu:fp32"
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_doctor_has_a_row_for_each_and_asks_those_that_can_answer(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    quiet = Quiet(sources=(), steal_share=0.0, foreign_share=None, throttled=0, load_average=0.0)
+    monkeypatch.setattr(checks, "listen", lambda _: quiet)
+
+    def probed(pairs: list[availability.Pair], _: object) -> dict[availability.Pair, Availability]:
+        asked.extend(name for name, _ in pairs)
+        return dict.fromkeys(pairs, Availability(version="1"))
+
+    monkeypatch.setattr(availability, "_probed", probed)
+    rows = [finding for finding in doctor.examine().findings if finding.backend in KINDS]
+    assert [(row.backend, row.device) for row in rows] == [(kind, Device.CPU) for kind in sorted(KINDS)]
+    assert {row.backend for row in rows if row.availability.ok} == {"prints"}
+    assert set(KINDS).intersection(asked) == {"prints"}
