@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from shootout.ceilings.measure import known_ceilings
@@ -24,6 +23,7 @@ from shootout.report.lines import NAMED, fold
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
+from shootout.results.questions import find_nearest
 from shootout.study import points, selection
 from shootout.study.group import family, named_in
 from shootout.study.options import RunOptions
@@ -88,8 +88,8 @@ def measure(
                 wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
                 ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
                 file.append(header(plan, {**facts, "ceilings": ceilings}))
-            elif words := more_time.tell_missing(_groups(history)):
-                progress.say(f"going on with {out}. {words}")
+            elif nearest := find_nearest(_groups(history)):
+                progress.say(f"going on with {out}. {more_time.tell_nearest(nearest)}")
             campaign = Campaign(
                 plan=plan,
                 out=out,
@@ -105,7 +105,8 @@ def measure(
                 complete = campaign.race() and not campaign.recorder.lacks
                 groups = _groups(journal.read(out))
                 file.append(_ended(campaign, complete=complete, settled=not any(map(missing, groups))))
-                _tell_time(progress, groups, limit, built_s, complete=complete)
+                if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
+                    progress.say(more_time.tell_too_short(limit.seconds, built_s))
                 if trace and not limit.allows(0.0):
                     progress.say("--max-time left no time to trace; run the same command again for it")
                 elif trace:
@@ -124,14 +125,6 @@ def _ended(campaign: Campaign, *, complete: bool, settled: bool) -> Ended:
         why = f"{budget_s:.0f} s of racing"
     wall_s, planning_s = campaign.deadline.elapsed_s, campaign.plan.planning_s
     return Ended(complete=complete, settled=settled, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
-
-
-def _tell_time(progress: Progress, groups: Sequence[Group], limit: Deadline, built_s: float, *, complete: bool) -> None:
-    """Say what more time would tell, or that all of it went to exports and builds."""
-    if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
-        progress.say(more_time.tell_too_short(limit.seconds, built_s))
-    elif words := more_time.tell_missing(groups):
-        progress.say(words)
 
 
 def _undecided(document: Document, options: RunOptions, progress: Progress) -> int:

@@ -165,7 +165,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
     Args:
         room: letters in a line; a command is kept in one where it fits.
         measured: whether any arm of the cell has a time.
-        complete: whether the run has measured all that it was to measure.
+        complete: whether the run has measured all that it was to measure; where it hasn't, the last line says so.
     """
     sure = answer.sure
     held = {True: ", control passed", False: ", control FAILED", None: ""}[sure.sentinel_holds]
@@ -173,7 +173,8 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
     if answer.ship and answer.reason:
         told = f"Not yet: {answer.reason}."
     if answer.reason:
-        return f"{told} {_way_out(measured=measured, complete=complete or sure.sentinel_holds is False)}."
+        goes_on = not complete and sure.sentinel_holds is not False
+        return told if goes_on else f"{told} {_way_out(measured=measured)}."
     if sure.nearest and sure.generations_needed:
         takes = f"About {sure.generations_needed} generations would settle it with {short(sure.nearest)}"
         if not (command := sure.command):
@@ -190,10 +191,8 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
     return f"{told} Nothing else may be shipped." if answer.passed else told
 
 
-def _way_out(*, measured: bool, complete: bool) -> str:
-    """What to do where no verdict stands; no time makes up for a sentinel that differs."""
-    if not complete:
-        return "The run is unfinished: the same command, with more time, goes on"
+def _way_out(*, measured: bool) -> str:
+    """What to do where no verdict stands and the run doesn't go on; no time makes up for a sentinel that differs."""
     if measured:
         return "Measure again, with --fresh; `shootout doctor` says what is noisy or missing here"
     return "What was skipped or failed, and the fix, is below; `shootout doctor` says what works here"

@@ -1,31 +1,34 @@
-"""What a run that ended in time would have needed, for people: one line."""
+"""What a run leaves open, and what more time would tell, for people."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from shootout.journal.group import Group, missing
+from shootout.results.document import Document, NearestOpen
+from shootout.study.group import short
 from shootout.units import counted, span
 
 
-def tell_missing(groups: Sequence[Group]) -> str:
-    """The nearest pair that is still open, and what it takes; "" where none is."""
-    found = [(group, one) for group in groups for one in missing(group)]
-    if not found:
-        return ""
-    group, one = min(found, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0))
+def tell_end(document: Document) -> Iterator[str]:
+    """Whether the run goes on, how, and what that would tell first: the one place that says so."""
+    if document.budget_s is not None:
+        yield f"It stopped after {span(document.budget_s)} of racing; with --max-time, which gives it more, it goes on."
+    elif not document.complete:
+        yield "This run is unfinished; the same command goes on: what is built and measured is kept."
+    if document.nearest_open and not (len(document.answer) == 1 and document.answer[0].sure.command):
+        yield f"{tell_nearest(document.nearest_open)}."
+
+
+def tell_nearest(nearest: NearestOpen) -> str:
+    """The nearest pair that is still open, and what it takes."""
     takes = "nobody knows how many more generations that would take"
-    if one.generations is not None and one.seconds is not None:
-        takes = f"that would take about {counted(one.generations, 'more generation')}, {span(one.seconds)}"
-    others = f"; {counted(len(found) - 1, 'other pair')} open" if len(found) > 1 else ""
-    most = group.rules.max_generations
-    limit = f" (max_generations in a study file: it ended at {most})" if group.next_generation >= most else ""
-    return f"{group.record.name}: {' and '.join(one.pair)} are not told apart yet; {takes}{limit}{others}"
+    if nearest.generations is not None and nearest.seconds is not None:
+        takes = f"that would take about {counted(nearest.generations, 'more generation')}, {span(nearest.seconds)}"
+    others = f"; {counted(nearest.others, 'other pair')} open" if nearest.others else ""
+    limit = "" if nearest.ended_at is None else f" (max_generations in a study file: it ended at {nearest.ended_at})"
+    return f"{nearest.group}: {' and '.join(map(short, nearest.arms))} are not told apart yet; {takes}{limit}{others}"
 
 
 def tell_too_short(limit_s: float, built_s: float) -> str:
     """Why nothing was raced: exports and builds took too much of the time."""
-    return (
-        f"--max-time {span(limit_s)} was too short for a figure: exports and builds took {span(built_s)}. What was "
-        "finished of them is kept: run the same command again, with more time"
-    )
+    return f"--max-time {span(limit_s)} was too short for a figure: exports and builds took {span(built_s)}"

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.ceilings.model import Ceilings, ceilings_of_run
-from shootout.contract import Device, Scenario, Value
+from shootout.contract import Device, NotRunKind, Scenario, Value
 from shootout.crossover.brackets import Kind
 from shootout.journal.records import Holding
 from shootout.report.figures import Cell, make_table
@@ -52,6 +52,12 @@ def word_of(row: Row) -> str:
     if row.outcome == "measured":
         return LEFT
     return "not timed" if row.outcome == "skipped" and row.fidelity else row.outcome
+
+
+def reason_of(row: Row, who: str) -> Reason:
+    """Why a row has no time; the way out of too little time is told once, at the end (`more_time`)."""
+    fix = "" if row.cause is NotRunKind.NOT_REACHED else row.fix or ""
+    return Reason(word_of(row), who, row.reason or "", fix)
 
 
 def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tuple[str, str]]:

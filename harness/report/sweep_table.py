@@ -11,7 +11,7 @@ from rich.text import Text
 from shootout.contract import Value
 from shootout.report import notes, trust
 from shootout.report.figures import make_table
-from shootout.report.notes import STYLES, Reason, fold_reasons, word_of
+from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.results.document import Document, GroupSummary, Row
 from shootout.units import duration
 
@@ -140,14 +140,13 @@ def _cell(ns: float | None, best: float | None) -> Text:
 def _setbacks(line: Line, rows: Sequence[Row]) -> list[Text]:
     """What was skipped or failed; arms that have the same to tell at several sizes tell it once."""
     size_of = line.selecting | {name: size for size, name in line.groups.items()}
-    sizes: dict[tuple[str, str, str, str], list[str]] = {}
+    sizes: dict[Reason, list[str]] = {}
     for row in (row for row in rows if row.reason):
-        key = (word_of(row), row.arm, row.reason or "", row.fix or "")
-        sizes.setdefault(key, []).append(str(size_of[row.group]))
+        sizes.setdefault(reason_of(row, row.arm), []).append(str(size_of[row.group]))
     told = []
-    for (outcome, arm, reason, fix), some in sizes.items():
+    for reason, some in sizes.items():
         where = "" if len(some) == len(line.groups) else f" at {line.axis} {', '.join(some)}"
-        told.append(Reason(outcome, f"{arm}{where}", reason, fix))
+        told.append(reason._replace(who=f"{reason.who}{where}"))
     return [Text(text, style=STYLES[outcome]) for outcome, text in fold_reasons(told)]
 
 

@@ -8,14 +8,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.report import answers, notes, sweep_table, trust
+from shootout.report import answers, more_time, notes, sweep_table, trust
 from shootout.report.figures import BY_HEADER, Cell, fits, make_table, stack_tables
 from shootout.report.lines import name_targets
-from shootout.report.notes import STYLES, Reason, fold_reasons, word_of
+from shootout.report.notes import STYLES, fold_reasons, reason_of
 from shootout.results.document import Document, GroupSummary, Row, Timing
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
-from shootout.units import duration, seconds, size, span
+from shootout.units import duration, seconds, size
 from shootout.worker import interpreters
 
 ANSWER = ("target", "time", "ratio", "verdict")
@@ -91,13 +91,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
         parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
         parts += [Text(line, style="dim") for line in trust.tell_time(document.spent_s)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
-    if document.budget_s is not None:
-        told = (
-            f"It stopped after {span(document.budget_s)} of racing; with --max-time, which gives it more, it goes on."
-        )
-        parts.append(Text(told, style="dim"))
-    elif not document.complete:
-        parts.append(Text("This run is unfinished; run the same command again to resume.", style="yellow"))
+    parts += [Text(line, style="dim" if document.complete else "yellow") for line in more_time.tell_end(document)]
     if not full and any(row.outcome == "measured" for row in document.rows):
         parts.append(Text(MORE, style="dim"))
     return Group(*parts)
@@ -178,7 +172,7 @@ def _cells(summary: GroupSummary, row: Row, headers: Sequence[str]) -> dict[str,
 
 def _setbacks(rows: Sequence[Row], *, full: bool) -> list[Text]:
     built = {row.arm: _built(row) if full else "" for row in rows}
-    reasons = (Reason(word_of(row), f"{row.arm}{built[row.arm]}", row.reason or "", row.fix or "") for row in rows)
+    reasons = (reason_of(row, f"{row.arm}{built[row.arm]}") for row in rows)
     return [Text(line, style=STYLES[outcome]) for outcome, line in fold_reasons(reasons, full=full)]
 
 

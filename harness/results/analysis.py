@@ -49,7 +49,7 @@ from shootout.results.document import (
     Timing,
 )
 from shootout.results.quantization import joined
-from shootout.results.questions import find_open
+from shootout.results.questions import find_nearest, find_open
 from shootout.results.time_spent import find_time_spent
 from shootout.stats import quantiles
 from shootout.stats.evidence import LEAST_GENERATIONS
@@ -89,6 +89,7 @@ def analyse(folder: Path) -> Document:
         budget_s=history.budget_s,
         answer=answers,
         open_questions=tuple(find_open({group.record.name: group for group in groups}, answers, crossed)),
+        nearest_open=find_nearest(groups),
         environment=header.environment,
         rows=tuple(rows),
         groups=tuple(summaries),
@@ -230,7 +231,7 @@ def _left(why: NotRun, *, has_time: bool) -> dict[str, Any]:
 def _missed(*, never_held: bool, complete: bool) -> NotRun:
     """Why an arm that nothing kept out has no time."""
     kind = NotRunKind.NEVER_HELD if never_held else NotRunKind.NOT_REACHED
-    return NotRun(kind, MISSED[kind], "" if complete else "run the same command again to resume")
+    return NotRun(kind, MISSED[kind], "" if complete else "run the same command again")
 
 
 def _identity(arm: Arm) -> dict[str, Any]:

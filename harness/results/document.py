@@ -313,6 +313,24 @@ class FrontRow(Part):
     ties: tuple[str, ...] = ()
 
 
+class NearestOpen(Part):
+    """Of the pairs that a run has to tell apart yet, the one that takes least.
+
+    Attributes:
+        arms: the pair, of `group`.
+        generations: that it takes, if these are like those played; null where nobody knows. `seconds` likewise.
+        others: how many pairs are open beside it.
+        ended_at: the most generations that the study allows, where these were played.
+    """
+
+    group: str
+    arms: tuple[str, str]
+    generations: int | None
+    seconds: float | None
+    others: int
+    ended_at: int | None
+
+
 class Document(Part):
     """One run. `sentinel` and `void_share` are the worst of its groups; `holding` is null where nothing was tried.
 
@@ -320,6 +338,7 @@ class Document(Part):
         budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
         answer: what to ship, for each group whose figures count.
         open_questions: what the run asked and has no verdict on, a line each.
+        nearest_open: what more time would tell first; null where no pair is open.
     """
 
     schema_version: int = Field(serialization_alias="schema")
@@ -330,6 +349,7 @@ class Document(Part):
     budget_s: float | None = None
     answer: tuple[Answer, ...] = ()
     open_questions: tuple[str, ...] = ()
+    nearest_open: NearestOpen | None = None
     environment: dict[str, Any]
     rows: tuple[Row, ...]
     groups: tuple[GroupSummary, ...]

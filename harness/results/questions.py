@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shootout.crossover.brackets import Kind
 from shootout.journal.group import Group, missing
 from shootout.results.answer import Answer
-from shootout.results.document import Crossover
+from shootout.results.document import Crossover, NearestOpen
 from shootout.study.group import short
 
 
@@ -27,3 +27,20 @@ def find_open(groups: Mapping[str, Group], answers: Sequence[Answer], crossovers
     for one in crossovers:
         if one.outcome is Kind.CANT_TELL:
             yield f"{short(one.a)} or {short(one.b)}, by {one.axis}, {one.scope.replace('_', ' ')}: {one.reason}"
+
+
+def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:
+    """Of all pairs that are still open, the one that the fewest seconds would tell apart; None where none is."""
+    found = [(group, one) for group in groups for one in missing(group)]
+    if not found:
+        return None
+    group, one = min(found, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0))
+    most = group.rules.max_generations
+    return NearestOpen(
+        group=group.record.name,
+        arms=one.pair,
+        generations=one.generations,
+        seconds=one.seconds,
+        others=len(found) - 1,
+        ended_at=most if group.next_generation >= most else None,
+    )

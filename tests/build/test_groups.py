@@ -125,12 +125,13 @@ def prepared(
     cpus: int = 2,
     deadline: Deadline | None = None,
     begun_on: Mapping[tuple[str, str], str] | None = None,
+    skips: Mapping[str, NotRun] | None = None,
 ) -> tuple[dict[str, Any], Ledger]:
     """What a group comes to, its models as `export` gives them."""
     monkeypatch.setattr(groups, "export_all", export)
     ledger = Ledger()
     record = GroupRecord(name="g", baseline=LABELS[1] if deadline else None, comparisons=1, arms=tuple(ARMS))
-    group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
+    group = PlannedGroup(record=record, request=SimpleNamespace(), skips=skips or {})  # type: ignore[arg-type]
     request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: request)
     monkeypatch.setattr(groups, "lanes", lambda placement: [frozenset({cpu}) for cpu in range(cpus)])
@@ -231,8 +232,14 @@ def test_in_a_limited_time_what_is_kept_and_the_baseline_come_first_and_what_tak
     ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(26.0))
     assert shop.begun == [LABELS[4], LABELS[1], LABELS[0], LABELS[3]]
     assert ledger.out[LABELS[2]].kind is NotRunKind.NOT_REACHED
-    assert "one like it takes about 15 s" in ledger.out[LABELS[2]].reason
     assert sorted(ready) == sorted([LABELS[1], LABELS[3], LABELS[4]])
+
+
+def test_what_can_t_run_here_anyway_is_not_said_to_have_lacked_time(shop, monkeypatch):
+    no_gpu = NotRun(NotRunKind.BUILT_ONLY, "no GPU", "get one")
+    skips = {LABELS[2]: no_gpu}
+    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(26.0), skips=skips)
+    assert ledger.out[LABELS[2]] == no_gpu
 
 
 def test_a_build_that_overruns_is_ended_and_what_is_ready_goes_on(shop, monkeypatch):

@@ -14,7 +14,6 @@ from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, run, s
 from shootout.clock import Deadline
 from shootout.constants import FORESEEING
 from shootout.journal import journal
-from shootout.journal.group import Group, group_of
 from shootout.journal.records import Added, Rounds
 from shootout.race import campaign, queue, race
 from shootout.race.queue import Entrant
@@ -112,13 +111,14 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     found = analyse(out)
     assert (found.complete, found.budget_s) == (False, 90.0)
     assert {row.outcome for row in found.rows} == {"measured"}
-    assert "are not told apart yet; that would take about" in more_time.tell_missing(groups_in(out))
+    assert found.nearest_open
+    assert "are not told apart yet; that would take about" in more_time.tell_nearest(found.nearest_open)
     assert run(out, asked)
     found = analyse(out)
     assert (found.complete, found.budget_s) == (True, None)
     lines = [(line.group, line.generation) for line in journal.read(out).lines if isinstance(line, Rounds)]
     assert len(lines) == len(set(lines)) > 3
-    assert more_time.tell_missing(groups_in(out)) == ""
+    assert found.nearest_open is None
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,8 @@ def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is
 
 def test_a_race_that_ended_at_its_most_generations_says_so(stage: list[ByBatch], tmp_path: Path):
     assert run(tmp_path / "out", study(750, crossover=None, max_generations=2))
-    assert "(max_generations in a study file: it ended at 2)" in more_time.tell_missing(groups_in(tmp_path / "out"))
-
-
-def groups_in(folder: Path) -> list[Group]:
-    history = journal.read(folder)
-    return [group_of(history, record) for record in history.groups]
+    (told,) = more_time.tell_end(analyse(tmp_path / "out"))
+    assert "(max_generations in a study file: it ended at 2)" in told
 
 
 class Standing:

@@ -226,7 +226,7 @@ def test_a_skip_keeps_its_fix(tmp_path: Path):
 def test_what_was_not_reached_is_no_failure_and_resumes(tmp_path: Path):
     found = document(tmp_path, ended(complete=False))
     assert {(row.outcome, row.cause) for row in found.rows} == {("not timed", NotRunKind.NOT_REACHED)}
-    assert row(found).fix == "run the same command again to resume"
+    assert row(found).fix == "run the same command again"
 
 
 def test_an_arm_of_which_an_older_run_kept_no_round_says_so(tmp_path: Path):
@@ -273,6 +273,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     measured = found["rows"][1]
     assert set(found) == TOP | {
         "open_questions",
+        "nearest_open",
         "complete",
         "budget_s",
         "answer",
@@ -377,12 +378,7 @@ def test_a_row_that_was_only_built_says_what(tmp_path: Path):
 def test_the_table_says_when_verdicts_are_withheld_and_the_run_is_unfinished(tmp_path: Path):
     text = printed(document(tmp_path, *race(sentinel=1.05)))
     assert "FAILED: all verdicts are withheld" in text
-    assert "This run is unfinished; run the same command again to resume." in text
-
-
-def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):
-    text = printed(document(tmp_path, *race(), ended(complete=False, budget_s=90.0)))
-    assert "It stopped after 90 s of racing; with --max-time, which gives it more, it goes on." in text
+    assert "This run is unfinished; the same command goes on" in text
 
 
 def test_the_same_from_python(tmp_path: Path):

@@ -1,0 +1,45 @@
+"""Whether a run goes on, and what that would tell: said once, at the end."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+from support.races.made import COPY, GROUP, A, B, ended, header, played, rounds, write
+
+from shootout.contract import Arm, NotRunKind, Target
+from shootout.journal.records import Skip
+from shootout.report import table
+from shootout.results.analysis import analyse
+from shootout.results.document import Document
+
+ONE_GENERATION = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
+
+
+def printed(found: Document) -> str:
+    page = io.StringIO()
+    Console(width=200, file=page, highlight=False).print(table.render(found, 200))
+    return page.getvalue()
+
+
+def test_a_screen_says_once_that_the_run_is_unfinished(tmp_path: Path):
+    late = [Arm(target=Target(backend=name), model="identity") for name in "cd"]
+    why = {"reason": "no time for it", "fix": "more time", "cause": NotRunKind.NOT_REACHED}
+    skips = [Skip(group=GROUP, arm=arm, **why) for arm in late]  # type: ignore[arg-type]
+    lines = (*skips, *ONE_GENERATION, ended(complete=False))
+    found = analyse(write(tmp_path / "run", header((A, B, *late, COPY)), *lines))
+    text = printed(found)
+    assert "Ship  b:cpu:fp32, fastest so far" in text
+    assert "Not yet: nothing is told apart after 1 generation." in text
+    assert text.count("unfinished") == text.count("the same command") == 1
+    assert "not timed: c, d: no time for it\n" in text
+    assert found.nearest_open
+    assert (found.nearest_open.arms, found.nearest_open.others) == ((B.label, A.label), 0)
+    assert f"{GROUP}: b and a are not told apart yet; nobody knows how many more generations" in text
+
+
+def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):
+    text = printed(analyse(write(tmp_path / "run", *ONE_GENERATION, ended(complete=False, budget_s=90.0))))
+    assert "It stopped after 90 s of racing; with --max-time, which gives it more, it goes on." in text
+    assert "unfinished" not in text
