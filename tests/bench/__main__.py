@@ -64,7 +64,7 @@ def _all_onnx(bench: Bench) -> Tables:
 
 
 def _mutations(bench: Bench) -> Tables:
-    return mutations.figures(bench.folder / "mutations")
+    return mutations.figures(bench.folder / "mutations", bench.keep)
 
 
 def _file_loads(bench: Bench) -> Tables:

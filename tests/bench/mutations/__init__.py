@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench.common import Tables
@@ -10,6 +11,7 @@ from . import judging, keeping, measuring
 from .mutation import outcomes
 
 
-def figures(folder: Path) -> Tables:
-    """Every mutation and what became of it."""
-    return {"mutations": outcomes(folder, (*measuring.MUTATIONS, *keeping.MUTATIONS, *judging.MUTATIONS))}
+def figures(folder: Path, keep: Callable[[Tables], None]) -> Tables:
+    """Every mutation and what became of it; `keep` gets what there is so far."""
+    wanted = (*measuring.MUTATIONS, *keeping.MUTATIONS, *judging.MUTATIONS)
+    return {"mutations": outcomes(folder, wanted, lambda rows: keep({"mutations": rows}))}
