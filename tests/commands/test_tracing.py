@@ -14,7 +14,7 @@ import pytest
 from support.console import deaf_here, environment, spin_study
 from support.exports import obtain
 
-from shootout import trace_events
+from shootout import clock, trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
 from shootout.bundle.bundle import ModelBundle
@@ -184,16 +184,17 @@ def test_no_trace_goes_on_when_the_time_is_over(tmp_path: Path, monkeypatch: pyt
 
     def ask(command: str, timeout_s: float, **_: Any) -> None:
         asked.append(timeout_s)
-        limit.seconds = 0.0  # over by now
+        limit.seconds = -1.0  # over by now
         raise ArmFailed("hung")
 
     monkeypatch.setattr(trace, "worker", lambda *_: nullcontext(SimpleNamespace(ask=ask)))
     arms = [Arm(target=Target(backend=name), model="m") for name in ("numpy", "jax-jit")]
     groups: Any = {"g": {arm.label: SimpleNamespace(arm=arm) for arm in arms}}
     progress: Any = SimpleNamespace(stage=lambda _: None, say=told.append)
+    monkeypatch.setattr(clock, "now_ns", lambda: 0)
     limit = Deadline(9.0)
     trace.trace_arms(groups, place(None), tmp_path, {}, progress, limit)
-    assert [round(one) for one in asked] == [9]
+    assert asked == [9.0]
     assert told == [
         "g, numpy:cpu:fp32: no trace: --max-time was over",
         "--max-time left no time to trace jax-jit:cpu:fp32 and those after it",

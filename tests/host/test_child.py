@@ -133,7 +133,7 @@ def test_a_child_dies_with_its_parent(tmp_path: Path):
         leave_with(int(sys.argv[1]))
         open(sys.argv[2], 'w').write(str(os.getpid()))
         os.rename(sys.argv[2], sys.argv[2] + '.pid')
-        time.sleep(60)
+        time.sleep(3_600)
         """
     parent = f"""if True:
         import os, subprocess, sys
@@ -147,12 +147,8 @@ def test_a_child_dies_with_its_parent(tmp_path: Path):
     running.send_signal(signal.SIGKILL)
     running.wait()
     pid = int(said.read_text())
-    for _ in range(500):
-        if not alive(pid):
-            return
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    pytest.fail("the child outlived its parent by 5 s")
+    while alive(pid):
+        time.sleep(0.01)  # the test's time-out is the limit
 
 
 def alive(pid: int) -> bool:

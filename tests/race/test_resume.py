@@ -59,26 +59,24 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def running(study: Path, *words: str, forked: bool) -> Iterator[subprocess.Popen[str]]:
-    """The command, under way in a process group of its own, as a shell starts it; `forked`: are its workers?"""
-    command = deaf("run", study, *words, forked=forked)
+def stopped(study: Path, *words: str, generation: int, forked: bool) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, as a shell starts it, stopped at a generation's first turn.
+
+    Args:
+        forked: whether its workers are forked.
+    """
+    command = deaf("run", study, *words, forked=forked, stops_in=generation)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(
         command, cwd=study.parent, env=environment(), text=True, start_new_session=True, **pipes
     ) as process:
         try:
+            ended = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            assert ended
+            assert ended.si_code == os.CLD_STOPPED, process.communicate()
             yield process
         finally:
             process.kill()
-
-
-def wait_for(process: subprocess.Popen[str], folder: Path, kind: str, count: int) -> None:
-    """Until the journal has so many lines of that kind and the next worker is at work."""
-    while process.poll() is None:
-        if len(lines(folder, kind)) >= count and children_of(process.pid):
-            return
-        time.sleep(0.02)
-    pytest.fail(f"it ended first: {process.communicate()}")
 
 
 def measured_once(folder: Path) -> None:
@@ -90,20 +88,17 @@ def measured_once(folder: Path) -> None:
     assert [line["complete"] for line in lines(folder, "ended")][-1]
 
 
-@pytest.mark.parametrize(("kind", "count", "forked"), [("prepared", 1, False), ("rounds", 1, True)])
-def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(
-    study: Path, kind: str, count: int, forked: bool
-):
+@pytest.mark.parametrize(("generation", "forked"), [(0, False), (1, True)])
+def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Path, generation: int, forked: bool):
     out = study.parent / "out"
-    with running(study, "--out", "out", forked=forked) as process:
-        wait_for(process, out, kind, count)
+    with stopped(study, "--out", "out", generation=generation, forked=forked) as process:
         workers = children_of(process.pid)
         process.kill()
         process.wait()
     while any(map(state, workers)):
         time.sleep(0.01)  # the test's time-out is the limit: none may stay, stopped or not
     before = (out / journal.NAME).read_bytes()[: journal.read(out).sound_bytes]
-    assert len(lines(out, "rounds")) < GENERATIONS
+    assert len(lines(out, "rounds")) == generation
     assert again(study).code == 0
     assert (out / journal.NAME).read_bytes().startswith(before)
     measured_once(out)
@@ -133,12 +128,11 @@ def test_a_run_killed_before_its_header_was_whole_starts_over(study: Path):
 def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(
     study: Path, how: signal.Signals, forked: bool
 ):
-    with running(study, forked=forked) as process:  # without --out: the unfinished run is found again
-        while not (found := list(study.parent.glob("results/tiny/*"))):
-            time.sleep(0.02)
-        wait_for(process, found[0], "rounds", 1)
+    with stopped(study, generation=1, forked=forked) as process:  # without --out: the unfinished run is found again
+        found = list(study.parent.glob("results/tiny/*"))
         workers = children_of(process.pid)
         os.killpg(process.pid, how)
+        os.killpg(process.pid, signal.SIGCONT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
@@ -220,11 +214,11 @@ def test_a_newer_run_is_refused_even_to_resume(study: Path):
 
 def test_two_runs_cannot_write_into_one_folder(study: Path):
     out = study.parent / "out"
-    with running(study, "--out", "out", forked=True) as process:
-        wait_for(process, out, "prepared", 1)
+    with stopped(study, "--out", "out", generation=0, forked=True) as process:
         second = again(study)
         assert second.code == 2
         assert f"process {process.pid} (a run) is writing there; wait for it or give another --out" in second.err
+        process.send_signal(signal.SIGCONT)
         process.communicate(timeout=60)
     assert process.returncode == 0
     measured_once(out)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from support.words import chosen
 
-from shootout.clock import Stopwatch
 from shootout.errors import UsageError
 from shootout.study import axes, points, schema
 from shootout.study.schema import Study, checked
@@ -166,12 +165,11 @@ def test_axes_that_make_no_sense_are_refused(sets: tuple[str, ...], words: dict[
 
 def test_a_grid_that_nobody_could_measure_is_refused_at_once():
     vast = asked("d_model=1..1000 +1", "n_layers=1..1000 +1", "batch=1..1000 +1", backends="numpy")
-    with Stopwatch() as watch, pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as caught:  # a list of its cells would take hours, and all memory
         points.points(vast)
     assert str(caught.value).startswith("the grid has 1,000,000,000 cells, 100,000 at most: ")
     for name in ("d_model", "n_layers", "batch"):
         assert f"{name} has 1,000 values" in str(caught.value)
-    assert watch.seconds < 60, "a list of them would take hours, and all memory"
 
 
 def test_cells_are_counted_with_each_model_s_own_parameters_and_all_targets():

@@ -23,7 +23,7 @@ from shootout.study import plan
 from shootout.worker.availability import Pair
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.remembered import known_available
-from support.deaf import FORKED, deafen
+from support.deaf import FORKED, STOPS_IN, deafen
 from support.forked_workers import fork_workers
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -50,15 +50,16 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(TESTS), **changes}
 
 
-def deaf(*words: object, forked: bool = False, **constants: float) -> list[str]:
+def deaf(*words: object, forked: bool = False, stops_in: int | None = None, **constants: float) -> list[str]:
     """The command line of a deaf run; `race__live__LOAD_TIMEOUT_S=2` changes that constant in `shootout.race.live`.
 
     Args:
         words: of the command line.
         forked: whether its workers are forked, where a test is not about how they start and end.
+        stops_in: the generation in which it stops itself, see `STOPS_IN`.
         constants: the changed ones.
     """
-    changes = {**_changes(constants), FORKED: forked}
+    changes = {**_changes(constants), FORKED: forked, STOPS_IN: stops_in}
     return [sys.executable, str(TESTS / "support" / "deaf.py"), json.dumps(changes), *map(str, words)]
 
 

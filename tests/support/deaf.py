@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -17,7 +18,7 @@ from typing import Any
 from shootout import cli
 from shootout.host import locks
 from shootout.host.store import cache_folder
-from shootout.race import campaign
+from shootout.race import campaign, live
 from support.forked_workers import fork_workers
 
 FEW = {
@@ -28,6 +29,9 @@ FEW = {
 }
 FORKED = "forked"
 """Beside the constants: that the workers are forked, see `forked_workers`."""
+STOPS_IN = "stops in"
+"""Beside the constants: the generation in which the process stops itself at the first turn, so that a test finds it at
+work however slow either is; SIGCONT lets it go on."""
 
 
 class Deaf:
@@ -64,9 +68,28 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
     assert locks.machine_lock_path is own_lock
 
 
+def stop_in(wanted: int) -> None:
+    """Stop this process, and not its workers, at the first turn of a generation."""
+    spawn, turn, begun = live.LiveStage.spawn, live.LivePlayer.turn, []
+
+    def note(self: Any, arm: Any, generation: int, padding: int) -> Any:
+        begun.append(generation)
+        return spawn(self, arm, generation, padding)
+
+    def stop(self: Any, scopes: Any) -> Any:
+        if begun[-1] == wanted:
+            begun.append(-1)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return turn(self, scopes)
+
+    live.LiveStage.spawn, live.LivePlayer.turn = note, stop  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Change what is asked for, then be the command line."""
     changes = json.loads(sys.argv.pop(1))
+    if (generation := changes.pop(STOPS_IN, None)) is not None:
+        stop_in(generation)
     if changes.pop(FORKED, False):
         fork_workers()
     deafen(changes)

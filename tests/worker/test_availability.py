@@ -147,18 +147,37 @@ def member(process: psutil.Process, group: int) -> bool:
         return False
 
 
+def impatient_once_it_hangs(pids: Path, monkeypatch: pytest.MonkeyPatch, asked: int) -> None:
+    """The time of a probe of so many is over as soon as one of them hangs."""
+    answers = availability._answers
+
+    def patient(probe: Child, pairs: Sequence[availability.Pair], others: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            if len(pairs) == asked:
+                wait_for_pid(pids)
+                patch.setattr(availability, "PROBE_TIMEOUT_S", 0.0)
+            return answers(probe, pairs, others)
+
+    monkeypatch.setattr(availability, "_answers", patient)
+
+
+def wait_for_pid(pids: Path) -> None:
+    """Until a probe has written its own; one that never does runs into the test's time limit."""
+    while not (pids.exists() and pids.read_text().endswith("\n")):
+        os.sched_yield()
+
+
 @pytest.mark.timeout(60)
 def test_a_hanging_probe_is_ended_with_all_it_started(fakes: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(availability, "PROBE_TIMEOUT_S", 3.0)
-    assert ask("hang").reason.startswith("gave no answer: took longer than 3 s and was killed")
+    impatient_once_it_hangs(fakes, monkeypatch, 1)
+    assert ask("hang").reason.startswith("gave no answer: took longer than 0 s and was killed")
     assert_gone(int(fakes.read_text()))
 
 
 @pytest.mark.timeout(60)
 def test_an_interrupt_leaves_nothing_of_several_behind(fakes: Path, monkeypatch: pytest.MonkeyPatch):
     def interrupted(*_: object) -> dict[availability.Pair, Availability]:
-        while not (fakes.exists() and fakes.read_text().endswith("\n")):
-            os.sched_yield()
+        wait_for_pid(fakes)
         raise KeyboardInterrupt
 
     answers = availability._answers
@@ -175,8 +194,7 @@ def test_an_interrupt_leaves_nothing_of_several_behind(fakes: Path, monkeypatch:
 def test_an_interrupt_leaves_no_probe_behind(fakes: Path):
     def interrupted() -> None:
         with availability.start_probe([("hang", Device.CPU)], {}):
-            while not (fakes.exists() and fakes.read_text().endswith("\n")):
-                os.sched_yield()
+            wait_for_pid(fakes)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -226,10 +244,10 @@ def test_whom_a_crash_left_without_an_answer_is_asked_alone(probes: list[list[st
 
 @pytest.mark.timeout(60)
 def test_a_hang_loses_no_answer_and_the_rest_are_asked_side_by_side(
-    probes: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    probes: list[list[str]], fakes: Path, monkeypatch: pytest.MonkeyPatch
 ):
     both = threading.Barrier(2, timeout=30)
-    monkeypatch.setattr(availability, "PROBE_TIMEOUT_S", 3.0)
+    impatient_once_it_hangs(fakes, monkeypatch, 3)
     answers = availability._answers
 
     def together(probe: Child, pairs: Sequence[availability.Pair], others: Any) -> Any:

@@ -79,7 +79,7 @@ def test_the_reason_says_how_it_ended_and_its_last_words(
 def test_a_hung_worker_is_given_up_and_killed(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):
     process.ask("memory", 60)  # it is up: what follows is not its start
     with pytest.raises(ArmFailed, match=FAULTS["hangs"][1]):
-        process.ask("load", 3, built=built(bundle, "hangs", tmp_path))
+        process.ask("load", 6, built=built(bundle, "hangs", tmp_path))
     process.kill()
     assert state(process.pid) == ""
 

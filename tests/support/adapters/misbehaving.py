@@ -238,7 +238,7 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "raises-in-build": (RaisesInBuild, r"build raised RuntimeError: no kernel \| for this$"),
     "raises-in-load": (RaisesInLoad, r"load raised FileNotFoundError: no engine$"),
     "raises-in-execute": (RaisesInExecute, r"raised ArithmeticError: worn out$"),
-    "hangs": (Hangs, r"^hung: no answer to 'load' within 3 s; it was killed; its last words: waiting for a licence$"),
+    "hangs": (Hangs, r"^hung: no answer to 'load' within \d+ s; it was killed; its last words: waiting for a licence$"),
     "exits": (Exits, r"^exited with code 7 during 'load'; its last words: goodbye$"),
     "killed": (Killed, r"^killed by SIGKILL \(.*memory runs out\) during 'load'; its last words: reserving memory$"),
     "crashes": (Crashes, r"^killed by SIGSEGV during 'load'"),
