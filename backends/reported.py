@@ -1,7 +1,8 @@
-"""What an adapter says of itself is checked as it enters the parent: it may be anybody's code."""
+"""What an adapter says of itself is checked before the harness believes it: it may be anybody's code."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from typing import Any
 
 from shootout.contract import Capabilities, Executed
 from shootout.errors import ArmFailed
+from shootout.trace_events import Event
 
 _LARGEST = 2**63 - 1
 """What tables, Parquet and other programs' JSON can hold."""
@@ -62,6 +64,35 @@ def facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
         if said.get(name) is not None:
             _typed(kind, said[name], f"{place}{name}: ")
     return said
+
+
+def events(told: Iterable[Event]) -> tuple[Event, ...]:
+    """What a profiler tells, as plain JSON values.
+
+    Raises:
+        ArmFailed, TypeError, ValueError: nothing can be drawn of it.
+    """
+    found: list[Event] = json.loads(json.dumps([dict(one) for one in told], allow_nan=False))
+    if fault := _fault(found):
+        raise ArmFailed(fault)
+    for one in found:
+        lasts = one.get("ph") == "X" and one.get("dur") is not None
+        _typed(str, one.get("name"), "an event's name: ")
+        for name in ("ts", "dur") if lasts else ():
+            _typed(float, one.get(name), f"an event's {name}: ")
+    return tuple(found)
+
+
+def amounts(told: Iterable[Any]) -> list[float]:
+    """Numbers that a session tells.
+
+    Raises:
+        ArmFailed: one is no finite amount, or negative.
+    """
+    found: list[float] = _typed(list[float], list(told), "")
+    if wrong := [one for one in found if not math.isfinite(one) or one < 0]:
+        raise ArmFailed(f"{wrong[0]} is no amount")
+    return found
 
 
 def _typed(kind: Any, value: Any, place: str) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from typing import Any
 
 from shootout.contract import Array, Executed, Fidelity
 from shootout.trace_events import Event
@@ -17,8 +20,27 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
+_KNOWN = {"shootout", "numpy", "builtins", "collections", "_codecs"}
 # The two ends may run different Pythons, and Python 3.13 names the class of paths by a module that others don't have.
 ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
+
+
+class _Reader(pickle.Unpickler):
+    """Makes our own types and NumPy's only: an adapter's would be imported to be made."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.partition(".")[0] not in _KNOWN:
+            raise pickle.UnpicklingError(f"it holds a {module}.{name}")
+        return super().find_class(module, name)
+
+
+def read(answer: bytes) -> Any:
+    """What a worker's message says.
+
+    Raises:
+        pickle.UnpicklingError: it holds a type that is neither ours nor NumPy's.
+    """
+    return _Reader(io.BytesIO(answer)).load()
 
 
 class Scope(StrEnum):

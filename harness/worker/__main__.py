@@ -73,8 +73,8 @@ class Worker:
         self._device, self._backend = arm.target.device, arm.target.backend
         with clock.Stopwatch() as watch:
             built = backends.get(arm.target.backend).build(bundle, arm, folder)
-        json.dumps(dict(built.facts))  # the parent keeps them so; what isn't JSON is this adapter's fault, here
-        return built, watch.seconds
+        facts = json.loads(json.dumps(dict(built.facts)))  # so they are kept; what isn't JSON is this adapter's fault
+        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts), watch.seconds
 
     def probe(self, built: Built) -> str:
         """Which precision the probe that was built finds in this arm's hands."""

@@ -14,6 +14,7 @@ from statistics import fmean, median
 from typing import Any, TypeVar
 
 from shootout import clock
+from shootout.backends import reported
 from shootout.constants import LEAD_IN_CALLS, LEAD_IN_NS
 from shootout.contract import Arrays
 from shootout.host.gpu import Gpu, make_context
@@ -101,14 +102,14 @@ def read_gpu(
     side, faults = session.gpu or GpuSide(), list[str]()
     event_ns = _told(faults, "events", partial(readings.event_ns, side.event_ns)) if side.event_ns else None
     energy = _told(faults, "energy", lambda: readings.energy(energy_s)) if energy_s else None
-    held = _told(faults, "allocator", side.allocator) if side.allocator else None
+    held = _told(faults, "allocator", partial(_held, side.allocator)) if side.allocator else None
     return OnGpu(
         stage_ns=stage_ns,
         compute_ns=compute_ns,
         fetch_ns=fetch_ns,
         event_ns=event_ns,
         dispatch_ns=readings.dispatch_ns() if unsynchronised else None,
-        copies=side.copies,
+        copies=str(side.copies),
         allocator_held_bytes=held[0] if held else None,
         allocator_peak_bytes=held[1] if held else None,
         energy=energy,
@@ -124,6 +125,11 @@ def _told(faults: list[str], what: str, ask: Callable[[], T]) -> T | None:
         traceback.print_exc()
         faults.append(f"{what}: {type(error).__name__}: {error}")
         return None
+
+
+def _held(ask: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+    held, peak = reported.amounts(ask())
+    return int(held), int(peak)
 
 
 class _Readings:
@@ -156,7 +162,7 @@ class _Readings:
     def event_ns(self, read: Callable[[Any, int], list[float]]) -> float:
         """Nanoseconds of `execute` by the device's own clock."""
         calls = 1 if self._cold else IN_A_ROW
-        return float(median([ns for slot in self._slots() for ns in read(self._staged(slot), calls)]))
+        return float(median(reported.amounts(ns for slot in self._slots() for ns in read(self._staged(slot), calls))))
 
     def energy(self, seconds: float) -> Energy | None:
         """Energy of calls end to end, one after the other; None where the driver doesn't count it."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.contract import NotRun
 from shootout.errors import ArmFailed, NotRunKind, SkippedArm, one_line
 from shootout.host.child import Child
-from shootout.messages import Fault
+from shootout.messages import Fault, read
 from shootout.worker.starter import NotForked
 
 if TYPE_CHECKING:
@@ -99,12 +99,12 @@ class WorkerProcess:
                 raise ArmFailed(
                     self._child.told(f"hung: no answer to {command!r} within {timeout_s:g} s; it was killed")
                 )
-            answer = self._pipe.recv()
+            answer = read(self._pipe.recv_bytes())
         except ArmFailed:
             raise
         except (EOFError, ConnectionError):
             raise ArmFailed(self._child.told(f"{self._how_it_died()} during {command!r}")) from None
-        except Exception as error:  # a type of the adapter's own, which can't be unpickled here
+        except Exception as error:  # a type of the adapter's own, whose code never runs here
             raise ArmFailed(f"{command} gave an answer that can't be read: {one_line(str(error))}") from None
         if isinstance(answer, NotRun):
             raise SkippedArm(answer.reason, answer.fix, answer.kind)

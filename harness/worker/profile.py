@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shootout import clock
+from shootout.backends import reported
 from shootout.contract import Arrays
 from shootout.messages import Looked
 from shootout.session import Session
@@ -50,7 +51,7 @@ def _profiled(session: Session, inputs: Arrays) -> tuple[tuple[Event, ...], str]
         return session.fetch(raw)
 
     try:
-        return tuple(session.profile(call, PROFILED)), ""
+        return reported.events(session.profile(call, PROFILED)), ""
     except Exception as error:
         traceback.print_exc()
         return (), f"{type(error).__name__}: {error}"

@@ -68,3 +68,29 @@ def test_a_build_that_says_what_cannot_be_kept_fails_its_arm(wrong: Mapping[str,
     with pytest.raises(ArmFailed, match=f"^what it says of its build: {says}") as error:
         reported.facts(wrong)
     assert str(error.value).encode()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ph": "X", "ts": 1.0, "dur": 2.0},
+        {"name": 5},
+        {"name": "a", "ph": "X", "ts": "soon", "dur": 2.0},
+        {"name": "a", "ph": "X", "ts": None, "dur": 2.0},
+        {"name": "a", "ph": "X", "ts": math.nan, "dur": 2.0},
+        {"name": "a", "args": object()},
+        {"name": "\ud800"},
+    ],
+)
+def test_an_event_that_cannot_be_drawn_is_none(wrong: Mapping[str, Any]):
+    fine = {"name": "a", "ph": "X", "ts": 1, "dur": 2.5, "args": {"x": [1]}}
+    assert reported.events([fine]) == (fine,)
+    with pytest.raises((ArmFailed, TypeError, ValueError)):
+        reported.events([fine, wrong])
+
+
+@pytest.mark.parametrize("wrong", [math.inf, -1.0, "soon", None])
+def test_what_is_no_amount_is_none(wrong: Any):
+    assert reported.amounts(iter([1, 2.5])) == [1.0, 2.5]
+    with pytest.raises(ArmFailed):
+        reported.amounts([1.0, wrong])
