@@ -1,14 +1,15 @@
 """The run folder's memory: one JSON line per fact, on disk before anything else happens, so that no crash loses it.
 
-A generation's lines go out in one write that ends with its `rounds` line; without that line they don't count. A torn
-tail (the process was killed inside a write) is cut off when the run is resumed. In a packed run (see
-`shootout.journal.pack`) the same file lies compressed; to resume it unpacks it.
+A generation's lines go out in one write that ends with its `rounds` line; without that line they don't count. Each ends
+with a checksum, since after a power cut any page of a write may be missing. A tail that isn't whole is cut off when the
+run is resumed. In a packed run (see `shootout.journal.pack`) the same file lies compressed; to resume it unpacks it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,6 +28,9 @@ MOST_BYTES = 1 << 30
 _GZIP = 16 + zlib.MAX_WBITS
 """The form that `zlib` is to expect."""
 _BEGINNING = b'{"kind":"header"'
+_SUM = re.compile(rb',"sum":"([0-9a-f]{8})"}\n\Z')
+_SUMMED = 2
+"""The first version whose lines all end with a checksum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class History:
     """A journal as read: complete facts only.
 
     Attributes:
-        damaged: lines in the middle that couldn't be read, by number and why; they are left out.
+        damaged: lines in the middle that aren't as they were written, by number and why; they are left out.
         sound_bytes: length of the part that ends with a complete fact; a resumed run goes on from there.
     """
 
@@ -90,7 +94,8 @@ def begun(folder: Path) -> bool:
         return (folder / PACKED).exists()
     except OSError as error:
         raise UsageError(f"can't read {str(folder / NAME)!r}: {error.strerror}; choose another --out") from None
-    return line.endswith(b"\n") or line[: len(_BEGINNING)] != _BEGINNING[: len(line)]
+    is_torn = not line.strip(b"\0") or line[: len(_BEGINNING)] == _BEGINNING[: len(line)]
+    return line.endswith(b"\n") or not is_torn
 
 
 def _refuse_odd(path: Path) -> None:
@@ -113,19 +118,25 @@ def read(folder: Path) -> History:
         raise UsageError(f"no run in {str(folder)!r}: {error.strerror}; name a folder made by `shootout run`") from None
     header = _header(path, data.split(b"\n", 1)[0])
     lines, damaged, sound, pending = [], [], 0, []
+    spoilt, doubtful = False, list[Line]()
     position = 0
     for number, text in enumerate(data.splitlines(keepends=True), start=1):
         position += len(text)
-        line = _parse(text)
+        line = _parse(text, header.schema_version)
         if line is None:
+            spoilt = True
             if position < len(data):
-                damaged.append(f"line {number} of {path} is not a record of this program; it is left out")
+                damaged.append(f"line {number} of {path} is not as this program wrote it; it is left out")
             continue
         pending.append(line)
-        if not isinstance(line, Played):
-            sound = position
-            lines += _complete(pending)
-            pending = []
+        if isinstance(line, Played):
+            continue
+        fact, pending = _complete(pending), []
+        if spoilt:  # it counts only where more was written behind it: a power cut may have spoilt the last one
+            spoilt, doubtful = False, [*doubtful, *fact]
+        else:
+            lines += [*doubtful, *fact]
+            sound, doubtful = position, []
     return History(header=header, lines=tuple(lines), damaged=tuple(damaged), sound_bytes=sound)
 
 
@@ -156,23 +167,45 @@ def _header(path: Path, text: bytes) -> Header:
     try:
         raw = json.loads(text)
         version = int(raw["schema_version"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise UsageError(f"{path} does not begin with a shootout header; it is not a run of this program") from None
     if version > SCHEMA:
         raise UsageError(f"{path} was written by a newer shootout (schema {version}, this one reads {SCHEMA}): upgrade")
-    line = _parse(text + b"\n")
+    line = _parse(text + b"\n", version)
     if not isinstance(line, Header):
         raise UsageError(f"{path} has a damaged header; start over with --fresh or another --out")
     return line
 
 
-def _parse(text: bytes) -> Line | None:
+def _parse(text: bytes, version: int) -> Line | None:
+    """A line of a journal of this version, None where it isn't as it was written."""
     if not text.endswith(b"\n"):
+        return None
+    if summed := _SUM.search(text, len(text) - 24):
+        text = text[: summed.start()] + b"}"
+        if zlib.crc32(text) != int(summed[1], 16):
+            return None
+    elif version >= _SUMMED:
         return None
     try:
         return LINE.validate_json(text)
     except ValidationError:
         return None
+
+
+def _text(line: Line) -> bytes:
+    text = LINE.dump_json(line)
+    return text[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(text)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until a folder's list of names is on disk: without it a power cut takes a file that was written itself."""
+    with suppress(OSError):  # not every file system can
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class Journal:
@@ -187,6 +220,7 @@ class Journal:
             raise UsageError(f"can't write to {str(folder)!r}: {error.strerror}; choose another --out") from None
         os.ftruncate(self._file, sound_bytes)
         self._size = os.lseek(self._file, 0, os.SEEK_END)
+        sync_folder(folder)
 
     def append(self, *lines: Line) -> None:
         """Write the lines in one go and wait for the disk.
@@ -194,7 +228,7 @@ class Journal:
         Raises:
             ShootoutError: the disk is full or gone; what was written before is intact.
         """
-        data = b"".join(LINE.dump_json(line) + b"\n" for line in lines)
+        data = b"".join(map(_text, lines))
         try:
             _write_all(self._file, data, self._size)
             os.fsync(self._file)

@@ -90,6 +90,7 @@ def _write_samples(found: dict[Key, Array], path: Path) -> None:
         use_dictionary=list(columns),
         column_encoding={"reading_ns": "DELTA_BINARY_PACKED" if readings_ns.dtype.kind == "i" else "BYTE_STREAM_SPLIT"},
         write_statistics=False,
+        write_page_checksum=True,
     )
 
 

@@ -12,7 +12,8 @@ from shootout.host.noise import Disturbance, recalled
 from shootout.messages import GpuCost, OnGpu
 from shootout.study.group import GroupRecord
 
-SCHEMA = 1
+SCHEMA = 2
+"""2: each line ends with a checksum."""
 
 
 class Record(BaseModel):

@@ -59,9 +59,12 @@ def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | Non
         UsageError: it can't be used: it isn't writable, is in use, or holds something else.
     """
     try:
+        made = [folder for folder in (out, *out.parents) if not folder.exists()]
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"can't make the run folder {str(out)!r}: {error.strerror}; choose another --out") from None
+    for folder in made:
+        journal.sync_folder(folder.parent)
     with folder_lock(out):
         if fresh and journal.begun(out):
             _clear(out)

@@ -16,6 +16,7 @@ import numpy as np
 
 from shootout.contract import Array
 from shootout.errors import ShootoutError
+from shootout.journal.journal import sync_folder
 from shootout.messages import Scope, Turn
 
 FOLDER, PACKED = "samples", "samples.parquet"
@@ -48,12 +49,16 @@ def write(folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]]) 
     path = folder / name
     temporary = path.with_suffix(".tmp")
     try:
-        path.parent.mkdir(exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir()
+            sync_folder(folder)
         with temporary.open("wb") as file:
-            pyarrow.parquet.write_table(pyarrow.table(columns, schema=schema), file, compression="zstd")
+            table = pyarrow.table(columns, schema=schema)
+            pyarrow.parquet.write_table(table, file, compression="zstd", write_page_checksum=True)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ShootoutError(
@@ -104,11 +109,23 @@ class Samples:
             try:
                 own = _readings(self._folder, name, arm, scope)
             except _UNREADABLE:
-                if not (self._folder / PACKED).exists():
+                if not self._holds(group, generation):
                     self._lost.add(name)
                 continue
             if own.size:
                 found[generation] = own
+        return found
+
+    def _holds(self, group: str, generation: int) -> bool:
+        """Whether the one file of a packed run has readings of a generation, or doesn't tell its generations apart."""
+        known = self._packed_generations.get(group, set())
+        return None in known or generation in known
+
+    @cached_property
+    def _packed_generations(self) -> dict[str, set[int | None]]:
+        found: dict[str, set[int | None]] = {}
+        for (group, _, _), generations in self._packed.items():
+            found.setdefault(group, set()).update(generations)
         return found
 
     @cached_property
@@ -117,7 +134,8 @@ class Samples:
         import pyarrow.parquet
 
         try:
-            table = pyarrow.parquet.read_table(_inside(self._folder, PACKED), read_dictionary=PLACE)
+            path = _inside(self._folder, PACKED)
+            table = pyarrow.parquet.read_table(path, read_dictionary=PLACE, page_checksum_verification=True)
         except _UNREADABLE:
             if (self._folder / PACKED).exists():
                 self._lost.add(PACKED)
@@ -154,7 +172,8 @@ def _readings(folder: Path, name: str, arm: str, scope: Scope) -> Array:
     import pyarrow.parquet
 
     wanted = [("arm", "=", arm), ("scope", "=", scope.value)]
-    table = pyarrow.parquet.read_table(_inside(folder, name), columns=["latency_ns"], filters=wanted)
+    path = _inside(folder, name)
+    table = pyarrow.parquet.read_table(path, columns=["latency_ns"], filters=wanted, page_checksum_verification=True)
     found: Array = table["latency_ns"].cast(pyarrow.float64()).to_numpy()
     return found
 

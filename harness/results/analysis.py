@@ -30,7 +30,7 @@ from shootout.journal.group import (
     withheld,
 )
 from shootout.journal.journal import History
-from shootout.journal.records import SCHEMA, Checked, Ended, Played, Prepared
+from shootout.journal.records import Checked, Ended, Played, Prepared
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.results import gpu, pareto, rates, roofline
@@ -38,6 +38,7 @@ from shootout.results.answer import Answer
 from shootout.results.choice import Cell, choose
 from shootout.results.comparisons import ratio_of
 from shootout.results.document import (
+    SCHEMA,
     Crossover,
     Document,
     FidelityFigures,

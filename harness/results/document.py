@@ -17,6 +17,7 @@ from shootout.results.comparisons import AccuracyChange, Part, Ratio
 from shootout.stats.verdicts import Verdict
 from shootout.units import counted, duration
 
+SCHEMA = 1
 Outcome = Literal["measured", "not timed", "skipped", "failed"]
 """`not timed`: nothing kept the arm out, but it has no time (yet). Who `failed` may have played before."""
 

@@ -11,11 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import Arm
-from shootout.journal.records import SCHEMA
 from shootout.report import table
 from shootout.report.figures import Cell, ends_of, error_of, share, stack_tables
 from shootout.results.comparisons import Ratio
-from shootout.results.document import Row, as_json
+from shootout.results.document import SCHEMA, Row, as_json
 from shootout.study import reproduce
 from shootout.tune.results import Found, Outcome, Tuning
 from shootout.tune.settings import describe_setting

@@ -89,6 +89,11 @@ def test_an_unfinished_run_goes_on_from_its_packed_form(tmp_path: Path):
     assert timing.generations == 5
     assert timing.samples == 2_000
     assert timing.p99_low_ns is not None
+    assert analyse(small).warnings == ()
+    later = small / "samples/g0-004.parquet"
+    later.rename(tmp_path / "gone")
+    assert analyse(small).warnings[0].startswith("samples/g0-004.parquet is gone or damaged")
+    (tmp_path / "gone").rename(later)
     with pytest.raises(UsageError, match="can't be packed again"):
         pack(small, tmp_path / "smaller")
 

@@ -50,8 +50,14 @@ def test_readings_come_from_the_run_s_own_folder(tmp_path: Path):
         assert not samples.read(mine, name, "a", SCOPE).size, name
 
 
-@pytest.mark.parametrize("data", [None, b"PAR1 torn", b""])
-def test_lost_and_torn_files_are_said(tmp_path: Path, data: bytes | None):
+def flipped(data: bytes) -> bytes:
+    """A reading changed, and nothing that the format itself would stumble over."""
+    middle = 50  # in the first page
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+@pytest.mark.parametrize("data", [None, b"PAR1 torn", b"", "flipped"])
+def test_lost_and_torn_files_are_said(tmp_path: Path, data: bytes | str | None):
     names = {0: "samples/g0-000.parquet", 1: "samples/g0-001.parquet"}
     for name in names.values():
         samples.write(tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.array([1.0, 2.0])})])])
@@ -60,6 +66,6 @@ def test_lost_and_torn_files_are_said(tmp_path: Path, data: bytes | None):
     assert set(whole.of("g", "a", Scope.COMPUTE, names)) == set(), "it has none, and that is no loss"
     assert whole.lost == ()
     path = tmp_path / names[1]
-    path.unlink() if data is None else path.write_bytes(data)
+    path.unlink() if data is None else path.write_bytes(data if isinstance(data, bytes) else flipped(path.read_bytes()))
     assert set(torn.of("g", "a", SCOPE, names)) == {0}
     assert torn.lost[0].startswith(f"{names[1]} is gone or damaged")

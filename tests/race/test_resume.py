@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.console import Ended, children_of, deaf, deaf_here, environment, spin_study, state
 
-from shootout.journal import journal
+from shootout.journal import journal, records
 from shootout.worker.starter import can_fork
 
 GENERATIONS = 2
@@ -175,10 +175,13 @@ def test_a_finished_run_is_shown_and_only_fresh_measures_again(finished: tuple[P
     study, first = finished
     out = study.parent / "out"
     assert {line["forked"] for line in lines(out, "played")} == {can_fork()}, "as `deaf_here` has them"
+    *kept, end = journal.read(out).lines
+    assert isinstance(end, records.Ended)
+    assert not end.settled, "nothing was told apart"
+    file = journal.Journal(out)
+    file.append(*kept, end.model_copy(update={"settled": True}))
+    file.close()
     before = (out / journal.NAME).read_bytes()
-    assert b'"settled":false' in before, "nothing was told apart"
-    before = before.replace(b'"settled":false', b'"settled":true')
-    (out / journal.NAME).write_bytes(before)
     shown = again(study)
     assert "already holds this run, finished; --fresh measures again" in shown.err
     assert (first.data["complete"], shown.data["complete"]) == (False, True)
@@ -204,11 +207,11 @@ def test_another_study_is_refused_and_the_run_is_left_alone(study: Path):
 def test_a_newer_run_is_refused_even_to_resume(study: Path):
     out = study.parent / "out"
     out.mkdir()
-    newer = b'{"kind":"header","schema_version":2,"new":true}\n'
+    newer = b'{"kind":"header","schema_version":3,"new":true}\n'
     (out / journal.NAME).write_bytes(newer)
     done = again(study)
     assert done.code == 2
-    assert "written by a newer shootout (schema 2, this one reads 1): upgrade" in done.err
+    assert "written by a newer shootout (schema 3, this one reads 2): upgrade" in done.err
     assert (out / journal.NAME).read_bytes() == newer
 
 

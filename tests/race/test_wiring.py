@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -50,7 +51,8 @@ def test_samples_are_on_disk_before_they_have_their_name(tmp_path: Path, monkeyp
     path, synced = tmp_path / "samples/g0-000.parquet", []
 
     def sync(file: int) -> None:
-        synced.append((os.fstat(file).st_size > 0, path.exists()))
+        status = os.fstat(file)
+        synced.extend([(status.st_size > 0, path.exists())] * stat.S_ISREG(status.st_mode))
 
     monkeypatch.setattr(os, "fsync", sync)
     samples.write(tmp_path, "samples/g0-000.parquet", [("a", [turn(1.0)])])
