@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,16 +14,22 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.races import planted
+from support.races.fakes import FakePlayer, World
 from support.races.made import GROUP, A, B, header, prepared, write
 
+from shootout import clock
+from shootout.clock import Deadline
+from shootout.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
 from shootout.contract import Arm, NotRun, NotRunKind, Scenario, Target
 from shootout.host import environment
-from shootout.host.placement import place
+from shootout.host.placement import Placement, place
 from shootout.journal import journal, samples
 from shootout.journal.journal import Journal
 from shootout.journal.records import Failure, Line, Played, Rounds
 from shootout.journal.run_folder import _obstacle
-from shootout.messages import Scope, Turn
+from shootout.messages import Scope, Tuned, Turn
+from shootout.race import generation, live
+from shootout.race.live import LivePlayer
 from shootout.race.race import block_medians
 from shootout.race.recording import Recorder
 from shootout.report.progress import Progress
@@ -58,6 +66,130 @@ def test_samples_are_on_disk_before_they_have_their_name(tmp_path: Path, monkeyp
     samples.write(tmp_path, "samples/g0-000.parquet", [("a", [turn(1.0)])])
     assert synced == [(True, False)]
     assert path.exists()
+
+
+STAGE_NS, FETCH_NS = 40, 60
+
+
+class Planned:
+    """A session on a planted clock, where executions take the planned times in turn; `log` has every call as it was."""
+
+    gpu = None
+
+    def __init__(self, execute_ns: Iterator[int]) -> None:
+        self.execute_ns = execute_ns
+        self.now_ns = 0
+        self.began_ns: int | None = None
+        self.staged = False
+        self.log: list[tuple[Scope, int]] = []
+
+    def stage(self, inputs: Any, slot: int) -> Any:
+        self.began_ns, self.staged = self.now_ns, True
+        self.now_ns += STAGE_NS
+        return inputs
+
+    def execute(self, staged: Any) -> Any:
+        if not self.staged:
+            self.began_ns = self.now_ns
+        self.now_ns += next(self.execute_ns)
+        return staged
+
+    def synchronize(self) -> None:
+        if not self.staged:
+            self._end(Scope.COMPUTE)
+
+    def fetch(self, raw: Any) -> Any:
+        self.now_ns += FETCH_NS
+        self._end(Scope.END_TO_END)
+        return raw
+
+    def _end(self, scope: Scope) -> None:
+        if self.began_ns is not None:
+            self.log.append((scope, self.now_ns - self.began_ns))
+        self.began_ns, self.staged = None, False
+
+
+class InProcess(FakePlayer):
+    """The real player's turns, over a real worker in this process; `blocks` has the calls of each block."""
+
+    def __init__(self, world: World, arm: Arm, place: int, session: Planned) -> None:
+        super().__init__(world, arm, place)
+        self.session, self.blocks = session, list[tuple[Scope, list[int]]]()
+        built: Any = SimpleNamespace(arm=ARM)
+        worker = worker_main.Worker()
+        worker._session, worker._sessions, worker._buffers = session, [session], [{}, {}]  # type: ignore[assignment]
+        worker._blocks, session.staged = worker._timed(built), False
+        process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
+        live: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
+        self.player = LivePlayer(process, built, live, first=False)
+
+    def tune(self) -> Tuned:
+        return self.player.tune()
+
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        self.session.log.clear()
+        found = self.player.turn(scopes)
+        self.blocks += [(scope, [ns for which, ns in self.session.log if which is scope]) for scope in scopes]
+        return found
+
+
+class Real(World):
+    """Arms that all take the same planned times, in their turns."""
+
+    def __init__(self, *execute_ns: int) -> None:
+        super().__init__(call_ns=dict.fromkeys(planted.LINES, 1e6))
+        self.execute_ns = execute_ns
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> InProcess:
+        self.players.append(InProcess(self, arm, 0, Planned(cycle(self.execute_ns))))
+        return self.players[-1]  # type: ignore[return-value]
+
+
+def raced(out: Path, monkeypatch: pytest.MonkeyPatch, *execute_ns: int) -> dict[Scope, tuple[list[list[int]], Any]]:
+    """By scope, the calls of an arm's blocks in one generation, and its samples in the run folder."""
+    stage: Any = Real(*execute_ns)
+    planted.on_stage(monkeypatch)[0] = stage
+    for name in ("ROUNDS", "MIN_ROUNDS"):
+        monkeypatch.setattr(generation, name, 3)
+    monkeypatch.setattr(clock, "quiet_collector", lambda: None)
+    monkeypatch.setattr(clock, "now_ns", lambda: sum(player.session.now_ns for player in stage.players))
+    planted.run(out, planted.study(1, crossover=None, max_generations=1))
+    player: Any = stage.players[0]
+    return {
+        scope: (
+            [calls for which, calls in player.blocks if which is scope],
+            samples.read(out, "samples/g0-000.parquet", player.arm.label, scope),
+        )
+        for scope in Scope
+    }
+
+
+def test_every_call_after_the_lead_in_of_its_block_is_among_the_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The slow ones too, and the last, with the copies inside the end-to-end ones; from the worker to the file."""
+    for scope, (blocks, found) in raced(tmp_path, monkeypatch, *[10**6] * 6, 3 * 10**6).items():
+        own_ns = {Scope.END_TO_END: STAGE_NS + FETCH_NS, Scope.COMPUTE: 0}[scope]
+        kept = [calls[1 if calls[0] >= LEAD_IN_NS else 2 :] for calls in blocks]
+        assert found.tolist() == [ns for calls in kept for ns in calls]
+        assert {*found} == {10**6 + own_ns, 3 * 10**6 + own_ns}
+        for calls in kept:
+            assert sum(calls[:-1]) < BLOCK_NS <= sum(calls)
+
+
+def test_short_calls_are_read_together_and_told_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for blocks, found in raced(tmp_path, monkeypatch, 900, 1_100).values():
+        kept = [np.array(calls[LEAD_IN_CALLS:]) for calls in blocks]
+        each = SHORT_CALL_NS // 1_000
+        assert found == pytest.approx(np.concatenate([calls.reshape(-1, each).mean(axis=1) for calls in kept]))
+        assert 900 <= found.min() <= found.max() <= 1_100 + STAGE_NS + FETCH_NS
+
+
+def test_an_arm_is_started_on_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    placement, started = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1), []
+    monkeypatch.setattr(live, "WorkerProcess", lambda _, cpus, *rest: started.append(cpus))
+    live.LiveStage(built={ARM.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(ARM, 0, 0)
+    assert started == [placement.arms]
 
 
 def test_a_generation_s_lines_go_out_in_one_write_that_its_end_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
