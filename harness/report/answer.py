@@ -110,7 +110,7 @@ def _speed(ratio: Ratio, other: str, told: str | None) -> str:
     """
     if ratio.verdict is Verdict.FASTER:
         ends = ends_of(1 / ratio.high if ratio.high else None, 1 / ratio.low if ratio.low else None)
-        return f"{1 / ratio.value:.3g}x faster than {other} {ends}"
+        return f"{1 / ratio.value:.3g}x faster than {other}{ends}"
     if ratio.verdict is Verdict.SLOWER:
         return f"slower than {other}, {known(ratio)} of its time"
     if ratio.reason and ratio.reason != told:
@@ -123,11 +123,16 @@ def _fidelity(row: Row, ship: Shipped) -> Iterator[str]:
     """What it costs where it isn't plain FP32."""
     if ship.accuracy is not None:
         yield f"accuracy {ship.accuracy:.1%}{told_change(ship.accuracy_change)}"
-    is_exact = ship.admitted == "fp32" and row.precision == Precision.FP32
-    if not is_exact and ship.relative_l2 is not None:
-        yield f"error {error(ship.relative_l2)}"
+    if text := error_of_ship(ship, row):
+        yield f"error {text}"
     if ship.admitted == "alone":
         yield "nothing here is known to keep the model's accuracy"
+
+
+def error_of_ship(ship: Shipped, row: Row) -> str:
+    """The error of the row to ship, where it isn't plain FP32: a file in its own precisions has one to tell too."""
+    is_exact = ship.admitted == "fp32" and row.precision == Precision.FP32
+    return "" if is_exact or ship.relative_l2 is None else error(ship.relative_l2)
 
 
 def told_change(change: AccuracyChange | None) -> str:

@@ -8,12 +8,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shootout.contract import Value
-from shootout.report.answer import SO_FAR, screen, tell_not_raced, tell_step, told_change
-from shootout.report.figures import Cell, error, fits, known, make_table
+from shootout.report.answer import SO_FAR, error_of_ship, screen, tell_not_raced, tell_step, told_change
+from shootout.report.figures import Cell, fits, known, make_table
 from shootout.report.lines import NAMED, fold, labelled
 from shootout.results.answer import Answer
 from shootout.results.document import Document, Row
-from shootout.study.group import short
+from shootout.study.group import name_model, short
 from shootout.units import counted, duration, size
 
 WIDEST = 100
@@ -43,7 +43,7 @@ def _grid(document: Document, rows: Mapping[str, Sequence[Row]], width: int, nar
     axes = varied(list(places.values()))
     where = _where(places, axes)
     yield Text(f"What to ship, in {len(places)} cells{_baseline(document)}", style="bold")
-    yield from _cells(document.answer[:SHOWN_CELLS], where, width)
+    yield from _cells(document.answer[:SHOWN_CELLS], rows, where, width)
     if len(document.answer) > SHOWN_CELLS:
         yield Text(f"and {counted(len(document.answer) - SHOWN_CELLS, 'cell')} more, which --json has")
     without = [answer for answer in document.answer if not answer.ship]
@@ -68,18 +68,25 @@ def _baseline(document: Document) -> str:
 
 def _where(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
     """What tells each cell from the others: its place on the axes, or its name where that doesn't."""
-    found = {group: {axis: str(place.get(axis, "")) for axis in axes} for group, place in places.items()}
+    found = {group: {axis: _at(place, axis) for axis in axes} for group, place in places.items()}
     unique = len({tuple(one.values()) for one in found.values()}) == len(found)
     return found if unique else {group: {"cell": group} for group in places}
+
+
+def _at(place: Place, axis: str) -> str:
+    value = str(place.get(axis, ""))
+    return name_model(value) if axis == "model" else value
 
 
 def _told(where: Mapping[str, str]) -> str:
     return where.get("cell") or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
 
 
-def _cells(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]], width: int) -> Iterator[RenderableType]:
+def _cells(
+    answers: Sequence[Answer], rows: Mapping[str, Sequence[Row]], where: Mapping[str, Mapping[str, str]], width: int
+) -> Iterator[RenderableType]:
     """A table where it fits, else a paragraph each."""
-    lines: list[dict[str, Cell]] = [{**where[one.group], **_cell(one)} for one in answers]
+    lines: list[dict[str, Cell]] = [{**where[one.group], **_cell(one, rows[one.group])} for one in answers]
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
     table = make_table(headers, lines, left=set(headers) - {"time", "size"})
     if fits(table, width):
@@ -91,7 +98,7 @@ def _cells(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]], wi
         yield from labelled(f"{_told(where[answer.group])}:", items, width)
 
 
-def _cell(answer: Answer) -> dict[str, Cell]:
+def _cell(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
     ship = answer.ship
     if ship is None:
         return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
@@ -101,7 +108,7 @@ def _cell(answer: Answer) -> dict[str, Cell]:
         known(ship.ratio) if ship.ratio else "1",
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
         told_change(ship.accuracy_change).strip(" ()") if ship.admitted == "accuracy" else "",
-        error(ship.relative_l2) if ship.admitted != "fp32" and ship.relative_l2 else "",
+        error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
         ", ".join(fold((short(one.arm) for one in (*answer.tied, *answer.unsettled)), NAMED)),
     )
     return dict(zip(SHIP, figures, strict=True))

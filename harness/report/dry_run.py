@@ -205,7 +205,7 @@ def _each(planned: Plan) -> list[str]:
             role = " (the control: a hidden copy)" if arm.sentinel else role
             lines.append(f"  {arm.label.removesuffix(COPY)}{role}")
         skips = (Reason("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
-        lines += [f"  {line}" for _, line in fold_reasons(skips)]
+        lines += [f"  {line}" for _, line in fold_reasons(skips, full=False)]
         lines.append(_generations(planned, [group]))
     return lines
 
@@ -258,5 +258,8 @@ def _on_top(planned: Plan) -> str:
 
 
 def _memory(planned: Plan) -> str:
-    needs, has = size(needed_bytes(planned)), size(planned.here.memory_bytes)
-    return f"memory: about {needs} for the largest group that runs, {has} are there"
+    has = f"{size(planned.here.memory_bytes)} are there"
+    if needs := needed_bytes(planned):
+        return f"memory: about {size(needs)} for the largest group that runs, {has}"
+    untold = "only the export tells what the model takes; " if any(group.playing for group in planned.groups) else ""
+    return f"memory: {untold}{has}"

@@ -41,18 +41,13 @@ def verdict(ratio: Ratio) -> Text:
     return Text(words[ratio.verdict], style=_STYLES[ratio.verdict])
 
 
-def interval(ratio: Ratio) -> str:
-    """The ratio's interval, as far as it is known."""
-    return ends_of(ratio.low, ratio.high)
-
-
 def ends_of(low: float | None, high: float | None) -> str:
-    """`[0.9, 1.2]`; None is an end that nothing is known of."""
+    """` [0.9, 1.2]`, behind the value; None is an end that nothing is known of, and "" stands for two such."""
     if low is not None and high is not None:
-        return f"[{low:.3g}, {high:.3g}]"
+        return f" [{low:.3g}, {high:.3g}]"
     if low is not None:
-        return f"[over {low:.3g}]"
-    return f"[under {high:.3g}]" if high is not None else "[not known yet]"
+        return f" [over {low:.3g}]"
+    return f" [under {high:.3g}]" if high is not None else ""
 
 
 def timed(timing: Timing) -> str:
@@ -63,8 +58,8 @@ def timed(timing: Timing) -> str:
 
 
 def known(ratio: Ratio) -> str:
-    """A ratio with its interval."""
-    return f"{ratio.value:.3g} {interval(ratio)}"
+    """A ratio with its interval, as far as that is known."""
+    return f"{ratio.value:.3g}{ends_of(ratio.low, ratio.high)}"
 
 
 def judged(ratio: Ratio) -> Text:

@@ -19,6 +19,7 @@ from shootout.journal.records import Holding
 from shootout.report.figures import Cell, make_table
 from shootout.report.lines import name_targets
 from shootout.results.document import Crossover, Document, Gpu, Row
+from shootout.study.group import name_model
 from shootout.units import duration, size
 
 CrossoverKey = tuple[str, str, tuple[tuple[str, Value], ...], str, str]
@@ -86,7 +87,8 @@ def tell_crossovers(document: Document) -> list[Text]:
 
 def _crossover_line(key: CrossoverKey, scopes: dict[str, list[Crossover]], *, several: bool) -> Text:
     model, scenario, fixed, a, b = key
-    where = f"{model} ({', '.join(f'{name}={value}' for name, value in fixed)}), {scenario}: " if several else ""
+    place = ", ".join(f"{name}={value}" for name, value in fixed)
+    where = f"{name_model(model)} ({place}), {scenario}: " if several else ""
     axis = next(iter(scopes.values()))[0].axis
     said = {scope.replace("_", " "): say_crossings(found) for scope, found in scopes.items()}
     same = len(set(said.values())) == 1

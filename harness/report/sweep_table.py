@@ -13,6 +13,7 @@ from shootout.report import notes, trust
 from shootout.report.figures import make_table
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.results.document import Document, GroupSummary, Row
+from shootout.study.group import name_model
 from shootout.units import duration
 
 MANY = 3
@@ -83,7 +84,7 @@ def _place(row: Row, axis: str) -> int | None:
 def _fixed(row: Row, axis: str) -> str:
     everything: dict[str, Value] = {**row.parameters, "batch": row.batch, "threads": row.threads}
     told = ", ".join(f"{name}={value}" for name, value in everything.items() if name != axis)
-    return f"{row.model} ({told})" + ("" if row.scenario == "latency" else f", {row.scenario}")
+    return f"{name_model(row.model)} ({told})" + ("" if row.scenario == "latency" else f", {row.scenario}")
 
 
 def render(line: Line, document: Document, width: int) -> list[RenderableType]:

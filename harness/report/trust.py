@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shootout.contract import Scenario
 from shootout.host.noise import DisturbanceKind, recalled
-from shootout.report.figures import interval
+from shootout.report.figures import ends_of
 from shootout.report.lines import name_targets
 from shootout.results.document import GroupSummary, Row
 from shootout.results.time_spent import STEPS
@@ -91,7 +91,10 @@ def _raced(summary: GroupSummary, *, full: bool, why: bool) -> str:
     if (ratio := summary.sentinel.ratio) is None:
         return told
     state = "passed" if summary.sentinel.holds else "FAILED: all verdicts are withheld"
-    return f"{told} Control (the baseline beside a copy of itself): {ratio.value:.4g} {interval(ratio)}, {state}."
+    if ratio.low is ratio.high is None:
+        state = "which tells nothing yet"
+    ends = ends_of(ratio.low, ratio.high)
+    return f"{told} Control (the baseline beside a copy of itself): {ratio.value:.4g}{ends}, {state}."
 
 
 def _who(category: str) -> str:

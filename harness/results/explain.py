@@ -217,7 +217,8 @@ WORDS: Mapping[Verdict, tuple[str, tuple[Reason, ...]]] = {
 def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, Any]) -> str | None:
     """One line on why `row` is or isn't faster than `own`; None where nothing compares the two.
 
-    Without a verdict the line says what the ratio looks like, and that there is none.
+    Without a verdict the line says what the ratio looks like, and that there is none; where nothing explains that
+    either, there is no line.
 
     Args:
         rows: all of the group.
@@ -231,10 +232,11 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
     case = Case(row=row, own=own, best_rate=best, environment=environment)
     if ratio.verdict is Verdict.CANT_TELL:
         reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
-        return f"no verdict (at {ratio.value:.3g} of FP32's time): {_first(reasons, case)}"
+        found = _first(reasons, case)
+        return f"no verdict (at {ratio.value:.3g} of FP32's time): {found}" if found else None
     opening, reasons = WORDS[ratio.verdict]
-    return f"{opening}: {_first(reasons, case)}"
+    return f"{opening}: {_first(reasons, case) or 'nothing that the runtime tells explains it'}"
 
 
-def _first(reasons: Sequence[Reason], case: Case) -> str:
-    return next((found for reason in reasons if (found := reason(case))), "nothing that the runtime tells explains it")
+def _first(reasons: Sequence[Reason], case: Case) -> str | None:
+    return next((found for reason in reasons if (found := reason(case))), None)

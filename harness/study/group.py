@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -121,6 +122,12 @@ def short(label: str) -> str:
     """A label, or a target, without what a bare backend name means anyway."""
     head, plain, rest = label.partition(PLAIN)
     return head + rest if plain and not rest.startswith("/") else label
+
+
+def name_model(model: str) -> str:
+    """What people call a model: a file, a factory or a folder by its own name, a config.json by its folder's."""
+    path = Path(model)
+    return path.parent.name if path.name == "config.json" and path.parent.name else path.name
 
 
 def axes_of(arm: Arm) -> dict[str, int]:

@@ -15,6 +15,7 @@ from shootout.export.client import Request, is_file
 from shootout.export.request import SIZE, sizes_asked
 from shootout.host.placement import Threads
 from shootout.study import axes
+from shootout.study.group import name_model
 from shootout.study.schema import Study, checked
 from shootout.study.target import Describe, own_words, parse_targets, with_twins
 
@@ -233,7 +234,7 @@ def request(study: Study, point: Point) -> Request:
 
 def _title(model: str) -> str:
     """What people call a model: a file by its name, a config by its architecture."""
-    return ("" if is_file(model) else models.get(model).title) or Path(model).name
+    return ("" if is_file(model) else models.get(model).title) or name_model(model)
 
 
 def group_name(point: Point) -> str:

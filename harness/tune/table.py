@@ -72,7 +72,7 @@ def verdict(one: Found) -> str:
     """`1.9x faster [1.8, 2.0]`, or what there is to say instead."""
     if one.gain is None or one.conclusion.outcome is not Outcome.BETTER:
         return str(one.conclusion.outcome)
-    return f"{1 / one.gain.value:.3g}x faster {ends_of(*_bounds(one.gain))}"
+    return f"{1 / one.gain.value:.3g}x faster{ends_of(*_bounds(one.gain))}"
 
 
 def _bounds(gain: Ratio) -> tuple[float | None, float | None]:

@@ -138,6 +138,20 @@ def test_a_file_in_its_own_precisions_is_shipped_with_its_error():
     assert "error 3.0e-02" in screen(row("slow:cpu:native", 2_000), native)["Ship"]
 
 
+def test_a_grid_tells_the_error_of_a_file_in_its_own_precisions_too():
+    native = row("fast:cpu:native", 500, fidelity=fidelity(0.03))
+    lines = shown(document(*(at(batch, row("slow:cpu:native", 2_000), native) for batch in (1, 2))))
+    assert ["error" in lines[1], "3.0e-02" in lines[3], "3.0e-02" in lines[4]] == [True, True, True]
+    assert "error" not in shown(document(at(1, SLOW, FAST), at(2, SLOW, FAST)))[1], "plain FP32's is the table's"
+
+
+def test_a_grid_of_files_calls_them_by_their_names():
+    models = ("some/where/a.json", "some/where/bert/config.json")
+    rows = [[one.model_copy(update={"model": model, "group": model}) for one in (SLOW, FAST)] for model in models]
+    lines = shown(document(*(cell(*some, group=model) for model, some in zip(models, rows, strict=True))))
+    assert [line.split()[0] for line in lines[1:5] if line[0] != "─"] == ["model", "a.json", "bert"]
+
+
 def test_speed_alone_is_said_to_have_chosen():
     found = screen(row("a:cpu:int8", 3e5, fidelity=fidelity(5e-2)), row("b:cpu:int8", 2e5, fidelity=fidelity(6e-2)))
     assert "error 6.0e-02 · nothing here is known to keep the model's accuracy" in found["Ship"]

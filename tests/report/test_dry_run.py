@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_a_small_plan_names_every_arm():
     lines = text(planned(batch=(1, 8)))
     assert lines.count("  numpy:cpu:fp32") == 2
     assert lines.count("  torch-eager:cpu:fp32 (baseline)") == 2
-    assert "  skipped: onnxruntime:cpu:fp32: it is not installed. Fix: get it" in lines
+    assert "  skipped: onnxruntime: it is not installed. Fix: get it" in lines
     assert lines[-1] == "nothing was measured"
 
 
@@ -198,6 +199,10 @@ def test_memory_is_that_of_the_largest_group_that_runs():
     assert re.fullmatch(r"memory: about [1-9][\d.]* [kM]B for the largest group that runs, 4.29 GB are there", told)
     none = planned(memory=1)
     assert (dry_run.needed_bytes(none), dry_run.seconds(none)) == (0, 0)
+    assert "memory: 1 B are there" in text(none)
+    group = replace(fits.groups[0], needs_bytes=0)  # as of a model of the user's own
+    told = text(replace(fits, groups=[group]))
+    assert any(line.startswith("memory: only the export tells what the model takes; ") for line in told)
 
 
 def test_ceilings_are_measured_at_the_threads_of_all_arms_and_only_where_a_study_asks():

@@ -32,6 +32,8 @@ def test_a_screen_says_once_that_the_run_is_unfinished(tmp_path: Path):
     text = printed(found)
     assert "Ship  b:cpu:fp32, fastest so far" in text
     assert "Not yet: nothing is told apart after 1 generation." in text
+    assert "Control (the baseline beside a copy of itself): 1, which tells nothing yet." in text
+    assert "not known yet" not in text, "a ratio without an interval is a number"
     assert text.count("unfinished") == text.count("the same command") == 1
     assert "not timed: c, d: no time for it\n" in text
     assert found.nearest_open

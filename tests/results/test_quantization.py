@@ -180,9 +180,11 @@ def test_a_cpu_without_byte_products_is_said(tmp_path: Path):
 
 def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
     assert why(tmp_path, 803).split(":")[0] in ("no verdict", "no faster")
+    slow = replace(INT8, conversion_nodes=9)
     for eight, told in ((848, "1.06"), (856, "1.07")):
-        found = row(document(tmp_path / told, eight, generations=2)).why or ""
-        assert found.startswith(f"no verdict (at {told} of FP32's time): ")
+        found = row(document(tmp_path / told, eight, generations=2, int8=slow)).why or ""
+        assert found.startswith(f"no verdict (at {told} of FP32's time): Q/DQ is not fused")
+    assert row(document(tmp_path / "none", 900, generations=1)).why is None, "nothing is known, so nothing is said"
 
 
 def test_the_table_is_about_costs_then(tmp_path: Path):
