@@ -164,6 +164,17 @@ SHIPPED = {
         ready_s=0.7,
         build_s=2.0,
     ),
+    "litert": Entry(
+        path="shootout.backends._litert.backend:LiteRtAdapter",
+        extra="litert",
+        needs="ai-edge-litert; its converter is installed into the cache once",
+        makers=("torch", "litert-torch", "ai-edge-quantizer"),
+        movable=True,
+        loads={"": ("ai_edge_litert",)},
+        fixture="shootout.backends._litert.backend:FIXTURE",
+        ready_s=0.4,
+        build_s=11.0,
+    ),
     "tensorrt": Entry(
         path="shootout.backends._tensorrt.backend:TensorRtAdapter",
         extra="tensorrt-rtx",

@@ -1,0 +1,1 @@
+"""LiteRT on the CPU: Google's runtime for devices, once TensorFlow Lite."""

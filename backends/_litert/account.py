@@ -1,0 +1,157 @@
+"""What a .tflite file computes, node by node, from the file's own tensors; and which nodes no delegate takes.
+
+LiteRT chooses its kernels by the types of a product's operands: int8 weights beside float inputs mean that it rounds
+these in each call, weights behind a DEQUANTIZE that it unpacks them first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shootout.bundle.workload import convolution_flops, flops_by_precision, product_flops
+from shootout.contract import Precision
+
+PRODUCTS: Mapping[str, tuple[int, int]] = {
+    "FULLY_CONNECTED": (0, 1),
+    "CONV_2D": (0, 1),
+    "CONV_3D": (0, 1),
+    "DEPTHWISE_CONV_2D": (0, 1),
+    "BATCH_MATMUL": (0, 1),
+    "TRANSPOSE_CONV": (2, 1),
+}
+"""Which of a product's inputs are multiplied, its weights second."""
+CONVERSIONS = ("QUANTIZE", "DEQUANTIZE", "CAST")
+LABELS = {
+    "FLOAT32": Precision.FP32.value,
+    "FLOAT16": Precision.FP16.value,
+    "FLOAT64": "fp64",
+    "INT8": Precision.INT8.value,
+    "UINT8": Precision.INT8.value,
+    "INT4": Precision.INT4.value,
+}
+"""Our names for LiteRT's types."""
+ROUNDING = {"INT8": Precision.INT8.value, "INT4": "int4-activations-8"}
+"""What a product is by its weights where its inputs are float, or 8 bits wide."""
+UNPACKED = {"INT8": "int8-weights", "INT4": Precision.INT4.value}
+"""What a product is by the type that its weights are stored in, where they are unpacked before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation that each call runs.
+
+    Attributes:
+        inputs, outputs: tensors by their index.
+        shapes: of the inputs, then of the first output.
+        types: likewise, as the file has them; of weights that are unpacked first, the type that they are stored in.
+        unpacked: whether its weights are.
+        transposed: whether a product of two matrices reads its first one so.
+    """
+
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    types: tuple[str, ...]
+    unpacked: bool
+    transposed: bool
+
+
+def survey(path: Path) -> dict[str, Any]:
+    """What `Executed` says of one call, by its own names, and the nodes that no delegate takes; JSON."""
+    nodes = [*_nodes(path)]
+    products = [(_label(node), _flops(node)) for node in nodes if node.kind in PRODUCTS]
+    others = [LABELS.get(node.types[-1], node.types[-1].lower()) for node in nodes if node.kind not in PRODUCTS]
+    return {
+        "compute_nodes_by_precision": dict(Counter(label for label, _ in products)),
+        "other_nodes_by_precision": dict(Counter(others)),
+        "flops_by_precision": flops_by_precision(products),
+        "conversion_nodes": sum(node.kind in CONVERSIONS for node in nodes),
+        "undelegated": _undelegated(path, nodes),
+    }
+
+
+def _nodes(path: Path) -> Iterator[Node]:
+    """What depends on constants only is left out: LiteRT runs it once."""
+    from ai_edge_litert import schema_py_generated as schema
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    kinds = {number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
+    types = {number: name for name, number in vars(schema.TensorType).items() if isinstance(number, int)}
+    model = flatbuffer_utils.read_model(str(path))
+    graph = model.subgraphs[0]
+    constant = {place for place, tensor in enumerate(graph.tensors) if model.buffers[tensor.buffer].data is not None}
+    stored: dict[int, str] = {}
+    for operator in graph.operators:
+        kind = kinds[model.operatorCodes[operator.opcodeIndex].builtinCode]
+        inputs, outputs = ([int(one) for one in ends if one >= 0] for ends in (operator.inputs, operator.outputs))
+        if constant.issuperset(inputs):
+            constant.update(outputs)
+            stored |= {one: types[graph.tensors[inputs[0]].type] for one in outputs if kind == "DEQUANTIZE"}
+            continue
+        shown = [graph.tensors[one] for one in (*inputs, outputs[0])]
+        yield Node(
+            kind=kind,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            shapes=tuple(tuple(int(size) for size in _shape(one)) for one in shown),
+            types=tuple(stored.get(one, types[graph.tensors[one].type]) for one in (*inputs, outputs[0])),
+            unpacked=any(stored.get(one) in UNPACKED for one in inputs),
+            transposed=bool(getattr(operator.builtinOptions, "adjX", False)),
+        )
+
+
+def _shape(tensor: Any) -> Sequence[int]:
+    return () if tensor.shape is None else tensor.shape
+
+
+def _label(node: Node) -> str:
+    left, right = (node.types[place] for place in PRODUCTS[node.kind])
+    if node.unpacked:
+        return UNPACKED[right]
+    return ROUNDING.get(right) or LABELS.get(left, left.lower())
+
+
+def _flops(node: Node) -> float:
+    """Two for each multiply-add; filters are (out, *window, in), of CONV_3D (*window, in, out), of
+    DEPTHWISE_CONV_2D (1, *window, out).
+    """
+    (left, right), output = (node.shapes[place] for place in PRODUCTS[node.kind]), node.shapes[-1]
+    match node.kind:
+        case "FULLY_CONNECTED":
+            return product_flops(output, right[-1])
+        case "BATCH_MATMUL":
+            return product_flops(output, left[-2 if node.transposed else -1])
+        case "CONV_3D":
+            return product_flops(output, math.prod(right[:-1]))
+        case "DEPTHWISE_CONV_2D":
+            return product_flops(output, math.prod(right[1:-1]))
+        case "TRANSPOSE_CONV":  # every input element is multiplied by each weight of its channel
+            return product_flops(left, math.prod(right[:-1]))
+    return convolution_flops(output, right)
+
+
+def _undelegated(path: Path, nodes: Sequence[Node]) -> dict[str, int]:
+    """Nodes by their kind that LiteRT's own kernels run, by the plan that its interpreter makes of the file: inside a
+    delegate is what lies between its inputs and its outputs.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(path), num_threads=1)
+    interpreter.allocate_tensors()
+    maker = {one: node for node in nodes for one in node.outputs}
+    inside: set[Node] = set()
+    for part in interpreter._get_ops_details():
+        if part["op_name"] == "DELEGATE":
+            given, wanted = {int(one) for one in part["inputs"]}, [int(one) for one in part["outputs"]]
+            while wanted:
+                node = maker.get(wanted.pop())
+                if node is not None and node not in inside:
+                    inside.add(node)
+                    wanted += [one for one in node.inputs if one not in given]
+    return dict(Counter(node.kind for node in nodes if node not in inside))

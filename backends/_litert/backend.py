@@ -1,0 +1,89 @@
+"""LiteRT on the CPU: a .tflite file from the torch module, compiled anew in each session.
+
+Its products run in XNNPACK, the library behind most of what runs on phones. The file is what people ship.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shootout.backends._litert.account import survey
+from shootout.backends._litert.convert import convert
+from shootout.backends._litert.quantize import OPTIONS, SCHEMES, quantize
+from shootout.backends._litert.session import KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
+from shootout.backends.adapter import Built, Fixture
+from shootout.backends.common import check_options, require_device, trial
+from shootout.contract import INTEGERS, Arm, Artifact, Availability, Capabilities, Device, Option, Precision, Target
+from shootout.host.environment import version_of
+from shootout.schemes import parse, shown_as
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+TINY = Path(__file__).with_name("tiny.tflite")
+"""A sum of its only input with itself."""
+WARM = {"": ("", "torch")}
+FIXTURE = Fixture(warm=WARM, elsewhere={Precision.INT4: Fixture(options={KERNELS: "builtin"}, warm=WARM)})
+"""XNNPACK takes no product behind INT4 weights that are unpacked first: LiteRT's own kernels run it anyway."""
+
+
+class LiteRtAdapter:
+    """LiteRT's compiled model; integer precisions by AI Edge Quantizer."""
+
+    name = "litert"
+    capabilities = Capabilities(
+        consumes=(Artifact.MODULE,),
+        targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, *INTEGERS)),
+        schemes=SCHEMES,
+        options=(
+            Option(
+                name=KERNELS,
+                help="whose kernels run in place of XNNPACK's",
+                values=("ynnpack", "builtin"),
+                tries=("ynnpack",),
+            ),
+            *OPTIONS,
+        ),
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Run a sum."""
+        return trial("litert", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """The model as a .tflite file, quantized for an integer precision, and what it computes.
+
+        Raises:
+            SkippedArm: the converter can't be had.
+            ValueError: an unknown option, nothing to quantize, or unusable calibration data.
+        """
+        check_options(arm, self.capabilities.options)
+        target, scheme = arm.target, parse(arm.target.scheme)
+        source, notes = convert(bundle)
+        content = quantize(source, bundle, arm, scheme) if target.precision in INTEGERS else source.read_bytes()
+        (folder / MODEL).write_bytes(content)
+        account = survey(folder / MODEL)
+        if (
+            target.precision in INTEGERS
+            and shown_as(target.precision, target.scheme) not in (account["compute_nodes_by_precision"])
+        ):
+            raise ValueError("nothing to quantize: AI Edge Quantizer finds no product with weights that it takes")
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={"account": account, "notes": notes})
+
+    def load(self, built: Built) -> LiteRtSession:
+        """Read the file and compile it."""
+        return LiteRtSession(built)
+
+
+def _try(device: Device) -> str:
+    require_device(device, [Device.CPU])
+    model = compile_model(TINY, Arm(target=Target(backend=LiteRtAdapter.name), model=TINY.name))
+    given, made = model.create_input_buffers(0), model.create_output_buffers(0)
+    given[0].write(np.ones((1, 2), np.float32))
+    model.run_by_index(0, given, made)
+    if not np.array_equal(made[0].read(2, np.float32), [2, 2]):
+        raise ArithmeticError("1 + 1 came out wrong")
+    return version_of(PACKAGE)

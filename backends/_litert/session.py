@@ -1,0 +1,138 @@
+"""A compiled .tflite file with buffers of its own for each slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.backends.adapter import Built
+from shootout.backends.common import check_inputs
+from shootout.contract import Arm, Arrays, Executed
+from shootout.host.environment import version_of
+from shootout.trace_events import Event
+
+PACKAGE = "ai-edge-litert"
+MODEL = "model.tflite"
+KERNELS = "kernels"
+TASKS = Path("/proc/self/task")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Buffers of one call; inputs with the type that they are written in, outputs with the number of their elements."""
+
+    inputs: tuple[tuple[str, Any, np.dtype[Any]], ...]
+    outputs: tuple[tuple[str, Any, int, np.dtype[Any]], ...]
+    given: list[Any]
+    made: list[Any]
+
+
+class LiteRtSession:
+    """LiteRT's compiled model, of one signature."""
+
+    gpu = None
+
+    def __init__(self, built: Built) -> None:
+        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        before = _tasks()
+        self._model: Any = compile_model(built.folder / MODEL, built.arm)
+        self._threads = None if before is None else 1 + (_tasks() or before) - before
+        self._slots: dict[int, Slot] = {}
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The file's own nodes, and whether the compiled model runs all of them in its delegate."""
+        facts = dict(self._built.facts["account"])
+        undelegated = facts.pop("undelegated")
+        whole = KERNELS in self._built.arm.options or self._model.is_fully_accelerated()
+        outside = [f"{count} {kind} in LiteRT's own kernels" for kind, count in sorted(undelegated.items())]
+        return Executed(
+            library="litert",
+            version=version_of(PACKAGE),
+            device=f"cpu ({self._built.arm.options.get(KERNELS, 'xnnpack')})",
+            threads=self._threads,
+            fallbacks=() if whole else tuple(outside),
+            artifact_bytes=(self._built.folder / MODEL).stat().st_size,
+            **facts,
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Slot:
+        """Copy the inputs into the slot's buffers."""
+        check_inputs(self._inputs, inputs)
+        handle = self._slots.get(slot) or self._new_slot(slot)
+        for name, buffer, dtype in handle.inputs:
+            buffer.write(inputs[name].astype(dtype, copy=False))
+        return handle
+
+    def execute(self, staged: Slot) -> Slot:
+        """Run the only signature; returns when done."""
+        self._model.run_by_index(0, staged.given, staged.made)
+        return staged
+
+    def synchronize(self) -> None:
+        """Nothing is pending when `execute` has returned."""
+
+    def fetch(self, raw: Slot) -> Arrays:
+        """Copies, since the slot's next run overwrites its buffers."""
+        read = zip(self._outputs, raw.outputs, strict=True)
+        return {
+            spec.name: buffer.read(count, dtype).reshape(spec.shape).astype(spec.dtype, copy=False)
+            for spec, (_, buffer, count, dtype) in read
+        }
+
+    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
+        """The wheel's profiler isn't reachable from Python."""
+        return ()
+
+    def close(self) -> None:
+        """Drop the buffers, then the model that made them."""
+        self._slots.clear()
+        if self._model is not None:
+            self._model.close()
+        self._model = None
+
+    def _new_slot(self, slot: int) -> Slot:
+        """Buffers by the converter's own names: its inputs and outputs are numbered in the module's order."""
+        (key, signature), *_ = self._model.get_signature_list().items()
+        wants, gives = self._model.get_input_tensor_details(key), self._model.get_output_tensor_details(key)
+        given = {name: self._model.create_input_buffer_by_name(key, name) for name in signature["inputs"]}
+        made = {name: self._model.create_output_buffer_by_name(key, name) for name in signature["outputs"]}
+        inputs = [
+            (spec.name, given[f"args_{place}"], np.dtype(wants[f"args_{place}"]["dtype"]))
+            for place, spec in enumerate(self._inputs)
+            if f"args_{place}" in given
+        ]
+        outputs = [
+            (
+                name := f"output_{place}",
+                made[name],
+                int(np.prod(spec.shape, dtype=np.int64)),
+                np.dtype(gives[name]["dtype"]),
+            )
+            for place, spec in enumerate(self._outputs)
+        ]
+        self._slots[slot] = Slot(tuple(inputs), tuple(outputs), list(given.values()), list(made.values()))
+        return self._slots[slot]
+
+
+def compile_model(path: Path, arm: Arm) -> Any:
+    """The file as this arm runs it."""
+    import ai_edge_litert  # noqa: F401 - named by itself where it is missing
+    from ai_edge_litert.compiled_model import CompiledModel, CpuKernelMode, CpuOptions, Options
+
+    cpu = CpuOptions(num_threads=arm.threads)
+    match arm.options.get(KERNELS):
+        case "ynnpack":
+            cpu.enable_ynnpack = True
+        case "builtin":
+            cpu.kernel_mode = CpuKernelMode.BUILTIN
+    return CompiledModel.from_file(str(path), options=Options(cpu_options=cpu))
+
+
+def _tasks() -> int | None:
+    return sum(1 for _ in TASKS.iterdir()) if TASKS.is_dir() else None
