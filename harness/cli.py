@@ -325,7 +325,9 @@ def main() -> None:
     """The `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.errors import ShootoutError, printable
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _interrupt)
     try:
         app()
     except ShootoutError as error:

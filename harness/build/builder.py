@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from shootout.errors import ArmFailed
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
+from shootout.host.scratch import scratch
 from shootout.sealed import open_sealed, sealed
 from shootout.study.plan import scheme_of
 from shootout.worker import precision_checks, process
@@ -160,29 +160,26 @@ class Workshop:
         place: AbstractContextManager[process.WorkerProcess],
     ) -> BuiltArm:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
-        try:
+        with scratch(self.cache) as fresh:
             with place as worker:
                 built, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
                 facts = dict(reported.facts(built.facts))
-                probe = self._probe(worker, arm, fresh) if runs else None
+                probe = self._probe(worker, arm) if runs else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
             (fresh / _RECORD).write_text(sealed(record))
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
         return _opened(folder, arm, model, record, cached=False)
 
-    def _probe(self, worker: process.WorkerProcess, arm: Arm, fresh: Path) -> str | None:
+    def _probe(self, worker: process.WorkerProcess, arm: Arm) -> str | None:
         """A probe through the same adapter, in the same process, on a model of its own."""
         probe = self._probe_bundle(arm)
         if probe is None:
             return None
         asked = replace(arm, target=replace(arm.target, scheme="+".join(scheme_of(arm.target).for_probe().words)))
-        with tempfile.TemporaryDirectory(dir=fresh.parent, prefix=".probing-") as folder:
-            built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=probe, arm=asked, folder=Path(folder))
+        with scratch(self.cache) as folder:
+            built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=probe, arm=asked, folder=folder)
             answer: str = worker.ask("probe", LOAD_TIMEOUT_S, built=built)
         return answer
 

@@ -21,6 +21,7 @@ from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
 from shootout.errors import ArmOut, ShootoutError, SkippedArm, UsageError
 from shootout.host import store
+from shootout.host.scratch import collect
 from shootout.study.feasibility import unfit, unheld
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.target import provider
@@ -94,6 +95,7 @@ class Preparation:
         """
         for group in groups:
             self._skip_the_impossible(group)
+        collect(store.cache_folder())
         wanted = [group for group in groups if group.building]
         probes: dict[ProbeKey, ModelBundle] = {}
         workshop = Workshop(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from shootout import backends
@@ -15,6 +13,7 @@ from shootout.clock import utc_now
 from shootout.errors import ArmFailed, ShootoutError
 from shootout.host import environment, hardware
 from shootout.host.placement import Placement, child_environment
+from shootout.host.scratch import scratch
 from shootout.worker.process import worker
 
 TIMEOUT_S = 120.0
@@ -174,8 +173,8 @@ def _asked(
     notes: list[str],
 ) -> Any:
     """What a function of `ceilings.worker` finds in a fresh process; None, and a note, where it can't."""
-    with tempfile.TemporaryDirectory(prefix="shootout-ceilings-") as folder:
-        log = Path(folder) / "worker.log"
+    with scratch() as folder:
+        log = folder / "worker.log"
         try:
             with worker(child_environment(library_threads, 0), placement.arms, log) as process:
                 return process.ask(

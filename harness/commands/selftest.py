@@ -8,7 +8,6 @@ the same ratios are planted; there are no times to know there, and its bias floo
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +25,7 @@ from shootout.contract import Arm, Device, Target
 from shootout.errors import ShootoutError, Unavailable, unknown
 from shootout.export.client import Request
 from shootout.host import gpu
+from shootout.host.scratch import scratch
 from shootout.host.store import write_bias_floor
 from shootout.report.progress import Progress
 from shootout.results.comparisons import Ratio
@@ -146,8 +146,8 @@ def _folder(out: Path | None) -> Iterator[Path]:
     if out is not None:
         yield out
         return
-    with tempfile.TemporaryDirectory(prefix="shootout-selftest-") as folder:
-        yield Path(folder)
+    with scratch() as folder:
+        yield folder
 
 
 def _durations() -> list[dict[str, str]]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from shootout.bundle.bundle import ModelBundle, open_bundle
 from shootout.contract import Progress
 from shootout.errors import ModelError, UsageError
 from shootout.host.environment import version_of
+from shootout.host.scratch import Scratch
 from shootout.host.store import cache_folder
 
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
@@ -66,13 +65,13 @@ def workshop() -> Iterator[Path]:
     """
     parent = cache_folder()
     try:
-        folder = Path(tempfile.mkdtemp(prefix="making-", dir=parent))
+        found = Scratch(parent)
     except OSError as error:
         raise UsageError(f"can't write the cache folder {parent}: {error.strerror}; set SHOOTOUT_CACHE") from error
     try:
-        yield folder
+        yield found.path
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        found.close()
 
 
 def install(made: Path, name: str) -> ModelBundle:

@@ -22,6 +22,7 @@ from shootout.constants import LAST_WORDS_LINES
 from shootout.errors import one_line
 from shootout.host import cgroup
 from shootout.host.placement import move_threads, on_cpus
+from shootout.host.scratch import Scratch, end_those_in
 
 PROC = Path("/proc")
 _LONGEST_WORDS_BYTES = 10_000
@@ -63,10 +64,12 @@ Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], Process]
 class Child:
     """A module of ours in a process and a session of its own: what it starts can be stopped and ended with it.
 
+    Its temporary folder is its own and goes with it: a killed process can't tidy up, and compilers leave megabytes.
+
     Args:
         module: its dotted name.
         arguments: of its command line; our process id comes behind them, for `leave_with`.
-        environment: all of its variables; None: ours.
+        environment: all of its variables but TMPDIR; None: ours.
         executable: the Python that it runs under; None: ours.
         cpus: those that it may run on, set before it starts so that no library sees others; None: ours.
         log: gets all its output, behind what is there; None: its standard output is kept for `finish`.
@@ -86,16 +89,18 @@ class Child:
         pass_fds: Sequence[int] = (),
         fork: Fork | None = None,
     ) -> None:
+        self._scratch = Scratch()
         self._words: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._said: IO[bytes] = self._words if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._words_start = self._words.seek(0, os.SEEK_END)
         self._family: tuple[int, ...] | None = None
         words = [*map(str, arguments), str(os.getpid())]
         files = (*pass_fds, self._said.fileno(), self._words.fileno())
+        environment = {**(os.environ if environment is None else environment), "TMPDIR": str(self._scratch.path)}
         try:
             with on_cpus(cpus) if cpus is not None else nullcontext():
                 self._process: Process = (
-                    fork(words, environment or os.environ, files)
+                    fork(words, environment, files)
                     if fork
                     else subprocess.Popen(  # noqa: S603
                         [executable or sys.executable, "-P", "-m", module, *words],
@@ -108,8 +113,7 @@ class Child:
                     )
                 )
         except BaseException:
-            self._said.close()
-            self._words.close()
+            self._close()
             raise
 
     def __enter__(self) -> Child:
@@ -146,13 +150,18 @@ class Child:
             move_threads(pid, cpus)
 
     def kill(self) -> None:
-        """End it, stopped or not, with everything it started; harmless when it is gone."""
+        """End it, stopped or not, with everything it started, in whatever session; harmless when it is gone."""
         if self._words.closed:
             return  # its process id may be another's by now
         self.signal(signal.SIGKILL)
         self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
         self._said.close()
         self._words.close()
+        end_those_in(self._scratch.path)
+        self._scratch.close()
 
     def wait(self, timeout_s: float) -> str | None:
         """How it ended by itself, in words; None when it still runs after `timeout_s` seconds."""

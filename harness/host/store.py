@@ -13,6 +13,7 @@ from typing import Any
 from shootout.constants import BIAS_FLOOR
 from shootout.errors import UsageError
 from shootout.host import environment
+from shootout.host.scratch import scratch
 from shootout.sealed import open_sealed, sealed
 
 _BIAS_FLOOR = "bias-floor.json"
@@ -68,10 +69,10 @@ def keep_facts(name: str, keep: Callable[[str], bool]) -> None:
 def _write(name: str, facts: Mapping[str, Any]) -> Path:
     path = _path(name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(sealed(facts))
-        temporary.replace(path)
+        with scratch(cache_folder()) as folder:
+            made = folder / name
+            made.write_text(sealed(facts))
+            made.replace(path)
     except OSError as error:
         raise UsageError(f"can't write {str(path)!r}: {error.strerror}; set SHOOTOUT_CACHE") from None
     return path

@@ -15,7 +15,7 @@ from shootout.host.locks import FOLDER_LOCK, folder_lock
 from shootout.host.store import bias_floor
 from shootout.journal import journal, samples
 from shootout.journal.journal import History, Journal
-from shootout.journal.records import Ended, Header, Skip
+from shootout.journal.records import Ended, Header, Played, Skip
 from shootout.study import reproduce
 from shootout.study.plan import Plan
 
@@ -73,8 +73,13 @@ def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | Non
 
 @contextmanager
 def open_journal(out: Path, history: History | None) -> Iterator[Journal]:
-    """The folder's journal, to be written on behind its last complete fact."""
+    """The folder's journal, to be written on behind its last complete fact; samples that it doesn't name are gone."""
     file = Journal(out, history.sound_bytes if history else 0)
+    if history and not history.damaged:
+        named = {line.samples for line in history.lines if isinstance(line, Played)}
+        for left in (out / samples.FOLDER).glob("*"):
+            if f"{samples.FOLDER}/{left.name}" not in named:  # a process was killed before it wrote their lines
+                left.unlink()
     try:
         yield file
     finally:

@@ -134,6 +134,7 @@ def _live(between: int, files: Sequence[int], life: _Life) -> None:
     for file, number in ((out, 1), (errors, 2)):
         os.dup2(file, number)
         os.close(file)
+    mark(life.variables["TMPDIR"])
     os.environ.update(life.variables)
     tempfile.tempdir = None
     touch(life.pages)
@@ -148,6 +149,19 @@ def _live(between: int, files: Sequence[int], life: _Life) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def mark(folder: str) -> None:
+    """Let the kernel tell this process's temporary folder, and no longer the one of what it was forked from.
+
+    `host.scratch` knows by it whom a folder's end is to end. The kernel tells variables from where they lay when the
+    process was started, so this is written in their place: the paths of two scratch folders are of one length.
+    """
+    start, end = (int(word) for word in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47:49])
+    before, name, behind = (b"\0" + ctypes.string_at(start, end - start)).partition(b"\0TMPDIR=")
+    if name:
+        room = len(behind.partition(b"\0")[0])
+        ctypes.memmove(start + len(before + name) - 1, os.fsencode(folder).ljust(room, b"\0"), room)
 
 
 def touched_pages() -> Array:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import signal
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -41,8 +39,6 @@ class WorkerProcess:
         log: where its output goes, behind what is there; its own last lines become a failure's last words.
         interpreter: the Python that it runs under, when not ours.
         starter: what it is forked from, if that can be; None starts it.
-
-    Its temporary folder is its own and goes with it: a killed process can't tidy up, and compilers leave megabytes.
     """
 
     def __init__(
@@ -55,23 +51,17 @@ class WorkerProcess:
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._interpreter = interpreter
-        environment = interpreter.environment(environment) if interpreter else environment
-        self._scratch = tempfile.mkdtemp(prefix="shootout-")
         start = partial(
             self._start,
-            environment={**environment, "TMPDIR": self._scratch},
+            environment=interpreter.environment(environment) if interpreter else environment,
             executable=interpreter.path if interpreter else None,
             cpus=cpus,
             log=log,
         )
         try:
-            try:
-                self._child, self._pipe = start(fork=starter.fork if starter else None)
-            except NotForked:
-                self._child, self._pipe = start()
-        except BaseException:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            raise
+            self._child, self._pipe = start(fork=starter.fork if starter else None)
+        except NotForked:
+            self._child, self._pipe = start()
 
     @staticmethod
     def _start(**how: Any) -> tuple[Child, Connection[Any, Any]]:
@@ -140,7 +130,6 @@ class WorkerProcess:
         """End it, stopped or not, with everything it started; harmless when it is gone."""
         self._child.kill()
         self._pipe.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _how_it_died(self) -> str:
         return self._child.wait(_GOODBYE_S) or "closed its pipe and went on running; it was killed"

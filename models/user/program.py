@@ -9,8 +9,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import shutil
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.bundle.bundle import sha256
 from shootout.contract import Artifact
 from shootout.errors import UsageError
+from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder
 from shootout.models.base import Model, Parameters
 
@@ -68,8 +67,7 @@ def store(module: Any, inputs: Any) -> str:
         raise UsageError(
             f"torch.export can't take {name}, so other processes can't have it: {said}; {INSTEAD}"
         ) from error
-    made = Path(tempfile.mkdtemp(dir=cache_folder(), prefix="making-"))
-    try:
+    with scratch(cache_folder()) as made:
         torch.export.save(program, made / f"{name}{SUFFIX}")
         np.savez(made / INPUTS, **found.inputs)  # type: ignore[arg-type] # as in save_sets
         facts = {"outputs": found.outputs, "dtypes": found.dtypes, "notes": (*found.notes, KEPT)}
@@ -78,8 +76,6 @@ def store(module: Any, inputs: Any) -> str:
         place = cache_folder() / f"program-{_digest(name, program, found)}"
         if not place.exists():
             made.rename(place)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return str(place / f"{name}{SUFFIX}")
 
 

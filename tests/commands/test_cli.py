@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from support.console import SHOOTOUT, call, environment, here
 from support.races.made import A, B, ended, header, played, prepared, rounds, write
 
+from shootout.errors import UsageError
 from shootout.study import plan
 from shootout.testing.cases import has_gpu
 
@@ -231,3 +233,20 @@ def test_ctrl_c_before_anything_is_measured_says_so(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("shootout.commands.run.make_plan", plan)
     done = here("run", cwd=tmp_path)
     assert (done.code, done.err, list(tmp_path.iterdir())) == (130, "shootout: interrupted\n", [])
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_terminal_that_closes_ends_it_as_ctrl_c_does_unless_that_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignored: bool
+):
+    def plan(*_: object, **__: object) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGHUP)
+        raise UsageError("went on")
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        monkeypatch.setattr("shootout.commands.run.make_plan", plan)
+        ended = here("run", cwd=tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (ended.code, ended.err) == ((2, "shootout: went on\n") if ignored else (130, "shootout: interrupted\n"))

@@ -57,6 +57,17 @@ def test_one_that_takes_too_long_is_ended_with_what_it_started(odd: Path):
     child.kill()  # harmless
 
 
+def test_what_it_started_in_a_session_of_its_own_ends_with_it_and_its_folder_too(odd: Path):
+    add(odd, "import os\nprint(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, os.environ['TMPDIR'])")
+    with Child("odd") as child:
+        ended = child.finish(60)
+        pid, folder = ended.said.split()
+        assert alive(int(pid)), "its end is not waited for"
+        assert Path(folder).is_dir()
+    assert not alive(int(pid))
+    assert not Path(folder).exists()
+
+
 def test_its_cpu_time_is_that_of_all_its_threads_and_of_what_it_started(odd: Path):
     add(
         odd,

@@ -18,6 +18,7 @@ from shootout.errors import ShootoutError, UsageError
 from shootout.journal import journal
 from shootout.journal.journal import NAME, Journal
 from shootout.journal.records import SCHEMA, Failure, Line, Played, Rounds, Skip
+from shootout.journal.run_folder import open_journal
 
 FIRST = (played(A, 0, 100.0), played(B, 0, 90.0), rounds(0))
 SECOND = (played(A, 1, 101.0), played(B, 1, 91.0), rounds(1, voided=1))
@@ -39,6 +40,18 @@ def test_every_kind_of_line_comes_back_as_it_was(tmp_path: Path):
     assert not found.complete
     assert found.damaged == ()
     assert found.sound_bytes == (tmp_path / NAME).stat().st_size
+
+
+def test_samples_of_a_generation_that_was_not_written_are_gone_when_the_run_goes_on(tmp_path: Path):
+    (tmp_path / "samples").mkdir()
+    history = journal.read(small(tmp_path))
+    named = {line.samples for line in history.lines if isinstance(line, Played)}
+    for name in (*named, "samples/g0-007.parquet", "samples/g0-008.tmp"):
+        (tmp_path / name).touch()
+    with open_journal(tmp_path, replace(history, damaged=("a line",))):
+        assert len([*(tmp_path / "samples").iterdir()]) == len(named) + 2, "it may have named them"
+    with open_journal(tmp_path, history):
+        assert {f"samples/{path.name}" for path in (tmp_path / "samples").iterdir()} == named
 
 
 @pytest.mark.parametrize("odd", [math.inf, -math.inf, math.nan])

@@ -123,7 +123,7 @@ def here(*words: object, cwd: Path) -> Ended:
     Anything but a clean exit is a traceback, which fails, as does one on stderr (a thread's, or a handler's).
     """
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.chdir(cwd),
@@ -133,7 +133,8 @@ def here(*words: object, cwd: Path) -> Ended:
         patch.setattr(sys, "argv", ["shootout", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
             cli.main()
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
     out.seek(0)
     err.seek(0)
     found = Ended(int(ended.value.code or 0), out.read(), err.read())

@@ -175,6 +175,22 @@ def test_workers_die_with_a_killed_parent_while_they_are_held(tmp_path: Path):
         until(lambda: not any(map(state, workers)))
 
 
+def test_the_system_tells_each_workers_own_folder_also_of_a_forked_one(process: WorkerProcess, starter: Starter):
+    """By it those are found and ended that outlive a worker, and nobody else is."""
+
+    def folder(pid: int) -> Path:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        (found,) = (text for text in variables if text.startswith(b"TMPDIR="))
+        return Path(os.fsdecode(found).partition("=")[2])
+
+    process.ask("memory", 60)
+    assert starter.is_ready()
+    mine, theirs = folder(process.pid), folder(starter.pid)
+    assert mine != theirs
+    assert mine.is_dir()
+    assert theirs.is_dir()
+
+
 def test_a_killed_worker_leaves_no_temporary_files(path: str, bundle: ModelBundle, tmp_path: Path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()

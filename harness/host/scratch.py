@@ -1,0 +1,134 @@
+"""Temporary folders of ours. One that a killed process left is removed by the next process that needs one beside it.
+
+Each folder is locked (flock on the folder itself) by the process that made it, and the kernel frees the lock however
+that process ends: what nobody holds is a dead process's. Who works in one has its path as TMPDIR, and so has all that
+it started, in whatever session and under whatever parent: a process that outlived its owner is known by that, and
+ended, stopped or not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+
+from shootout.clock import Deadline, sleep
+
+NAME = "shootout-scratch-"
+_PROC = Path("/proc")
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATIENCE_S, _LOOKING_S = 2.0, 0.01
+_collected: set[Path] = set()
+_collecting = Lock()
+
+
+class Scratch:
+    """An empty folder, this process's own until it is closed.
+
+    Args:
+        parent: where it is made; None: where temporary files are.
+
+    Raises:
+        OSError: it can't be made there.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        parent = (parent or Path(tempfile.gettempdir())).absolute()
+        _collect_once(parent)
+        self._lock: int | None = None
+        while self._lock is None:
+            self.path = Path(tempfile.mkdtemp(prefix=NAME, dir=parent))
+            self._lock = _locked(self.path, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        """Remove it; harmless when that is done."""
+        if self._lock is None:
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = None
+
+
+@contextmanager
+def scratch(parent: Path | None = None) -> Iterator[Path]:
+    """The path of a `Scratch`, which is gone on exit."""
+    found = Scratch(parent)
+    try:
+        yield found.path
+    finally:
+        found.close()
+
+
+def collect(parent: Path) -> None:
+    """Remove the folders of dead processes there, and end what still works in them; others' and held ones stay."""
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(NAME) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                _remove_dead(Path(entry.path))
+
+
+def end_those_in(folder: Path) -> None:
+    """End every process whose TMPDIR this folder is, and wait until they are gone, as far as /proc tells."""
+    patience = Deadline(_PATIENCE_S)
+    while (found := _those_in(folder)) and patience.allows(0.0):
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        sleep(_LOOKING_S)
+
+
+def _collect_once(parent: Path) -> None:
+    with _collecting:
+        if parent in _collected:
+            return
+        _collected.add(parent)
+        collect(parent)
+
+
+def _remove_dead(folder: Path) -> None:
+    with suppress(OSError):  # one that is held, or gone by now, or on a disk that has no such locks
+        if (lock := _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
+            end_those_in(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _locked(folder: Path, kind: int) -> int | None:
+    """A descriptor with a lock of this kind on the folder; None where the folder is gone meanwhile.
+
+    Raises:
+        BlockingIOError: another process holds it, and `kind` doesn't wait.
+    """
+    try:
+        descriptor = os.open(folder, _FLAGS)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, kind)
+        if os.path.samestat(os.fstat(descriptor), folder.stat()):
+            return descriptor
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if kind == fcntl.LOCK_SH and not isinstance(error, BlockingIOError):
+            return descriptor  # a disk without locks: nobody can take it from us either
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _those_in(folder: Path) -> list[int]:
+    wanted = b"TMPDIR=%b" % os.fsencode(folder)
+    found = []
+    for process in _PROC.glob("[0-9]*"):
+        with suppress(OSError):  # another user's, or gone
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found

@@ -1,0 +1,105 @@
+"""Temporary folders of killed processes are gone with what still works in them, and those in use are left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.console import state
+
+from shootout.host import scratch
+from shootout.host.scratch import Scratch, collect
+
+OWNER = """
+import os, subprocess, sys
+from pathlib import Path
+from shootout.host.scratch import Scratch
+folder = Scratch(Path(sys.argv[1])).path
+(folder / "part").mkdir()
+how = {"env": {**os.environ, "TMPDIR": str(folder)}, "start_new_session": True, "stdout": subprocess.DEVNULL}
+child = subprocess.Popen(["sleep", "600"], **how)
+print(folder.name, child.pid, flush=True)
+sys.stdin.read()
+"""
+"""Leaves a folder, and a process in a session of its own that works in it."""
+
+
+def owner(parent: Path) -> tuple[subprocess.Popen[str], Path, int]:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", OWNER, str(parent)], stdin=pipe, stdout=pipe, text=True)
+    assert process.stdout
+    name, pid = process.stdout.readline().split()
+    return process, parent / name, int(pid)
+
+
+def test_what_a_killed_process_left_is_removed_and_ended_and_what_is_in_use_stays(tmp_path: Path):
+    running, used, at_work = owner(tmp_path)
+    killed, left, orphan = owner(tmp_path)
+    mine = Scratch(tmp_path)
+    (tmp_path / f"{scratch.NAME}a-file").touch()
+    (tmp_path / f"{scratch.NAME}a-link").symlink_to(tmp_path)
+    (tmp_path / "another's").mkdir()
+    os.kill(orphan, signal.SIGSTOP)
+    try:
+        killed.kill()
+        killed.wait()
+        assert left.is_dir()
+        assert state(orphan) == "T", "nobody ends it"
+        collect(tmp_path)
+        assert not left.exists()
+        assert state(orphan) == ""
+        kept = {used, mine.path, *(tmp_path / name for name in ("another's", "shootout-scratch-a-file"))}
+        assert {*tmp_path.iterdir()} - {tmp_path / f"{scratch.NAME}a-link"} == kept
+        assert state(at_work) == "S"
+    finally:
+        running.communicate()
+        collect(tmp_path)
+        mine.close()
+    assert state(at_work) == ""
+
+
+def test_a_process_collects_where_it_makes_its_first_one(tmp_path: Path):
+    (tmp_path / f"{scratch.NAME}left").mkdir()
+    first = Scratch(tmp_path)
+    assert [*tmp_path.iterdir()] == [first.path]
+    (tmp_path / f"{scratch.NAME}later").mkdir()
+    Scratch(tmp_path).close()
+    assert len([*tmp_path.iterdir()]) == 2
+    first.close()
+    first.close()  # harmless
+
+
+def test_one_that_was_taken_between_its_making_and_its_lock_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made = []
+    real = scratch.tempfile.mkdtemp
+
+    def hasty(**how: object) -> str:
+        found = str(real(**how))
+        made.append(found)
+        if len(made) == 1:
+            collect(tmp_path)
+        return found
+
+    monkeypatch.setattr(scratch.tempfile, "mkdtemp", hasty)
+    found = Scratch(tmp_path)
+    assert len(made) == 2
+    assert [*tmp_path.iterdir()] == [found.path]
+    found.close()
+
+
+def test_where_a_disk_has_no_such_locks_nothing_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise OSError(38, "not implemented")
+
+    monkeypatch.setattr(scratch.fcntl, "flock", refuse)
+    found = Scratch(tmp_path)
+    collect(tmp_path)
+    assert found.path.is_dir()
+    found.close()
+    assert not found.path.exists()
