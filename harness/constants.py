@@ -23,8 +23,14 @@ BUILD_SHARE = 0.5
 """Of what is left behind them builds get so much, and the race of what is ready gets the rest."""
 LOADING_SHARE = 0.5
 """Of the time that is left when a generation begins, its arms may take so much to load and to be checked."""
-LEAST_CALLS, LEAST_LONG_CALLS = 60, 20
+LEAST_CALLS, LEAST_LONG_CALLS = 75, 20
 """About so many calls an arm makes at least in a generation whose time is short: a few to warm up, and `MIN_ROUNDS`."""
+AIMED_GENERATIONS = 4
+"""Into so many the time of a race is parted; arms 1.36 times as slow are told apart by then."""
+FIRST_SHARE = 0.6
+"""Of the time, the first generation gets so much where not all arms fit: the second one is that of the fastest."""
+WARMING_SHARE = 0.25
+"""Of what is left of a generation's part when its arms are loaded, they warm up in so much."""
 GRACE_S = 3.0
 """Who hasn't answered so long after the end of the time is ended."""
 FORESEEING = 3

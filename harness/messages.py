@@ -167,11 +167,17 @@ class HeadStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The runtime's own account and the outputs' error against the oracle; `fault` says why the gate closed."""
+    """The runtime's own account and the outputs' error against the oracle.
+
+    Attributes:
+        fault: why the gate closed.
+        calls: that it took, without those for the accuracy.
+    """
 
     executed: Executed
     fidelity: Fidelity
     fault: str | None
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

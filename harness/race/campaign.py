@@ -23,7 +23,7 @@ from shootout.host.placement import on_cpus
 from shootout.journal.group import group_of
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming
-from shootout.race import halving, pausing, queue
+from shootout.race import halving, pace, pausing, queue
 from shootout.race.call_cap import Caps
 from shootout.race.live import LiveStage, LiveWatch
 from shootout.race.pausing import Hold
@@ -160,16 +160,16 @@ class Campaign:
         place = self.plan.placement
         watch = LiveWatch(NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent))
         while playing := [one for one in self.entrants if one.players]:
+            if len(playing) == 1:
+                self._thin(*playing)
             waiting = [one for one in playing if not self._is_hopeless(one)]
             chosen = queue.first(waiting, self._allows) or self._mute(waiting)
             if chosen is None:
                 return False
             if not chosen.race.played:
                 self._leave_out(chosen)
-            if chosen.players:
-                left_s = min(queue.left_s(waiting), self.deadline.left_s, self.budget.left_s)
-                if not self._generation(chosen, watch, left_s):
-                    return False
+            if chosen.players and not self._generation(chosen, watch, waiting):
+                return False
             self._learn(chosen)
             self._look([chosen])
         return True
@@ -179,7 +179,15 @@ class Campaign:
         wanted = any(pausing.on_cuda(arm) for group in self.groups for arm in group.playing)
         return gpu.Gpu.open() if wanted else None
 
-    def _generation(self, one: Entrant, watch: LiveWatch, left_s: float) -> bool:
+    @property
+    def _left_s(self) -> float:
+        return min(self.deadline.left_s, self.budget.left_s)
+
+    def _thin(self, one: Entrant) -> None:
+        """Leave the slowest of the only group out where they have no time; a budget ends no race before a verdict."""
+        one.thin(self.deadline.left_s if one.race.played < one.fewest else self._left_s)
+
+    def _generation(self, one: Entrant, watch: LiveWatch, waiting: Sequence[Entrant]) -> bool:
         """Play one and write it down; False when time was over before its first round."""
         name = one.group.record.name
         stage = LiveStage(
@@ -201,13 +209,16 @@ class Campaign:
             setback=partial(self.recorder.note, name),
             checked=partial(self.recorder.checked, name),
         )
-        context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold, deadline=self.deadline)
+        due = Deadline(pace.generation_s(max(0.0, self._left_s), [each.race.played for each in waiting]))
+        context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold, deadline=self.deadline, pace=due)
+        left_s = min(queue.left_s(waiting), self._left_s)
         self.progress.generation(name, one.race.played, one.fewest, left_s, one.standing)
         with Stopwatch() as stopwatch:
             generation = one.race.generation(one.players, context)
         if generation.is_cut:
             return False
         one.last_s, one.last_arms = stopwatch.seconds, len(generation.performances)
+        one.parts_s = {} if one.race.terms else pace.took_s(generation.performances, generation.rounds, one.last_s)
         lines = self.recorder.generation(one, generation)
         for performance, line in zip(generation.performances, lines, strict=True):
             self.caps.note(performance.arm, line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,9 +18,6 @@ import numpy as np
 
 from shootout.clock import Stopwatch
 from shootout.constants import (
-    LEAST_CALLS,
-    LEAST_LONG_CALLS,
-    LONG_CALL_NS,
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
@@ -31,15 +28,17 @@ from shootout.constants import (
     WARM_UP_NS,
     WARM_UP_SHORT_CALL_NS,
     WARM_UP_SHORT_NS,
+    WARMING_SHARE,
 )
 from shootout.contract import Arm, Array, NotRun
 from shootout.errors import ArmOut, NotRunKind
 from shootout.host.noise import Disturbance, Own
 from shootout.messages import Offer, OnGpu, Scope
+from shootout.race import pace
 from shootout.race.loading import Entrance, Loading
 from shootout.race.pausing import Hold, on_cuda
 from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp
-from shootout.race.serving import Desk, Terms, desk_of, least_s
+from shootout.race.serving import Desk, Terms, desk_of
 from shootout.stats.warmup import steady_from
 from shootout.units import span
 
@@ -90,6 +89,7 @@ class Generation:
                 entering = self._in_time(entrances)
                 for place, entrance in enumerate(entering):
                     self._enter(entrance, len(entering) - place)
+                self._shorten()
             if self.context.hold:
                 self._settle(self.context.hold)
             if self.terms:
@@ -120,22 +120,37 @@ class Generation:
         return entrances
 
     def _in_time(self, entrances: Sequence[Entrance]) -> list[Entrance]:
-        """Those that there is time for: where it is short, the slowest stay out so that the others have figures.
-
-        A copy of the baseline goes first: in one generation it vouches for nothing.
-        """
-        left_s, found = self.context.deadline.left_s, list(entrances)
-        calls_s = {one.arm.label: _least_s(one, self.terms) for one in entrances}
-        while (needs_s := sum(calls_s[one.arm.label] for one in found)) > left_s:
-            slowest = max(found, key=lambda one: (one.arm.sentinel, calls_s[one.arm.label]))
-            reason = f"a generation with it takes {span(needs_s)} at least, and --max-time leaves {span(left_s)}"
-            fix = "run the same command again, with more time"
-            self.context.notes.setback(slowest.arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))
-            if slowest.player:
-                slowest.player.kill()
-            found.remove(slowest)
+        """Those that there is time for, by what a call of them seems to take."""
+        needs_s = {one.arm.label: pace.foreseen_s(one, self.terms) for one in entrances}
+        out = self._keep_out(entrances, needs_s, is_first=self.index == 0)
+        found = [one for one in entrances if one.arm not in out]
         self.is_cut = not found
         return found
+
+    def _shorten(self) -> None:
+        """Likewise of those that are warm, by what a call of them takes; nobody is out where the time is over."""
+        if not self.terms and self._allows(0.0):
+            needs_s = {one.arm.label: pace.least_rounds_s(one.tuned) for one in self.performances}
+            out = self._keep_out(self.performances, needs_s, is_first=False)
+            self.performances[:] = [one for one in self.performances if one.arm not in out]
+
+    def _keep_out(
+        self, found: Sequence[Entrance | Performance], needs_s: Mapping[str, float], *, is_first: bool
+    ) -> list[Arm]:
+        """End those that there is no time for, and say so; see `pace.leavers`."""
+        left_s, whole_s = self.context.deadline.left_s, sum(needs_s.values())
+        out = pace.leavers([one.arm for one in found], needs_s, self.baseline, left_s, is_first=is_first)
+        for arm in out:
+            more = ", and a verdict takes two" if is_first and whole_s <= left_s else ""
+            leaves = f"{'; ' if more else ', and '}--max-time leaves {span(left_s)}"
+            reason = f"a generation with it takes {span(whole_s)} at least{more}{leaves}"
+            fix = "run the same command again, with more time"
+            self.context.notes.setback(arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))
+            whole_s -= needs_s[arm.label]
+        for one in found:
+            if one.arm in out and one.player:
+                one.player.kill()
+        return out
 
     def _enter(self, entrance: Entrance, waiting: int) -> None:
         """Warm one arm up in quiet, on the CPUs where it will play, and hold it again.
@@ -144,6 +159,7 @@ class Generation:
             waiting: how many have yet to be warmed up; where the time is short, they share half of it.
         """
         most_s = max(0.0, self.context.deadline.left_s / 2 / waiting)
+        pace_s = max(0.0, self.context.pace.left_s * WARMING_SHARE / waiting)
 
         def enter() -> None:
             if entrance.error:
@@ -154,7 +170,7 @@ class Generation:
             assert verified
             player.release()
             with Stopwatch() as watch:
-                warm, tuned = warm_up(player, most_s), player.tune()
+                warm, tuned = warm_up(player, most_s, pace_s), player.tune()
             performance = Performance(
                 arm=entrance.arm,
                 player=player,
@@ -185,6 +201,8 @@ class Generation:
         wanted, least = (SERVE_ROUNDS, SERVE_ROUNDS) if self.desk else (rounds_for(self.performances), MIN_ROUNDS)
         round_s = 0.0
         while self.performances and self.rounds < wanted and self._allows(round_s):
+            if self.rounds >= least and not self.context.pace.allows(round_s):
+                break
             self.context.notes.say(f"round {self.rounds + 1}/{wanted}")
             disturbances = self._watched()
             with Stopwatch() as watch:
@@ -294,18 +312,19 @@ class Generation:
             self.performances[:] = [p for p in self.performances if p.arm.label != arm.label]
 
 
-def warm_up(player: Player, most_s: float = math.inf) -> WarmUp:
+def warm_up(player: Player, most_s: float = math.inf, pace_s: float = math.inf) -> WarmUp:
     """Call until the last segment of the latencies is steady and holds half of them, or time is up.
 
     Args:
         most_s: what is left of the run's time for it.
+        pace_s: the time after which a few calls that are steady do.
     """
     most_ns = max(1, int(min(most_s * 1e9, WARM_UP_NS)))
     latency = player.warm(WARM_UP_LONG_CALLS, most_ns).latency_ns
     call_ns = float(np.median(latency))
     limit_ns = min(WARM_UP_SHORT_NS if call_ns < WARM_UP_SHORT_CALL_NS else WARM_UP_NS, most_ns)
     if call_ns < WARM_UP_LONG_CALL_NS:
-        latency = _more(player, latency, WARM_UP_CALLS - latency.size, limit_ns)
+        latency = _more(player, latency, WARM_UP_CALLS - latency.size, int(min(limit_ns, pace_s * 1e9)))
     steady = steady_from(latency)
     while steady is None and float(latency.sum()) < limit_ns:
         latency = _more(player, latency, latency.size, limit_ns)
@@ -313,18 +332,9 @@ def warm_up(player: Player, most_s: float = math.inf) -> WarmUp:
     return WarmUp(calls=latency.size, steady_from=steady)
 
 
-def _least_s(entrance: Entrance, terms: Terms | None) -> float:
-    """Seconds of the shortest way through a generation; a first call that compiles is no call's time."""
-    loaded = entrance.loaded
-    if entrance.error or loaded is None:
-        return 0.0
-    call_s = min(loaded.first_call_s, entrance.spent_s.get("verify", loaded.first_call_s))
-    calls_s = call_s * (LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS)
-    return max(calls_s, least_s(terms) if terms else 0.0)
-
-
 def _more(player: Player, latency: Array, calls: int, limit_ns: int) -> Array:
-    remaining_ns = max(1, limit_ns - int(latency.sum()))
+    if (remaining_ns := limit_ns - int(latency.sum())) <= 0:
+        return latency
     return np.concatenate([latency, player.warm(calls, remaining_ns).latency_ns])
 
 

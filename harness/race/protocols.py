@@ -150,6 +150,7 @@ class Context:
     Attributes:
         hold: how the run holds arms on the GPU, found out by the first generation that can; None where nobody asks.
         deadline: when the time is over: a generation ends after the last round that is likely to end before it.
+        pace: when this generation should be over: then it has no more rounds than it needs to count.
     """
 
     stage: Stage
@@ -157,3 +158,4 @@ class Context:
     notes: Notes
     hold: Hold | None = None
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    pace: Deadline = field(default_factory=lambda: Deadline(None))

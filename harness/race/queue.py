@@ -16,8 +16,10 @@ from shootout.contract import Arm
 from shootout.crossover import sweeps
 from shootout.journal.group import Group
 from shootout.messages import Scope
+from shootout.race import pace
 from shootout.race.race import Race
 from shootout.race.serving import Terms
+from shootout.stats.goals import Aim
 from shootout.stats.open_pairs import leader_sets
 from shootout.study.group import GroupRecord, Pair, short, size_of
 from shootout.study.plan import PlannedGroup
@@ -33,6 +35,7 @@ class Entrant:
         place: its turn among the groups for the fewest generations; see `places`.
         known: its part of the journal; kept up to date only where crossovers are looked for.
         last_s: seconds that its last generation took, 0 before the first.
+        parts_s: what each arm takes of the shortest one, by label (`pace.took_s`); empty before this process's first.
         last_arms: how many arms played it.
         recalled: generations that it had played when it came in.
         pressing: pairs that a crossover waits for, with the generations left.
@@ -46,6 +49,7 @@ class Entrant:
     known: Group
     last_s: float = 0.0
     last_arms: int = 0
+    parts_s: dict[str, float] = field(default_factory=dict)
     recalled: int = field(init=False)
     pressing: Mapping[Pair, float] = field(default_factory=dict)
     players: list[Arm] = field(default_factory=list)
@@ -64,7 +68,9 @@ class Entrant:
 
     @property
     def next_s(self) -> float:
-        """Seconds that its next generation will take: as the last one, each arm its part."""
+        """Seconds that its next generation takes: the least where that is known, else as the last one, by arms."""
+        if self.parts_s and all(arm.label in self.parts_s for arm in self.players):
+            return sum(self.parts_s[arm.label] for arm in self.players)
         return self.last_s * (len(self.players) / self.last_arms if self.last_arms else 1.0)
 
     def look(self, pressing: Mapping[Pair, float]) -> None:
@@ -72,6 +78,13 @@ class Entrant:
         self.pressing = pressing
         self.players = self.race.players(pressing)
         self._nearest = self._fewest = None
+
+    def thin(self, left_s: float) -> None:
+        """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
+        rules = self.race.rules
+        if rules.goal.aim is Aim.BEST and not rules.selects and not self.race.terms:
+            share_s = left_s / max(1, self.fewest - self.race.played)
+            self.players = pace.thinned(self.players, self.parts_s, self.race.blocks, rules, share_s)
 
     @property
     def nearest(self) -> float:

@@ -82,7 +82,8 @@ def verify(claim: Claim, with_accuracy: bool) -> Verified:
     evidence = _evidence(claim, outputs, with_accuracy)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
     standing = Standing.REFUSED if fault else _standing(evidence)
-    return Verified(executed=evidence.executed, fidelity=replace(evidence.fidelity, standing=standing), fault=fault)
+    judged = replace(evidence.fidelity, standing=standing)
+    return Verified(executed=evidence.executed, fidelity=judged, fault=fault, calls=len(outputs))
 
 
 def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:

@@ -1,20 +1,35 @@
-"""Caps on a call's seconds: foreseen from smaller cells, noticed where they weren't, and told in the row."""
+"""What there is no time for: cells whose calls take too long by a cap; arms and rounds of a race short of time."""
 
 from __future__ import annotations
 
 import math
+import random
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.console import deaf_here
+from support.races import fakes
+from support.races.fakes import FakeWatch, World
 from support.races.made import played
 
-from shootout.contract import Arm, Scenario, Target
+from shootout.clock import Deadline
+from shootout.constants import AIMED_GENERATIONS, MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
+from shootout.contract import Arm, Array, NotRun, Scenario, Target
 from shootout.journal.records import Played
+from shootout.messages import Loaded, Tuned, Verified
 from shootout.models import get
+from shootout.race import pace
 from shootout.race.call_cap import STEEPEST, Caps, predicted_s, too_slow, work_of
+from shootout.race.generation import Generation
+from shootout.race.loading import Entrance
+from shootout.race.protocols import Context, Notes
+from shootout.stats.goals import Aim, Goal
+from shootout.stats.verdicts import Rules
 from shootout.study.group import GroupRecord
 
 
@@ -149,3 +164,125 @@ def test_an_arm_that_is_far_too_slow_is_a_skip_and_not_measured(tmp_path: Path):
     assert done.code == 3
     assert row["outcome"] == "skipped"
     assert re.fullmatch(r"a call takes \S+ s, the study's cap is 0\.001 s", row["reason"])
+
+
+BASE, COPY = fakes.arm("base"), fakes.arm("base", sentinel=True)
+A, B, C = (fakes.arm(name) for name in "abc")
+ALL = [C, BASE, A, COPY, B]
+NEEDS = {BASE.label: 2.0, COPY.label: 2.0, A.label: 1.0, B.label: 3.0, C.label: 9.0}
+
+
+def labels(arms: list[Any]) -> list[str]:
+    return [arm.label for arm in arms]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "is_first", "out"),
+    [
+        (30.0, True, []),
+        (17.0, False, []),
+        (17.0, True, [C]),  # the second generation needs its part
+        (9.0, False, [C]),
+        (6.0, False, [C, B]),
+        (4.0, False, [C, B, COPY]),
+        (2.5, False, [C, B, COPY, BASE]),
+        (-1.0, False, [C, B, COPY, BASE, A]),
+    ],
+)
+def test_the_slowest_stay_out_and_of_the_rivals_the_fastest_goes_last(left_s: float, is_first: bool, out: list[Any]):
+    assert pace.leavers(ALL, NEEDS, BASE.label, left_s, is_first=is_first) == out
+
+
+def test_where_nothing_vouches_all_play_that_fit():
+    alone = [BASE, A, B]
+    assert pace.leavers(alone, NEEDS, BASE.label, 7.0, is_first=True) == []
+
+
+def test_the_time_left_is_parted_into_generations_of_all_groups_that_wait():
+    assert pace.generation_s(40.0, [0]) == 40.0 / AIMED_GENERATIONS
+    assert pace.generation_s(40.0, [1, 3]) == 40.0 / (AIMED_GENERATIONS - 1 + 2)
+    assert pace.generation_s(40.0, [9]) == 20.0
+
+
+def generation(world: World, due_s: float | None) -> Generation:
+    notes = Notes(say=lambda _: None, setback=lambda *_: None)
+    given = Context(stage=world, watch=FakeWatch(), notes=notes, pace=Deadline(due_s))
+    arms = [fakes.arm(name) for name in world.call_ns]
+    return Generation(index=0, arms=arms, context=given, rng=random.Random(0)).run()
+
+
+def test_behind_its_pace_a_generation_has_the_fewest_calls_and_rounds_that_count():
+    found = generation(World({"a": 1e6, "b": 2e6}), 0.0)
+    assert found.rounds == MIN_ROUNDS
+    assert not found.is_cut
+    assert {one.warm_up.calls for one in found.performances} == {WARM_UP_LONG_CALLS}
+    whole = generation(World({"a": 1e6, "b": 2e6}), None)
+    assert whole.rounds == ROUNDS
+    assert {one.warm_up.calls for one in whole.performances} == {WARM_UP_CALLS}
+
+
+def test_an_arm_that_isn_t_steady_warms_up_on_however_late_it_is():
+    falling = {"a": [9e6 / (1 + call) for call in range(40)]}
+    found = generation(World({"a": 1e5}, warm_up=falling), 0.0)
+    assert found.performances[0].warm_up.calls > WARM_UP_LONG_CALLS
+
+
+def test_what_a_call_takes_is_told_by_the_calls_that_verified():
+    loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
+    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
+    one = Entrance(arm=A, padding=0, loaded=loaded, verified=verified, spent_s={"verify": 0.08})
+    eight = replace(one, verified=replace(verified, calls=8))
+    assert pace.foreseen_s(eight, None) == pytest.approx(pace.foreseen_s(one, None) / 8)
+
+
+def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
+    def least_s(call_ns: float) -> float:
+        return pace.least_rounds_s(Tuned(call_ns={"end_to_end": call_ns}, per_reading={"end_to_end": 1}))  # type: ignore[dict-item]
+
+    assert least_s(1e9) == MIN_ROUNDS * 2.0
+    assert least_s(1e7) == pytest.approx(MIN_ROUNDS * 0.08)
+    assert least_s(1e4) == pytest.approx(MIN_ROUNDS * 0.01)
+
+
+def test_an_arm_s_part_of_a_generation_is_what_the_shortest_one_would_take():
+    found = generation(World({"a": 1e6, "b": 3e6}), None)
+    parts = pace.took_s(found.performances, found.rounds, 12.0)
+    assert parts["b:cpu:fp32"] > 2 * parts["a:cpu:fp32"]
+    assert 12.0 * MIN_ROUNDS / ROUNDS * 0.99 < sum(parts.values()) < 12.0
+
+
+def blocks(**ns: float) -> Mapping[str, Mapping[int, Array]]:
+    return {f"{name}:cpu:fp32": {0: np.full(MIN_ROUNDS, time)} for name, time in ns.items()}
+
+
+@pytest.mark.parametrize(
+    ("left_s", "stay"), [(17.0, [C, BASE, A, COPY, B]), (9.0, [BASE, A, COPY, B]), (1.0, [BASE, COPY, B])]
+)
+def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_faster(left_s: float, stay: list[Any]):
+    rules = Rules(
+        baseline=BASE.label,
+        sentinel=COPY.label,
+        comparisons=3,
+        max_generations=9,
+        bias_floor=0.0,
+        goal=Goal(aim=Aim.BEST),
+        exact=(B.label, C.label, BASE.label),
+    )
+    times = blocks(a=1.0, b=2.0, c=3.0, base=4.0)
+    assert labels(pace.thinned(ALL, NEEDS, times, rules, left_s)) == labels(stay)
+    assert pace.thinned(ALL, {}, times, rules, left_s) == ALL
+
+
+def test_who_is_left_out_says_that_a_verdict_takes_two_generations():
+    out: dict[str, NotRun] = {}
+    notes = Notes(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
+    given = Context(stage=World({}), watch=FakeWatch(), notes=notes, deadline=Deadline(20.0))
+    loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
+    arms = [
+        Entrance(arm=arm, padding=0, loaded=loaded, spent_s={"verify": s})
+        for arm, s in zip((BASE, COPY, A, B), (0.05, 0.05, 0.05, 0.06), strict=True)
+    ]
+    kept = Generation(index=0, arms=(), context=given, rng=random.Random(0), baseline=BASE.label)._in_time(arms)
+    assert [one.arm for one in kept] == [BASE, COPY, A]
+    assert list(out) == [B.label]
+    assert "a generation with it takes 16 s at least, and a verdict takes two; --max-time leaves" in out[B.label].reason
