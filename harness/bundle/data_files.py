@@ -185,7 +185,7 @@ def _names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, object])
     if sorted(given) == sorted(_NAMELESS.format(at) for at in range(len(specs))):
         return {name: _NAMELESS.format(at) for at, name in enumerate(expected)}
     if sorted(given) != sorted(expected):
-        raise UsageError(f"{path}: expected inputs {sorted(expected)}, got {sorted(given)}")
+        raise UsageError(f"{path}: expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}")
     return {name: name for name in expected}
 
 

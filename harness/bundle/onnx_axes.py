@@ -208,8 +208,8 @@ def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto
 def _how_to_give(
     missing: Sequence[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int], called: str
 ) -> str:
-    """What is missing, all inputs, and a command that gives it."""
-    words = ["shootout", "run", "--model", called]
+    """What is missing, all inputs, and what gives it behind any command that takes a model."""
+    words: list[str] = []
     known = dict(sizes)
     for info in inputs:
         dims = _dims(info)
@@ -223,7 +223,7 @@ def _how_to_give(
     lines = [
         f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
         *(f"  {_text(info)}" for info in inputs),
-        f"Give sizes, these for example: {shlex.join(words)}",
+        f"Give sizes, as these are: {shlex.join(words)}",
     ]
     return "\n".join(lines)
 

@@ -195,7 +195,7 @@ class Study(BaseModel):
         fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
         if self.points:
             fields["points"] = _without(self.points if same_model else (), {*given, *words, *own})
-        return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs}, "the request")
+        return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs})
 
 
 def _without(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
@@ -215,23 +215,24 @@ def _silenced(changed: Mapping[str, Any]) -> set[str]:
     return silenced
 
 
-def checked(fields: dict[str, Any], source: str) -> Study:
+def checked(fields: dict[str, Any], source: str = "") -> Study:
     """A study from plain values.
 
     Args:
-        source: where they come from, for messages.
+        source: the file or study that they come from, for messages; "" where they are the command's own.
 
     Raises:
         UsageError: an unknown key (with the nearest one) or a bad value; names the source and the key.
     """
+    place = f"{source}: " if source else ""
     for error in _strangers(fields, {(): Study.model_fields, ("crossover",): Crossover.model_fields}):
-        raise UsageError(f"{source}: {error}")
+        raise UsageError(f"{place}{error}")
     try:
         study = Study.model_validate(fields)
     except ValidationError as invalid:
-        raise UsageError(f"{source}: {_said(invalid.errors()[0])}") from None
+        raise UsageError(f"{place}{_said(invalid.errors()[0])}") from None
     for fault in _faults(study):
-        raise UsageError(f"{source}: {fault}")
+        raise UsageError(f"{place}{fault}")
     return study
 
 
@@ -348,8 +349,10 @@ def _shipped(name: str) -> Traversable:
 def _read(path: Path) -> str:
     try:
         return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"can't read the study file {str(path)!r}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"can't read the study file {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"can't read the study file {str(path)!r}: it is no text") from None
 
 
 def _from_text(text: str, name: str, source: str) -> Study:

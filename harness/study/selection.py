@@ -114,7 +114,7 @@ def _load(name: str) -> Study:
         )
     if set(name) & set("./\\"):
         raise UsageError(f"{name!r} is no study and no model: {_FORMS}")
-    raise unknown("study or model", name, {*schema.shipped(), *models.names()})
+    raise UsageError(f"{unknown('study or model', name, {*schema.shipped(), *models.names()})}; {_FORMS}")
 
 
 def _refuse_studies(model: Any) -> None:

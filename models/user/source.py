@@ -230,7 +230,8 @@ def signature(source: Source) -> Signature:
         example = f"{source.short}{functions[0] if functions else 'make'}"
         raise UsageError(f"say which function makes the model, as in {example}; there is {_listed(functions)}")
     if source.function not in known and not _is_open(body):
-        public = [name for name, node in known.items() if _is_own(node) and not name.startswith("_")]
+        own = {name: node for name, node in known.items() if _is_own(node) and not name.startswith("_")}
+        public = [name for name, node in own.items() if isinstance(node, _DEFINED)] or list(own)
         raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, public)
     node = known.get(source.function)
     if isinstance(node, ast.AsyncFunctionDef):
@@ -278,6 +279,9 @@ def _is_open(body: Iterable[ast.stmt]) -> bool:
     """Whether the module may have names that its source doesn't show."""
     names = _names(body)
     return "*" in names or "__getattr__" in names
+
+
+_DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def _is_own(node: ast.stmt) -> bool:

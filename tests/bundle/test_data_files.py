@@ -34,6 +34,7 @@ def test_real_inputs_come_as_one_set_or_as_many(tmp_path: Path):
     ("arrays", "says"),
     [
         ({"x": X}, "expected inputs ['input.1', 'x'], got ['x']"),
+        ({"labels": X}, "expected inputs ['input.1', 'x'], got ['labels']"),
         ({"x": X, "input.1": IDS, "z": X}, "got ['input.1', 'x', 'z']"),
         (
             {"x": X.T, "input.1": IDS},

@@ -214,7 +214,7 @@ def test_symbolic_axes_get_their_sizes(tmp_path: Path, shape: Shape, batch: int,
     ("shape", "batch", "sets", "says"),
     [
         (("batch", "seq", 4), 1, {}, "m.onnx has axes without a size: seq. Its inputs:\n  x float32[batch, seq, 4]\n"),
-        ((2, None, 4), 1, {}, "these for example: shootout run --model m.onnx --shape x=2x512x4"),
+        ((2, None, 4), 1, {}, "Give sizes, as these are: --shape x=2x512x4"),
         (("n", 3, "h", "w"), 2, {}, "--shape x=2x3x224x224"),
         (("rows", 4), 1, {"row": 3}, "unknown symbolic axis 'row': did you mean 'rows'"),
         ((2, 4), 1, {"batch": 3}, "unknown symbolic axis 'batch': known: none"),

@@ -54,6 +54,7 @@ def test_values_of_another_type_than_the_default_are_refused(tmp_path: Path):
     [
         (LINEAR, "none.py:make", "can't find the file"),
         (LINEAR, "m.py:mkae", "unknown function in m.py 'mkae': did you mean 'make'"),
+        (f"seed = 1\n{LINEAR}", "m.py:seeed", "known: make"),
         (LINEAR, "m.py", "say which function makes the model, as in m.py:make"),
         ("def make(:\n", "m.py:make", "m.py line 1 isn't Python"),
         ("async def make(): ...\n", "m.py:make", "async"),
