@@ -149,18 +149,23 @@ class Child:
         for pid in (self.pid, *_session(self.pid)):
             move_threads(pid, cpus)
 
+    def end_family(self) -> None:
+        """End all that it started, in whatever session, once it has ended itself."""
+        self.signal(signal.SIGKILL)
+        end_those_in(self._scratch.path)
+
     def kill(self) -> None:
         """End it, stopped or not, with everything it started, in whatever session; harmless when it is gone."""
         if self._words.closed:
             return  # its process id may be another's by now
         self.signal(signal.SIGKILL)
         self._process.wait()
+        self.end_family()
         self._close()
 
     def _close(self) -> None:
         self._said.close()
         self._words.close()
-        end_those_in(self._scratch.path)
         self._scratch.close()
 
     def wait(self, timeout_s: float) -> str | None:

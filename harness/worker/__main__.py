@@ -8,6 +8,7 @@ forked from a fresh process that has imported what several begin with (`shootout
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -260,6 +261,7 @@ def main(head_start: HeadStart | None = None) -> None:
     leave_with(int(sys.argv[2]))
     clock.rare_collector()
     pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    os.set_inheritable(pipe.fileno(), False)  # what a library starts must not hold it open
     worker = Worker(head_start)
     while True:
         try:

@@ -42,6 +42,7 @@ def main() -> None:
     """Import what every worker imports, then the modules that are asked for, and fork one worker for each message."""
     number, *modules, parent = sys.argv[1:]
     leave_with(int(parent))
+    os.set_inheritable(int(number), False)  # what a library starts must not hold the pipe open
     worker: Any = import_module(f"{WORKER}.__main__")
     before = worker.resident_bytes()
     with clock.collected_once(), clock.Stopwatch() as watch:

@@ -1,6 +1,7 @@
 """The parent's end of a worker: start it, ask it, hold it still, and leave nothing of it behind.
 
-Every wait is a `poll` on the pipe, so the parent sleeps while an arm runs. A stop counts once `waitid` has seen it.
+Every wait is a `poll` on the pipe, so the parent sleeps while an arm runs; once a second it looks whether the worker
+still lives, since what that started may hold the pipe open. A stop counts once `waitid` has seen it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shootout.clock import Deadline
 from shootout.contract import NotRun
 from shootout.errors import ArmFailed, NotRunKind, SkippedArm, one_line
-from shootout.host.child import Child
+from shootout.host.child import LOOKING_S, Child
 from shootout.messages import Fault, read
 from shootout.worker.starter import NotForked
 
@@ -85,7 +87,7 @@ class WorkerProcess:
         """
         try:
             self._pipe.send((command, arguments))
-            if not self._pipe.poll(timeout_s):
+            if not self._is_answered(timeout_s):
                 raise ArmFailed(
                     self._child.told(f"hung: no answer to {command!r} within {timeout_s:g} s; it was killed")
                 )
@@ -103,6 +105,23 @@ class WorkerProcess:
         if self._interpreter and answer.missing:
             raise _missing(answer, self._interpreter)
         raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}")
+
+    def _is_answered(self, timeout_s: float) -> bool:
+        """Whether an answer came in time, or the pipe's end.
+
+        Raises:
+            EOFError: the worker has ended, though its pipe has not.
+        """
+        limit = Deadline(timeout_s)
+        while not self._pipe.poll(max(0.0, min(LOOKING_S, limit.left_s))):
+            if self._child.wait(0.0):
+                self._child.end_family()
+                if self._pipe.poll(LOOKING_S):
+                    return True
+                raise EOFError
+            if not limit.allows(0.0):
+                return False
+        return True
 
     def cpu_ns(self) -> int | None:
         """CPU time that it and all that it started used so far; None where that isn't told."""

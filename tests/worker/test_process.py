@@ -21,6 +21,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Target
 from shootout.errors import ArmFailed, one_line
 from shootout.host.placement import allowed_cpus
+from shootout.host.scratch import _those_in
 from shootout.messages import Loaded
 from shootout.worker.process import WorkerProcess, worker
 from shootout.worker.starter import Starter
@@ -57,6 +58,13 @@ def built(bundle: ModelBundle, backend: str, folder: Path) -> Built:
     return Built(arm=Arm(target=Target(backend=backend), model="identity"), bundle=bundle, folder=folder)
 
 
+def folder_of(pid: int) -> Path:
+    """The temporary folder of a process, as the system tells it."""
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    (found,) = (text for text in variables if text.startswith(b"TMPDIR="))
+    return Path(os.fsdecode(found).partition("=")[2])
+
+
 def until(condition: Callable[[], bool]) -> None:
     """Wait for what another process does in its own time; the test's time-out is the limit."""
     while not condition():
@@ -74,6 +82,16 @@ def test_the_reason_says_how_it_ended_and_its_last_words(
 ):
     with pytest.raises(ArmFailed, match=FAULTS[backend][1]):
         process.ask("load", 60, built=built(bundle, backend, tmp_path))
+
+
+def test_a_dead_worker_is_not_waited_for_though_a_process_of_its_own_holds_the_pipe(
+    process: WorkerProcess, bundle: ModelBundle, tmp_path: Path
+):
+    process.ask("memory", 60)
+    mine = folder_of(process.pid)
+    with pytest.raises(ArmFailed, match=r"^killed by SIGKILL \(.*memory runs out\) during 'load'$"):
+        process.ask("load", 60, built=built(bundle, "leaves-a-holder", tmp_path))
+    assert not _those_in(mine)
 
 
 def test_a_hung_worker_is_given_up_and_killed(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):
@@ -178,14 +196,9 @@ def test_workers_die_with_a_killed_parent_while_they_are_held(tmp_path: Path):
 def test_the_system_tells_each_workers_own_folder_also_of_a_forked_one(process: WorkerProcess, starter: Starter):
     """By it those are found and ended that outlive a worker, and nobody else is."""
 
-    def folder(pid: int) -> Path:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        (found,) = (text for text in variables if text.startswith(b"TMPDIR="))
-        return Path(os.fsdecode(found).partition("=")[2])
-
     process.ask("memory", 60)
     assert starter.is_ready()
-    mine, theirs = folder(process.pid), folder(starter.pid)
+    mine, theirs = folder_of(process.pid), folder_of(starter.pid)
     assert mine != theirs
     assert mine.is_dir()
     assert theirs.is_dir()

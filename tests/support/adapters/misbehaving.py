@@ -234,6 +234,16 @@ class Starts(Well):
         subprocess.Popen(["sleep", "3600"])
 
 
+class LeavesAHolder(Well):
+    """Is killed while a process that it forked, in a session of its own, holds all its files open."""
+
+    def begin(self, session: NumpySession) -> None:
+        if not os.fork():
+            os.setsid()
+            time.sleep(3600)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "raises-in-build": (RaisesInBuild, r"build raised RuntimeError: no kernel \| for this$"),
     "raises-in-load": (RaisesInLoad, r"load raised FileNotFoundError: no engine$"),
@@ -264,6 +274,7 @@ ALL: Mapping[str, type[Well]] = {
     "builds-only": BuildsOnly,
     "litters": Litters,
     "counts": Counts,
+    "leaves-a-holder": LeavesAHolder,
     "fills-the-gpu": FillsTheGpu,
 }
 
