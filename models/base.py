@@ -170,6 +170,14 @@ class Model:
         complete = {**self.defaults, **parameters}
         return {name: self.parameters[name].check(name, value) for name, value in complete.items()}
 
+    def count_weights(self, parameters: Parameters) -> int:
+        """How many it has with these parameters, those that are missing at their defaults.
+
+        Raises:
+            UsageError: they aren't this model's.
+        """
+        return self.parameter_count(self.check(parameters))
+
 
 def set_bytes(specs: Sequence[TensorSpec]) -> int:
     """Bytes of one set of inputs."""

@@ -41,7 +41,7 @@ class Cell:
 
 def work_of(arm: Arm) -> float:
     """What an arm's time grows with: weights × batch; where there are no weights, the numbers among its parameters."""
-    weights = 0 if is_file(arm.model) else models.get(arm.model).parameter_count(arm.parameters)
+    weights = 0 if is_file(arm.model) else models.get(arm.model).count_weights(arm.parameters)
     sizes = (abs(float(value)) for value in arm.parameters.values() if _is_number(value) and value)
     return float(arm.batch) * float(weights or math.prod(sizes))
 

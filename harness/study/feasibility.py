@@ -135,7 +135,7 @@ def _untrained(arm: Arm) -> NotRun | None:
     """Why there is no training step of this model in this target."""
     if is_file(arm.model) or models.is_own(arm.model):
         return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "ask for a model that ships")
-    if not models.get(arm.model).parameter_count(arm.parameters):
+    if not models.get(arm.model).count_weights(arm.parameters):
         return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "ask for a model that has weights")
     if models.get(arm.model).outputs:
         why = f"{arm.model} has several outputs, and a training step's loss is of one"
@@ -217,14 +217,18 @@ _ARTIFACT_NAMES = {
 
 
 def needed_bytes(arms: Sequence[Arm], here: Here) -> int:
-    """Memory at its peak, for arms of one group: exporting their model, or holding all of them at once."""
+    """Memory at its peak, for arms of one group: exporting their model, or holding all of them at once.
+
+    Raises:
+        UsageError: their parameters aren't the model's.
+    """
     if not arms:
         return 0
     model, parameters = arms[0].model, arms[0].parameters
     if is_file(model):
         weights = max(here.file_bytes[arm.model] for arm in arms) // 4
     else:
-        weights = models.get(model).parameter_count(parameters)
+        weights = models.get(model).count_weights(parameters)
     needs = weights * max(BYTES_PER_PARAMETER, _bytes_per_weight(arms))
     return needs + COPIES_OF_INPUTS * sum(arm.instances * _input_bytes(arm) for arm in (arms[0], *arms))
 
@@ -264,5 +268,6 @@ def _input_bytes(arm: Arm) -> int:
     """Bytes of all input buffers; 0 for a user's file, whose inputs only the export knows."""
     if is_file(arm.model):
         return 0
-    specs = models.get(arm.model).inputs(arm.parameters, arm.batch)
+    model = models.get(arm.model)
+    specs = model.inputs(model.check(arm.parameters), arm.batch)
     return set_bytes(specs) * buffer_count(specs)

@@ -213,7 +213,7 @@ def request(study: Study, point: Point) -> Request:
     """What to export for one group; an ONNX file's parameters are the sizes of its free axes.
 
     Raises:
-        UsageError: such a size isn't a whole number, or the model can't have this batch.
+        UsageError: such a size isn't a whole number, the parameters aren't the model's, or it can't have this batch.
     """
     inputs = Path(study.inputs) if study.inputs else None
     calibration = Path(study.calibration) if study.calibration else None
@@ -227,8 +227,10 @@ def request(study: Study, point: Point) -> Request:
         training=point.scenario is Scenario.TRAIN_STEP,
     )
     if not is_file(point.model):
-        models.get(point.model).inputs(point.parameters, point.batch)
-        return replace(asked, parameters=point.parameters)
+        model = models.get(point.model)
+        parameters = model.check(point.parameters)
+        model.inputs(parameters, point.batch)
+        return replace(asked, parameters=parameters)
     return replace(asked, sets=_as_sizes(point.parameters))
 
 

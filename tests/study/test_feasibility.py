@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from planning import ALL, BUILDS, group, groups, labels, study
 
 from shootout.build.exports import probe_key
 from shootout.contract import Precision
+from shootout.errors import UsageError
+from shootout.study.feasibility import Here, needed_bytes
+from shootout.study.points import Point, request
 
 
 def test_instances_need_a_cpu_for_each_of_their_threads():
@@ -51,6 +55,18 @@ def test_inputs_that_do_not_fit_are_seen_too():
     weights_only = group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9)
     assert not weights_only.skips
     assert group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9, batch=(2**20,)).skips
+
+
+def test_parameters_that_are_not_the_model_s_are_said_and_missing_ones_are_the_defaults():
+    """As of a journal that another version wrote."""
+    (found,) = groups(study("numpy"))
+    here = Here(available={}, threads=1, cpus=1, memory_bytes=1)
+    arm = found.record.arms[0]
+    assert needed_bytes([replace(arm, parameters={})], here) == needed_bytes([arm], here)
+    with pytest.raises(UsageError, match="unknown parameter 'sides'"):
+        needed_bytes([replace(arm, parameters={"sides": 3})], here)
+    with pytest.raises(UsageError, match="unknown parameter 'sides'"):
+        request(study("numpy"), Point(model=arm.model, parameters={"sides": 3}, batch=1, scenario=arm.scenario))
 
 
 def test_a_file_is_made_a_module_where_an_arm_runs_nothing_else_and_the_measure_is_who_reads_it(tmp_path: Path):
