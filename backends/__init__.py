@@ -175,6 +175,17 @@ SHIPPED = {
         ready_s=0.4,
         build_s=11.0,
     ),
+    "ncnn": Entry(
+        path="shootout.backends._ncnn.backend:NcnnAdapter",
+        extra="ncnn",
+        needs="ncnn; pnnx converts for it",
+        makers=("pnnx",),
+        movable=True,
+        loads={"": ("ncnn",)},
+        fixture="shootout.backends._ncnn.backend:FIXTURE",
+        ready_s=0.3,
+        build_s=1.0,
+    ),
     "tensorrt": Entry(
         path="shootout.backends._tensorrt.backend:TensorRtAdapter",
         extra="tensorrt-rtx",

@@ -47,7 +47,11 @@ the weights.
 """
 QUANTIZED = ("shared", "mixed-*")
 """Variants that come as an ONNX file with quantized weights: the same one for every backend."""
-SHOWN_AS = {"int4/activations-8": "int4-activations-8", "int8/weights-only": "int8-weights"}
+SHOWN_AS = {
+    "int4/activations-8": "int4-activations-8",
+    "int8/weights-only": "int8-weights",
+    "fp16/weights-only": "fp16-weights",
+}
 """What a product is called that is quantized so; else by its precision, a hyphen and what follows left out."""
 
 

@@ -146,10 +146,11 @@ class ModelBundle:
         """
         own, exact = self.bands.get(self._key(target)), self.bands.get(Precision.FP32) or 0.0
         rest = _rest_of(target, rests)
-        if target.precision not in SCALED or own is None:
+        rounds_weights = target.precision is Precision.FP16 and "weights-only" in target.scheme.split("+")
+        if own is None or not (target.precision in SCALED or rounds_weights):
             return own, 0.0
         least = exact if own > TELLING * exact and exact <= WIDE_BAND else 0.0
-        if rest is Precision.FP32:
+        if rest is Precision.FP32 or rounds_weights:
             return own, least
         beside = self.bands.get(rest)
         if beside is None:

@@ -19,6 +19,9 @@ COUNTED = {Precision.FP32: ("fp32", "fp64"), Precision.TF32: ("tf32", "fp32")}
 a way to round float32 operands that not every runtime shows: the permutation probe does.
 """
 
+PROBED = {"fp16-weights": "fp32"}
+"""What a probe finds where that isn't the products' own name: the permutation's weights are 0 and 1 in any float."""
+
 
 def probe_name(precision: Precision) -> str:
     """Which of the probes' models shows this precision."""
@@ -54,7 +57,8 @@ def _precision_fault(executed: Executed, target: Target) -> str | None:
 
 def probe_fault(found: str | None, target: Target) -> str | None:
     """Why the probe's answer contradicts the label, or None (also where there is no answer)."""
-    if found is None or found == schemes.shown_as(target.precision, target.scheme):
+    shown = schemes.shown_as(target.precision, target.scheme)
+    if found is None or found == PROBED.get(shown, shown):
         return None
     probe, label = probe_name(target.precision).replace("_", " "), schemes.promised(target.precision, target.scheme)
     return f"labelled {label}, but the {probe} finds {found}: the runtime did not honour the precision"

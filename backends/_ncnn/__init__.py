@@ -1,0 +1,1 @@
+"""ncnn, and pnnx that converts for it: one adapter, `ncnn`."""

@@ -1,0 +1,116 @@
+"""What a net computes in: layer by layer, from what the file stores, and what each layer gives out in the loaded net.
+
+ncnn tells of no kernel. But it tells, unconverted, how wide the numbers are that a layer wrote, and so whether it took
+part in a narrow storage; and the file's tags tell in what its matrices are kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.backends._ncnn.convert import End
+from shootout.backends._ncnn.files import BIN, PARAM, Line, Part, read_bin, read_param
+from shootout.backends._ncnn.net import import_ncnn
+from shootout.contract import Array, Arrays
+
+_FORMS = itertools.product(
+    ("Convolution", "ConvolutionDepthWise", "Deconvolution", "DeconvolutionDepthWise"), ("", "1D", "3D")
+)
+PRODUCTS = {"InnerProduct", "Gemm", "MatMul", "Einsum", "RNN", "GRU", "LSTM", "MultiHeadAttention", "SDPA"}
+PRODUCTS |= {f"{kind}{form}" for kind, form in _FORMS}
+"""Layers that multiply matrices, or convolve."""
+MOVES = {"Input", "Split", "MemoryData", "Noop"}
+"""Layers that compute nothing."""
+QUANTIZED_BY = {"Gemm": 18, "MultiHeadAttention": 18}
+"""The number of the parameter that says a layer is quantized; elsewhere 8."""
+RAW = 1
+"""Asks for a blob as it is, not widened to float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One layer's output, as the layer wrote it: bits of a number, and how many there are."""
+
+    bits: int
+    count: int
+
+
+def as_mat(array: Array, axis: int) -> Any:
+    """A copy of an array in memory of ncnn's own, which its layers don't write to: others' they take for free."""
+    narrow = array.astype(np.int32) if array.dtype == np.int64 else array
+    return import_ncnn().Mat(np.ascontiguousarray(narrow), axis).clone()
+
+
+def survey(net: Any, folder: Path, inputs: Arrays, takes: Sequence[End]) -> dict[str, Any]:
+    """What `Executed` says of one call, by its own names; JSON.
+
+    Args:
+        net: loaded from `folder`.
+        inputs: one input set, to run once.
+        takes: what the net is given.
+    """
+    lines = read_param(folder / PARAM)
+    parts = read_bin(folder / BIN, lines)
+    outputs = dict(_outputs(net, inputs, takes))
+    compute, others, flops = Counter[str](), Counter[str](), defaultdict[str, float](float)
+    known = True
+    for line, own in zip(lines, parts, strict=True):
+        seen = outputs[line.name]
+        if line.kind in PRODUCTS:
+            label = _label(line, own, seen, net.opt)
+            compute[label] += 1
+            count = _flops(line, seen)
+            flops[label] += count or 0.0
+            known &= count is not None
+        elif line.kind not in MOVES:
+            others[_floats(seen, net.opt)] += 1
+    return {
+        "compute_nodes_by_precision": dict(compute),
+        "other_nodes_by_precision": dict(others),
+        "flops_by_precision": dict(flops) if known else {},
+    }
+
+
+def _outputs(net: Any, inputs: Arrays, takes: Sequence[End]) -> Iterator[tuple[str, Seen]]:
+    """By each layer's name, its first output."""
+    extractor = net.create_extractor()
+    extractor.set_light_mode(False)  # which would forget what it gave out
+    for blob, name, axis in takes:
+        extractor.input(blob, as_mat(inputs[name], axis))
+    for layer in net.layers():
+        failed, mat = extractor.extract(layer.tops[0], RAW)
+        if failed:
+            raise RuntimeError(f"ncnn can't run layer {layer.name} ({layer.type}): code {failed}")
+        shape = (mat.n, mat.c, mat.d, mat.h, mat.w)
+        yield layer.name, Seen(bits=mat.elembits(), count=math.prod(shape) * mat.elempack)
+
+
+def _label(line: Line, parts: Sequence[Part], seen: Seen, options: Any) -> str:
+    if line.number(QUANTIZED_BY.get(line.kind, 8)) and options.use_int8_inference:
+        return "int8"
+    floats = _floats(seen, options)
+    return "fp16-weights" if floats == "fp32" and any(part.stored == "fp16" for part in parts) else floats
+
+
+def _floats(seen: Seen, options: Any) -> str:
+    """What a float layer's numbers are."""
+    if seen.bits == 16:
+        return "bf16" if options.use_bf16_storage else "fp16"
+    return {32: "fp32", 8: "int8"}.get(seen.bits, f"{seen.bits} bits")
+
+
+def _flops(line: Line, seen: Seen) -> float | None:
+    """Two for each multiply-add; None where the kind isn't known here."""
+    if line.kind == "InnerProduct" or (line.kind.startswith("Convolution") and not line.number(19)):
+        return 2.0 * seen.count * (line.number(2 if line.kind == "InnerProduct" else 6) / line.number(0))
+    if line.kind == "Gemm" and line.number(9):
+        return 2.0 * seen.count * line.number(9)
+    return None

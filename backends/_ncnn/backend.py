@@ -1,0 +1,103 @@
+"""ncnn on the CPU: pnnx's conversion of the ONNX file, stored and computed in the precision of the label.
+
+By default ncnn's vendor stores weights in FP16, twice: pnnx writes them so, and ncnn keeps them so in memory. Both are
+off here for FP32. What both do is an arm of its own, `ncnn:cpu:fp16/weights-only`: x86 has FP16 storage, and no FP16
+arithmetic that ncnn would use.
+"""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.backends._ncnn.account import as_mat, survey
+from shootout.backends._ncnn.convert import NO_AXIS, convert
+from shootout.backends._ncnn.files import BIN, PARAM
+from shootout.backends._ncnn.net import OPTIONS, load_net, stores_half, version
+from shootout.backends._ncnn.session import NcnnSession
+from shootout.backends.adapter import Built, Fixture
+from shootout.backends.common import check_options, require_device, trial
+from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
+from shootout.errors import SkippedArm
+from shootout.schemes import parse
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+WEIGHTS_ONLY = "weights-only"
+TINY = "\n".join(("7767517", "2 2", "Input in0 0 1 in0", "BinaryOp add 1 1 in0 out0 0=0 1=1 2=1.0"))
+"""A net that adds one."""
+
+
+def _lacks(target: Target) -> bool:
+    """Whether ncnn has no arithmetic of the precision on this kind of CPU, which its storage is more than."""
+    return target.precision is Precision.FP16 and not target.scheme and platform.machine() in ("x86_64", "AMD64")
+
+
+FIXTURE = Fixture(lacks=_lacks)
+
+
+class NcnnAdapter:
+    """ncnn's own CPU kernels."""
+
+    name = "ncnn"
+    capabilities = Capabilities(
+        consumes=(Artifact.ONNX,),
+        targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)),
+        schemes={Precision.FP16: frozenset({WEIGHTS_ONLY})},
+        options=OPTIONS,
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Run a sum."""
+        return trial("ncnn", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """The model's `.param` and `.bin`, and what the net that they make computes in.
+
+        Raises:
+            SkippedArm: pnnx is missing or can't convert the model, ncnn has no layer for it, or no arithmetic of the
+                precision on this CPU.
+            ValueError: an unknown option.
+        """
+        check_options(arm, self.capabilities.options)
+        with tempfile.TemporaryDirectory() as place:
+            ends = convert(bundle, folder, Path(place), half=stores_half(arm))
+        facts = survey(load_net(folder, arm), folder, bundle.input_buffers()[0], ends["takes"])
+        _require_precision(arm.target, facts)
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, **ends})
+
+    def load(self, built: Built) -> NcnnSession:
+        """Read the two files."""
+        return NcnnSession(built)
+
+
+def _require_precision(target: Target, facts: dict[str, Any]) -> None:
+    """Refuse FP16 where ncnn would only store in it, and FP16 weights where it would compute in it."""
+    counts, plain = facts["compute_nodes_by_precision"], f"ncnn:{target.device}:fp16"
+    if target.precision is not Precision.FP16 or not counts:
+        return
+    weights_only = parse(target.scheme).activations == WEIGHTS_ONLY
+    if not weights_only and "fp16" not in counts:
+        reason = "ncnn has no FP16 arithmetic for this CPU: it would only keep weights in FP16"
+        raise SkippedArm(reason, f"ask for {plain}/{WEIGHTS_ONLY}, which is just that")
+    if weights_only and "fp16" in counts:
+        raise SkippedArm("on this CPU ncnn computes in FP16 where weights are kept so", f"ask for {plain}")
+
+
+def _try(device: Device) -> str:
+    require_device(device, [Device.CPU])
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / PARAM).write_text(TINY)
+        (Path(place) / BIN).touch()
+        net = load_net(Path(place), Arm(target=Target(backend="ncnn"), model=""))
+    extractor = net.create_extractor()
+    extractor.input("in0", as_mat(np.zeros(4, np.float32), NO_AXIS))
+    failed, found = extractor.extract("out0")
+    assert not failed
+    assert np.array_equal(found.numpy(), np.ones(4, np.float32)), "0 + 1 isn't 1"
+    return version()

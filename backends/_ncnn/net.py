@@ -1,0 +1,89 @@
+"""ncnn's side of an arm: a net loaded with every option that decides a precision set, and read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shootout.backends._ncnn.files import BIN, PARAM
+from shootout.contract import Arm, Option, Precision
+from shootout.errors import SkippedArm
+
+HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic")
+"""On by default: float32 is what computes only where all are off."""
+BFLOATS = ("use_bf16_packed", "use_bf16_storage")
+FILE_HALF = "fp16"
+SWITCHES = ("0", "1")
+OPTIONS = (
+    Option(
+        name="use_winograd_convolution",
+        help="whether 3x3 convolutions multiply less and add more (1)",
+        values=SWITCHES,
+        tries=("0",),
+    ),
+    Option(
+        name="use_sgemm_convolution", help="whether convolutions become products (1)", values=SWITCHES, tries=("0",)
+    ),
+    Option(
+        name="use_packing_layout",
+        help="whether neighbouring channels lie together, as vector units like it (1)",
+        values=SWITCHES,
+        tries=("0",),
+    ),
+    Option(
+        name=FILE_HALF,
+        help="pnnx's: whether the file stores weights in FP16 (0; its own default is 1)",
+        values=SWITCHES,
+    ),
+    Option(name="num_threads", help="compute threads", settled="the target's threads decide"),
+    *(
+        Option(name=name, help="what is stored narrowly", settled="the target's precision decides")
+        for name in (*HALVES, *BFLOATS, "use_int8_inference")
+    ),
+)
+"""ncnn's own that an arm may set, and pnnx's."""
+
+
+def import_ncnn() -> Any:
+    """The library; its model zoo, which downloads, is a module of its own."""
+    import ncnn
+
+    return ncnn
+
+
+def stores_half(arm: Arm) -> bool:
+    """Whether the arm's file holds its matrices in float16."""
+    own = arm.target.precision is Precision.FP16
+    return arm.options.get(FILE_HALF, str(int(own))) == "1"
+
+
+def switches_of(arm: Arm) -> dict[str, bool]:
+    """What the arm's net is loaded with, by ncnn's names."""
+    precision = arm.target.precision
+    found = dict.fromkeys(HALVES, precision is Precision.FP16) | dict.fromkeys(BFLOATS, precision is Precision.BF16)
+    own = {name: value == "1" for name, value in arm.options.items() if name != FILE_HALF}
+    return {**found, **own}
+
+
+def load_net(folder: Path, arm: Arm) -> Any:
+    """The net in `folder`, as this arm runs it.
+
+    Raises:
+        SkippedArm: ncnn refuses the file.
+        RuntimeError: an option did not stay as it was set.
+    """
+    ncnn = import_ncnn()
+    net = ncnn.Net()
+    wanted = {"num_threads": arm.threads, **switches_of(arm)}
+    for name, value in wanted.items():
+        setattr(net.opt, name, value)
+    if net.load_param(str(folder / PARAM)) or net.load_model(str(folder / BIN)):
+        raise SkippedArm("ncnn can't load what pnnx made of this model", "another backend takes the file as it is")
+    if changed := {name: getattr(net.opt, name) for name, value in wanted.items() if getattr(net.opt, name) != value}:
+        raise RuntimeError(f"ncnn did not keep what it was told: {changed}")
+    return net
+
+
+def version() -> str:
+    """The library's version."""
+    return str(import_ncnn().__version__)

@@ -1,0 +1,103 @@
+"""ncnn's run path on the CPU: an extractor a call, as its own benchmark has it; the net and its weights stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shootout.backends._ncnn.account import as_mat
+from shootout.backends._ncnn.files import BIN, PARAM
+from shootout.backends._ncnn.net import load_net, version
+from shootout.backends.adapter import Built
+from shootout.backends.common import check_inputs, is_handed_out
+from shootout.contract import Array, Arrays, Executed, TensorSpec
+from shootout.session import GpuSide
+from shootout.trace_events import Event
+
+
+@dataclass(slots=True)
+class Slot:
+    """One input set in ncnn's memory, by blob, and what came of it last."""
+
+    inputs: list[tuple[str, Any]] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+
+
+class NcnnSession:
+    """A loaded net."""
+
+    gpu: GpuSide | None = None
+
+    def __init__(self, built: Built) -> None:
+        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        self._takes = [(blob, name, axis) for blob, name, axis in built.facts["takes"]]
+        gives = zip(built.facts["gives"], self._outputs, strict=True)
+        self._gives = [(blob, spec, axis) for (blob, _, axis), spec in gives]
+        self._net: Any = load_net(built.folder, built.arm)
+        self._slots: dict[int, Slot] = {}
+
+    @cached_property
+    def executed(self) -> Executed:
+        """This net's own options; what its layers compute in as `build` saw it."""
+        folder = self._built.folder
+        return Executed(
+            library="ncnn",
+            version=version(),
+            device=str(self._built.arm.target.device),
+            threads=self._net.opt.num_threads,
+            artifact_bytes=sum((folder / name).stat().st_size for name in (PARAM, BIN)),
+            staged="fp32",
+            **{name: value for name, value in self._built.facts.items() if name not in ("takes", "gives", "notes")},
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Slot:
+        """Copy the inputs into memory of ncnn's own: it ends the process where a first layer writes to others'."""
+        check_inputs(self._inputs, inputs)
+        handle = self._slots.setdefault(slot, Slot())
+        handle.inputs = [(blob, as_mat(inputs[name], axis)) for blob, name, axis in self._takes]
+        return handle
+
+    def execute(self, staged: Slot) -> Slot:
+        """Run the layers that the outputs need; returns when done.
+
+        Raises:
+            RuntimeError: a layer failed.
+        """
+        extractor = self._net.create_extractor()
+        for blob, mat in staged.inputs:
+            extractor.input(blob, mat)
+        staged.outputs = []
+        for blob, _, _ in self._gives:
+            failed, mat = extractor.extract(blob)
+            if failed:
+                raise RuntimeError(f"ncnn could not compute {blob}: code {failed}")
+            staged.outputs.append(mat)
+        return staged
+
+    def synchronize(self) -> None:
+        """Nothing is pending when `execute` has returned."""
+
+    def fetch(self, raw: Slot) -> Arrays:
+        """Copies; large outputs are handed out as they are: each call writes to memory of its own."""
+        given = zip(self._gives, raw.outputs, strict=True)
+        return {spec.name: _given(mat, spec, axis) for (_, spec, axis), mat in given}
+
+    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
+        """Nothing: ncnn's wheel is built without its layer times."""
+        return ()
+
+    def close(self) -> None:
+        """Drop the net."""
+        self._slots.clear()
+        self.__dict__.pop("_net", None)
+
+
+def _given(mat: Any, spec: TensorSpec, axis: int) -> Array:
+    """An output as the model's own, whatever ncnn made of its axes."""
+    found: Array = mat.numpy("i" if "int" in spec.dtype else "f", axis)
+    shaped = found.reshape(spec.shape) if found.size == np.prod(spec.shape) else found
+    return shaped if is_handed_out(spec) and found.dtype == spec.dtype else shaped.astype(spec.dtype)
