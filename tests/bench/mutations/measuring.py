@@ -185,9 +185,16 @@ MUTATIONS = (
     ),
     Mutation(
         "a worker dies with its parent",
-        "harness/worker/__main__.py",
-        "    leave_with(int(sys.argv[2]))\n",
-        "",
+        "harness/host/child.py",
+        "        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)\n",
+        "        pass\n",
+        (PROCESS, "tests/host/test_child.py"),
+    ),
+    Mutation(
+        "Ctrl-C is the parent's alone",
+        "harness/host/child.py",
+        "    signal.signal(signal.SIGINT, signal.SIG_IGN)\n    if sys",
+        "    if sys",
         (PROCESS,),
     ),
 )

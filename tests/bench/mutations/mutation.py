@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import site
 import subprocess
-import sys
+import venv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ ROOT = Path(__file__).parents[3]
 COPIED = ("harness", "backends", "models", "tests", "pyproject.toml", "README.md", "results", "docs")
 LIMIT_S = 1_800.0
 """For a harness that hangs. On a busy machine the tests of one fault take minutes, and an end by time tells nothing."""
+_OTHERS = site.getsitepackages()
+"""Where all other packages are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def _tried(copy: Path, one: Mutation) -> tuple[str, str]:
 
 
 def _scratch(folder: Path) -> Path:
-    """This repository again, and beside it the package as an installation would link it."""
+    """This repository again, and an environment in which the package is linked to it."""
     copy = folder / "repository"
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir(parents=True)
@@ -86,8 +89,11 @@ def _scratch(folder: Path) -> Path:
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(ROOT / name, copy / name)
-    package = copy / "site" / "shootout"
-    package.mkdir(parents=True)
+    venv.create(copy / "python")  # processes that tests start take the package from here too, whatever they are told
+    (place,) = (copy / "python").glob("lib/python*/site-packages")
+    (place / "others.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in _OTHERS))
+    package = place / "shootout"
+    package.mkdir()
     for entry in (copy / "harness").iterdir():
         (package / entry.name).symlink_to(entry)
     for name in ("backends", "models"):
@@ -97,8 +103,19 @@ def _scratch(folder: Path) -> Path:
 
 def _outcome(copy: Path, tests: Sequence[str]) -> str:
     """The test that failed, "" where all passed; pytest's last words where none could be run."""
-    environment = {**os.environ, "PYTHONPATH": str(copy / "site"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [
+        str(copy / "python" / "bin" / "python"),
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *tests,
+    ]
     try:
         done = subprocess.run(
             command,
