@@ -365,7 +365,7 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(serving, "_kept_up", lambda *_: True)
     monkeypatch.setattr(generation, "steady_from", lambda _: 0)
     monkeypatch.setattr(generation, "ROUNDS", generation.MIN_ROUNDS)
-    monkeypatch.setattr(generation, "SERVE_ROUNDS", 5)
+    monkeypatch.setattr(generation, "SERVE_ROUNDS", 2)
     asked = study(
         model="identity",
         targets=["spin"],
