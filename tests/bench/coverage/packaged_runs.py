@@ -1,7 +1,8 @@
 """ONNX files that people ship in packages, raced as somebody with such a file would: who ran, who didn't, and when.
 
 One `shootout run --model FILE` for each, one after the other, nothing of it being exported or built before. A file that
-is done keeps its row in the bench's folder, and isn't run again: who stops the bench goes on with the same command.
+is done keeps its row in the bench's folder, beside those of other limits, and isn't run again: who stops the bench goes
+on with the same command.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .packaged_loads import stated
 from .packages import CORPUS, Packaged, kept, unpack
 
 TARGETS = ("onnxruntime", "openvino", "torch-eager", "jax-jit", "onnxruntime:cpu:int8")
-MAX_TIME = "40s"
+MAX_TIME = "60s"
 QUICK = ("hey_jarvis_v0.1.onnx", "silero_vad.onnx")
 GIVEN_UP_S = 600.0
 """A run that keeps to no limit is ended, and its row says so."""
@@ -41,14 +42,15 @@ LETTERS = 300
 def figures(bench: Bench) -> Tables:
     """One row for each file, and one for each wheel."""
     corpus = [one for one in CORPUS if not bench.quick or one.name in QUICK]
-    folder, wheels = bench.folder / "files", bench.folder / "wheels"
+    max_time = bench.max_time or MAX_TIME
+    folder, wheels = bench.folder / "files" / max_time, bench.folder / "wheels"
     tables: Tables = {"packages": stated(corpus, wheels), "files": []}
     for one in corpus:
-        make = partial(_row, one, folder, wheels, bench.max_time or MAX_TIME)
+        make = partial(_row, one, folder, wheels, max_time)
         row = kept(folder / f"{one.name}.json", make, _is_done)
         tables["files"].append(row)
         bench.keep(tables)
-        say(f"  {one.name}: {row['wall s']:.0f} s, {row['ships'] or row['no answer']}")
+        say(f"  {one.name}: {row['wall s']:.0f} s, {row['ships'] or row['no answer']} {row['open'] or ''}")
     return tables
 
 
@@ -94,9 +96,12 @@ def _found(out: Path, last: str) -> dict[str, Any]:
     document = analyse(out) if journal.begun(out) else None
     rows = document.rows if document else ()
     answer = document.answer[0] if document and document.answer else None
+    ship, reason = (answer.ship, answer.reason) if answer else (None, None)
     return {
-        "ships": answer.ship.arm if answer and answer.ship else None,
-        "no answer": None if answer and answer.ship else (answer and answer.reason) or last,
+        "ships": ship.arm if ship else None,
+        "open": reason if ship else None,
+        "tied": [rival.arm for rival in (*answer.tied, *answer.unsettled)] if answer else [],
+        "no answer": None if ship else reason or last,
         "complete": document.complete if document else False,
         "generations": _generations(document),
         **{target: _told(_row_of(target, rows), last) for target in TARGETS},

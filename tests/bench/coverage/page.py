@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from .tasks import ARMS
 
 ROOT = Path(__file__).parents[3]
 RECORDS, PAGE = ROOT / "results/reference", ROOT / "docs/your-own-model.md"
+AFTER = "onnx-files.json"
+"""The last run of all files; an earlier one stays beside it."""
 BEGIN, END = "<!-- from {} -->", "<!-- end of {} -->"
 NAMES = {
     "onnxruntime": "ONNX Runtime",
@@ -26,16 +29,23 @@ NAMES = {
 ROW = "| {} |"
 
 
-def files(record: Mapping[str, Any]) -> str:
-    """The record as Markdown: what was run, a line for each file, and each reason once, with what it is for."""
-    tables = record["sections"]["files"]["tables"]
+def files(name: str) -> str:
+    """The record as Markdown: what was run, a line for each file, and each reason once, with what it is for.
+
+    Where the corpus was run again since, that is shown, and of this record what it came to.
+    """
+    before, after = _record(name), _record(AFTER)
+    tables = (after or before)["sections"]["files"]["tables"]
     rows: Sequence[Mapping[str, Any]] = tables["files"]
-    return "\n".join([_head(rows, len(tables["packages"])), "", *_lines(rows), "", "In words:", "", *_reasons(rows)])
+    head = _head(rows, len(tables["packages"]), AFTER if after else name)
+    if after:
+        head += f"\n{_before(before['sections']['files']['tables']['files'], name)}"
+    return "\n".join([head, "", *_lines(rows), "", "In words:", "", *_reasons(rows)])
 
 
-def tasks(record: Mapping[str, Any]) -> str:
+def tasks(name: str) -> str:
     """The record of tasks as Markdown."""
-    rows = record["sections"]["tasks"]["tables"]["tasks"]
+    rows = _record(name)["sections"]["tasks"]["tables"]["tasks"]
     targets = [str(target) for target in ARMS]
     heads = ["counted", "file", "of", *targets]
     return "\n".join(
@@ -58,13 +68,21 @@ def tasks(record: Mapping[str, Any]) -> str:
     )
 
 
-def _head(rows: Sequence[Mapping[str, Any]], packages: int) -> str:
+def _record(name: str) -> Any:
+    """What lies in results/reference; None where nothing does."""
+    path = RECORDS / name
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _head(rows: Sequence[Mapping[str, Any]], packages: int, name: str) -> str:
     kinds = len({row["kind"].partition(",")[0] for row in rows})
-    shipped = sum(bool(row["ships"]) for row in rows)
+    shipped = [row for row in rows if row["ships"]]
+    so_far = sum(bool(row.get("open")) for row in shipped)
+    behind = f", {so_far} of them as the fastest so far" if so_far else ""
     limits = " or ".join(sorted({row["max time"] for row in rows}))
     longest = max(row["wall s"] for row in rows)
     measured = sum(row[target].startswith(MEASURED) for row in rows for target in TARGETS)
-    where = "[`onnx-files.json`](../results/reference/onnx-files.json) (`python -m tests.bench --only files`"
+    where = f"[`{name}`](../results/reference/{name}) (`python -m tests.bench --only files`"
     return "\n".join(
         (
             f"**Real files.** {len(rows)} files of {kinds} kinds, out of {packages} packages, from",
@@ -72,9 +90,19 @@ def _head(rows: Sequence[Mapping[str, Any]], packages: int) -> str:
             f"and has each answer whole). Each went through one `shootout run --model FILE --max-time {limits}` on",
             "five targets, on drawn inputs, nothing of it being exported or built before.",
             "A number is the relative error of a row that was measured; the seconds are the whole command's,",
-            f"{longest:.0f} at most. {shipped} of {len(rows)} ended with an arm to ship, and {measured} of",
-            f"{len(rows) * len(TARGETS)} rows were measured.",
+            f"{longest:.0f} at most. {len(shipped)} of {len(rows)} ended with an arm to ship{behind};",
+            f"{measured} of {len(rows) * len(TARGETS)} rows were measured.",
         )
+    )
+
+
+def _before(rows: Sequence[Mapping[str, Any]], name: str) -> str:
+    """What the same files came to in an earlier record."""
+    shipped = sum(bool(row["ships"]) for row in rows)
+    limits = " or ".join(sorted({row["max time"] for row in rows}))
+    return (
+        f"Before ([`{name}`](../results/reference/{name}): {len(rows)} of the files, `--max-time {limits}`), "
+        f"{shipped} of {len(rows)} had an arm to ship."
     )
 
 
@@ -84,7 +112,7 @@ def _lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"|{'---|' * len(heads)}"
     for row in rows:
         cells = [_cell(row[target]) for target in TARGETS]
-        ships = row["ships"] or "no answer"
+        ships = f"{row['ships'] or 'no answer'}{' so far' if row.get('open') else ''}"
         yield ROW.format(" | ".join([row["kind"], f"`{row['file']}`", *cells, f"{row['wall s']:.0f}", ships]))
 
 
@@ -96,17 +124,22 @@ def _cell(told: str) -> str:
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     found: dict[str, dict[str, list[str]]] = {}
     for row in rows:
-        if not row["ships"]:
-            found.setdefault(row["no answer"], {}).setdefault("", []).append(f"`{row['file']}`")
+        if why := _without_seconds(row["no answer"] or row.get("open") or ""):
+            found.setdefault(why, {}).setdefault("", []).append(f"`{row['file']}`")
         for target in TARGETS:
-            if why := row[target].partition(": ")[2]:
+            if why := _without_seconds(row[target].partition(": ")[2]):
                 found.setdefault(why, {}).setdefault(NAMES[target], []).append(f"`{row['file']}`")
     for why, where in found.items():
         told = "; ".join(f"{name} on {', '.join(files)}" if name else ", ".join(files) for name, files in where.items())
         yield f"- {told}: {why}"
 
 
-BLOCKS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"onnx-files.json": files, "onnx-tasks.json": tasks}
+def _without_seconds(why: str) -> str:
+    """A reason as it is the same for several files, which take different times."""
+    return re.sub(r"\b\d+ s\b", "so many s", why)
+
+
+BLOCKS: Mapping[str, Callable[[str], str]] = {"onnx-runs.json": files, "onnx-tasks.json": tasks}
 
 
 def main() -> None:
@@ -117,8 +150,7 @@ def main() -> None:
             before, _, rest = text.partition(BEGIN.format(name))
             _, mark, after = rest.partition(END.format(name))
             assert mark, f"{PAGE} has no {BEGIN.format(name)}"
-            made = block(json.loads((RECORDS / name).read_text()))
-            text = f"{before}{BEGIN.format(name)}\n\n{made}\n\n{END.format(name)}{after}"
+            text = f"{before}{BEGIN.format(name)}\n\n{block(name)}\n\n{END.format(name)}{after}"
     PAGE.write_text(text)
 
 
