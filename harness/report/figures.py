@@ -20,6 +20,7 @@ from shootout.results.comparisons import AccuracyChange, Ratio
 from shootout.results.document import Ceiling, FidelityFigures, Rate, Row, Serving, Timing
 from shootout.schemes import shown_as
 from shootout.stats.verdicts import Verdict
+from shootout.study.group import short
 from shootout.units import duration, number, points, seconds, size
 
 Cell = str | Text
@@ -118,6 +119,22 @@ def _change(found: AccuracyChange) -> str:
     return f"{points(found.value)} [{points(found.low)}, {points(found.high)}]"
 
 
+def _bare(ratio: Ratio) -> str:
+    return f"{ratio.value:.3g}"
+
+
+def _bare_judged(ratio: Ratio) -> Text:
+    return Text(f"{_bare(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
+
+
+def _bare_rate(found: Rate) -> str:
+    return number(found.value)
+
+
+def _bare_change(found: AccuracyChange) -> str:
+    return points(found.value)
+
+
 def _ceiling(found: Ceiling) -> str:
     return f"{found.share:.0%}" + (f" {found.binds}" if found.binds != "overhead" else "")
 
@@ -133,6 +150,7 @@ class Figure:
         missing: what stands where it is null.
         baseline: what stands there instead on the group's baseline; None: the same.
         left: whether its column is flush left.
+        brief: how it is written where there is little room: without its interval.
     """
 
     name: str
@@ -141,21 +159,23 @@ class Figure:
     missing: Cell = ""
     baseline: Cell | None = None
     left: bool = False
+    brief: Callable[[Any], Cell] | None = None
 
-    def of(self, row: Row, *, is_baseline: bool = False) -> Cell:
-        """The figure of a row, as people read it."""
+    def of(self, row: Row, *, is_baseline: bool = False, brief: bool = False) -> Cell:
+        """The figure of a row, as people read it; `brief`: in few letters."""
         value: Any = row
         for part in filter(None, self.name.split(".")):
             value = getattr(value, part) if value is not None else None
         if value is None:
             return self.baseline if is_baseline and self.baseline is not None else self.missing
-        return (self.show or _UNITS[self.name.rpartition("_")[2]])(value)
+        show = self.show or _UNITS[self.name.rpartition("_")[2]]
+        return ((brief and self.brief) or show)(value)
 
 
 FIGURES = (
-    Figure(name="arm", header="target", show=str, left=True),
-    Figure(name="end_to_end", header="time", show=timed),
-    Figure(name="end_to_end.ratio", header="ratio", show=known, baseline="1", left=True),
+    Figure(name="arm", header="target", show=str, left=True, brief=short),
+    Figure(name="end_to_end", header="time", show=timed, brief=lambda timing: duration(timing.median_ns)),
+    Figure(name="end_to_end.ratio", header="ratio", show=known, baseline="1", left=True, brief=_bare),
     Figure(
         name="end_to_end.ratio",
         header="verdict",
@@ -164,10 +184,10 @@ FIGURES = (
         baseline=Text("baseline"),
         left=True,
     ),
-    Figure(name="end_to_end.own_fp32_ratio", header="to own fp32", show=judged, left=True),
+    Figure(name="end_to_end.own_fp32_ratio", header="to own fp32", show=judged, left=True, brief=_bare_judged),
     Figure(name="end_to_end.ratio", header="to baseline", show=judged, baseline="baseline", left=True),
-    Figure(name="items_per_s", header="items/s", show=rate),
-    Figure(name="serve.rate_per_s", header="requests/s", show=rate),
+    Figure(name="items_per_s", header="items/s", show=rate, brief=_bare_rate),
+    Figure(name="serve.rate_per_s", header="requests/s", show=rate, brief=_bare_rate),
     Figure(name="serve.p99_ns", header="p99"),
     Figure(name="serve", header="limit", show=_limit),
     Figure(name="serve.unloaded_ns", header="idle"),
@@ -178,7 +198,7 @@ FIGURES = (
     Figure(name="fidelity", header="error", show=error_of),
     Figure(name="fidelity.reference_l2", header="to own file", show=error),
     Figure(name="fidelity.accuracy", header="accuracy", show=share),
-    Figure(name="fidelity.accuracy_change", header="change (points)", show=_change),
+    Figure(name="fidelity.accuracy_change", header="change (points)", show=_change, brief=_bare_change),
     Figure(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
     Figure(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),
     Figure(name="artifact_bytes", header="size", missing=size(0)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -58,6 +58,12 @@ COSTS = (
 )
 """The columns of a quantization study: what a precision costs and buys."""
 COSTS_FIRST = (*COSTS_ANSWER, "error", "change (points)")
+BRIEF = ("target", "ratio", "to own fp32", "time", "items/s", "requests/s", "change (points)")
+"""What is said in fewer letters where a table is too wide, one after the other: a target in short, all others without
+their intervals. `--full` keeps everything, in several tables.
+"""
+DROPPED = ("ratio", "error", "limit", "size", "accuracy")
+"""Columns that go where that isn't enough, one after the other."""
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
 """What stands in place of a verdict, by outcome."""
 MORE = "--full: more columns (compute, proof, size, build) and notes; --json: all."
@@ -69,10 +75,12 @@ def render(document: Document, width: int, *, full: bool = False) -> RenderableT
 
 
 def render_tables(document: Document, width: int, *, full: bool = False) -> RenderableType:
-    """A table per group, of few columns (two where `width`, in columns, is narrow), notes below.
+    """A table per group, of few columns, notes below.
 
     Args:
-        full: all columns; and also of a sweep over many sizes, which otherwise is one table of times.
+        width: in letters; see `BRIEF` and `DROPPED`.
+        full: all columns, in several tables where `width` is too narrow; and also of a sweep over many sizes, which
+            otherwise is one table of times.
     """
     sweeps = [] if full else sweep_table.lines(document)
     shown = {name for line in sweeps for name in (*line.groups.values(), *line.selecting)}
@@ -104,8 +112,11 @@ def _group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool
     parts: list[RenderableType] = [Text(_title(summary, rows), style="bold")]
     if known:
         headers = (COSTS if full else COSTS_FIRST) if costs else (RACE if full else RACE_FIRST)
-        cells = [_cells(summary, row, headers) for row in known]
-        parts += _tables(cells, COSTS_ANSWER if costs else ANSWER, width)
+        if full:
+            cells = [_cells(summary, row, headers) for row in known]
+            parts += _tables(cells, COSTS_ANSWER if costs else ANSWER, width)
+        else:
+            parts += _narrowed(summary, known, headers, width)
     parts += _whys(measured, full=full)
     parts += map(Text, notes.tell_gpu(measured))
     parts += _setbacks([row for row in rows if row.reason], full=full)
@@ -144,6 +155,28 @@ def _is_about_costs(rows: Sequence[Row]) -> bool:
     return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in rows)
 
 
+def _narrowed(
+    summary: GroupSummary, rows: Sequence[Row], headers: Sequence[str], width: int
+) -> Iterator[RenderableType]:
+    """One table, as much of it as fits in `width`; then what it lost, if anything."""
+    steps = [(BRIEF[:count], DROPPED[:0]) for count in range(len(BRIEF) + 1)]
+    steps += [(BRIEF, DROPPED[:count]) for count in range(1, len(DROPPED) + 1)]
+    whole = [_cells(summary, row, headers) for row in rows]
+    filled = [name for name in headers if any(str(one[name]) for one in whole)]
+    for brief, dropped in steps:
+        shown = [name for name in filled if name not in dropped]
+        table = make_table(shown, [_cells(summary, row, shown, brief=brief) for row in rows])
+        if fits(table, width):
+            break
+    yield table
+    lost = {
+        "the interval of": [name for name in brief if name in shown and name != "target"],
+        "the column": [name for name in dropped if name in filled],
+    }
+    if told := [f"{what} {', '.join(names)}" for what, names in lost.items() if names]:
+        yield Text(f"Left out in {width} columns: {'; '.join(told)}.", style="dim")
+
+
 def _tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) -> list[Table]:
     """One table, its arms named in short where it must be; or several below each other, `first` the first."""
     headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
@@ -158,8 +191,9 @@ def _tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) 
     return stack_tables(headers, cells, width, first=first)
 
 
-def _cells(summary: GroupSummary, row: Row, headers: Sequence[str]) -> dict[str, Cell]:
-    cells = {name: BY_HEADER[name].of(row, is_baseline=row.arm == summary.baseline) for name in headers}
+def _cells(summary: GroupSummary, row: Row, headers: Sequence[str], *, brief: Sequence[str] = ()) -> dict[str, Cell]:
+    is_baseline = row.arm == summary.baseline
+    cells = {name: BY_HEADER[name].of(row, is_baseline=is_baseline, brief=name in brief) for name in headers}
     if row.serve and "items/s" in cells:
         cells["items/s"] = ""  # its requests are counted
     if row.end_to_end is None or row.outcome == "failed":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import types
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +47,41 @@ def test_every_header_is_one_figure_and_in_a_table():
     assert set(BY_HEADER) == {*RACE, *COSTS}
 
 
+LONG = tuple(f"onnxruntime({name}_static_per_channel_quantized.onnx):cpu:int8/per-tensor" for name in ("a", "b"))
+
+
+def shown(rows: Sequence[Row], width: int, *, full: bool = False) -> str:
+    page = io.StringIO()
+    found = cells.document(cells.cell(*rows))
+    Console(width=width, file=page, highlight=False).print(table.render_tables(found, width, full=full))
+    return page.getvalue()
+
+
+@pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_no_console_is_so_narrow_that_a_figure_is_cut(width: int):
-    names = [f"onnxruntime({name}_static_per_channel_quantized.onnx):cpu:int8/per-tensor" for name in ("a", "b")]
-    headers = ("target", "time", "ratio", "verdict")
-    found = cells.with_ratios(tuple(cells.row("x", ns) for ns in (2.25e6, 1e6)), 0.02)
-    lines = [
-        {name: BY_HEADER[name].of(row, is_baseline=not index) for name in headers} | {"target": names[index]}
-        for index, row in enumerate(found)
-    ]
-    text = io.StringIO()
-    Console(width=width, file=text).print(*table._tables(lines, table.ANSWER, width))
-    assert "…" not in text.getvalue()
-    assert all(figure in text.getvalue() for figure in ("2.25 ms ±4%", "2.25x faster", "baseline"))
-    assert width < 60 or "0.444 [0.436, 0.453]" in text.getvalue()
+def test_no_console_is_so_narrow_that_a_figure_is_cut(width: int, full: bool):
+    found = shown([cells.row(name, ns) for name, ns in zip(LONG, (2.25e6, 1e6), strict=True)], width, full=full)
+    assert "…" not in found
+    assert all(figure in found for figure in ("2.25 ms", "2.25x faster", "baseline"))
+    if full:
+        assert "2.25 ms ±4%" in found
+        assert width < 60 or "0.444 [0.436, 0.453]" in found
+
+
+@pytest.mark.parametrize(
+    ("width", "header", "says"),
+    [
+        (100, "target time ratio verdict error accuracy", ""),
+        (68, "target time ratio verdict error accuracy", "Left out in 68 columns: the interval of ratio."),
+        (57, "target time ratio verdict error accuracy", "Left out in 57 columns: the interval of ratio, time."),
+        (53, "target time verdict error accuracy", ": the interval of time; the column ratio."),
+        (45, "target time verdict accuracy", ": the interval of time; the column ratio, error."),
+    ],
+)
+def test_a_narrow_console_has_one_table_and_says_what_it_lost(width: int, header: str, says: str):
+    accurate = cells.fidelity(accuracy=0.98)
+    found = shown([cells.row(name, ns, fidelity=accurate) for name, ns in (("onnxruntime", 2e6), ("b", 1e6))], width)
+    assert [line.split() for line in found.splitlines() if line.startswith("target")] == [header.split()]
+    told = " ".join(found.split())
+    assert says in told
+    assert says or "Left out" not in told
