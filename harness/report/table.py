@@ -159,17 +159,17 @@ def _narrowed(
     summary: GroupSummary, rows: Sequence[Row], headers: Sequence[str], width: int
 ) -> Iterator[RenderableType]:
     """One table, as much of it as fits in `width`; then what it lost, if anything."""
-    steps = [(BRIEF[:count], DROPPED[:0]) for count in range(len(BRIEF) + 1)]
-    steps += [(BRIEF, DROPPED[:count]) for count in range(1, len(DROPPED) + 1)]
+    briefer: list[tuple[Sequence[str], Sequence[str]]] = [(BRIEF[:count], ()) for count in range(len(BRIEF) + 1)]
+    fewer = [(BRIEF, DROPPED[:count]) for count in range(1, len(DROPPED) + 1)]
     whole = [_cells(summary, row, headers) for row in rows]
     filled = [name for name in headers if any(str(one[name]) for one in whole)]
-    for brief, dropped in steps:
+    for brief, dropped in [*briefer, *fewer]:
         shown = [name for name in filled if name not in dropped]
         table = make_table(shown, [_cells(summary, row, shown, brief=brief) for row in rows])
         if fits(table, width):
             break
     yield table
-    lost = {
+    lost: dict[str, list[str]] = {
         "the interval of": [name for name in brief if name in shown and name != "target"],
         "the column": [name for name in dropped if name in filled],
     }
