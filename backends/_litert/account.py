@@ -76,6 +76,11 @@ def survey(path: Path) -> dict[str, Any]:
     }
 
 
+def kinds_of_products(path: Path) -> set[str]:
+    """The kinds of products in a file."""
+    return {node.kind for node in _nodes(path) if node.kind in PRODUCTS}
+
+
 def _nodes(path: Path) -> Iterator[Node]:
     """What depends on constants only is left out: LiteRT runs it once."""
     from ai_edge_litert import schema_py_generated as schema

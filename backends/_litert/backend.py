@@ -5,15 +5,16 @@ Its products run in XNNPACK, the library behind most of what runs on phones. The
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shootout.backends._litert.account import survey
 from shootout.backends._litert.convert import convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, quantize
-from shootout.backends._litert.session import KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
+from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
 from shootout.contract import INTEGERS, Arm, Artifact, Availability, Capabilities, Device, Option, Precision, Target
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 TINY = Path(__file__).with_name("tiny.tflite")
 """A sum of its only input with itself."""
 WARM = {"": ("", "torch")}
-FIXTURE = Fixture(warm=WARM, elsewhere={Precision.INT4: Fixture(options={KERNELS: "builtin"}, warm=WARM)})
+FIXTURE = Fixture(warm=WARM, elsewhere={Precision.INT4: Fixture(options={KERNELS: BUILTIN}, warm=WARM)})
 """XNNPACK takes no product behind INT4 weights that are unpacked first: LiteRT's own kernels run it anyway."""
 
 
@@ -39,12 +40,7 @@ class LiteRtAdapter:
         targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, *INTEGERS)),
         schemes=SCHEMES,
         options=(
-            Option(
-                name=KERNELS,
-                help="whose kernels run in place of XNNPACK's",
-                values=("ynnpack", "builtin"),
-                tries=("ynnpack",),
-            ),
+            Option(name=KERNELS, help="whose kernels run in place of XNNPACK's: LiteRT's own", values=(BUILTIN,)),
             *OPTIONS,
         ),
     )
@@ -76,6 +72,13 @@ class LiteRtAdapter:
     def load(self, built: Built) -> LiteRtSession:
         """Read the file and compile it."""
         return LiteRtSession(built)
+
+
+def _require_quantized(account: Mapping[str, Any], target: Target) -> None:
+    counts, wanted = account["compute_nodes_by_precision"], shown_as(target.precision, target.scheme)
+    if wanted not in counts:
+        ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
+        raise ValueError(f"nothing to quantize: AI Edge Quantizer takes none of the model's products ({ran})")
 
 
 def _try(device: Device) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends._litert.account import kinds_of_products
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Array, Arrays, Option, Precision
 from shootout.schemes import Scheme
@@ -44,8 +45,10 @@ def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> byt
         bundle: gives the calibration split.
 
     Raises:
-        ValueError: the calibration data can't be used.
+        ValueError: there is nothing to quantize, or the calibration data can't be used.
     """
+    if not kinds_of_products(source):
+        raise ValueError("nothing to quantize: the model has no matrix product and no convolution")
     from ai_edge_quantizer import qtyping, quantizer
 
     quantizing, all_kinds = quantizer.Quantizer(str(source)), qtyping.TFLOperationName.ALL_SUPPORTED

@@ -18,7 +18,7 @@ from shootout.trace_events import Event
 
 PACKAGE = "ai-edge-litert"
 MODEL = "model.tflite"
-KERNELS = "kernels"
+KERNELS, BUILTIN = "kernels", "builtin"
 TASKS = Path("/proc/self/task")
 
 
@@ -50,13 +50,13 @@ class LiteRtSession:
         facts = dict(self._built.facts["account"])
         undelegated = facts.pop("undelegated")
         whole = KERNELS in self._built.arm.options or self._model.is_fully_accelerated()
-        outside = [f"{count} {kind} in LiteRT's own kernels" for kind, count in sorted(undelegated.items())]
+        outside = ", ".join(f"{count} {kind}" for kind, count in sorted(undelegated.items()))
         return Executed(
             library="litert",
             version=version_of(PACKAGE),
             device=f"cpu ({self._built.arm.options.get(KERNELS, 'xnnpack')})",
             threads=self._threads,
-            fallbacks=() if whole else tuple(outside),
+            fallbacks=() if whole else (f"not in XNNPACK but in LiteRT's own kernels: {outside or 'some nodes'}",),
             artifact_bytes=(self._built.folder / MODEL).stat().st_size,
             **facts,
         )
@@ -126,11 +126,8 @@ def compile_model(path: Path, arm: Arm) -> Any:
     from ai_edge_litert.compiled_model import CompiledModel, CpuKernelMode, CpuOptions, Options
 
     cpu = CpuOptions(num_threads=arm.threads)
-    match arm.options.get(KERNELS):
-        case "ynnpack":
-            cpu.enable_ynnpack = True
-        case "builtin":
-            cpu.kernel_mode = CpuKernelMode.BUILTIN
+    if arm.options.get(KERNELS) == BUILTIN:
+        cpu.kernel_mode = CpuKernelMode.BUILTIN
     return CompiledModel.from_file(str(path), options=Options(cpu_options=cpu))
 
 
