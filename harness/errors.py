@@ -28,11 +28,14 @@ class NotRunKind(StrEnum):
     TOO_SLOW = "too slow"  # a call takes longer than the study wants to wait
     NOT_REACHED = "not reached"  # the run ended before it was measured
     NEVER_HELD = "never held"  # no rate of requests that was tried held the limit
+    KILLED = "killed"  # its process was ended from outside, each time that it was begun
     FAILED = "failed"  # it was asked, and broke or lied
 
 
 COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.NEVER_HELD})
 """Nothing speaks against these arms but the time and the luck of one run."""
+FAILURES = frozenset({NotRunKind.KILLED, NotRunKind.FAILED})
+"""All others are skips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ class NotRun:
 
     @property
     def failed(self) -> bool:
-        """Whether it was asked and broke or lied; all else is a skip."""
-        return self.kind is NotRunKind.FAILED
+        """Whether it was asked and broke, lied or was killed; all else is a skip."""
+        return self.kind in FAILURES
 
     @property
     def builds(self) -> bool:
@@ -116,8 +119,8 @@ class ArmFailed(ArmOut):
 
     exit_code = 4
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(NotRun(NotRunKind.FAILED, reason))
+    def __init__(self, reason: str, kind: NotRunKind = NotRunKind.FAILED) -> None:
+        super().__init__(NotRun(kind, reason))
 
 
 class SkippedArm(ArmOut):

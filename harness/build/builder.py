@@ -24,7 +24,7 @@ from shootout.bundle import bundle
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Artifact, Device, Progress
-from shootout.errors import ArmFailed
+from shootout.errors import ArmFailed, NotRunKind
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
@@ -92,7 +92,7 @@ class Workshop:
             worker: one for this arm on these CPUs that has built nothing yet; one of its own when None.
 
         Raises:
-            ArmFailed: the build broke, or the probe found another precision than the label's.
+            ArmFailed: the build broke, or was killed twice, or the probe found another precision than the label's.
             SkippedArm: the backend can't build this here.
         """
         key = self._key(arm, model, version, runs)
@@ -100,7 +100,13 @@ class Workshop:
         with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
             found = self._kept(folder, arm, model)
             if found is None:
-                found = self._build(arm, model, folder, runs, nullcontext(worker) if worker else self.worker(arm, cpus))
+                first = nullcontext(worker) if worker else self.worker(arm, cpus)
+                try:
+                    found = self._build(arm, model, folder, runs, first)
+                except ArmFailed as error:
+                    if error.why.kind is not NotRunKind.KILLED or self._stopped.is_set():
+                        raise
+                    found = self._build(arm, model, folder, runs, self.worker(arm, cpus))
         if runs and (fault := probe_fault(found.probe, arm.target)):
             raise ArmFailed(fault)
         return found

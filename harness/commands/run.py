@@ -119,7 +119,8 @@ def _groups(history: History) -> list[Group]:
 
 
 def _ended(campaign: Campaign, *, complete: bool, settled: bool) -> Ended:
-    why = "nothing is left to measure" if complete else "--max-time"
+    unfinished = "a target was killed" if campaign.deadline.seconds is None else "--max-time"
+    why = "nothing is left to measure" if complete else unfinished
     budget_s = None if complete or campaign.budget.seconds is None else campaign.budget.elapsed_s
     if budget_s is not None:
         why = f"{budget_s:.0f} s of racing"

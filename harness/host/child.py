@@ -28,6 +28,8 @@ PROC = Path("/proc")
 _LONGEST_WORDS_BYTES = 10_000
 _PR_SET_PDEATHSIG = 1
 LOOKING_S = 1.0
+CRASHES = {getattr(signal, f"SIG{name}") for name in ("SEGV", "BUS", "ILL", "FPE", "ABRT", "SYS", "TRAP")}
+"""What a process gets for what it did itself."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """For work on models: no slower there, and the same order of summation each time."""
 
@@ -174,6 +176,12 @@ class Child:
             return ending(self._process.wait(timeout_s))
         except subprocess.TimeoutExpired:
             return None
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it has ended by a signal that others send, as where memory runs out, and not by one of its own."""
+        code = self._process.returncode or 0
+        return code < 0 and -code not in CRASHES
 
     def told(self, how: str) -> str:
         """`how`, with its last words."""

@@ -16,12 +16,12 @@ from shootout.journal.records import (
     Checked,
     Failure,
     Header,
+    Line,
     Played,
     Prepared,
     Rounds,
     Served,
     Skip,
-    is_for_time,
 )
 from shootout.messages import Scope
 from shootout.stats.leaders import time_ns
@@ -180,13 +180,21 @@ def group_of(history: History, record: GroupRecord) -> Group:
         played=dict(played),
         rounds=[line for line in mine if isinstance(line, Rounds)],
         prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
-        setbacks={
-            line.arm.label: line.why
-            for line in mine
-            if isinstance(line, Skip | Failure) and not (is_for_time(line) and line.arm.label in played)
-        },
+        setbacks=_setbacks(mine, played),
         checked={line.arm: line for line in mine if isinstance(line, Checked)},
     )
+
+
+def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRun]:
+    """Why arms are out, by label; who had no time but has played is not, nor is who played after it was killed."""
+    found: dict[str, NotRun] = {}
+    for line in lines:
+        if isinstance(line, Skip | Failure):
+            if line.why.kind is not NotRunKind.NOT_REACHED or line.arm.label not in played:
+                found[line.arm.label] = line.why
+        elif isinstance(line, Played) and line.arm in found and found[line.arm].kind is NotRunKind.KILLED:
+            del found[line.arm]
+    return found
 
 
 def _in_common(lines: Sequence[Played]) -> list[Played]:

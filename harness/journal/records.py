@@ -224,6 +224,7 @@ class Rounds(Record):
         voided: the flagged rounds, by number. In older runs they were played again and their readings thrown away.
         spent_s: seconds of its steps: `load` (of all arms, side by side), `warm_up`, `rounds`, `hand_off` (between the
             turns of the rounds; in older runs part of them), `leave`.
+        killed: the label of an arm for each time that its process was killed.
     """
 
     kind: Literal["rounds"] = "rounds"
@@ -233,6 +234,7 @@ class Rounds(Record):
     voided: tuple[tuple[int, tuple[Reason, ...]], ...]
     wall_s: float
     spent_s: dict[str, float] = Field(default_factory=dict)
+    killed: tuple[str, ...] = ()
 
 
 class Skip(Record):
@@ -252,29 +254,29 @@ class Skip(Record):
 
 
 class Failure(Record):
-    """A cell that was asked and broke or lied."""
+    """A cell that was asked and broke or lied; or was killed (`cause`), which counts until it has played again."""
 
     kind: Literal["failure"] = "failure"
     group: str
     arm: Arm
     during: str
     reason: str
+    cause: NotRunKind = NotRunKind.FAILED
 
     @property
     def why(self) -> NotRun:
         """The reason as the rest of the program knows it."""
-        return NotRun(NotRunKind.FAILED, self.reason, during=self.during)
+        return NotRun(self.cause, self.reason, during=self.during)
 
 
-def is_for_time(line: Skip | Failure) -> bool:
-    """Whether an arm was only left out because the time of a run was over: the next one tries it again."""
-    return line.why.kind is NotRunKind.NOT_REACHED
+PASSING = frozenset({NotRunKind.NOT_REACHED, NotRunKind.KILLED})
+"""Who had no time, or was killed, is tried again by the same command."""
 
 
 def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
     """The line that says why an arm of a group is out."""
     if why.failed:
-        return Failure(group=group, arm=arm, during=why.during, reason=why.reason)
+        return Failure(group=group, arm=arm, during=why.during, reason=why.reason, cause=why.kind)
     return Skip(group=group, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind)
 
 

@@ -192,6 +192,7 @@ class Campaign:
         name = one.group.record.name
         stage = LiveStage(
             built=self.built.get(name, {}),
+            played=one.race.steady_from,
             arms=one.group.playing,
             placement=self.plan.placement,
             logs=self.out / "logs",
@@ -226,6 +227,7 @@ class Campaign:
 
     def _learn(self, one: Entrant) -> None:
         """Tell the search for crossovers what a group has shown."""
+        one.known.setbacks.clear()
         one.known.setbacks.update(self.recorder.of_group(one.group.record.name))
         self.search.learn(one.known)
 

@@ -43,6 +43,7 @@ from shootout.stats.warmup import steady_from
 from shootout.units import span
 
 _MAX_PADDING_BYTES = 4096
+_LEAVING = "leaving"
 T = TypeVar("T")
 
 
@@ -62,6 +63,7 @@ class Generation:
         desk: what arms that serve are asked in this generation.
         spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
             letting arms run and holding them, watching the machine.
+        killed: the label of an arm for each time that its process was killed: it is begun anew once, and then leaves.
         is_late: whether an arm still owed an answer when the run's time was over: then nobody is asked any more.
         is_cut: whether that time was over before enough rounds: then nothing of it counts.
     """
@@ -77,18 +79,21 @@ class Generation:
     rounds: int = field(default=0, init=False)
     desk: Desk | None = field(default=None, init=False)
     spent_s: dict[str, float] = field(default_factory=dict, init=False)
+    killed: list[str] = field(default_factory=list, init=False)
     is_late: bool = field(default=False, init=False)
     is_cut: bool = field(default=False, init=False)
+    _lost: list[Arm] = field(default_factory=list, init=False)
 
     def run(self) -> Generation:
         """Respawn every arm in a shuffled order, then let all of them play rounds, one at a time."""
         with ExitStack() as players:
             with self._spending("load"):
-                entrances = self._load(players)
+                entrances = self._load(self.arms, players)
             with self._spending("warm_up"):
                 entering = self._in_time(entrances)
                 for place, entrance in enumerate(entering):
                     self._enter(entrance, len(entering) - place)
+                self._begin_anew(players)
                 self._shorten()
             if self.context.hold:
                 self._settle(self.context.hold)
@@ -96,7 +101,7 @@ class Generation:
                 seed = self.rng.randrange(2**32)
                 self.desk = desk_of(self.terms, self.performances, self.baseline, self.index, seed)
             with self._spending("hand_off"):
-                self._play_rounds()
+                self._play_rounds(players)
             self.spent_s["hand_off"] -= self.spent_s.setdefault("rounds", 0.0)
             with self._spending("leave"):
                 self._leave()
@@ -111,9 +116,9 @@ class Generation:
         finally:
             self.spent_s[step] = self.spent_s.get(step, 0.0) + watch.seconds
 
-    def _load(self, players: ExitStack) -> list[Entrance]:
-        """Load and verify all arms, side by side; a fault keeps one out of the rounds."""
-        shuffled = _shuffled(self.arms, self.rng)
+    def _load(self, arms: Sequence[Arm], players: ExitStack) -> list[Entrance]:
+        """Load and verify these arms, side by side; a fault keeps one out of the rounds."""
+        shuffled = _shuffled(arms, self.rng)
         entrances = [Entrance(arm=arm, padding=self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
         say = self.context.notes.say
         Loading(stage=self.context.stage, index=self.index, players=players, say=say).run(entrances)
@@ -189,6 +194,17 @@ class Generation:
         self.context.notes.say(f"warming up {entrance.arm.label}")
         self._guarded(entrance.arm, entrance.player, "entering", enter)
 
+    def _begin_anew(self, players: ExitStack) -> bool:
+        """Begin those anew whose process was killed; then all play from the first round on. False where none was."""
+        lost, self._lost = self._lost, []
+        if lost:
+            for entrance in self._load(lost, players):
+                self._enter(entrance, 1)
+            for performance in self.performances:
+                performance.turns.clear()
+            self.disturbed, self.rounds = [], 0
+        return bool(lost)
+
     def _settle(self, hold: Hold) -> None:
         """Find out, once in a run, whether arms on the GPU may be stopped; the fastest one feels it most."""
         if not (arms := hold.untried(self.performances)):
@@ -196,7 +212,7 @@ class Generation:
         self.context.notes.say("trying how to hold targets on the GPU")
         self._guarded(arms[0].arm, arms[0].player, "trying how to hold", partial(hold.settle, arms))
 
-    def _play_rounds(self) -> None:
+    def _play_rounds(self, players: ExitStack) -> None:
         """So many rounds, whatever the machine does: a disturbed one is flagged, not waited out and not repeated."""
         wanted, least = (SERVE_ROUNDS, SERVE_ROUNDS) if self.desk else (rounds_for(self.performances), MIN_ROUNDS)
         round_s = 0.0
@@ -207,6 +223,8 @@ class Generation:
             disturbances = self._watched()
             with Stopwatch() as watch:
                 is_whole = self._play_round(wanted)
+            if self._begin_anew(players):
+                continue
             if not is_whole:
                 break
             if found := disturbances(_gpus(self.performances)):
@@ -289,7 +307,7 @@ class Generation:
 
         for performance in list(self.performances):
             if self._allows(0.0):
-                self._guarded(performance.arm, performance.player, "leaving", partial(take, performance))
+                self._guarded(performance.arm, performance.player, _LEAVING, partial(take, performance))
 
     def _on_gpu(self) -> int:
         """How many arms that are alive have a CUDA context."""
@@ -308,7 +326,14 @@ class Generation:
             if error.why.kind is NotRunKind.NOT_REACHED and any(p.arm.label == arm.label for p in self.performances):
                 self.is_late = True
                 return
-            self.context.notes.setback(arm, replace(error.why, during=during))
+            if error.why.kind is NotRunKind.KILLED:
+                self.killed.append(arm.label)
+                if during == _LEAVING:
+                    return  # its rounds are whole
+                if self.killed.count(arm.label) == 1:
+                    self._lost.append(arm)
+            if arm not in self._lost:
+                self.context.notes.setback(arm, replace(error.why, during=during))
             self.performances[:] = [p for p in self.performances if p.arm.label != arm.label]
 
 

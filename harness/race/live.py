@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,7 +55,7 @@ class LivePlayer:
 
     Args:
         stage: what the run asks of every arm.
-        first: whether it is the first generation, which alone looks at the accuracy, the cap and the energy.
+        first: whether it is its first generation, which alone looks at the accuracy, the cap and the energy.
     """
 
     def __init__(self, process: WorkerProcess, built: Built, stage: LiveStage, *, first: bool) -> None:
@@ -238,6 +238,7 @@ class LiveStage:
 
     Attributes:
         built: by arm label.
+        played: labels of the arms that have been through a generation.
         arms: all of the group. Where two of them begin alike, every generation forks both, though one play alone: each
             arm is begun in one way all through a race.
         interpreters: by the name that targets give them.
@@ -263,6 +264,7 @@ class LiveStage:
     beside: Sequence[frozenset[int]] = ()
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     arms: Sequence[Arm] = ()
+    played: Collection[str] = ()
     loaded_by: Deadline = field(init=False)
     _shared: frozenset[Beginning] = field(default=frozenset(), init=False)
     _starters: LiveStarters | None = field(default=None, init=False)
@@ -306,13 +308,13 @@ class LiveStage:
         self._starters = LiveStarters(self)
         return self._starters
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
+    def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:  # noqa: ARG002 - fakes go by it
         """A fresh worker for `arm`."""
         environment = child_environment(arm.threads, padding)
         other = self.interpreters.get(arm.target.python)
         starter, log = self._starters.of(arm) if self._starters else None, self.logs / log_name(arm.label)
         process = WorkerProcess(environment, self.place(arm, OWN), log, other, starter)
-        return LivePlayer(process, self.built[arm.label], self, first=generation == 0)
+        return LivePlayer(process, self.built[arm.label], self, first=arm.label not in self.played)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shootout.contract import Arm, Array, NotRun, Scenario
+from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.journal.group import counted, unfit
 from shootout.journal.records import Served
 from shootout.messages import Scope
@@ -32,6 +32,7 @@ class Race:
         steady_from: by label, the first steady call of each generation that it played; None where there was none.
         served: by label, what each generation under requests came to; of arms that serve alone.
         out: labels that failed or turned out impossible.
+        killed: labels that left the last generation because they were killed: once more, and they are out.
         terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
     """
 
@@ -43,6 +44,7 @@ class Race:
     steady_from: dict[str, list[int | None]] = field(default_factory=dict)
     served: dict[str, list[Served]] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
+    killed: set[str] = field(default_factory=set)
     terms: serving.Terms | None = None
 
     def players(self, pressing: Collection[Pair] = ()) -> list[Arm]:
@@ -88,8 +90,13 @@ class Race:
     def generation(self, players: list[Arm], context: Context) -> Generation:
         """Play the next generation and take what it showed into account."""
 
+        killed = set()
+
         def setback(arm: Arm, why: NotRun) -> None:
-            self.out.add(arm.label)
+            if why.kind is NotRunKind.KILLED and arm.label not in self.killed:
+                killed.add(arm.label)
+            else:
+                self.out.add(arm.label)
             context.notes.setback(arm, why)
 
         rng = random.Random(f"{self.seed} {self.played}")
@@ -103,6 +110,7 @@ class Race:
         ).run()
         if found.is_cut:
             return found
+        self.killed = killed
         if self.terms and found.desk:
             self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
         for performance in found.performances:

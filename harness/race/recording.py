@@ -12,6 +12,7 @@ from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Precision
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import (
+    PASSING,
     Checked,
     Failure,
     Played,
@@ -19,7 +20,6 @@ from shootout.journal.records import (
     Prepared,
     Rounds,
     Skip,
-    is_for_time,
     not_run,
 )
 from shootout.messages import Loaded, Verified
@@ -63,7 +63,7 @@ class Recorder:
     def __post_init__(self) -> None:
         for line in self.history.lines:
             if isinstance(line, Skip | Failure):
-                if not is_for_time(line):  # who had no time then may have it now
+                if line.why.kind not in PASSING:
                     self._gone[line.group, line.arm.label] = line.why
             elif isinstance(line, Prepared):
                 self._prepared.add((line.group, line.arm))
@@ -84,16 +84,17 @@ class Recorder:
 
     @property
     def lacks(self) -> bool:
-        """Whether an arm is out because the time was over before it had its turn."""
-        return any(why.kind is NotRunKind.NOT_REACHED for why in self._gone.values())
+        """Whether an arm is out that had no time for its turn, or was killed: the same command tries it again."""
+        return any(why.kind in PASSING for why in self._gone.values())
 
     def of_group(self, group: str) -> dict[str, NotRun]:
         """The arms of one group that are out, by label."""
         return {label: why for (name, label), why in self._gone.items() if name == group}
 
     def note(self, group: str, arm: Arm, why: NotRun) -> None:
-        """An arm is out; only the first reason counts."""
-        if self.is_out(group, arm):
+        """An arm is out; only the first reason counts, unless it was killed and tried again."""
+        before = self._gone.get((group, arm.label))
+        if before and before.kind is not NotRunKind.KILLED:
             return
         if why.failed:
             self.progress.say(f"failed: {arm.label}: {why.reason}")
@@ -137,9 +138,12 @@ class Recorder:
             voided=tuple(played.disturbed),
             wall_s=one.last_s,
             spent_s=played.spent_s,
+            killed=tuple(played.killed),
         )
         lines = [_played(one.group, played, p, name) for p in played.performances]
         self.file.append(*lines, rounds)
+        for line in lines:
+            self._gone.pop((line.group, line.arm), None)  # it was killed before, and has played now
         if one.known.record.pairs:  # else a large grid would pile up in memory
             one.known.add(lines, rounds)
         return lines

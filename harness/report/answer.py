@@ -10,6 +10,7 @@ from rich.text import Text
 
 from shootout import backends
 from shootout.contract import NotRunKind, Precision
+from shootout.errors import FAILURES
 from shootout.report.figures import ends_of, error, known, rate
 from shootout.report.lines import INDENT, NAMED, bold, fold, glued, labelled, name_targets
 from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, WouldChange
@@ -241,7 +242,7 @@ def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[s
     """
     told = [one for answer in answers for one in answer.not_raced]
     arms: dict[tuple[str, str], dict[str, None]] = {}
-    for one in sorted(told, key=lambda one: one.cause is not NotRunKind.FAILED):
+    for one in sorted(told, key=lambda one: one.cause not in FAILURES):
         count = told.count(one)
         cells = f" in {count} of {len(answers)} cells" if count < len(answers) else ""
         arms.setdefault((_why(one), cells), {}).update(dict.fromkeys(one.arms))
@@ -254,7 +255,7 @@ def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[s
 def _why(one: NotRaced) -> str:
     if one.cause is NotRunKind.NOT_INSTALLED and one.fix:
         return f"not installed: {one.fix}"
-    failed = "failed: " if one.cause is NotRunKind.FAILED else ""
+    failed = "failed: " if one.cause in FAILURES else ""
     reason = _IN_BRACKETS.sub("", one.reason)  # it stands in brackets itself, and whole below the table
     return failed + (reason if len(reason) <= LONGEST_REASON else "why is below")
 

@@ -58,6 +58,7 @@ from shootout.stats.goals import Aim
 from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import confirming_name, scopes_of
+from shootout.units import counted
 
 MISSED = {
     NotRunKind.NOT_REACHED: "the run ended before it was measured",
@@ -199,7 +200,7 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
     lines, prepared = group.played.get(label, []), group.prepared.get(label)
     facts = {"group": group.record.name} | _identity(arm) | _preparation(prepared)
     facts |= _account(lines or list(filter(None, [group.checked.get(label)])), prepared) | _memory(lines)
-    facts["notes"] = (*facts.get("notes", ()), *_tolerated(arm, facts.get("fidelity")))
+    facts["notes"] = (*facts.get("notes", ()), *_tolerated(arm, facts.get("fidelity")), *_killed(group, label))
     timings = {scope.value: _timing(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], rates.never_held(lines)
     facts |= {"serve": rates.serving(lines, timed, group.void_share), "gpu": gpu.figures(arm, lines) if lines else None}
@@ -219,6 +220,11 @@ def _tolerated(arm: Arm, found: FidelityFigures | None) -> Iterator[str]:
         what = f"error {error:.1e}" if error > band or band == math.inf else "the error of one instance"
         known = "" if band == math.inf else f" ({band:.1e})"
         yield f"{what} is more than {arm.target.precision} explains{known}; within --max-error"
+
+
+def _killed(group: Group, label: str) -> Iterator[str]:
+    if count := sum(line.killed.count(label) for line in group.rounds):
+        yield f"its process was killed {counted(count, 'time')} and begun anew; what it measured there doesn't count"
 
 
 def _left(why: NotRun, *, has_time: bool) -> dict[str, Any]:

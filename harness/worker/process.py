@@ -95,7 +95,9 @@ class WorkerProcess:
         except ArmFailed:
             raise
         except (EOFError, ConnectionError):
-            raise ArmFailed(self._child.told(f"{self._how_it_died()} during {command!r}")) from None
+            how = self._child.told(f"{self._how_it_died()} during {command!r}")
+            kind = NotRunKind.KILLED if self._child.was_killed else NotRunKind.FAILED
+            raise ArmFailed(how, kind) from None
         except Exception as error:  # a type of the adapter's own, whose code never runs here
             raise ArmFailed(f"{command} gave an answer that can't be read: {one_line(str(error))}") from None
         if isinstance(answer, NotRun):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from shootout.build import builder
 from shootout.build.builder import BuiltArm, Workshop
 from shootout.build.exports import probe_key
 from shootout.contract import Arm, Target
-from shootout.errors import ArmFailed
+from shootout.errors import ArmFailed, NotRunKind
 from shootout.host.placement import Placement
 
 ARM = Arm(target=Target(backend="numpy"), model="m")
@@ -70,6 +71,26 @@ def test_what_is_noted_of_a_build_is_believed_only_as_it_was_written(tmp_path: P
     assert maker.builds == 2
     assert said[0].startswith(f"{record.parent} is not a whole build of numpy:cpu:fp32: built.json ")
     assert said[0].endswith(": it is made again")
+
+
+@pytest.mark.parametrize(("kills", "builds"), [(1, True), (2, False)])
+def test_a_build_whose_process_was_killed_is_begun_anew_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, builds: bool
+):
+    class Killed(Maker):
+        def ask(self, *given: Any, **more: Any) -> Any:
+            nonlocal kills
+            if kills:
+                kills -= 1
+                raise ArmFailed("killed by SIGKILL", NotRunKind.KILLED)
+            return super().ask(*given, **more)
+
+    monkeypatch.setattr(Workshop, "worker", lambda *_: nullcontext(Killed()))
+    if builds:
+        assert not prepare(tmp_path, Killed()).cached
+    else:
+        with pytest.raises(ArmFailed, match="killed by SIGKILL"):
+            prepare(tmp_path, Killed())
 
 
 def test_a_build_of_another_precision_than_its_label_is_out_each_time(tmp_path: Path):

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.races.made import COPY, A, B, header, played, rounds, write
+from support.races.made import COPY, GROUP, A, B, header, played, rounds, write
 
 from shootout.contract import Arm, NotRun, NotRunKind
 from shootout.journal import journal
 from shootout.journal.group import Group, group_of, withheld
-from shootout.journal.records import Line
+from shootout.journal.records import Failure, Line
 from shootout.messages import Scope
+
+WHY = ("killed", "failed")
 
 
 def group(folder: Path, *lines: Line) -> Group:
@@ -36,6 +38,14 @@ def test_who_had_no_time_yet_is_not_said_to_have_failed(tmp_path: Path, arm: Arm
     found = group(tmp_path, *(played(one, 0, 1_000.0) for one in (A, COPY, B)), rounds(0))
     found.setbacks[arm.label] = late
     assert withheld(found, B.label, A.label) is None, "what it measured before counts"
+
+
+def test_who_was_killed_is_out_until_it_has_played_again(tmp_path: Path) -> None:
+    lost, broke = (Failure(group=GROUP, arm=B, during="a round", reason="r", cause=NotRunKind(one)) for one in WHY)
+    first, second = (played(B, 0, 1.0), rounds(0)), (played(B, 1, 1.0), rounds(1))
+    assert group(tmp_path, *first, lost).setbacks[B.label].kind is NotRunKind.KILLED
+    assert group(tmp_path, *first, lost, *second).setbacks == {}
+    assert group(tmp_path, *first, lost, broke, *second).setbacks[B.label].kind is NotRunKind.FAILED
 
 
 @pytest.mark.parametrize(("flagged", "counts"), [((), [1, 2]), ((1,), [1]), ((0, 2), [2]), ((2,), [1, 2])])

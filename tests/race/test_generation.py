@@ -15,14 +15,15 @@ from support.races import fakes
 from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
-from shootout.contract import Arm, Device, NotRun
+from shootout.contract import Arm, Device, NotRun, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own
 from shootout.journal.group import counted, counting
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
 from shootout.race.generation import Generation, _undisturbed, rounds_for, warm_up
 from shootout.race.live import LiveWatch
 from shootout.race.protocols import Context, Gpus, Notes
-from shootout.stats.verdicts import Verdict, comparison
+from shootout.race.race import Race
+from shootout.stats.verdicts import Rules, Verdict, comparison
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 
@@ -143,6 +144,57 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     assert {p.arm.label for p in found.performances} == {"a:cpu:fp32", "c:cpu:fp32"}
     assert all(len(p.turns) == ROUNDS for p in found.performances)
     assert ("kill", "b:cpu:fp32") in world.events
+
+
+@pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "turn"])
+def test_an_arm_that_was_killed_is_begun_anew_once_and_all_play_as_many_rounds(command: str) -> None:
+    heard: list[str] = []
+    world = World(THREE, kills={("b:cpu:fp32", command): 1})
+    found = generation(world, notes=Notes(say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
+    assert (heard, found.killed) == ([], ["b:cpu:fp32"])
+    assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
+    assert found.rounds == ROUNDS
+    assert world.events.count(("spawn", "b:cpu:fp32")) == 2
+    assert world.events.count(("spawn", "a:cpu:fp32")) == 1
+
+
+def test_rounds_before_an_arm_was_begun_anew_count_for_nobody() -> None:
+    world = World(THREE)
+
+    class Dies(FakePlayer):
+        def turn(self, scopes):
+            if self.arm.label == "b:cpu:fp32" and self.world.events.count(("turn", "b:cpu:fp32")) == 3:
+                self.world.kills["b:cpu:fp32", "turn"] = 1
+            return super().turn(scopes)
+
+    world.spawn = lambda arm, *_, **__: world.players.append(Dies(world, arm, 0)) or world.players[-1]  # type: ignore[method-assign]
+    found = generation(world, watch=FakeWatch(frozenset({0, 2})))
+    assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
+    assert len(turns(world)) > 3 * ROUNDS
+    assert found.flagged == (), "the flags were those rounds'"
+
+
+def test_an_arm_that_is_killed_again_leaves_the_generation_and_one_killed_at_its_end_stays() -> None:
+    heard: list[tuple[str, NotRunKind]] = []
+    world = World(THREE, kills={("b:cpu:fp32", "warm"): 2, ("c:cpu:fp32", "memory"): 1})
+    notes = Notes(say=lambda _: None, setback=lambda arm, why: heard.append((arm.label, why.kind)))
+    found = generation(world, notes=notes)
+    assert heard == [("b:cpu:fp32", NotRunKind.KILLED)]
+    assert sorted(found.killed) == ["b:cpu:fp32", "b:cpu:fp32", "c:cpu:fp32"]
+    assert {p.arm.label: p.peak_rss_bytes for p in found.performances} == {"a:cpu:fp32": 3, "c:cpu:fp32": None}
+
+
+@pytest.mark.parametrize(("kills", "is_out"), [(2, False), (3, False), (4, True)])
+def test_an_arm_is_out_when_two_generations_in_a_row_lost_it(kills: int, is_out: bool) -> None:
+    world = World(THREE, kills={("b:cpu:fp32", "load"): kills})
+    arms = [fakes.arm(name) for name in world.call_ns]
+    rules = Rules(baseline="a:cpu:fp32", sentinel=None, comparisons=2, max_generations=9, bias_floor=0.005)
+    race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="0")
+    for _ in range(3):
+        race.generation(arms, Context(stage=world, watch=FakeWatch(), notes=QUIET))
+    assert race.out == ({"b:cpu:fp32"} if is_out else set())
+    assert set(race.blocks["a:cpu:fp32"]) == {0, 1, 2}
+    assert set(race.blocks["b:cpu:fp32"]) == {2: {1, 2}, 3: {1, 2}, 4: {2}}[kills]
 
 
 def test_an_arm_that_fails_the_gate_is_never_timed() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.exports import bare_bundle
 
 from shootout.contract import Arm, Device, Precision, Target
+from shootout.errors import NotRun, NotRunKind
+from shootout.journal import samples
+from shootout.journal.records import Failure
+from shootout.race import recording
 from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _doubts, _prepared
 
 LITTLE = "its error proves little: int4 alone may err by {} here, as an answer that ignores its inputs does by {}"
@@ -97,6 +101,42 @@ def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
     assert doubts(fp16) == ()
     found: Any = SimpleNamespace(built=SimpleNamespace(bundle=bare_bundle({"fp16": 0.6}, drawn=True)), probe="fp16")
     assert _doubts(Arm(target=fp16, model="m"), found, runs=True) == ("fidelity: not judged on drawn inputs",)
+
+
+def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_played(tmp_path, monkeypatch):
+    arms = [Arm(target=Target(backend=name), model="m") for name in ("numpy", "openvino")]
+    lines = [
+        Failure(group="g", arm=arm, during="a round", reason="r", cause=NotRunKind(kind))
+        for arm, kind in zip(arms, ("killed", "failed"), strict=True)
+    ]
+    written: list[Any] = []
+    file, quiet = SimpleNamespace(append=lambda *some: written.extend(some)), SimpleNamespace(say=lambda _: None)
+
+    def recorder(*lines: Any) -> Recorder:
+        history: Any = SimpleNamespace(lines=lines)
+        return Recorder(out=tmp_path, file=cast("Any", file), history=history, progress=cast("Any", quiet))
+
+    assert list(recorder(*lines).of_group("g")) == ["openvino:cpu:fp32"]
+    found = recorder()
+    killed, broke = (NotRun(NotRunKind(kind), "r") for kind in ("killed", "failed"))
+    found.note("g", arms[0], killed)
+    assert (written[-1].cause, found.lacks) == (NotRunKind.KILLED, True)
+    monkeypatch.setattr(samples, "write", lambda *_: None)
+    monkeypatch.setattr(recording, "_played", lambda group, *_: SimpleNamespace(group="g", arm=arms[0].label))
+    one: Any = SimpleNamespace(
+        index=0, last_s=1.0, group=SimpleNamespace(record=SimpleNamespace(name="g", pairs=())), known=None
+    )
+    one.known = one.group
+    generation: Any = SimpleNamespace(
+        index=1, rounds=2, disturbed=(), spent_s={}, killed=["a"], performances=[SimpleNamespace(arm=arms[0], turns=[])]
+    )
+    found.generation(one, generation)
+    assert written[-1].killed == ("a",)
+    assert not found.lacks
+    found.note("g", arms[0], killed)
+    found.note("g", arms[0], broke)
+    assert found.of_group("g") == {arms[0].label: broke}
+    assert not found.lacks
 
 
 def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):

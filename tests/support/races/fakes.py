@@ -10,7 +10,7 @@ import numpy as np
 
 from shootout.bundle.fidelity import NOTHING
 from shootout.contract import Arm, Device, Executed, Target
-from shootout.errors import ArmFailed
+from shootout.errors import ArmFailed, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Own
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.pausing import Hold, on_cuda
@@ -39,6 +39,7 @@ class World:
         stopped: backend → log slowdown it causes others while it is held.
         slow_share, slow_by: by backend, the share of calls in a slow mode and its log slowdown.
         fails: (label, command) → words, raised when that command comes.
+        kills: (label, command) → how often its process is killed when that command comes.
         gpu: by backend, how the GPU is after each turn of an arm on it; the last one stays.
         cpu_ns: CPU time of a turn.
         hold: how arms on the GPU keep still.
@@ -57,6 +58,7 @@ class World:
     gpu: Mapping[str, list[GpuState]] = field(default_factory=dict)
     cpu_ns: int = 0
     hold: Hold = field(default_factory=Hold)
+    kills: dict[tuple[str, str], int] = field(default_factory=dict)
     holds: bool = True
     events: list[tuple[str, str]] = field(default_factory=list)
     players: list[FakePlayer] = field(default_factory=list)
@@ -193,6 +195,9 @@ class FakePlayer:
         assert self.alive, f"{self.arm.label} was asked to {name} after it was killed"
         assert not self.held, f"{self.arm.label} was asked to {name} while held"
         self.world.events.append((name, self.arm.label))
+        if left := self.world.kills.get((self.arm.label, name)):
+            self.world.kills[self.arm.label, name] = left - 1
+            raise ArmFailed("killed by SIGKILL", NotRunKind.KILLED)
         if words := self.world.fails.get((self.arm.label, name)):
             raise ArmFailed(words)
 
