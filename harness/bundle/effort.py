@@ -172,7 +172,11 @@ class Effort:
         if fewest < count:
             self._had_s = self.plan.left_s
             self._input_sets = f"{count - fewest} of {count} input sets"
+            self._tell_outputs(fewest, call_s)
         return fewest
+
+    def _tell_outputs(self, count: int, call_s: float) -> None:
+        self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
 
     def expect(self, count: int, call_s: float) -> bool:
         """Whether there is time for all of it, `count` input buffers whose number stands.
@@ -181,7 +185,7 @@ class Effort:
             call_s: as in `buffers`.
         """
         self.whole_s = call_s * (ALL_RUNS * count + RANGE_SETS)
-        self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
+        self._tell_outputs(count, call_s)
         is_whole = is_in_time(self.whole_s, self.limit, self.plan)
         if self.whole_s < LITTLE * self.limit.left_s:
             self.plan = self.limit.part(2 * LITTLE)

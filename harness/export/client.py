@@ -165,11 +165,17 @@ class Watched:
         if self._progress and told:
             if told.whole_s and told.whole_s > LONG_S and told.model != self._told:
                 self._told = told.model
-                self._progress.say(f"exporting {told.model} takes about {span(told.whole_s)}{self._of()}")
+                self._progress.say(f"exporting {told.model} takes about {span(told.whole_s)} in all{self._rest(told)}")
             self._progress.detail(f"{told.model}: {told.doing}, {span(self._began.elapsed_s)}{self._of()}")
         elif self._progress:
             self._progress.detail(f"starting the export, {span(self._began.elapsed_s)}{self._of()}")
         return told
+
+    def _rest(self, told: Report) -> str:
+        """What becomes of a long export where there is less time for it."""
+        if self.share.seconds is None or told.whole_s is None or told.whole_s < self.share.left_s:
+            return ""
+        return f", and --max-time has {span(self.share.seconds)} for it: what doesn't fit is left out"
 
     def _of(self) -> str:
         if self.share.seconds is None:
@@ -224,7 +230,8 @@ def _collect(job: Job, how: str, late: Report | None) -> ModelBundle | ShootoutE
         return error_from_json(json.loads((folder / ERROR).read_text()))
     except (OSError, ValueError):
         if late:
-            takes = f", which takes about {span(late.whole_s)} for all of it" if late.whole_s else ""
+            is_it = late.whole_s and late.model == job.short
+            takes = f", which takes about {span(late.whole_s)} for all of it" if is_it and late.whole_s else ""
             reason = f"the time that --max-time leaves for exports was over before that of {job.short}{takes}"
             return SkippedArm(reason, MORE_TIME, NotRunKind.NOT_REACHED)
         return ModelError(f"the export of {job.model} failed: {how}")

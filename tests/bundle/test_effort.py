@@ -98,6 +98,9 @@ def test_its_parent_reads_how_far_it_is(tmp_path: Path):
     assert read_report(place) == Report(
         model="m.onnx", doing="the right outputs of 8 input sets, a call takes 0.5 s", whole_s=200.0
     )
+    Effort("m.onnx", limit=Left(60), plan=Left(20), report=place).buffers(8, 1.0)
+    assert (found := read_report(place)), "it says how many it takes, not how many it would have"
+    assert found.doing == "the right outputs of 2 input sets, a call takes 1 s"
     place.write_text("[1]")
     assert read_report(place) is None
 

@@ -243,7 +243,7 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     alone = client.Watched(progress, Left(30.0), is_needed=True)
     assert alone.goes_on(tmp_path, [job])
     assert told == [
-        "exporting m.onnx takes about 11 min of the 18 s that --max-time has for it",
+        "exporting m.onnx takes about 11 min in all, and --max-time has 18 s for it: what doesn't fit is left out",
         "m.onnx: the oracle, 0 s of the 18 s that --max-time has for it",
     ]
     late = client.Watched(None, Left(0.0), is_needed=False)
@@ -262,6 +262,8 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     error = client._collect(job, "killed", late.report(tmp_path))
     assert isinstance(error, SkippedArm)
     assert (error.why.kind, "about 11 min for all of it" in error.reason) == (NotRunKind.NOT_REACHED, True)
+    other = client._collect(replace(job, model="probe"), "killed", late.report(tmp_path))
+    assert "11 min" not in str(other), "that is what m.onnx takes"
 
 
 @pytest.mark.parametrize(("code", "kind"), [(-9, ModelError), (None, SkippedArm)])
