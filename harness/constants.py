@@ -66,6 +66,9 @@ WINDOW_NS = 50_000_000
 SHORT_CALL_NS = 20_000
 """Calls shorter than this are read k at a time."""
 
+RECHECK_SHARE = 0.1
+"""So much of the time that an arm is timed may go into asking it again, see `worker.rechecks`."""
+
 SERVE_REQUESTS = 1_000
 """A p99 rests on at least so many requests, and on those of `SERVE_STEP_S` seconds."""
 SERVE_STEP_S = 1.0

@@ -224,12 +224,14 @@ class Turn:
         start_late_ns: of such an arm, how much later than its arrival a request was begun that found a free server
             (the lower decile of all): what the harness itself adds.
         gpu: how the GPU was right after the blocks; None for an arm on the CPU.
+        fault: what was wrong with answers that were asked for after that; "" for nothing.
     """
 
     latency_ns: Mapping[Scope, Array]
     offer: Offer | None = None
     start_late_ns: float = 0.0
     gpu: GpuState | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -67,15 +67,30 @@ def worst_error(outputs: Iterable[Arrays], oracle: Sequence[Arrays]) -> float | 
     Args:
         outputs: in the oracle's order; no more than one is held.
     """
-    sizes = {name: _rms([_norm(one[name]) for one in oracle]) for name in _floats(oracle)}
-    worst = 0.0
+    known, worst = sizes(oracle), 0.0
     for got, wanted in zip(outputs, oracle, strict=True):
-        for name, size in sizes.items():
-            error = _norm(_flat(got[name]) - _flat(wanted[name]))
-            if not math.isfinite(error):
-                return None
-            worst = max(worst, error / size if size else math.inf if error else 0.0)
+        error = set_error(got, wanted, known)
+        if error is None:
+            return None
+        worst = max(worst, error)
     return worst
+
+
+def sizes(oracle: Sequence[Arrays]) -> dict[str, float]:
+    """The RMS norm of each float output over all input sets."""
+    return {name: _rms([_norm(one[name]) for one in oracle]) for name in _floats(oracle)}
+
+
+def set_error(got: Arrays, wanted: Arrays, known: Mapping[str, float]) -> float | None:
+    """The largest relative L2 error of any float output of one input set; None where one isn't finite.
+
+    Args:
+        known: the outputs' `sizes`.
+    """
+    errors = {name: _norm(_flat(got[name]) - _flat(wanted[name])) for name in known}
+    if not all(map(math.isfinite, errors.values())):
+        return None
+    return max((_share(error, known[name]) for name, error in errors.items()), default=0.0)
 
 
 def spread(oracle: Sequence[Arrays]) -> float:
@@ -199,6 +214,10 @@ def _floats(oracle: Sequence[Arrays]) -> list[str]:
 
 def _norm(array: Array) -> float:
     return float(np.linalg.norm(_flat(array)))
+
+
+def _share(error: float, size: float) -> float:
+    return error / size if size else math.inf if error else 0.0
 
 
 def _rms(numbers: Sequence[float]) -> float:

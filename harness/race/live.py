@@ -120,18 +120,20 @@ class LivePlayer:
         return tuned
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
-        """One block per scope."""
+        """One block per scope.
+
+        Raises:
+            ArmFailed: its answers are wrong, now that it is timed.
+        """
         estimate_s = self._call_s * (LEAD_IN_CALLS + 1)
-        turn: Turn = self._ask("turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes)
-        return turn
+        return _true(self._ask("turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes))
 
     def serve(self, offer: Offer) -> Turn:
         """Requests as offered; an arm that can't follow takes as long as its calls do."""
         requests = offer.requests + offer.lead_in
         estimate_s = requests * max(1 / offer.rate_per_s, self._call_s)
         limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
-        turn: Turn = self._ask("serve", limit_s, offer=offer)
-        return turn
+        return _true(self._ask("serve", limit_s, offer=offer))
 
     def placed(self) -> Placed:
         """Where its threads may run now, after calls on its own CPUs.
@@ -185,6 +187,12 @@ class LivePlayer:
     def kill(self) -> None:
         """End it."""
         self._process.kill()
+
+
+def _true(turn: Turn) -> Turn:
+    if turn.fault:
+        raise ArmFailed(turn.fault)
+    return turn
 
 
 class LiveStarters:

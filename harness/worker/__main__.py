@@ -45,6 +45,7 @@ from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances
 from shootout.worker.gpu_readings import Context, read_gpu, read_state
 from shootout.worker.profile import read_profile
+from shootout.worker.rechecks import Rechecks
 from shootout.worker.verification import Claim, call_once, verify
 
 
@@ -59,6 +60,7 @@ class Worker:
     _backend: str = ""
     _blocks: Blocks | Instances
     _strayed: str | None
+    _rechecks: Rechecks | None = None
 
     def __init__(self, head_start: HeadStart | None = None) -> None:
         """A worker that was spared its library's import, or wasn't."""
@@ -124,7 +126,9 @@ class Worker:
             rests=backends.get(self._built.arm.target.backend).capabilities.rest,
             max_error=max_error,
         )
-        return verify(claim, with_accuracy)
+        verified = verify(claim, with_accuracy)
+        self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
+        return verified
 
     def _timed(self, built: Built) -> Blocks | Instances:
         """What reads the calls: blocks of one session, or all of an arm's instances at once."""
@@ -140,17 +144,29 @@ class Worker:
 
     def tune(self) -> Tuned:
         """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
-        return self._blocks.tune()
+        tuned = self._blocks.tune()
+        if self._rechecks:
+            self._rechecks.call_s = tuned.call_ns[Scope.END_TO_END] / 1e9
+        return tuned
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
         """One block per scope, in the order given, each after its lead-in."""
-        return Turn(latency_ns=self._blocks.play(scopes), gpu=self._gpu())
+        with clock.Stopwatch() as watch:
+            latency_ns = self._blocks.play(scopes)
+        gpu = self._gpu()
+        return Turn(latency_ns=latency_ns, gpu=gpu, fault=self._recheck(watch.seconds))
 
     def serve(self, offer: Offer) -> Turn:
         """Requests that arrive as offered."""
         assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
-        latency_ns, late_ns = self._blocks.serve(offer)
-        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, offer=offer, start_late_ns=late_ns, gpu=self._gpu())
+        with clock.Stopwatch() as watch:
+            latency_ns, late_ns = self._blocks.serve(offer)
+        gpu, end_to_end = self._gpu(), {Scope.END_TO_END: latency_ns}
+        fault = self._recheck(watch.seconds)
+        return Turn(latency_ns=end_to_end, offer=offer, start_late_ns=late_ns, gpu=gpu, fault=fault)
+
+    def _recheck(self, played_s: float) -> str:
+        return self._rechecks.look(self._blocks, played_s) if self._rechecks else ""
 
     def _gpu(self) -> GpuState | None:
         """How the GPU is, asked at once: a clock falls when nothing runs."""

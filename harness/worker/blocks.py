@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from shootout.contract import Array, Arrays
 from shootout.messages import Scope, Tuned
 from shootout.session import Session
 
+T = TypeVar("T")
 _READINGS = 200_000
 _GLANCE_CALLS = 3
 
@@ -41,9 +42,10 @@ class Blocks:
     def __init__(
         self, session: Session, buffers: Sequence[Arrays], *, cold: bool = False, on_gpu: bool = False
     ) -> None:
+        self._session, self.buffers = session, buffers
         self._calls = bracketed(session, buffers)
         self._chill = chilling(session) if cold else None
-        self._buffers, self._on_gpu = len(buffers), on_gpu
+        self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
 
@@ -53,8 +55,8 @@ class Blocks:
         return self._calls
 
     def first_call_s(self) -> float:
-        """Seconds of one call, end to end."""
-        return clock.seconds_to_call(self._calls[Scope.END_TO_END], 0)
+        """Seconds of the first call, end to end."""
+        return self.seconds_to_answer(0)
 
     def warm(self, calls: int, ns: int) -> Array:
         """Nanoseconds of up to `calls` calls, each read by itself, ending early after `ns`."""
@@ -76,8 +78,29 @@ class Blocks:
         """One block per scope, in the order given, each after its lead-in; nanoseconds per call."""
         clock.quiet_collector()
         if self._on_gpu:
-            clock.lead_in(self._calls[scopes[0]], self._buffers, calls=_READINGS, ns=GPU_LEAD_IN_NS)
+            clock.lead_in(self._calls[scopes[0]], len(self.buffers), calls=_READINGS, ns=GPU_LEAD_IN_NS)
         return {scope: self._block(scope) for scope in scopes}
+
+    def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
+        """What a job gives for every session of the arm: there is one."""
+        return [job(self)]
+
+    def computed(self, buffer: int) -> Arrays:
+        """The outputs of a call as `compute` times it."""
+        found: Arrays = self._session.fetch(self._calls[Scope.COMPUTE](buffer))
+        return found
+
+    def answered(self, buffer: int) -> Arrays:
+        """The outputs of a call as `end_to_end` times it."""
+        return cast("Arrays", self._calls[Scope.END_TO_END](buffer))
+
+    def seconds_to_answer(self, buffer: int) -> float:
+        """Seconds of one such call."""
+        return clock.seconds_to_call(self._calls[Scope.END_TO_END], buffer)
+
+    def stage(self, buffer: int) -> None:
+        """Stage an input buffer again, whose memory was written to."""
+        self._session.stage(self.buffers[buffer], buffer)
 
     def _glance(self, scope: Scope) -> float:
         found = self._read(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=_GLANCE_CALLS)
@@ -88,20 +111,20 @@ class Blocks:
         k = self._tuned.per_reading[scope]
         long = self._tuned.call_ns[scope] > LONG_CALL_NS
         block_ns, min_calls = (0, 1) if long else (BLOCK_NS, BLOCK_CALLS)
-        clock.lead_in(self._calls[scope], self._buffers, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
+        clock.lead_in(self._calls[scope], len(self.buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         if self._chill:
             return self._read_cold(scope, self._chill, block_ns, min_calls)
         return self._read(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
 
     def _read_cold(self, scope: Scope, chill: Callable[[], object], block_ns: int, min_calls: int) -> Array:
         call, readings = self._calls[scope], self._readings
-        count = clock.read_cold_block(call, chill, self._buffers, readings, block_ns=block_ns, min_calls=min_calls)
+        count = clock.read_cold_block(call, chill, len(self.buffers), readings, block_ns=block_ns, min_calls=min_calls)
         return np.frombuffer(readings, dtype=np.int64, count=count).astype(np.float64)
 
     def _read(self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int) -> Array:
         count = clock.read_block(
             self._calls[scope],
-            self._buffers,
+            len(self.buffers),
             readings,
             per_reading=per_reading,
             block_ns=block_ns,

@@ -62,6 +62,10 @@ class Instances:
         """What each session answers to each of its buffers while the others answer too."""
         return self._all(self._answers)
 
+    def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
+        """What a job gives for every session, all at once."""
+        return self._all(lambda mine: job(self._blocks[mine]))
+
     def warm(self, calls: int, ns: int) -> Array:
         """Nanoseconds of up to `calls` calls of the first session while all others call too."""
         with self._company():
@@ -108,8 +112,7 @@ class Instances:
 
     def _answers(self, mine: int) -> list[Arrays]:
         """The outputs of one session; fetched at once, since only they survive the next call."""
-        call = self._call(mine, Scope.END_TO_END)
-        return [call(buffer) for buffer in range(self._buffers)]  # type: ignore[misc]  # what `bracketed` returns
+        return [self._blocks[mine].answered(buffer) for buffer in range(self._buffers)]
 
     def _window(self, scope: Scope) -> float:
         assert self._tuned is not None, "tune comes first"

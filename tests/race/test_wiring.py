@@ -277,7 +277,7 @@ def test_the_worker_has_all_its_instances_verified(bias: float, monkeypatch: pyt
     worker = worker_main.Worker()
     arm = Arm(target=Target(backend="numpy"), model="m", scenario=Scenario.THROUGHPUT, instances=2)
     claimed: list[Any] = []
-    monkeypatch.setattr(worker_main, "verify", lambda claim, _: claimed.append(claim))
+    monkeypatch.setattr(worker_main, "verify", lambda claim, _: claimed.append(claim) or SimpleNamespace(fault="none"))
     built: Any = SimpleNamespace(arm=arm, bundle=None)
     worker._built, worker._session, worker._sessions = built, sessions[0], sessions  # type: ignore[assignment]
     worker._buffers, worker._strayed = buffers, "has threads elsewhere"

@@ -143,6 +143,43 @@ class NotANumber(Well):
         return {name: np.full_like(array, np.nan) for name, array in outputs.items()}
 
 
+class RemembersArrays(Well):
+    """Gives its first answer to an array again, whatever that holds by then."""
+
+    def load(self, built: Built) -> NumpySession:
+        session, known = super().load(built), dict[int, Arrays]()
+        run = session._run
+        session._run = lambda inputs: known.setdefault(id(inputs["x"]), run(inputs))
+        return session
+
+
+class Tires(Well):
+    """Computes while it is checked and warmed up."""
+
+    calls = 0
+
+    def change(self, outputs: Mapping[str, Array]) -> Arrays:
+        self.calls += 1
+        return (
+            {name: self.tired(array) for name, array in outputs.items()}
+            if self.calls > CALLS_BEFORE_THE_END
+            else outputs
+        )
+
+    def tired(self, array: Array) -> Array:
+        raise NotImplementedError
+
+
+class NotANumberLater(Tires):
+    def tired(self, array: Array) -> Array:
+        return np.full_like(array, np.nan)
+
+
+class ConstantLater(Tires):
+    def tired(self, array: Array) -> Array:
+        return np.full_like(array, 0.1)
+
+
 class Lies(Well):
     """Labelled fp32, computes in bf16."""
 
@@ -255,6 +292,9 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "eats": (Eats, r"load raised MemoryError: .*4\.00 GiB"),
     "wrong-shape": (WrongShape, r"expected float32\[1, 64\], got float32\[1, 63\]$"),
     "not-a-number": (NotANumber, r"the output has NaN or infinity"),
+    "remembers-arrays": (RemembersArrays, r"^to inputs that it had not seen it answered wrongly: relative L2 error 1"),
+    "not-a-number-later": (NotANumberLater, r"^between timed blocks it answered wrongly: the output has NaN"),
+    "constant-later": (ConstantLater, r"^between timed blocks it answered wrongly: relative L2 error"),
     "lies": (Lies, r"labelled fp32, but the permutation probe finds bf16"),
     "nonsense": (Nonsense, r"its account of what it ran: threads is 'all'"),
     "no-built": (NoBuilt, r"build raised AttributeError: .*facts"),

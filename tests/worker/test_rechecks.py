@@ -1,0 +1,205 @@
+"""Answers after the check: who stops computing once it is timed, or keeps its answers, is found out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout.contract import Arm, Array, Arrays, Target, TensorSpec
+from shootout.messages import Scope, Verified
+from shootout.worker import rechecks
+from shootout.worker.blocks import Blocks
+from shootout.worker.concurrent import Instances
+from shootout.worker.rechecks import Rechecks
+from shootout.worker.verification import Claim
+
+INPUTS = [np.array([[1.0, 2.0, 4.0]], np.float32) * (1 + index) for index in range(4)]
+TOKENS = [np.array([[1, 2, 4]]) + index for index in range(4)]
+
+
+def double(x: Array) -> Array:
+    return 2 * x
+
+
+class Session:
+    """y = 2 x, or what a misbehaving one makes of it."""
+
+    def __init__(self, run: Callable[[Array], Array] = double) -> None:
+        self.run, self.gpu = run, None
+
+    def stage(self, inputs: Arrays, _slot: int) -> Arrays:
+        return {"x": inputs["x"].copy()}
+
+    def execute(self, staged: Arrays) -> Arrays:
+        return {"y": self.run(staged["x"])}
+
+    def synchronize(self) -> None:
+        """Nothing is queued."""
+
+    def fetch(self, raw: Arrays) -> Arrays:
+        return raw
+
+
+class Kept:
+    """Keeps its answers by what it is asked; `computed` counts what it had to compute."""
+
+    def __init__(self, key: Callable[[Array], Any]) -> None:
+        self.key, self.known = key, dict[Any, Array]()
+        self.computed = 0
+
+    def __call__(self, x: Array) -> Array:
+        if (key := self.key(x)) not in self.known:
+            self.known[key], self.computed = 2 * x, self.computed + 1
+        return self.known[key]
+
+
+class Timed(Blocks):
+    """Its seconds are planted: an answer that is kept takes one, any other ten."""
+
+    def seconds_to_answer(self, buffer: int) -> float:
+        run: Any = self._session.run  # type: ignore[attr-defined]
+        before = getattr(run, "computed", 0)
+        self.answered(buffer)
+        return 10.0 if getattr(run, "computed", 1) > before else 1.0
+
+
+def buffers_of(arrays: Sequence[Array] = INPUTS) -> list[dict[str, Array]]:
+    return [{"x": array.copy()} for array in arrays]
+
+
+def watching(arrays: Sequence[Array] = INPUTS, **changes: Any) -> Rechecks:
+    """What looks after a verified arm: FP32, a band of 1e-5, enough time for all."""
+    right = [{"y": (2 * array).astype(np.float64 if array.dtype.kind == "f" else array.dtype)} for array in arrays]
+    bundle = SimpleNamespace(
+        outputs=(TensorSpec(name="y", shape=(1, 3), dtype=str(arrays[0].dtype)),),
+        trained=changes.pop("trained", ()),
+        own_outputs=lambda: right,
+        is_judged=lambda *_: changes.get("is_judged", True),
+    )
+    claim: Any = Claim(
+        arm=Arm(target=Target(backend="lib"), model="m"),
+        bundle=bundle,  # type: ignore[arg-type]
+        session=None,  # type: ignore[arg-type]
+        buffers=[],
+        strayed=None,
+        together=None,
+    )
+    fidelity = SimpleNamespace(band=1e-5, relative_l2=0.0)
+    verified: Any = Verified(executed=None, fidelity=fidelity, fault=None)  # type: ignore[arg-type]
+    found = Rechecks.of(claim, verified)
+    assert found
+    return replace(found, **{name: value for name, value in changes.items() if name != "is_judged"})
+
+
+def looked(run: Callable[[Array], Array], arrays: Sequence[Array] = INPUTS, **changes: Any) -> str:
+    """The first fault in so many turns."""
+    rechecked, blocks = watching(arrays, **changes), Timed(Session(run), buffers_of(arrays))  # type: ignore[arg-type]
+    return next(filter(None, (rechecked.look(blocks, 1e6) for _ in range(6))), "")
+
+
+def fails_after(calls: int, wrong: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    made = iter(range(10**6))
+    return lambda x: wrong(2 * x) if next(made) >= calls else 2 * x
+
+
+def test_who_computes_is_left_alone_and_has_its_inputs_as_they_were():
+    blocks = Timed(Session(), buffers_of())  # type: ignore[arg-type]
+    rechecked = watching()
+    assert [rechecked.look(blocks, 1e6) for _ in range(12)] == [""] * 12
+    assert all(np.array_equal(one["x"], array) for one, array in zip(blocks.buffers, INPUTS, strict=True))
+    assert all(np.array_equal(blocks.computed(slot)["y"], 2 * array) for slot, array in enumerate(INPUTS))
+
+
+@pytest.mark.parametrize("calls", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda y: y * np.nan, "NaN or infinity"),
+        (lambda y: np.full_like(y, 3.0), "relative L2 error"),
+        (lambda y: y * np.float32(1.001), "relative L2 error 0.00.*, above 2e-05"),
+        (lambda y: y[:, :2], "expected float32"),
+    ],
+)
+def test_who_stops_computing_is_found_out(calls: int, wrong: Callable[[Array], Array], says: str):
+    fault = looked(fails_after(calls, wrong))
+    assert re.search(f"answered wrongly: .*{says}", fault), fault
+
+
+def test_who_keeps_answers_by_where_the_inputs_lie_answers_new_ones_wrongly():
+    class BySlot(Session):
+        def __init__(self) -> None:
+            super().__init__()
+            self.known: dict[int, Arrays] = {}
+
+        def stage(self, inputs: Arrays, slot: int) -> Arrays:
+            return self.known.setdefault(slot, super().stage(inputs, slot))
+
+    blocks = Timed(BySlot(), buffers_of())  # type: ignore[arg-type]
+    assert watching().look(blocks, 1e6).startswith("to inputs that it had not seen it answered wrongly: relative L2")
+
+
+def test_who_keeps_answers_by_what_the_inputs_hold_is_slow_on_new_ones():
+    assert looked(Kept(lambda x: x.tobytes())) == "inputs that it had not seen took 10 times as long: it keeps answers"
+    assert not looked(double)
+
+
+def test_tokens_have_no_neighbours_and_are_exchanged():
+    assert not looked(double, TOKENS)
+    assert "integer or boolean elements differ" in looked(fails_after(1, lambda y: y + 1), TOKENS)
+
+
+def test_what_nobody_can_judge_has_to_stay_finite():
+    assert not looked(fails_after(0, lambda y: y * 3), is_judged=False)
+    assert "NaN or infinity" in looked(fails_after(0, lambda y: y * np.nan), is_judged=False)
+    assert not looked(fails_after(0, lambda y: y * np.nan), is_judged=False, is_finite=False)
+
+
+def test_it_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.MonkeyPatch):
+    class Stopwatch:
+        seconds = 1.0
+
+        def __enter__(self) -> Stopwatch:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(rechecks.clock, "Stopwatch", Stopwatch)
+    rechecked, asked = watching(call_s=0.1), []
+    blocks: Any = SimpleNamespace(at_once=lambda job: asked.append(job.__name__) or [""])
+    for _ in range(100):
+        rechecked.look(blocks, 2.0)
+    assert len(asked) == 20  # of a second each, in 200 seconds
+    assert asked[:3] == ["_answers", "_keeps_answers", "_answers"]
+
+
+def test_calls_that_are_long_are_not_read_six_times_more():
+    rechecked = watching(call_s=1.0)
+    rechecked.look(Timed(Session(), buffers_of()), 1.0)  # type: ignore[arg-type]
+    assert rechecked._needs_s == 0.0
+
+
+def test_every_instance_is_asked():
+    sessions: Any = [Session(), Session(fails_after(6, lambda y: y * 3))]
+    instances = Instances(sessions, [buffers_of(), buffers_of()], 1)
+    rechecked = watching()
+    found = [rechecked.look(instances, 1e6) for _ in range(8)]
+    assert any("answered wrongly" in fault for fault in found)
+
+
+def test_who_trains_is_not_asked():
+    with pytest.raises(AssertionError):
+        watching(trained=("w",))
+
+
+def test_calls_go_through_what_is_timed():
+    blocks = Blocks(Session(), buffers_of())  # type: ignore[arg-type]
+    for scope in Scope:
+        blocks.calls[scope] = lambda buffer, scope=scope: {"y": np.array([buffer]), "scope": scope}  # type: ignore[misc]
+    assert blocks.computed(2)["scope"] is Scope.COMPUTE
+    assert blocks.answered(3)["scope"] is Scope.END_TO_END
