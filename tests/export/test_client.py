@@ -225,10 +225,14 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     assert any(note.startswith("left out of the export for want of time") for note in made.notes)
     assert made.whole_s
     hurried, patient = Left(made.whole_s / 2), Left(1e4)
-    assert list(client._cached([job.key], hurried, needs)) == [job.key], "there is no time for more now either"
-    assert list(client._cached([job.key], Left(2 * made.whole_s), needs)) == [job.key], "an export has a third of it"
-    assert not client._cached([job.key], patient, needs)
-    assert not client._cached([job.key], hurried, ["fp32"])
+    assert list(client._cached([job.key], cache.lookup, hurried, needs, ())) == [job.key], (
+        "there is no time for more now either"
+    )
+    assert list(client._cached([job.key], cache.lookup, Left(2 * made.whole_s), needs, ())) == [job.key], (
+        "an export has a third of it"
+    )
+    assert not client._cached([job.key], cache.lookup, patient, needs, ())
+    assert not client._cached([job.key], cache.lookup, hurried, ["fp32"], ())
     whole, again = (obtain_all([request], None, patient, needs, begun_on)[0] for begun_on in ((), {made.key}))
     assert isinstance(whole, ModelBundle)
     assert (whole.key, again) == (job.key, made), "a run that was begun on it goes on with it"
