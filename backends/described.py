@@ -55,7 +55,7 @@ def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders) -> Mapp
         paths: of each, its name and `module:Class`.
         fix: what a user can do where one is broken.
     """
-    left, found = dict(paths), dict[str, Description]()
+    left, found, again = dict(paths), dict[str, Description](), True
     while left:
         with Child("shootout.backends", left) as child:
             ended = child.finish(LIMIT_S)
@@ -63,7 +63,9 @@ def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders) -> Mapp
             with suppress(ValueError):  # a line that its process's end cut off
                 name, said = json.loads(line)
                 found[name] = _description(said, left.pop(name), fix)
-        if left:  # they are asked in this order, so the first one without an answer ended the process
+        if left and child.was_killed and again:
+            again = False
+        elif left:  # they are asked in this order, so the first one without an answer ended the process
             name = next(iter(left))
             found[name] = broken(f"{left.pop(name)} can't be loaded: {ended.how}", fix)
     return found

@@ -96,6 +96,7 @@ class Child:
         self._said: IO[bytes] = self._words if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._words_start = self._words.seek(0, os.SEEK_END)
         self._family: tuple[int, ...] | None = None
+        self._overran = False
         words = [*map(str, arguments), str(os.getpid())]
         files = (*pass_fds, self._said.fileno(), self._words.fileno())
         environment = {**(os.environ if environment is None else environment), "TMPDIR": str(self._scratch.path)}
@@ -179,9 +180,9 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """Whether it has ended by a signal that others send, as where memory runs out, and not by one of its own."""
+        """Whether it has ended by a signal of others, as where memory runs out; not by a crash, or for its time."""
         code = self._process.returncode or 0
-        return code < 0 and -code not in CRASHES
+        return code < 0 and -code not in CRASHES and not self._overran
 
     def told(self, how: str) -> str:
         """`how`, with its last words."""
@@ -194,7 +195,8 @@ class Child:
             how = self.wait(min(LOOKING_S, max(limit.left_s, 0.0)))
             if not look():
                 break
-        if how is None:
+        self._overran = how is None
+        if self._overran:
             self.signal(signal.SIGKILL)
             self._process.wait()
         code = None if how is None else self._process.returncode

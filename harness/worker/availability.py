@@ -1,7 +1,7 @@
 """Does a backend work here? Asked in a fresh process: a broken library may crash, hang or print, not just raise.
 
 Backends of one library are asked in one process, which imports it once; what it said before it crashed or hung counts,
-and whoever got no answer there is asked alone.
+and whoever got no answer there is asked alone. A process that others killed is begun anew once.
 Run as `python -m shootout.worker.availability BACKEND DEVICE ... PARENT_PID`; each answer is a line of JSON on standard
 output, with the backend and the device that it is of, and whatever the library itself prints goes to standard error.
 """
@@ -65,12 +65,15 @@ def _probed(pairs: Collection[Pair], others: Mapping[str, Interpreter]) -> dict[
     started: list[Child] = []
     stopped = Event()
 
-    def ask(pairs: Sequence[Pair]) -> tuple[Sequence[Pair], dict[Pair, Availability]]:
+    def ask(pairs: Sequence[Pair], *, again: bool = True) -> tuple[Sequence[Pair], dict[Pair, Availability]]:
         with start_probe(pairs, others) as probe:
             started.append(probe)
             if stopped.is_set():
                 probe.signal(signal.SIGKILL)
-            return pairs, _answers(probe, pairs, others)
+            answers = _answers(probe, pairs, others)
+        if probe.was_killed and again and not stopped.is_set():
+            return ask(pairs, again=False)
+        return pairs, answers
 
     with ThreadPoolExecutor(at_once()) as pool:
         try:

@@ -79,6 +79,22 @@ def test_each_says_what_is_wrong_and_how_to_mend_it(kind: str):
     assert found.why.fix == "pip install --upgrade all-kinds"
 
 
+def test_one_whose_process_others_killed_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    once = f"""
+import os
+from pathlib import Path
+mark = Path({str(tmp_path / "asked")!r})
+if not mark.exists():
+    mark.touch()
+    os.kill(os.getpid(), 9)
+"""
+    (tmp_path / "killed_once.py").write_text(once + ADAPTER)
+    install(tmp_path, "killed-package", {"killed-once": "killed_once:Mine"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert backends.describe("killed-once").why is None
+
+
 def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(described, "LIMIT_S", 1.0)
     (tmp_path / "hanging.py").write_text("import time\ntime.sleep(600)")

@@ -51,6 +51,15 @@ class HangingOnce(Base):
             os.system("sleep 600")
         return Availability(version="3.0")
 
+class Killed(Base):
+    def probe(self, device):
+        with open(os.environ["FAKE_PIDS"], "a+") as asked:
+            asked.write(f"{os.getpid()}\\n")
+            asked.seek(0)
+            if len(asked.readlines()) <= int(os.environ["FAKE_KILLS"]):
+                os.kill(os.getpid(), signal.SIGKILL)
+        return Availability(version="4.0")
+
 class Hanging(Base):
     def probe(self, device):
         open(os.environ["FAKE_PIDS"], "a").write(f"{os.getpid()}\\n")
@@ -73,7 +82,14 @@ class Leaving(Base):
         os._exit(7)
 """
 NAMES = {"fine": "Fine", "crash": "Crashing", "late": "CrashingLate", "hang": "Hanging", "raise": "Raising"}
-NAMES |= {"leave": "Leaving", "gone": "Missing", "once": "HangingOnce", "exit": "Exiting", "mumble": "Mumbling"}
+NAMES |= {
+    "leave": "Leaving",
+    "gone": "Missing",
+    "once": "HangingOnce",
+    "exit": "Exiting",
+    "mumble": "Mumbling",
+    "killed": "Killed",
+}
 
 
 @pytest.fixture
@@ -210,6 +226,16 @@ def test_every_pair_gets_its_own_answer_and_is_asked_once():
     assert found["fine", Device.CUDA].version == "1.0 on cuda"
     assert not found["raise", Device.CPU].ok
     assert availability.available([]) == {}
+
+
+@pytest.mark.parametrize(("kills", "version"), [(1, "4.0"), (2, "")])
+def test_a_probe_that_others_killed_is_begun_anew_once(
+    fakes: Path, monkeypatch: pytest.MonkeyPatch, kills: int, version: str
+):
+    monkeypatch.setenv("FAKE_KILLS", str(kills))
+    found = ask("killed")
+    assert (found.version, len(fakes.read_text().splitlines())) == (version, 2)
+    assert found.ok or "killed by SIGKILL" in found.reason
 
 
 @pytest.fixture
