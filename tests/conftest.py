@@ -14,6 +14,7 @@ import pytest
 from support import compiled, exporting
 
 from shootout.export import client
+from shootout.host.child import QUIET
 from shootout.testing.plugin import add_option
 
 
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(config.option, "numprocesses", None) and "SHOOTOUT_TEST_CACHE" not in os.environ:
         MADE.append(tempfile.mkdtemp(prefix="shootout-test-cache-"))
         os.environ["SHOOTOUT_TEST_CACHE"] = MADE[0]
+    os.environ.update(QUIET)  # some tests import libraries into this process
     gc.disable()  # all that the collection imports stays, and takes a fifth less time so
 
 

@@ -30,6 +30,8 @@ _PR_SET_PDEATHSIG = 1
 LOOKING_S = 1.0
 CRASHES = {getattr(signal, f"SIG{name}") for name in ("SEGV", "BUS", "ILL", "FPE", "ABRT", "SYS", "TRAP")}
 """What a process gets for what it did itself."""
+QUIET = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
+"""For every child: what is measured is told to nobody. OpenVINO and NNCF are kept quiet where they are imported."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """For work on models: no slower there, and the same order of summation each time."""
 
@@ -99,7 +101,8 @@ class Child:
         self._overran = False
         words = [*map(str, arguments), str(os.getpid())]
         files = (*pass_fds, self._said.fileno(), self._words.fileno())
-        environment = {**(os.environ if environment is None else environment), "TMPDIR": str(self._scratch.path)}
+        given = os.environ if environment is None else environment
+        environment = {**given, **QUIET, "TMPDIR": str(self._scratch.path)}
         try:
             with on_cpus(cpus) if cpus is not None else nullcontext():
                 self._process: Process = (

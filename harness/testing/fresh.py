@@ -23,6 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from shootout.host.child import QUIET
+
 
 def run_fresh(
     function: Callable[..., Any],
@@ -50,7 +52,7 @@ def run_fresh(
     """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PJRT_NPROC")
     search = os.pathsep.join([*map(str, path), *sys.path])
-    environment = {**os.environ, **dict.fromkeys(names, str(threads)), "PYTHONPATH": search}
+    environment = {**os.environ, **QUIET, **dict.fromkeys(names, str(threads)), "PYTHONPATH": search}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "call").write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
         if warm:

@@ -15,7 +15,7 @@ import pytest
 
 from shootout.backends import Entry
 from shootout.contract import Availability, Device
-from shootout.host.child import Child, Ending
+from shootout.host.child import QUIET, Child, Ending
 from shootout.worker import availability
 
 FAKES = """
@@ -81,6 +81,7 @@ class Leaving(Base):
     def probe(self, device):
         os._exit(7)
 """
+BUILD_SERVERS = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "TF_BUILD", "JENKINS_URL", "TEAMCITY_VERSION", "TRAVIS")
 NAMES = {"fine": "Fine", "crash": "Crashing", "late": "CrashingLate", "hang": "Hanging", "raise": "Raising"}
 NAMES |= {
     "leave": "Leaving",
@@ -305,3 +306,15 @@ def test_a_file_in_the_current_folder_cannot_pose_as_a_library(tmp_path: Path, m
     (tmp_path / "numpy.py").write_text("raise SystemExit('an impostor')")
     monkeypatch.chdir(tmp_path)
     assert ask("numpy").ok
+
+
+def test_a_probe_leaves_nothing_in_the_user_s_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Telemetry keeps a device's id and its events there, unless a build server's variables are set."""
+    for name in (*QUIET, *BUILD_SERVERS):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+        (tmp_path / name).mkdir()
+    found = availability.available([("onnxruntime", Device.CPU), ("openvino", Device.CPU)])
+    assert all(one.ok for one in found.values())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
