@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shootout.bundle.bundle import INPUTS, ModelBundle, sha256
 from shootout.clock import Deadline
@@ -39,7 +39,11 @@ class Exports:
 
 
 def export_all(
-    groups: Sequence[PlannedGroup], progress: Progress, limit: Deadline, begun_on: Collection[str] = ()
+    groups: Sequence[PlannedGroup],
+    progress: Progress,
+    limit: Deadline,
+    begun_on: Collection[str] = (),
+    needs: Collection[str] = (),
 ) -> Exports:
     """Export all that these groups' arms are built from; what must be made shares one process.
 
@@ -47,14 +51,19 @@ def export_all(
         progress: hears what is exported, and of a probe that couldn't be.
         limit: when the whole run ends; a model for which there is no time is skipped.
         begun_on: the keys of the bundles that this run was begun on.
+        needs: the precisions whose errors are to be told, see `needs_of`.
 
     Raises:
         ShootoutError: nothing that could be measured could be exported.
     """
-    wanted = {(group.record.name, *_tells(one)): one for group in groups for one in _requests(group)}
+    wanted = {
+        (group.record.name, *_tells(one)): replace(one, needs=tuple(sorted(needs)))
+        for group in groups
+        for one in _requests(group)
+    }
     shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
     probes = {key: probe_request(*key) for key in sorted(shown)}
-    found = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, _needs(groups), begun_on)
+    found = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, needs, begun_on)
     models = dict(zip(wanted, found, strict=False))
     playing = {(group.record.name, *_tells(group.request_of(arm))) for group in groups for arm in group.playing}
     made = [models[key] for key in playing]
@@ -73,10 +82,10 @@ def export_all(
     )
 
 
-def _needs(groups: Sequence[PlannedGroup]) -> set[str]:
-    """The precisions that arms run in, those among them in which what isn't quantized may."""
-    found = {str(arm.target.precision) for group in groups for arm in group.building}
-    scaled = any(arm.target.precision in SCALED for group in groups for arm in group.building)
+def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
+    """The precisions that arms run in, here or elsewhere, those among them in which what isn't quantized may."""
+    precisions = {arm.target.precision for group in groups for arm in group.record.arms}
+    found, scaled = {str(one) for one in precisions}, any(one in SCALED for one in precisions)
     return found | ({str(Precision.FP16), str(Precision.BF16)} if scaled else set())
 
 

@@ -14,7 +14,7 @@ from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.build.builder import BuiltArm, Workshop
 from shootout.build.cpu_pool import Crew, lanes
-from shootout.build.exports import Exports, ProbeKey, export_all
+from shootout.build.exports import Exports, ProbeKey, export_all, needs_of
 from shootout.bundle.bundle import ModelBundle
 from shootout.clock import Deadline
 from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
@@ -118,7 +118,8 @@ class Preparation:
             for job in early:
                 crew.submit(job, partial(self._build, job, workshop))
             with _called_off(jobs):
-                exports = export_all(wanted, self.progress, self.deadline, set(self.begun_on.values()))
+                needs = needs_of([*self.plan.groups, *wanted])  # of all groups, since others of a model may join later
+                exports = export_all(wanted, self.progress, self.deadline, set(self.begun_on.values()), needs)
                 probes |= exports.probes
                 for group in wanted:
                     self._hand_out([job for job in jobs if job.group is group], exports)

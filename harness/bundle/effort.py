@@ -17,6 +17,7 @@ import numpy as np
 from shootout.bundle.workload import Work, product_flops
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import MIN_INPUT_BUFFERS, RANGE_SETS
+from shootout.contract import SCALED, Precision
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.units import span
 
@@ -30,6 +31,17 @@ ALL_RUNS = 42.0
 """Each is run about so often, with what rounding in the graph costs, where the error of every precision is predicted;
 beside that, every set that gives the ranges of integers is run once.
 """
+PREDICTED = frozenset(
+    (
+        Precision.FP16,
+        Precision.BF16,
+        Precision.TF32,
+        Precision.INT4,
+        Precision.INT8,
+        Precision.INT8_DYNAMIC,
+        Precision.FP8,
+    )
+)
 BRIEF_SETS = 8
 LITTLE = 0.2
 """An export that takes less than this part of what is left of the run is made whole."""
@@ -86,6 +98,7 @@ class Effort:
         limit: when the whole run ends: who can't make the least by then gives up.
         plan: when it should end: what doesn't fit before that is left out.
         needs: the precisions whose error somebody waits for; where there isn't time for all, no others are predicted.
+        narrow: whether no others are in any case.
         report: the file in which it tells how far it is; None: nobody reads it.
     """
 
@@ -96,12 +109,14 @@ class Effort:
         limit: Deadline | None = None,
         plan: Deadline | None = None,
         needs: Collection[str] = (),
+        narrow: bool = False,
         report: Path | None = None,
     ) -> None:
         self.model = model
         self.limit, self.plan = limit or Deadline(None), plan or Deadline(None)
         self.whole_s: float | None = None
         self.needs = frozenset(needs)
+        self._is_narrow = narrow
         self._parts: set[str] = set()
         self._report = report
         self.unpredicted: list[str] = []
@@ -184,7 +199,9 @@ class Effort:
         Args:
             call_s: as in `buffers`.
         """
-        self.whole_s = call_s * (ALL_RUNS * count + RANGE_SETS)
+        wanted = PREDICTED if self._wanted is None else PREDICTED & self._wanted
+        runs = LEAST_RUNS + (ALL_RUNS - LEAST_RUNS) * len(wanted) / len(PREDICTED)
+        self.whole_s = call_s * (runs * count + RANGE_SETS * bool(wanted.intersection(SCALED)))
         self._tell_outputs(count, call_s)
         is_whole = is_in_time(self.whole_s, self.limit, self.plan)
         if self.whole_s < LITTLE * self.limit.left_s:
@@ -195,9 +212,22 @@ class Effort:
         """Predict these too, whatever the arms are: a band that somebody waits for is made of theirs."""
         self._parts |= set(precisions)
 
+    @property
+    def _wanted(self) -> frozenset[str] | None:
+        """The precisions that are predicted at all; None: every one that a model has."""
+        is_narrow = self.needs and (self._is_narrow or self._input_sets)
+        return self.needs | self._parts if is_narrow else None
+
+    def wants(self, precisions: Collection[str]) -> bool:
+        """Whether any of these is predicted; what is needed for none of them can be left out with them."""
+        if self._wanted is None or self._wanted & set(precisions):
+            return True
+        self.unpredicted.extend(precisions)
+        return False
+
     def allows(self, precision: str) -> bool:
         """Whether a prediction of this precision's error, as long as the longest one so far, ends in time."""
-        if self._input_sets and self.needs and precision.partition("/")[0] not in self.needs | self._parts:
+        if self._wanted is not None and precision.partition("/")[0] not in self._wanted:
             self.unpredicted.append(precision)
             return False
         if self.plan.allows(self._longest_s):

@@ -43,8 +43,8 @@ def make(job: Job, effort: Effort) -> None:
         bundle = _bundle(job, effort)
         work = bundle.work or _work(bundle, job)
     if effort.is_brief:
-        notes, unpredicted = (*bundle.notes, *effort.notes), tuple(effort.unpredicted)
-        bundle = dataclasses.replace(bundle, notes=notes, whole_s=effort.whole_s, unpredicted=unpredicted)
+        bundle = dataclasses.replace(bundle, notes=(*bundle.notes, *effort.notes), whole_s=effort.whole_s)
+    bundle = dataclasses.replace(bundle, unpredicted=(*bundle.unpredicted, *effort.unpredicted))
     key = job.key if bundle.whole_s is None else brief_key(job.key, effort.needs)  # that of its base counts too
     dataclasses.replace(bundle, key=key, export_s=watch.seconds, work=work).seal()
 
@@ -117,7 +117,8 @@ def main() -> None:
     limit, plan = Deadline(asked.get("limit_s")), Deadline(asked.get("plan_s"))
     for number, job in enumerate(jobs):
         share = plan.part(_share(jobs[number:], plan.left_s))
-        effort = Effort(job.short, limit=limit, plan=share, needs=asked["needs"], report=place / REPORT)
+        needs, narrow = job.needs or asked["needs"], bool(job.needs)
+        effort = Effort(job.short, limit=limit, plan=share, needs=needs, narrow=narrow, report=place / REPORT)
         if error := (failed.get(job.base.key) if job.base else None) or _explained(job, effort):
             failed[job.key] = error
             (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)))

@@ -46,7 +46,7 @@ class Job:
         parameters: complete; none for a user's file.
         file: path of a user's ONNX file, "" for other models.
         sets: sizes of the file's symbolic axes.
-        module: as in `Request`.
+        module: as in `Request`, like `needs`.
         contents: hashes of the file and of those beside it that hold its weights, by name.
         holds: the precisions other than FP32 that the file holds itself.
         source_sha256: of the source of a user's own model, "" for other models.
@@ -72,6 +72,7 @@ class Job:
     file: str = ""
     sets: Mapping[str, int] = field(default_factory=dict)
     module: bool = False
+    needs: tuple[str, ...] = ()
     contents: Mapping[str, str] = field(default_factory=dict)
     holds: tuple[Precision, ...] = ()
     source_sha256: str = ""
@@ -122,7 +123,8 @@ def from_json(stored: Mapping[str, Any]) -> Job:
     """The job that `to_json` wrote."""
     given = {name: Given(**stored[name]) for name in ("inputs", "labels", "calibration", "weights") if stored[name]}
     base = from_json(stored["base"]) if stored["base"] else None
-    return Job(**{**stored, **given, "base": base, "holds": tuple(map(Precision, stored["holds"]))})
+    holds = tuple(map(Precision, stored["holds"]))
+    return Job(**{**stored, **given, "base": base, "holds": holds, "needs": tuple(stored["needs"])})
 
 
 def error_to_json(error: ShootoutError) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Request:
         weights: a user's own, for a transformers config: a file or a folder.
         module: of a user's file, the torch module too, for backends that run nothing else.
         training: a bundle for training steps: its oracle holds the loss and the gradients.
+        needs: of a user's file, the precisions whose errors are to be told beside FP32's; none: those of all.
     """
 
     model: str
@@ -59,6 +60,7 @@ class Request:
     labels_npz: Path | None = None
     weights: Path | None = None
     device: Device = Device.CPU
+    needs: tuple[str, ...] = ()
 
 
 def is_file(model: str) -> bool:
@@ -265,5 +267,13 @@ def _file_job(request: Request) -> Job:
         files = {path.name: path, **external_files(path)}
         contents = {name: sha256(file) for name, file in files.items()}
     inputs = _given(request.inputs_npz)
-    sets, module, holds = dict(request.sets), request.module, own_precisions(header(path))
-    return Job(model=path.name, file=str(path), contents=contents, holds=holds, sets=sets, inputs=inputs, module=module)
+    return Job(
+        model=path.name,
+        file=str(path),
+        contents=contents,
+        holds=own_precisions(header(path)),
+        sets=dict(request.sets),
+        inputs=inputs,
+        module=request.module,
+        needs=request.needs,
+    )

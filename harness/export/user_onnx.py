@@ -85,6 +85,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     """
     folder = Path(job.folder)
     original = open_bundle(Path(job.base_folder)) if job.original else None
+    effort.wait_for([name for one in job.holds for name in _parts(one)])
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(Path(job.file), Path(place), job.variant) if job.variant else Path(job.file)
         found = prepare(
@@ -111,7 +112,6 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         calibration=sets,
         workshop=folder.parent,
     )
-    effort.wait_for([name for one in job.holds for name in _parts(one)])
     bands = onnx_bands.bands(oracle, found.band, effort)
     as_it_is = native_band(job.holds, bands, effort.unpredicted)
     unmade = _write_module(folder, found, WIDE_BAND if as_it_is is None else as_it_is) if job.module else ""

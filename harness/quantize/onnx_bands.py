@@ -67,7 +67,9 @@ def bands(oracle: Oracle, fp32: float, effort: Effort | None = None) -> dict[str
     """
     effort = effort or Effort()
     found: dict[str, float | None] = {}
-    for predict in _PREDICTIONS:
+    for precisions, predict in _PREDICTIONS.items():
+        if not effort.wants(precisions):
+            continue
         with suppress(Exception):  # a stranger's graph may break anything, and the rest works without this
             for precision, run in predict(oracle).items():
                 if effort.allows(precision):
@@ -180,4 +182,8 @@ def _run(oracle: Oracle, model: ModelProto, inputs: Sequence[Arrays]) -> list[di
         return onnx_files.run(path, inputs, oracle.path.name)
 
 
-_PREDICTIONS: tuple[Callable[[Oracle], Runs], ...] = (_half_floats, _tensor_float, _scaled)
+_PREDICTIONS: Mapping[tuple[Precision, ...], Callable[[Oracle], Runs]] = {
+    (Precision.FP16, Precision.BF16): _half_floats,
+    (Precision.TF32,): _tensor_float,
+    (Precision.INT4, Precision.INT8, Precision.INT8_DYNAMIC, Precision.FP8): _scaled,
+}

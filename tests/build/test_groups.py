@@ -136,6 +136,7 @@ def prepared(
     monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: request)
     monkeypatch.setattr(groups, "lanes", lambda placement: [frozenset({cpu}) for cpu in range(cpus)])
     plan: Any = SimpleNamespace(
+        groups=[group],
         placement=place(1, range(cpus)),
         interpreters={},
         available={provider(arm.target): Availability(version="1") for arm in ARMS},
@@ -163,13 +164,14 @@ def test_no_arm_goes_on_with_another_export(shop, monkeypatch):
     asked: list[Any] = []
 
     def export(*words: Any) -> Exports:
-        asked.append(words[-1])
+        asked.append(words[3:])
         return all_of(found)
 
     prepared(monkeypatch, export, begun_on={("g", LABELS[1]): "whole"})
     with pytest.raises(UsageError, match="begun on another export of m"):
         prepared(monkeypatch, export, begun_on={("g", LABELS[1]): "brief"})
-    assert asked == [{"whole"}, {"brief"}]
+    needs = {"fp32", "int8", "fp16", "bf16"}  # what isn't quantized may run in half
+    assert asked == [({"whole"}, needs), ({"brief"}, needs)]
 
 
 def test_the_longest_builds_come_first_those_of_integers_among_them(shop, monkeypatch):

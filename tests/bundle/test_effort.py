@@ -118,3 +118,18 @@ def test_in_a_hurry_nothing_is_predicted_that_nobody_waits_for():
     whole = Effort("m.onnx", limit=Left(60), plan=Left(20), needs=["int8"])
     whole.buffers(8, 0.01)
     assert whole.allows("fp8"), "others may want it later"
+
+
+def test_a_narrow_export_predicts_what_somebody_waits_for_takes_less_and_leaves_nothing_out_for_want_of_time():
+    found, whole = Effort("m.onnx", needs=["int8"], narrow=True), Effort("m.onnx")
+    assert found.buffers(8, 0.01) == whole.buffers(8, 0.01) == 8
+    assert (found.whole_s or 0) < (whole.whole_s or 0) / 2
+    assert found.wants(["int8", "fp8"])
+    assert not found.wants(["fp16", "bf16"])
+    assert found.allows("int8/per-tensor")
+    assert not found.allows("fp8")
+    assert (found.unpredicted, found.is_brief, found.notes) == (["fp16", "bf16", "fp8"], False, ())
+    exact = Effort("m.onnx", needs=["fp32"], narrow=True)
+    exact.expect(8, 0.01)
+    assert exact.whole_s == pytest.approx(0.01 * effort.LEAST_RUNS * 8)
+    assert whole.wants(["fp8"])

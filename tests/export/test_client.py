@@ -19,6 +19,7 @@ from shootout.bundle import effort
 from shootout.bundle.bundle import MANIFEST, ModelBundle
 from shootout.bundle.effort import Effort
 from shootout.clock import Deadline
+from shootout.contract import Precision, Target
 from shootout.errors import ModelError, NotRunKind, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import cache, client
@@ -280,3 +281,17 @@ def test_an_export_that_dies_late_has_failed_and_one_that_is_ended_had_no_time(
     watched = client.Watched(None, Left(9.0), is_needed=True)
     watched.share = Left(-1.0)
     assert type(client._make([job], {}, watched, ())["k"]) is kind
+
+
+def test_what_no_arm_runs_in_is_not_predicted_and_such_a_bundle_is_one_of_its_own(tmp_path: Path):
+    request = Request(model=str(linear(tmp_path / "mine.onnx")), needs=("fp16", "fp32"))
+    whole, narrow = obtain_all([replace(request, needs=()), request])
+    assert isinstance(whole, ModelBundle)
+    assert isinstance(narrow, ModelBundle)
+    assert whole.key != narrow.key
+    assert (set(narrow.bands), narrow.bands["fp16"]) == ({"fp16", "fp32", "native"}, whole.bands["fp16"])
+    assert {"bf16", "int8", "tf32"} <= set(narrow.unpredicted)
+    assert not whole.unpredicted
+    bf16 = Target(backend="onnxruntime", precision=Precision.BF16)
+    assert (whole.is_judged(bf16), narrow.is_judged(bf16)) == (True, False)
+    assert (narrow.whole_s, narrow.notes) == (whole.whole_s, whole.notes)
