@@ -38,6 +38,7 @@ test: $(STAMP)
 
 test-full: $(STAMP)
 	$(BIN)/python -m pytest
+	$(BIN)/python -W ignore -m tests.fuzz --inputs 100000
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -7,12 +7,13 @@ before anything is parsed.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, TensorProto
 
 from shootout.errors import ModelError, UsageError
 
@@ -45,16 +46,25 @@ def _header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
             model.ParseFromString(bytes(_without_data(data, 0, len(data), ModelProto.DESCRIPTOR)))
     except (DecodeError, ValueError, RecursionError) as error:  # an empty file can't be mapped
         raise ModelError(f"{path} is not an ONNX model, or is cut short ({error}); export it again") from error
-    names = [text for info in (*model.graph.input, *model.graph.output) for text in (info.name, *_axis_names(info))]
-    if not all(isinstance(name, str) for name in names):
+    if not all(isinstance(text, str) for text in _texts(model)):
         raise ModelError(f"{path} is not an ONNX model: it has names that are no text; export it again")
     if not model.graph.output:
         raise ModelError(f"{path} is not an ONNX model: it has no graph with an output; export it again")
     return model
 
 
-def _axis_names(info: ValueInfoProto) -> list[str]:
-    return [dim.dim_param for dim in info.type.tensor_type.shape.dim]
+def _texts(message: Any) -> Iterator[str | bytes]:
+    """Every name and word in a message; bytes where it isn't Unicode, which protobuf lets pass."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            yield from value if _is_many(value) else [value]
+        elif field.message_type is not None:
+            for one in value if _is_many(value) else [value]:
+                yield from _texts(one)
+
+
+def _is_many(value: Any) -> bool:
+    return not isinstance(value, str | bytes) and hasattr(value, "__len__")
 
 
 def _without_data(data: mmap.mmap, at: int, end: int, kind: Any) -> bytearray:

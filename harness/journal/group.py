@@ -82,8 +82,12 @@ class Group:
     def blocks_of(self, scope: Scope, label: str) -> dict[int, Array]:
         """Likewise of one arm, by generation."""
         lines = self.played.get(label, ())
-        found = {line.generation: counted(line.block_median_ns[scope], line.flagged) for line in lines}
-        return {generation: medians for generation, medians in found.items() if medians.size}
+        found = {line.generation: counted(line.block_median_ns.get(scope, ()), line.flagged) for line in lines}
+        return {
+            g: medians
+            for g, medians in found.items()
+            if medians.size and np.all(medians > 0) and np.all(np.isfinite(medians))
+        }
 
     def ground(self, scope: Scope) -> Ground:
         """What all verdicts of this scope stand on; the race went by that of end to end."""
@@ -198,23 +202,30 @@ def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRu
 
 
 def _in_common(lines: Sequence[Played]) -> list[Played]:
-    """The lines with the rounds that all arms of their generation have: older runs could end in the middle of one."""
+    """The lines with the rounds that all arms of their generation have: older runs could end in the middle of one.
+
+    A round that is flagged in one of them is in all: medians are compared round by round.
+    """
     least: dict[tuple[int, str], int] = {}
+    flagged: dict[int, set[int]] = {}
     for line in lines:
+        flagged.setdefault(line.generation, set()).update(line.flagged)
         for scope, medians in line.block_median_ns.items():
             if medians:
                 key = line.generation, scope
                 least[key] = min(least.get(key, len(medians)), len(medians))
     return [
-        _cut(line, {scope: least.get((line.generation, scope), 0) for scope in line.block_median_ns}) for line in lines
+        _cut(line, {scope: least.get((line.generation, scope), 0) for scope in line.block_median_ns}, flagged)
+        for line in lines
     ]
 
 
-def _cut(line: Played, rounds: Mapping[str, int]) -> Played:
-    if all(len(medians) == rounds[scope] for scope, medians in line.block_median_ns.items() if medians):
+def _cut(line: Played, rounds: Mapping[str, int], flagged: Mapping[int, Collection[int]]) -> Played:
+    whole = all(len(medians) == rounds[scope] for scope, medians in line.block_median_ns.items() if medians)
+    if whole and len(line.flagged) == len(flagged[line.generation]):
         return line
     kept = {scope: medians[: rounds[scope]] for scope, medians in line.block_median_ns.items()}
-    return line.model_copy(update={"block_median_ns": kept})
+    return line.model_copy(update={"block_median_ns": kept, "flagged": tuple(sorted(flagged[line.generation]))})
 
 
 def rules_of(record: GroupRecord, header: Header) -> Rules:

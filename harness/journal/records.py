@@ -38,7 +38,7 @@ class Header(Record):
     max_generations: int
     bias_floor: float
     named: tuple[str, ...]
-    groups: tuple[GroupRecord, ...]
+    groups: Annotated[tuple[GroupRecord, ...], Field(min_length=1)]
     environment: dict[str, Any]
     axis: str | None = None
     given: tuple[str, ...] = ()

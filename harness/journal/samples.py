@@ -131,27 +131,32 @@ class Samples:
     @cached_property
     def _packed(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
         """What the one file of a packed run holds, by group, arm and scope, and by generation."""
-        import pyarrow.parquet
-
         try:
-            path = _inside(self._folder, PACKED)
-            table = pyarrow.parquet.read_table(path, read_dictionary=PLACE, page_checksum_verification=True)
+            return _packed_readings(self._folder)
         except _UNREADABLE:
             if (self._folder / PACKED).exists():
                 self._lost.add(PACKED)
             return {}
-        columns = [table[name].combine_chunks() for name in PLACE]
-        told = GENERATION in table.column_names
-        generations = table[GENERATION].to_numpy() if told else np.zeros(table.num_rows, dtype=np.int32)
-        codes = np.array([*(column.indices for column in columns), generations])
-        ends = [*(np.flatnonzero(np.any(np.diff(codes), axis=0)) + 1), table.num_rows] if table.num_rows else []
-        latency = table["reading_ns"].to_numpy() / table["calls"].to_numpy()
-        found: dict[tuple[str, str, str], dict[int | None, Array]] = {}
-        for begin, end in pairwise([0, *map(int, ends)]):
-            group, arm, scope = (column[begin].as_py() for column in columns)
-            generation = int(generations[begin]) if told else None
-            found.setdefault((group, arm, scope), {})[generation] = latency[begin:end]
-        return found
+
+
+def _packed_readings(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Array]]:
+    """See `Samples._packed`; raises one of `_UNREADABLE`."""
+    import pyarrow.parquet
+
+    path = _inside(folder, PACKED)
+    table = pyarrow.parquet.read_table(path, read_dictionary=PLACE, page_checksum_verification=True)
+    columns = [table[name].combine_chunks() for name in PLACE]
+    told = GENERATION in table.column_names
+    generations = table[GENERATION].to_numpy() if told else np.zeros(table.num_rows, dtype=np.int32)
+    codes = np.array([*(column.indices for column in columns), generations])
+    ends = [*(np.flatnonzero(np.any(np.diff(codes), axis=0)) + 1), table.num_rows] if table.num_rows else []
+    latency = table["reading_ns"].to_numpy() / table["calls"].to_numpy()
+    found: dict[tuple[str, str, str], dict[int | None, Array]] = {}
+    for begin, end in pairwise([0, *map(int, ends)]):
+        group, arm, scope = (column[begin].as_py() for column in columns)
+        generation = int(generations[begin]) if told else None
+        found.setdefault((group, arm, scope), {})[generation] = latency[begin:end]
+    return found
 
 
 def read(folder: Path, name: str, arm: str, scope: Scope) -> Array:

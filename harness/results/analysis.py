@@ -311,7 +311,7 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
     middle = quantiles.median_interval(medians)
     lines = group.played[label]
     calls = samples.of(group.record.name, label, scope, {line.generation: line.samples for line in lines})
-    shared = any(line.per_reading[scope] > 1 for line in group.played[label])  # means of several calls have no tail
+    shared = any(line.per_reading.get(scope, 1) > 1 for line in lines)  # means of several calls have no tail
     found, own = compare(group, scope, label), compare_own(group, scope, label)
     return Timing(
         median_ns=middle.median,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from shootout.contract import Arm, Device, Precision, Scenario, Value
 from shootout.errors import unknown
@@ -48,6 +48,13 @@ class GroupRecord(BaseModel):
     pairs: tuple[tuple[str, str], ...] = ()
     selects_for: str | None = None
     narrows: bool = False
+
+    @model_validator(mode="after")
+    def _has_arms(self) -> GroupRecord:
+        labels = [arm.label for arm in self.arms]
+        if all(arm.sentinel for arm in self.arms) or len(set(labels)) < len(labels):
+            raise ValueError("a group has arms, each label once")
+        return self
 
 
 def with_sentinel(baseline: Arm, arms: Iterable[Arm]) -> tuple[Arm, ...]:
