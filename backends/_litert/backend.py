@@ -13,7 +13,7 @@ import numpy as np
 
 from shootout.backends._litert.account import survey
 from shootout.backends._litert.convert import convert
-from shootout.backends._litert.quantize import OPTIONS, SCHEMES, quantize
+from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
@@ -67,7 +67,9 @@ class LiteRtAdapter:
             and shown_as(target.precision, target.scheme) not in (account["compute_nodes_by_precision"])
         ):
             raise ValueError("nothing to quantize: AI Edge Quantizer finds no product with weights that it takes")
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={"account": account, "notes": notes})
+        return Built(
+            arm=arm, bundle=bundle, folder=folder, facts={"account": account, "notes": [*notes, *notes_of(arm, scheme)]}
+        )
 
     def load(self, built: Built) -> LiteRtSession:
         """Read the file and compile it."""
