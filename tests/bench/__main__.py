@@ -67,6 +67,13 @@ def _mutations(bench: Bench) -> Tables:
     return mutations.figures(bench.folder / "mutations", bench.keep)
 
 
+def _kills(bench: Bench) -> Tables:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # it has the tests' own third parties
+    from .kills import section as kills
+
+    return kills.figures(bench)
+
+
 def _file_loads(bench: Bench) -> Tables:
     return packaged_loads.figures(bench.folder / "file-loads", bench.placement, bench.keep)
 
@@ -88,6 +95,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "files": packaged_runs.figures,
     "file-loads": _file_loads,
     "tasks": tasks.figures,
+    "kills": _kills,
     "mutations": _mutations,
     "tensorrt": tensorrt_builds.figures,
     "repeated": repeated.figures,
@@ -101,7 +109,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
 part of `handoff` for machines that are lent by the minute."""
 WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
-UNTIMED = ("onnx", "onnx-all", "file-loads", "tasks", "mutations", "simulate")
+UNTIMED = ("onnx", "onnx-all", "file-loads", "tasks", "kills", "mutations", "simulate")
 """Sections without a time in them, which leave the machine to others."""
 
 

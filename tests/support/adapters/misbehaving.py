@@ -271,6 +271,13 @@ class Starts(Well):
         subprocess.Popen(["sleep", "3600"])
 
 
+class StartsApart(Well):
+    """Starts a process in a session of its own, as servers that compile do."""
+
+    def begin(self, session: NumpySession) -> None:
+        subprocess.Popen(["sleep", "3600"], start_new_session=True)
+
+
 class LeavesAHolder(Well):
     """Is killed while a process that it forked, in a session of its own, holds all its files open."""
 
@@ -311,6 +318,7 @@ ALL: Mapping[str, type[Well]] = {
     **{name: adapter for name, (adapter, _) in FAULTS.items()},
     "well": Well,
     "starts": Starts,
+    "starts-apart": StartsApart,
     "builds-only": BuildsOnly,
     "litters": Litters,
     "counts": Counts,

@@ -1,0 +1,279 @@
+"""One short run whose parent, or one of whose processes, is killed at random; then the same command again.
+
+The run is real but for its few rounds (`support.deaf`): a cold cache, an export, builds, forked and started workers,
+and an adapter that starts a process in a session of its own. What must hold afterwards is in `Found`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.adapters.misbehaving import installed
+from support.console import TESTS, children_of, deaf, environment
+
+from shootout.bundle.bundle import open_bundle
+from shootout.clock import Stopwatch
+from shootout.errors import ShootoutError
+from shootout.host.scratch import NAME
+from shootout.journal import journal
+from shootout.journal.journal import History
+from shootout.journal.records import Header, Line, Played, Rounds, Skip
+from shootout.journal.samples import read
+from shootout.messages import Scope
+from shootout.results.analysis import analyse
+
+STUDY = 'model = "identity"\ntargets = ["numpy", "starts-apart"]\nmax_generations = 2\n'
+BACKENDS = ("numpy", "starts-apart")
+PARENT, WORKER = "parent", "worker"
+MOST_COMMANDS = 6
+LOOKING_S = 0.005
+TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What became of one run.
+
+    Attributes:
+        after_s: when the kill came, in seconds since the command began.
+        during: what the journal had come to by then.
+        commands: how often the command was given until the run was complete.
+        lost: lines of the journal, as it was at the kill, that it has no more, and samples that can't be read.
+        twice: arms of a generation that were measured more than once, and numbers of generations that are missing.
+        left: files and folders that nobody needs, entries of the cache that aren't whole, processes that live on.
+        without_verdict: backends whose verdict is missing.
+        ended: why the run wasn't complete in the end; "" where it was.
+    """
+
+    kind: str
+    seed: str
+    after_s: float
+    during: str
+    commands: int
+    lost: tuple[str, ...]
+    twice: tuple[str, ...]
+    left: tuple[str, ...]
+    without_verdict: tuple[str, ...]
+    ended: str
+
+    @property
+    def fault(self) -> str:
+        """What is wrong; "" where nothing is."""
+        named = {"lost": self.lost, "twice": self.twice, "left": self.left, "without": self.without_verdict}
+        told = [f"{name}: {', '.join(some)}" for name, some in named.items() if some]
+        return "; ".join([*told, *filter(None, [self.ended])])
+
+
+class Drill:
+    """A run in a folder of its own, with its cache and temporary files.
+
+    Args:
+        folder: an empty one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.out = folder, folder / "out"
+        self.cache, self.tmp = folder / "cache", folder / "tmp"
+        self.tmp.mkdir(parents=True)
+        self.cache.mkdir(mode=0o700)
+        (folder / "study.toml").write_text(STUDY)
+        found = filter(None, [str(TESTS), str(installed(folder / "third")), os.environ.get("PYTHONPATH")])
+        where = {"SHOOTOUT_CACHE": str(self.cache), "TMPDIR": str(self.tmp)}
+        self._environment = environment(PYTHONPATH=os.pathsep.join(found), **where)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The command, which goes on with what there is."""
+        with (self.folder / "said").open("ab") as said:
+            return subprocess.Popen(
+                deaf("run", "study.toml", "--out", "out"),
+                cwd=self.folder,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    def finish(self) -> int:
+        """Give the command until the run is complete; how often that was."""
+        for count in range(1, MOST_COMMANDS + 1):
+            self.start().wait(TIMEOUT_S)
+            if self.is_complete():
+                return count
+        return MOST_COMMANDS
+
+    def is_complete(self) -> bool:
+        """Whether everything was measured as often as the study allows."""
+        found = self.history()
+        return bool(found and found.played_out)
+
+    def history(self) -> History | None:
+        """The journal as it is now; None before there is one."""
+        try:
+            return journal.read(self.out)
+        except ShootoutError:
+            return None
+
+    def processes(self) -> list[int]:
+        """All that the run and whatever it started have running."""
+        mark, found = b"SHOOTOUT_CACHE=%b" % os.fsencode(self.cache), []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+            except OSError:
+                pass
+        return found
+
+    def left(self) -> list[str]:
+        """What is there that nobody needs."""
+        found = [f"{path.name} in TMPDIR" for path in self.tmp.iterdir()]
+        bundles = self.cache / "bundles"
+        found += [f"{path.name} in the cache" for path in bundles.iterdir() if path.name.startswith(NAME)]
+        entries = [path for path in bundles.iterdir() if path.is_dir() and path.name != "built"]
+        found += [f"{path.name} is no bundle" for path in entries if not _is_whole(path)]
+        found += [f"{path.name} is no build" for path in bundles.glob("built/*") if not (path / "built.json").exists()]
+        history = self.history()
+        named = {line.samples for line in history.lines if isinstance(line, Played)} if history else set()
+        found += [str(path.name) for path in (self.out / "samples").glob("*") if f"samples/{path.name}" not in named]
+        return found + [f"process {pid}" for pid in self.processes()]
+
+
+def drill(folder: Path, kind: str, seed: str, whole_s: float) -> Found:
+    """Kill one run, give its command again until it is complete, and look.
+
+    Args:
+        kind: who is killed: the parent, or one of its processes.
+        seed: decides when, and which.
+        whole_s: seconds that a run takes which nobody kills.
+    """
+    run, rng = Drill(folder), random.Random(f"{kind} {seed}")
+    after_s = rng.uniform(0, 0.9 * whole_s)
+    process = run.start()
+    with Stopwatch() as watch:
+        time.sleep(after_s)
+        killed = _kill(process, kind, rng)
+    before = (run.out / journal.NAME).read_bytes() if (run.out / journal.NAME).exists() else b""
+    history = run.history()
+    has_begun = history and not all(isinstance(line, Header | Skip) for line in history.lines)  # else it begins anew
+    sound = history.sound_bytes if history and has_begun else 0
+    if kind == PARENT and killed:
+        process.wait(TIMEOUT_S)
+        commands = 1 + run.finish()
+    else:
+        process.wait(TIMEOUT_S)
+        commands = 1 if run.is_complete() else 1 + run.finish()
+    return Found(
+        kind=kind,
+        seed=seed,
+        after_s=round(watch.seconds, 3),
+        during=_stage(history) if killed else "it had ended",
+        commands=commands,
+        lost=tuple(_lost(run, before[:sound])),
+        twice=tuple(_twice(run)),
+        left=tuple(run.left()),
+        without_verdict=tuple(_without_verdict(run)),
+        ended="" if run.is_complete() else f"not complete after {commands} commands",
+    )
+
+
+def whole_s(folder: Path) -> float:
+    """Seconds that the run takes which nobody kills.
+
+    Raises:
+        AssertionError: even that one isn't as it must be.
+    """
+    run = Drill(folder)
+    with Stopwatch() as watch:
+        run.start().wait(TIMEOUT_S)
+    assert run.is_complete(), (folder / "said").read_text()
+    assert not run.left(), run.left()
+    assert not list(_without_verdict(run))
+    return watch.seconds
+
+
+def _kill(process: subprocess.Popen[bytes], kind: str, rng: random.Random) -> bool:
+    """Kill it, or one of its processes as soon as there is one; whether there was any."""
+    while process.poll() is None:
+        if kind == PARENT:
+            process.kill()
+            return True
+        if children := sorted(children_of(process.pid)):
+            try:
+                os.kill(rng.choice(children), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            return True
+        time.sleep(LOOKING_S)
+    return False
+
+
+def _stage(history: History | None) -> str:
+    lines: Sequence[Line] = history.lines if history else ()
+    if not lines:
+        return "before the journal"
+    if not any(line.kind in ("prepared", "checked") for line in lines):
+        return "exports and builds"
+    return f"after {sum(isinstance(line, Rounds) for line in lines)} generations"
+
+
+def _lost(run: Drill, before: bytes) -> Iterable[str]:
+    now = (run.out / journal.NAME).read_bytes() if (run.out / journal.NAME).exists() else b""
+    if not now.startswith(before):
+        yield f"{len(before)} bytes of the journal were there and are not"
+    history = run.history()
+    for line in history.lines if history else ():
+        if isinstance(line, Played) and not read(run.out, line.samples, line.arm, Scope.END_TO_END).size:
+            yield f"{line.samples} of {line.arm}"
+
+
+def _twice(run: Drill) -> Iterable[str]:
+    history = run.history()
+    lines = history.lines if history else ()
+    count = Counter((line.generation, line.arm) for line in lines if isinstance(line, Played))
+    yield from (f"{arm} in generation {generation}" for (generation, arm), often in count.items() if often > 1)
+    numbers = [line.generation for line in lines if isinstance(line, Rounds)]
+    if numbers != list(range(len(numbers))):
+        yield f"generations {numbers}"
+
+
+def _without_verdict(run: Drill) -> Iterable[str]:
+    rows: dict[str, Any] = {row.backend: row for row in analyse(run.out).rows} if run.history() else {}
+    for name in BACKENDS:
+        row = rows.get(name)
+        if row is None or row.outcome != "measured" or (name != BACKENDS[0] and row.end_to_end.ratio is None):
+            yield f"{name}: {row.reason if row else 'no row'}"
+
+
+def _is_whole(bundle: Path) -> bool:
+    try:
+        open_bundle(bundle)
+    except ShootoutError:
+        return False
+    return True
+
+
+def as_row(found: Sequence[Found], kind: str) -> dict[str, Any]:
+    """What the kills of one kind came to, as a line of a table."""
+    mine = [one for one in found if one.kind == kind]
+    return {
+        "killed": kind,
+        "kills": sum(one.during != "it had ended" for one in mine),
+        "runs with records lost": sum(bool(one.lost) for one in mine),
+        "measured twice": sum(bool(one.twice) for one in mine),
+        "with something left behind": sum(bool(one.left) for one in mine),
+        "with a verdict lost": sum(bool(one.without_verdict) for one in mine),
+        "unfinished": sum(bool(one.ended) for one in mine),
+        "commands, mean": round(sum(one.commands for one in mine) / max(1, len(mine)), 2),
+        "when": json.dumps(dict(sorted(Counter(one.during for one in mine).items()))),
+    }
