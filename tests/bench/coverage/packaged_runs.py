@@ -32,8 +32,8 @@ MAX_TIME = "60s"
 QUICK = ("hey_jarvis_v0.1.onnx", "silero_vad.onnx")
 GIVEN_UP_S = 600.0
 """A run that keeps to no limit is ended, and its row says so."""
-BUSY = "before this machine was free"
-"""What a run says that never began, since another one had the machine: that is no answer about a file."""
+BUSY = "waiting for another run on this machine"
+"""What a run says whose time another one had: that is no answer about a file."""
 MEASURED = "measured"
 LETTERS = 300
 """Of a reason."""
@@ -62,7 +62,7 @@ def _row(one: Packaged, folder: Path, wheels: Path, max_time: str) -> dict[str, 
 
 
 def _is_done(row: Mapping[str, Any]) -> bool:
-    return BUSY not in (row["no answer"] or "")
+    return not row["waited"]
 
 
 def _run(one: Packaged, place: Path, wheels: Path, max_time: str) -> dict[str, Any]:
@@ -83,7 +83,9 @@ def _run(one: Packaged, place: Path, wheels: Path, max_time: str) -> dict[str, A
     for made in cache.glob("*/"):  # what is left tells which backends work here
         shutil.rmtree(made)
     ended = {"bytes": file.stat().st_size, "max time": max_time, "wall s": wall.seconds, "exit code": code}
-    last = one_line(log.read_text()).rpartition(" | ")[2].replace(f"{place}/", "")
+    said = log.read_text()
+    ended["waited"] = BUSY in said
+    last = one_line(said).rpartition(" | ")[2].replace(f"{place}/", "")
     return {**ended, **_found(out, last if code else "")}
 
 
