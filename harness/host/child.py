@@ -26,6 +26,8 @@ from shootout.host.scratch import Scratch, end_those_in
 
 PROC = Path("/proc")
 _LONGEST_WORDS_BYTES = 10_000
+MOST_LOG_BYTES, _KEPT_LOG_BYTES = 16 << 20, 1 << 20
+"""A library may print without end, and a disk has one. Looked at whenever the process is waited for."""
 _PR_SET_PDEATHSIG = 1
 LOOKING_S = 1.0
 CRASHES = {getattr(signal, f"SIG{name}") for name in ("SEGV", "BUS", "ILL", "FPE", "ABRT", "SYS", "TRAP")}
@@ -76,7 +78,8 @@ class Child:
         environment: all of its variables but TMPDIR; None: ours.
         executable: the Python that it runs under; None: ours.
         cpus: those that it may run on, set before it starts so that no library sees others; None: ours.
-        log: gets all its output, behind what is there; None: its standard output is kept for `finish`.
+        log: gets all its output, behind what is there (of too much, the end stays); None: its standard output is kept
+            for `finish`.
         pass_fds: what stays open for it.
         fork: makes the process in place of starting one; what it raises goes to who asked.
     """
@@ -97,6 +100,7 @@ class Child:
         self._words: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._said: IO[bytes] = self._words if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._words_start = self._words.seek(0, os.SEEK_END)
+        self._shorten()
         self._family: tuple[int, ...] | None = None
         self._overran = False
         words = [*map(str, arguments), str(os.getpid())]
@@ -174,8 +178,19 @@ class Child:
         self._words.close()
         self._scratch.close()
 
+    def _shorten(self) -> None:
+        """Leave of a log that is too long its last part; whoever writes goes on at its end."""
+        file = self._words.fileno()
+        if (size := os.fstat(file).st_size) > MOST_LOG_BYTES:
+            kept = _tail(self._words, size - _KEPT_LOG_BYTES)
+            os.ftruncate(file, 0)
+            os.lseek(file, 0, os.SEEK_SET)  # it and we have one position in it
+            os.write(file, b"(what was said before is left out)\n" + kept.partition(b"\n")[2])
+            self._words_start = 0
+
     def wait(self, timeout_s: float) -> str | None:
         """How it ended by itself, in words; None when it still runs after `timeout_s` seconds."""
+        self._shorten()
         try:
             return ending(self._process.wait(timeout_s))
         except subprocess.TimeoutExpired:
