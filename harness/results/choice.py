@@ -98,9 +98,13 @@ def choose(cell: Cell) -> Answer:
     if cell.sentinel_holds is False:
         return Answer(**told, ship=None, reason=cell.unvouched, sure=sure)
     sound = [row for row in measured if row.arm not in faults]
-    if not sound:
-        return Answer(**told, ship=None, reason=next(iter(faults.values())), sure=sure, passed=tuple(unsound))
-    return _answer(cell, sound, unsound, told, sure)
+    if sound:
+        return _answer(cell, sound, unsound, told, sure)
+    why = next(iter(faults.values()))
+    if unsteady := [row for row in measured if faults[row.arm] == cell.withheld(row.arm)]:
+        others = [one for one in unsound if one.arm not in {row.arm for row in unsteady}]
+        return _answer(replace(cell, unvouched=cell.unvouched or why), unsteady, others, told, sure)
+    return Answer(**told, ship=None, reason=why, sure=sure, passed=tuple(unsound))
 
 
 def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: dict[str, Any], sure: Sure) -> Answer:

@@ -245,6 +245,14 @@ def test_without_a_copy_that_vouches_nobody_is_slower_and_the_fastest_so_far_is_
     assert [one.ratio and one.ratio.verdict for one in found.unsettled] == [Verdict.CANT_TELL]
 
 
+def test_where_no_arm_is_steady_the_fastest_so_far_is_named_and_an_arm_that_failed_is_none():
+    failed = row("failed", 100, outcome="failed", reason="it broke", cause=NotRunKind.FAILED)
+    found = choose(cell(SLOW, FAST, failed, withheld=lambda label: f"{label} isn't steady", sentinel_holds=None))
+    assert (shipped(found).arm, found.reason) == (FAST.arm, f"{SLOW.arm} isn't steady")
+    assert [one.arm for one in found.unsettled] == [SLOW.arm]
+    assert [one.arm for one in found.passed] == ["failed:cpu:fp32"]
+
+
 def test_what_an_arm_measured_before_the_time_was_over_counts():
     late = FAST.model_copy(update={"reason": "no time left", "cause": NotRunKind.NOT_REACHED})
     assert shipped(choose(cell(SLOW, late))).arm == FAST.arm
