@@ -24,7 +24,7 @@ from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Document, Row
 from shootout.results.frame import flatten_rows
-from shootout.study import selection
+from shootout.study import points, selection
 from shootout.study.options import RunOptions, TuneOptions, check_keywords
 from shootout.study.plan import Plan, make_plan
 from shootout.tune.results import Tuning
@@ -142,5 +142,5 @@ def _planned(name: str, options: RunOptions) -> Plan:
     check_keywords(RunOptions, options)
     options = _with_stored_module(options)
     chosen = selection.choose(name, options)
-    gpu.choose_gpu(options.get("gpu"))
+    gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     return make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))

@@ -32,6 +32,12 @@ class Device(StrEnum):
 
     CPU = "cpu"
     CUDA = "cuda"
+    VULKAN = "vulkan"
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it has memory and a queue of its own, and is waited for."""
+        return self is not Device.CPU
 
     @classmethod
     def _missing_(cls, value: object) -> Device | None:
@@ -118,9 +124,8 @@ class Target:
     python: str = ""
 
     def __str__(self) -> str:
-        mode = f"+{self.mode}" if self.mode else ""
-        python = f"@{self.python}" if self.python else ""
-        scheme = f"/{self.scheme}" if self.scheme else ""
+        words = (("+", self.mode), ("@", self.python), ("/", self.scheme))
+        mode, python, scheme = (f"{sign}{word}" if word else "" for sign, word in words)
         return f"{self.backend}{mode}{python}:{self.device}:{self.precision}{scheme}"
 
 
@@ -256,9 +261,7 @@ class Option:
 
     def allows(self, value: str) -> bool:
         """Whether it may be this, as far as that can be told before the library sees it."""
-        if self.values:
-            return value in self.values
-        return not self.form or re.fullmatch(self.form, value) is not None
+        return value in self.values if self.values else not self.form or re.fullmatch(self.form, value) is not None
 
 
 Rests = Mapping[tuple[Device, Precision], Precision]
@@ -308,7 +311,8 @@ class Executed:
     """What the runtime itself says it runs: read back from it, never an echo of the request.
 
     Attributes:
-        device: as the runtime names it, e.g. `CPUExecutionProvider`; on a GPU with `cuda` in it.
+        device: as the runtime names it, e.g. `CPUExecutionProvider`; on a GPU with our word for its kind in it, `cuda`.
+        software: whether that device is a program on the CPU, which proves what an arm computes and is never timed.
         threads: compute threads the runtime reports; None where it can't be read.
         compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
         other_nodes_by_precision: the rest of the graph likewise, where the runtime tells: what a quantized model's
@@ -334,6 +338,7 @@ class Executed:
     conversion_nodes: int | None = None
     kernel_ns: Mapping[str, float] = field(default_factory=dict)
     staged: str = ""
+    software: bool = False
 
 
 class Standing(StrEnum):
@@ -392,9 +397,4 @@ class Progress(Protocol):
         """What happens right now."""
 
     def generation(self, group: str, played: int, expected: int, left_s: float, standing: str) -> None:
-        """A generation begins.
-
-        Args:
-            left_s: what the whole run is sure to take yet, 0 where that isn't known.
-            standing: who leads so far, "" before anybody does.
-        """
+        """A generation begins; the run is sure to take `left_s` seconds yet (0: who knows), and `standing` leads."""

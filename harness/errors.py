@@ -26,6 +26,7 @@ class NotRunKind(StrEnum):
     UNFIT = "unfit"  # the model isn't there in a form that the backend takes
     TOO_BIG = "too big"  # it needs more memory or CPUs than there are
     TOO_SLOW = "too slow"  # a call takes longer than the study wants to wait
+    SOFTWARE = "software device"  # it ran and was proven, on a device that is a program: its time would mean nothing
     NOT_REACHED = "not reached"  # the run ended before it was measured
     NEVER_HELD = "never held"  # no rate of requests that was tried held the limit
     KILLED = "killed"  # its process was ended from outside, each time that it was begun

@@ -218,7 +218,7 @@ def _host_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def _try(device: Device) -> str:
-    require_device(device, Device)
+    require_device(device, (Device.CPU, Device.CUDA))
     import jax
 
     if device is Device.CUDA and not any(map(importlib.util.find_spec, CUDA_PLUGINS)):

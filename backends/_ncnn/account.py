@@ -1,7 +1,8 @@
 """What a net computes in: layer by layer, from what the file stores, and what each layer gives out in the loaded net.
 
 ncnn tells of no kernel. But it tells, unconverted, how wide the numbers are that a layer wrote, and so whether it took
-part in a narrow storage; and the file's tags tell in what its matrices are kept.
+part in a narrow storage; and the file's tags tell in what its matrices are kept. From a Vulkan device all numbers come
+back in float32: there those of a layer that stores FP16 are all FP16's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from shootout.backends._ncnn.convert import End
 from shootout.backends._ncnn.files import BIN, PARAM, Line, Part, read_bin, read_param
-from shootout.backends._ncnn.net import import_ncnn
+from shootout.backends._ncnn.library import import_ncnn
 from shootout.contract import Array, Arrays
 
 _FORMS = itertools.product(
@@ -31,6 +32,8 @@ MOVES = {"Input", "Split", "MemoryData", "Noop"}
 """Layers that compute nothing."""
 QUANTIZED_BY = {"Gemm": 18, "MultiHeadAttention": 18}
 """The number of the parameter that says a layer is quantized; elsewhere 8."""
+COUNTS = ("compute_nodes_by_precision", "other_nodes_by_precision", "flops_by_precision")
+"""What a survey counts, by the names of `Executed`."""
 RAW = 1
 """Asks for a blob as it is, not widened to float32."""
 
@@ -76,7 +79,14 @@ def survey(net: Any, folder: Path, inputs: Arrays, takes: Sequence[End]) -> dict
         "compute_nodes_by_precision": dict(compute),
         "other_nodes_by_precision": dict(others),
         "flops_by_precision": dict(flops) if known else {},
+        "fallbacks": _fallbacks(net) if net.opt.use_vulkan_compute else [],
     }
+
+
+def _fallbacks(net: Any) -> list[str]:
+    """Layers that Vulkan has no code for."""
+    left = [layer for layer in net.layers() if layer.type not in MOVES and not layer.support_vulkan]
+    return [f"{layer.name} ({layer.type}) runs on the CPU" for layer in left]
 
 
 def _outputs(net: Any, inputs: Arrays, takes: Sequence[End]) -> Iterator[tuple[str, Seen]]:
@@ -90,7 +100,13 @@ def _outputs(net: Any, inputs: Arrays, takes: Sequence[End]) -> Iterator[tuple[s
         if failed:
             raise RuntimeError(f"ncnn can't run layer {layer.name} ({layer.type}): code {failed}")
         shape = (mat.n, mat.c, mat.d, mat.h, mat.w)
-        yield layer.name, Seen(bits=mat.elembits(), count=math.prod(shape) * mat.elempack)
+        half = net.opt.use_vulkan_compute and net.opt.use_fp16_storage and _fits_half(mat.numpy())
+        yield layer.name, Seen(bits=16 if half else mat.elembits(), count=math.prod(shape) * mat.elempack)
+
+
+def _fits_half(numbers: Array) -> bool:
+    with np.errstate(over="ignore"):
+        return np.array_equal(numbers.astype(np.float16).astype(np.float32), numbers, equal_nan=True)
 
 
 def _label(line: Line, parts: Sequence[Part], seen: Seen, options: Any) -> str:

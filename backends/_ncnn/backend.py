@@ -1,4 +1,4 @@
-"""ncnn on the CPU: pnnx's conversion of the ONNX file, stored and computed in the precision of the label.
+"""ncnn on the CPU, and on any Vulkan GPU: pnnx's conversion of the ONNX file, in the precision of the label.
 
 By default ncnn's vendor stores weights in FP16, twice: pnnx writes them so, and ncnn keeps them so in memory. Both are
 off here for FP32. What both do is an arm of its own, `ncnn:cpu:fp16/weights-only`: x86 has FP16 storage, and no FP16
@@ -17,7 +17,8 @@ import numpy as np
 from shootout.backends._ncnn.account import as_mat, survey
 from shootout.backends._ncnn.convert import NO_AXIS, convert
 from shootout.backends._ncnn.files import BIN, PARAM
-from shootout.backends._ncnn.net import OPTIONS, load_net, stores_half, version
+from shootout.backends._ncnn.library import chosen_card, version
+from shootout.backends._ncnn.net import OPTIONS, load_net, stores_half
 from shootout.backends._ncnn.session import NcnnSession
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
@@ -35,19 +36,23 @@ TINY = "\n".join(("7767517", "2 2", "Input in0 0 1 in0", "BinaryOp add 1 1 in0 o
 
 def _lacks(target: Target) -> bool:
     """Whether ncnn has no arithmetic of the precision on this kind of CPU, which its storage is more than."""
-    return target.precision is Precision.FP16 and not target.scheme and platform.machine() in ("x86_64", "AMD64")
+    on_cpu, is_x86 = target.device is Device.CPU, platform.machine() in ("x86_64", "AMD64")
+    return on_cpu and is_x86 and target.precision is Precision.FP16 and not target.scheme
 
 
 FIXTURE = Fixture(lacks=_lacks)
 
 
 class NcnnAdapter:
-    """ncnn's own CPU kernels."""
+    """ncnn's own CPU kernels, and its Vulkan shaders."""
 
     name = "ncnn"
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
-        targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)),
+        targets=frozenset(
+            {(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)}
+            | {(Device.VULKAN, precision) for precision in (Precision.FP32, Precision.FP16)}
+        ),
         schemes={Precision.FP16: frozenset({WEIGHTS_ONLY})},
         options=OPTIONS,
     )
@@ -86,18 +91,18 @@ def _require_precision(target: Target, facts: dict[str, Any]) -> None:
         reason = "ncnn has no FP16 arithmetic for this CPU: it would only keep weights in FP16"
         raise SkippedArm(reason, f"ask for {plain}/{WEIGHTS_ONLY}, which is just that")
     if weights_only and "fp16" in counts:
-        raise SkippedArm("on this CPU ncnn computes in FP16 where weights are kept so", f"ask for {plain}")
+        raise SkippedArm("ncnn computes in FP16 here where weights are kept so", f"ask for {plain}")
 
 
 def _try(device: Device) -> str:
-    require_device(device, [Device.CPU])
+    require_device(device, (Device.CPU, Device.VULKAN))
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / PARAM).write_text(TINY)
         (Path(place) / BIN).touch()
-        net = load_net(Path(place), Arm(target=Target(backend="ncnn"), model=""))
+        net = load_net(Path(place), Arm(target=Target(backend="ncnn", device=device), model=""))
     extractor = net.create_extractor()
     extractor.input("in0", as_mat(np.zeros(4, np.float32), NO_AXIS))
     failed, found = extractor.extract("out0")
     assert not failed
     assert np.array_equal(found.numpy(), np.ones(4, np.float32)), "0 + 1 isn't 1"
-    return version()
+    return f"{version()} on {chosen_card()}" if device is Device.VULKAN else version()

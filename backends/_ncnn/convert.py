@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shootout.backends._ncnn.files import BIN, PARAM, read_param
-from shootout.backends._ncnn.net import import_ncnn
+from shootout.backends._ncnn.library import import_ncnn
 from shootout.contract import Artifact, TensorSpec
 from shootout.errors import NotRunKind, SkippedArm, install, one_line
 from shootout.host.child import ending
@@ -57,7 +57,7 @@ def convert(bundle: ModelBundle, folder: Path, place: Path, *, half: bool) -> di
     shapes = ",".join(f"[{','.join(map(str, spec.shape))}]{TYPES[spec.dtype]}" for spec in bundle.inputs)
     settings = [f"inputshape={shapes}", f"fp16={int(half)}", *(f"{key}={path}" for key, path in files.items())]
     ended = subprocess.run(  # noqa: S603 - the converter that was installed with pnnx
-        [program(), bundle.path(Artifact.ONNX), *settings],
+        [program(), _linked(bundle.path(Artifact.ONNX), place), *settings],
         capture_output=True,
         check=False,
         timeout=TIMEOUT_S,
@@ -71,6 +71,13 @@ def convert(bundle: ModelBundle, folder: Path, place: Path, *, half: bool) -> di
     refuse_layers(folder / PARAM)
     loop = files["ncnnpy"].read_text()
     return {"takes": _ends("in", bundle.inputs, _TAKES, loop), "gives": _ends("out", bundle.outputs, _GIVES, loop)}
+
+
+def _linked(source: Path, place: Path) -> Path:
+    """The file, and weights that lie beside it, where pnnx may write: it leaves a copy beside what it reads."""
+    for path in source.parent.glob(f"{source.name}*"):
+        (place / path.name).symlink_to(path.absolute())
+    return place / source.name
 
 
 def _ends(blob: str, specs: Sequence[TensorSpec], pattern: re.Pattern[str], loop: str) -> list[End]:

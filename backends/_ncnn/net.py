@@ -1,4 +1,4 @@
-"""ncnn's side of an arm: a net loaded with every option that decides a precision set, and read back."""
+"""ncnn's side of an arm: a net loaded with every option that decides a precision or the device set, and read back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from shootout.backends._ncnn.files import BIN, PARAM
-from shootout.contract import Arm, Option, Precision
+from shootout.backends._ncnn.library import chosen_card, import_ncnn
+from shootout.contract import Arm, Device, Option, Precision
 from shootout.errors import SkippedArm
 
 HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic")
@@ -35,6 +36,13 @@ OPTIONS = (
         help="pnnx's: whether the file stores weights in FP16 (0; its own default is 1)",
         values=SWITCHES,
     ),
+    Option(
+        name="use_subgroup_ops",
+        help="whether threads of a group on the GPU exchange values (1)",
+        values=SWITCHES,
+        devices=frozenset({Device.VULKAN}),
+        tries=("0",),
+    ),
     Option(name="num_threads", help="compute threads", settled="the target's threads decide"),
     *(
         Option(name=name, help="what is stored narrowly", settled="the target's precision decides")
@@ -42,13 +50,6 @@ OPTIONS = (
     ),
 )
 """ncnn's own that an arm may set, and pnnx's."""
-
-
-def import_ncnn() -> Any:
-    """The library; its model zoo, which downloads, is a module of its own."""
-    import ncnn
-
-    return ncnn
 
 
 def stores_half(arm: Arm) -> bool:
@@ -69,21 +70,22 @@ def load_net(folder: Path, arm: Arm) -> Any:
     """The net in `folder`, as this arm runs it.
 
     Raises:
-        SkippedArm: ncnn refuses the file.
+        SkippedArm: ncnn refuses the file, or there is no Vulkan device, or it lacks the precision.
         RuntimeError: an option did not stay as it was set.
     """
     ncnn = import_ncnn()
     net = ncnn.Net()
-    wanted = {"num_threads": arm.threads, **switches_of(arm)}
+    on_vulkan = arm.target.device is Device.VULKAN
+    wanted = {"num_threads": arm.threads, "use_vulkan_compute": on_vulkan, **switches_of(arm)}
     for name, value in wanted.items():
         setattr(net.opt, name, value)
+    if on_vulkan:
+        net.set_vulkan_device(chosen_card().index)
     if net.load_param(str(folder / PARAM)) or net.load_model(str(folder / BIN)):
         raise SkippedArm("ncnn can't load what pnnx made of this model", "another backend takes the file as it is")
-    if changed := {name: getattr(net.opt, name) for name, value in wanted.items() if getattr(net.opt, name) != value}:
+    changed = {name: getattr(net.opt, name) for name, value in wanted.items() if getattr(net.opt, name) != value}
+    if on_vulkan and changed.keys() & set(HALVES):
+        raise SkippedArm(f"{chosen_card()} has no {arm.target.precision} in Vulkan", "choose ncnn:vulkan:fp32")
+    if changed:
         raise RuntimeError(f"ncnn did not keep what it was told: {changed}")
     return net
-
-
-def version() -> str:
-    """The library's version."""
-    return str(import_ncnn().__version__)

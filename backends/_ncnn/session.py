@@ -1,4 +1,8 @@
-"""ncnn's run path on the CPU: an extractor a call, as its own benchmark has it; the net and its weights stay."""
+"""ncnn's run path: an extractor a call, as its own benchmark has it; the net and its weights stay.
+
+On Vulkan an extractor uploads its inputs, computes, waits, and downloads what is asked of it: ncnn's Python package has
+no tensor on a device and no queue, as its C++ has. So `execute` holds the copies, and nothing is pending after it.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from shootout.backends._ncnn.account import as_mat
+from shootout.backends._ncnn.account import COUNTS, as_mat
 from shootout.backends._ncnn.files import BIN, PARAM
-from shootout.backends._ncnn.net import load_net, version
+from shootout.backends._ncnn.library import chosen_card, version
+from shootout.backends._ncnn.net import load_net
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out
-from shootout.contract import Array, Arrays, Executed, TensorSpec
+from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
 from shootout.session import GpuSide
 from shootout.trace_events import Event
 
@@ -30,14 +35,14 @@ class Slot:
 class NcnnSession:
     """A loaded net."""
 
-    gpu: GpuSide | None = None
-
     def __init__(self, built: Built) -> None:
         self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
         self._takes = [(blob, name, axis) for blob, name, axis in built.facts["takes"]]
         gives = zip(built.facts["gives"], self._outputs, strict=True)
         self._gives = [(blob, spec, axis) for (blob, _, axis), spec in gives]
         self._net: Any = load_net(built.folder, built.arm)
+        self._card = chosen_card() if built.arm.target.device is Device.VULKAN else None
+        self.gpu = GpuSide(copies="staged") if self._card else None
         self._slots: dict[int, Slot] = {}
 
     @cached_property
@@ -47,11 +52,13 @@ class NcnnSession:
         return Executed(
             library="ncnn",
             version=version(),
-            device=str(self._built.arm.target.device),
+            device=f"vulkan: {self._card.name}" if self._card else "cpu",
+            software=bool(self._card and self._card.software),
             threads=self._net.opt.num_threads,
             artifact_bytes=sum((folder / name).stat().st_size for name in (PARAM, BIN)),
             staged="fp32",
-            **{name: value for name, value in self._built.facts.items() if name not in ("takes", "gives", "notes")},
+            fallbacks=tuple(self._built.facts["fallbacks"]),
+            **{name: self._built.facts[name] for name in COUNTS},
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Slot:

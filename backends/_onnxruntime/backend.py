@@ -202,7 +202,7 @@ def gemms(threads: int) -> Gemms:
 
 def _try(device: Device) -> str:
     target = Target(backend="onnxruntime", device=device)
-    require_device(device, Device)
+    require_device(device, (Device.CPU, Device.CUDA))
     import onnxruntime
     from onnx import TensorProto, helper
 

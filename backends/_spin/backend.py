@@ -49,7 +49,7 @@ class SpinAdapter:
     name = "spin"
     capabilities = Capabilities(
         consumes=(Artifact.NONE,),
-        targets=frozenset((device, Precision.FP32) for device in Device),
+        targets=frozenset((device, Precision.FP32) for device in (Device.CPU, Device.CUDA)),
         options=OPTIONS,
     )
 

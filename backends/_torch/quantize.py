@@ -35,7 +35,11 @@ if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
 
 TARGETS = frozenset(
-    [(device, precision) for device in Device for precision in (Precision.INT8_DYNAMIC, Precision.INT4)]
+    [
+        (device, precision)
+        for device in (Device.CPU, Device.CUDA)
+        for precision in (Precision.INT8_DYNAMIC, Precision.INT4)
+    ]
     + [(Device.CUDA, Precision.FP8)]
 )
 """FP8 not on a CPU: torchao refuses, and `torch._scaled_mm` there widens both operands and multiplies float32.

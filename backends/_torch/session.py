@@ -252,7 +252,7 @@ def require_torch(device: Device) -> str:
     Raises:
         SkippedArm: it can't; with the reason and the fix.
     """
-    require_device(device, Device)
+    require_device(device, (Device.CPU, Device.CUDA))
     import torch
 
     if device is Device.CUDA and not torch.cuda.is_available():

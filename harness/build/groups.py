@@ -18,7 +18,7 @@ from shootout.build.exports import Exports, ProbeKey, export_all, needs_of
 from shootout.bundle.bundle import ModelBundle
 from shootout.clock import Deadline
 from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
-from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Progress
+from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Progress
 from shootout.errors import ArmOut, ShootoutError, SkippedArm, UsageError
 from shootout.host import store
 from shootout.host.scratch import collect
@@ -109,7 +109,7 @@ class Preparation:
         )
         jobs = [Job(group, arm) for group in wanted for arm in self._needed(group)]
         self.progress.stage(self._headline(jobs))
-        beside = [job for job in longest_first(jobs) if job.arm.target.device is not Device.CUDA]
+        beside = [job for job in longest_first(jobs) if not job.arm.target.device.is_gpu]
         alone = [job for job in jobs if job not in beside]
         cpus = lanes(self.plan.placement)
         with Crew[Job, BuiltArm](cpus, workshop.stop) as crew:

@@ -60,7 +60,7 @@ class Report:
 
 def doctor(options: MachineOptions, *, as_json: bool) -> int:
     """Look at everything and print it; returns the exit code."""
-    gpu.choose_gpu(options.get("gpu"))
+    gpu.choose_gpu(options.get("gpu"), set(Device))
     report = examine()
     return print_answer(render(report), as_data(report), as_json=as_json)
 

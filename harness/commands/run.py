@@ -38,7 +38,7 @@ def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, a
     """Plan, measure, print; returns the exit code; `full`: all columns, and a table for each size of a sweep."""
     limit = Deadline(options.get("max_time_s"))
     chosen, fresh = selection.choose(study, options), options.get("fresh", False)
-    gpu.choose_gpu(options.get("gpu"))
+    gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     with show_progress() as progress:
         plan = make_plan(chosen, options.get("backends", ()), fresh=fresh)
         if dry_run:

@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from shootout import backends
 from shootout.clock import Deadline
 from shootout.commands.output import BROKEN, print_answer, show_progress
 from shootout.commands.run import measure
@@ -108,9 +109,9 @@ def selftest(
     Args:
         out: keeps the races, to go on with them.
     """
-    if (on := canonical(device)) not in set(Device):
-        raise unknown("device", device, map(str, Device))
-    gpu.choose_gpu(options.get("gpu"))
+    if (on := canonical(device)) not in (known := backends.capabilities("spin").devices):
+        raise unknown("device", device, map(str, sorted(known)))
+    gpu.choose_gpu(options.get("gpu"), {Device(on)})
     with show_progress() as progress:
         report = run(quick=quick, progress=progress, device=Device(on), out=out)
     print_answer(render(report), as_data(report), as_json=as_json)

@@ -12,7 +12,7 @@ from shootout.errors import Interrupted
 from shootout.host import gpu
 from shootout.report.progress import Progress
 from shootout.results.document import Document
-from shootout.study import selection
+from shootout.study import points, selection
 from shootout.study.options import TuneOptions
 from shootout.study.plan import Plan
 from shootout.tune import search
@@ -55,7 +55,7 @@ def exit_code(found: Tuning, *, named: bool) -> int:
 
 def _search(options: TuneOptions) -> Search:
     chosen = selection.choose(selection.DEFAULT, options)
-    gpu.choose_gpu(options.get("gpu"))
+    gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     if not options.get("backends"):
         chosen = search.of_every_backend(chosen)
     return search.make_search(chosen, search.read_precisions(options.get("allow", ())))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
+from shootout.contract import Device
 from shootout.errors import SkippedArm, Unavailable
 from shootout.host import cuda_driver, nvml
 from shootout.messages import GpuState
@@ -24,6 +26,8 @@ HARMFUL = {
 """NVML's bits for what holds a clock down from outside. Left out: idle, clocks that somebody set, and the power cap,
 which a heavy arm meets by its own work at any time.
 """
+CHOSEN = "SHOOTOUT_GPU"
+"""The variable that tells a process which GPU was chosen by number."""
 POWER_CAP = 0x04
 """NVML's bit for the power limit."""
 
@@ -37,17 +41,22 @@ def require_gpu() -> None:
     cuda_driver.start()
 
 
-def choose_gpu(index: int | None) -> None:
+def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
     """Use this GPU, here and in every process that is started from here; must come before anything else asks for one.
 
     Args:
         index: among the GPUs that CUDA_VISIBLE_DEVICES names, or, where it names none, among all by PCI bus, as
-            nvidia-smi counts; None: the first that is visible.
+            nvidia-smi counts; among Vulkan's, as Vulkan counts; None: the first that is visible.
+        devices: those that anything will run on. A Vulkan device is looked up by whoever runs on it, and where there is
+            no NVIDIA driver, only that.
 
     Raises:
         Unavailable: there is no such GPU, or no GPU that can be used.
     """
     if index is None:
+        return
+    os.environ[CHOSEN] = str(index)
+    if Device.CUDA not in devices or (Device.VULKAN in devices and cuda_driver.library() is None):
         return
     named = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
     if named and not 0 <= index < len(named):
@@ -64,6 +73,12 @@ def choose_gpu(index: int | None) -> None:
         if index and not named and everything is None and cuda_driver.library() is not None:
             raise Unavailable(f"gpu {index}: the driver finds no such GPU: choose one that nvidia-smi lists") from None
         raise Unavailable(f"gpu {index}: {skipped.reason}; {skipped.fix}") from None
+
+
+def chosen() -> int | None:
+    """The number of the GPU that was chosen by `choose_gpu`; None: nobody chose."""
+    told = os.environ.get(CHOSEN, "")
+    return int(told) if told.isdecimal() else None
 
 
 def make_context() -> None:

@@ -13,7 +13,7 @@ from shootout.build.cpu_pool import lanes_near
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
-from shootout.contract import NotRun, NotRunKind, Progress
+from shootout.contract import Device, NotRun, NotRunKind, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError
@@ -23,7 +23,7 @@ from shootout.host.placement import on_cpus
 from shootout.journal.group import group_of
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming
-from shootout.race import halving, pace, pausing, queue
+from shootout.race import halving, pace, queue
 from shootout.race.call_cap import Caps
 from shootout.race.live import LiveStage, LiveWatch
 from shootout.race.pausing import Hold
@@ -175,8 +175,8 @@ class Campaign:
         return True
 
     def _gpu(self) -> gpu.Gpu | None:
-        """The GPU that arms of this run are on, to watch it; None where none is."""
-        wanted = any(pausing.on_cuda(arm) for group in self.groups for arm in group.playing)
+        """The NVIDIA GPU that arms of this run are on, to watch it; None where none is."""
+        wanted = any(arm.target.device is Device.CUDA for group in self.groups for arm in group.playing)
         return gpu.Gpu.open() if wanted else None
 
     @property

@@ -30,13 +30,13 @@ from shootout.constants import (
     WARM_UP_SHORT_NS,
     WARMING_SHARE,
 )
-from shootout.contract import Arm, Array, NotRun
+from shootout.contract import Arm, Array, Device, NotRun
 from shootout.errors import ArmOut, NotRunKind
 from shootout.host.noise import Disturbance, Own
 from shootout.messages import Offer, OnGpu, Scope
 from shootout.race import pace
 from shootout.race.loading import Entrance, Loading
-from shootout.race.pausing import Hold, on_cuda
+from shootout.race.pausing import Hold, on_gpu
 from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp
 from shootout.race.serving import Desk, Terms, desk_of
 from shootout.stats.warmup import steady_from
@@ -300,7 +300,7 @@ class Generation:
             player = performance.player
             player.release()
             performance.peak_rss_bytes = player.peak_memory()
-            if on_cuda(performance.arm):
+            if on_gpu(performance.arm):
                 disturbances = self._watched()
                 performance.on_gpu = _undisturbed(player.on_gpu(), partial(disturbances, {}))
             player.hold()  # the next one leaves in the same quiet
@@ -311,7 +311,7 @@ class Generation:
 
     def _on_gpu(self) -> int:
         """How many arms that are alive have a CUDA context."""
-        return sum(on_cuda(performance.arm) for performance in self.performances)
+        return sum(performance.arm.target.device is Device.CUDA for performance in self.performances)
 
     def _guarded(self, arm: Arm, player: Player | None, during: str, step: Callable[[], None]) -> None:
         """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on.

@@ -33,7 +33,7 @@ from shootout.host.placement import Bounds, Placement, child_environment
 from shootout.messages import Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.call_cap import too_slow
 from shootout.race.loading import OWN
-from shootout.race.pausing import Hold, on_cuda
+from shootout.race.pausing import Hold, on_gpu
 from shootout.race.protocols import Gpus, Placed
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.process import WorkerProcess, log_name
@@ -149,7 +149,7 @@ class LivePlayer:
 
     def on_gpu(self) -> OnGpu | None:
         """Its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
-        if not on_cuda(self._built.arm):
+        if not on_gpu(self._built.arm):
             return None
         energy_s = ENERGY_S if self._stage.energy and self._first else 0.0
         limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S

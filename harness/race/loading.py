@@ -16,13 +16,18 @@ from threading import Lock
 
 from shootout.clock import Stopwatch
 from shootout.contract import Arm
-from shootout.errors import ArmFailed, ArmOut
+from shootout.errors import ArmFailed, ArmOut, NotRunKind, SkippedArm
 from shootout.messages import Loaded, Verified
-from shootout.race.pausing import on_cuda
+from shootout.race.pausing import on_gpu
 from shootout.race.protocols import Player, Stage, Starters
 
 OWN = 0
 """The lane of the arms' own CPUs."""
+UNTIMED = (
+    "software device: not timed",
+    "",
+    NotRunKind.SOFTWARE,
+)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -65,7 +70,7 @@ class Loading:
 
     def run(self, entrances: Sequence[Entrance]) -> None:
         """Bring each as far as it gets, spawned in this order; an exception in one thread ends them all."""
-        self._waiting = [one for one in entrances if not on_cuda(one.arm)]
+        self._waiting = [one for one in entrances if not on_gpu(one.arm)]
         self._starters = self.stage.starters()
         self.players.callback(self._starters.kill)
         helpers = range(OWN + 1, min(self.stage.lanes, len(self._waiting)))
@@ -81,7 +86,7 @@ class Loading:
             raise
         self._starters.kill()
         for one in entrances:
-            if on_cuda(one.arm):
+            if on_gpu(one.arm):
                 self._enter(one, OWN)
 
     def _serve(self, lane: int) -> None:
@@ -123,6 +128,8 @@ class Loading:
             entrance.spent_s = {"load": load.seconds, "verify": verify.seconds}
             if entrance.verified.fault:
                 raise ArmFailed(entrance.verified.fault)
+            if entrance.verified.executed.software:
+                raise SkippedArm(*UNTIMED)
             if lane != OWN:
                 player.move(self.stage.place(entrance.arm, OWN))
             player.hold()

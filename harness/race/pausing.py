@@ -1,7 +1,7 @@
-"""How arms with a CUDA context keep still while another one plays: stopped, or waiting on their pipes.
+"""How arms that hold a GPU keep still while another one plays: stopped, or waiting on their pipes.
 
 Stopping is the rule, since idle threads spin. But what a driver makes of a context whose process can't run is not ours
-to know, so it is tried, once in a run: the fastest CUDA arm plays short blocks in pairs, the other CUDA arms stopped
+to know, so it is tried, once in a run: the fastest of these arms plays short blocks in pairs, the others stopped
 during one of the two and waiting during the other. Where stopping them costs it time, they wait from then on; their
 idle threads then run on for as long as they spin. Where NVIDIA's MPS lends all of them one process's context, a stopped
 one could hold up the others: there they wait, and nothing is tried.
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from shootout.constants import BLOCK_NS, HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS, HOLD_SHARE, HOLD_SLOWDOWN
-from shootout.contract import Arm, Device
+from shootout.contract import Arm
 from shootout.journal.records import Holding
 from shootout.messages import Scope
 from shootout.race.protocols import Performance, Player
@@ -40,18 +40,18 @@ class Hold:
 
     def stops(self, arm: Arm) -> bool:
         """Whether `arm` is stopped while others play; one on the CPU always is."""
-        return not on_cuda(arm) or self.found is None or self.found.mode == "stop"
+        return not on_gpu(arm) or self.found is None or self.found.mode == "stop"
 
     def share(self, arms: Iterable[Arm]) -> None:
         """Have these arms, as far as they are on the GPU, wait: they share one process's context."""
-        if any(map(on_cuda, arms)) and not (self.found and self.found.mode == "pipe"):
+        if any(map(on_gpu, arms)) and not (self.found and self.found.mode == "pipe"):
             self.found = Holding(mode="pipe", ratio=None, pairs=0, shared=True)
             if self.note:
                 self.note(self.found)
 
     def untried(self, performances: Iterable[Performance]) -> list[Performance]:
-        """The CUDA arms to try it on, the fastest first; empty when it is known, or can't be told by these."""
-        found = sorted((one for one in performances if on_cuda(one.arm)), key=_call_ns)
+        """The arms to try it on, the fastest first; empty when it is known, or can't be told by these."""
+        found = sorted((one for one in performances if on_gpu(one.arm)), key=_call_ns)
         enough = len(found) > 1 and pairs_in_time(_call_ns(found[0])) >= HOLD_LEAST_PAIRS
         return found if enough and self.found is None else []
 
@@ -87,9 +87,9 @@ def decide(pairs: Sequence[tuple[float, float]]) -> Holding:
     return Holding(mode=mode, ratio=ratio, pairs=len(pairs))
 
 
-def on_cuda(arm: Arm) -> bool:
-    """Whether the arm's process has a CUDA context."""
-    return arm.target.device is Device.CUDA
+def on_gpu(arm: Arm) -> bool:
+    """Whether the arm's process holds a GPU."""
+    return arm.target.device.is_gpu
 
 
 def pairs_in_time(call_ns: float) -> int:

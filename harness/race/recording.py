@@ -8,7 +8,7 @@ from statistics import median
 
 from shootout import backends
 from shootout.build.builder import BuiltArm
-from shootout.contract import SCALED, Arm, Device, NotRun, NotRunKind, Precision, Progress
+from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Progress
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import (
@@ -215,7 +215,7 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
 
 def played_on_gpu(found: Performance) -> PlayedOnGpu | None:
     """What one generation tells, for the journal; None for an arm on the CPU."""
-    if found.arm.target.device is not Device.CUDA:
+    if not found.arm.target.device.is_gpu:
         return None
     clocks = [mhz for turn in found.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
     return PlayedOnGpu(

@@ -25,7 +25,7 @@ from shootout.constants import (
     SERVE_STEP_S,
     WINDOW_NS,
 )
-from shootout.contract import Arm, Artifact, Device, Scenario
+from shootout.contract import Arm, Artifact, Scenario
 from shootout.export.request import labels_of
 from shootout.messages import Scope
 from shootout.report.notes import Reason, fold_reasons
@@ -94,7 +94,7 @@ def _rounds_s(arm: Arm) -> float:
     if arm.scenario is Scenario.SERVE:
         return SERVE_ROUNDS * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
     block_ns = WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS
-    ramp_ns = GPU_LEAD_IN_NS if arm.target.device is Device.CUDA else 0
+    ramp_ns = GPU_LEAD_IN_NS if arm.target.device.is_gpu else 0
     return ROUNDS * (len(Scope) * (block_ns + LEAD_IN_NS) + ramp_ns) / 1e9
 
 

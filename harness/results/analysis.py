@@ -227,9 +227,12 @@ def _killed(group: Group, label: str) -> Iterator[str]:
         yield f"its process was killed {counted(count, 'time')} and begun anew; what it measured there doesn't count"
 
 
+UNTIMED = COULD_RUN | {NotRunKind.SOFTWARE}
+
+
 def _left(why: NotRun, *, has_time: bool) -> dict[str, Any]:
     """What a row says of an arm that left the race, or never came to play."""
-    outcome: Outcome = "failed" if why.failed else "not timed" if why.kind in COULD_RUN else "skipped"
+    outcome: Outcome = "failed" if why.failed else "not timed" if why.kind in UNTIMED else "skipped"
     if has_time and not why.failed:
         outcome = "measured"
     return {"outcome": outcome, "reason": why.reason, "fix": None if why.failed else why.fix, "cause": why.kind}

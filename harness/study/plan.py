@@ -280,7 +280,7 @@ def _arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, t
                 scenario=point.scenario,
                 settings="tuned" if options else "closed",
                 quantizer=_quantizer(target),
-                cold_l2=study.l2 == "cold" and target.device is Device.CUDA,
+                cold_l2=study.l2 == "cold" and target.device.is_gpu,
             )
         )
     return [one for arm in arms for one in settings.spread(study, arm)]

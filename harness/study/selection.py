@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shootout import models
-from shootout.contract import SCALED, Device, Precision, Scenario
+from shootout.contract import SCALED, Precision, Scenario
 from shootout.errors import UsageError, unknown
 from shootout.export.client import is_file
 from shootout.study import axes, schema
@@ -133,7 +133,7 @@ def _idle(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
     asked = {keyword for keyword, value in options.items() if value is not None and value is not False}
     targets = targets_of(study)
     wanted = {"energy": "--energy", "gpu": "--gpu"} | ({"l2": "--l2 cold"} if study.l2 == "cold" else {})
-    if not any(target.device is Device.CUDA for target in targets):
+    if not any(target.device.is_gpu for target in targets):
         for flag in (flag for keyword, flag in wanted.items() if keyword in asked):
             yield f"{flag} is for a GPU, and no target is on one: add one such as onnxruntime:cuda, or leave it out"
     if "energy" in asked and study.l2 == "cold":

@@ -132,7 +132,7 @@ class Worker:
 
     def _timed(self, built: Built) -> Blocks | Instances:
         """What reads the calls: blocks of one session, or all of an arm's instances at once."""
-        on_gpu = built.arm.target.device is Device.CUDA
+        on_gpu = built.arm.target.device.is_gpu
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
             return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu)
         inputs = [self._buffers, *(built.bundle.input_buffers() for _ in self._sessions[1:])]

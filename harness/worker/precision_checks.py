@@ -32,7 +32,8 @@ def executed_fault(executed: Executed, arm: Arm) -> str | None:
     """Why the runtime's own account contradicts the arm's label (precision, device, threads), or None."""
     if executed.threads is not None and executed.threads != arm.threads:
         return f"asked for {arm.threads} threads, but {executed.library} uses {executed.threads}"
-    if (Device.CUDA in executed.device.lower()) is not (arm.target.device is Device.CUDA):
+    named = next((one for one in Device if one.is_gpu and one in executed.device.lower()), Device.CPU)
+    if named is not arm.target.device:
         return f"labelled {arm.target.device}, but {executed.library} computes on {executed.device}"
     if arm.target.precision is Precision.NATIVE:
         return None

@@ -18,7 +18,7 @@ from shootout.clock import Stopwatch, now_ns
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.host import gpu
 from shootout.host.placement import child_environment
-from shootout.race.pausing import on_cuda
+from shootout.race.pausing import on_gpu
 from shootout.worker.process import WorkerProcess
 
 from .common import Bench, Ledger, Table, Tables, TimedStage, attempt, copies, generation, say, timed_s, watch
@@ -60,7 +60,7 @@ def _of(bench: Bench, name: str) -> tuple[Table, dict[str, Any]]:
 def _steps(bench: Bench, name: str, rounds: int) -> tuple[Table, list[Built], float]:
     """The steps' rows, the artifacts of the workers, and the mean of a whole hand-off in microseconds."""
     arm = bench.arm(name)
-    if on_cuda(arm):
+    if on_gpu(arm):
         gpu.require_gpu()
     built = copies(bench.built(arm), ARMS)
     steps = _hand_offs(bench, built, rounds)

@@ -24,7 +24,7 @@ PART = UUID(int=0xA5)
 @pytest.fixture(autouse=True)
 def _no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody chose a GPU; what a test chooses is undone."""
-    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", gpu.CHOSEN):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
@@ -104,10 +104,21 @@ def test_a_context_that_does_not_fit_is_out_of_memory(monkeypatch: pytest.Monkey
     assert explain_error(caught.value) == "needs more device memory than there is, has 140.0 GiB free"
 
 
+CUDA = {Device.CUDA}
+
+
 class TestChoosing:
+    def test_a_vulkan_device_needs_no_nvidia_driver(self, monkeypatch: pytest.MonkeyPatch):
+        install(monkeypatch, None, None)
+        assert gpu.chosen() is None
+        for devices in ({Device.CPU, Device.VULKAN}, set(Device)):
+            gpu.choose_gpu(2, devices)
+            assert gpu.chosen() == 2
+        assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
     def test_a_gpu_by_its_number_on_the_bus(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-        gpu.choose_gpu(1)
+        gpu.choose_gpu(1, CUDA)
         assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
 
@@ -116,7 +127,7 @@ class TestChoosing:
     def test_a_number_out_of_range(self, monkeypatch: pytest.MonkeyPatch, count: int, known: str, index: int):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS[:count]))
         with pytest.raises(Unavailable) as caught:
-            gpu.choose_gpu(index)
+            gpu.choose_gpu(index, CUDA)
         assert str(caught.value) == f"gpu {index}: this machine has {known}: choose one that nvidia-smi lists"
         assert caught.value.exit_code == 6
         assert "CUDA_VISIBLE_DEVICES" not in os.environ
@@ -124,7 +135,7 @@ class TestChoosing:
     def test_among_those_that_the_user_left(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"5, MIG-{PART}")
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-        gpu.choose_gpu(1)
+        gpu.choose_gpu(1, CUDA)
         assert os.environ["CUDA_VISIBLE_DEVICES"] == f"MIG-{PART}"
         assert "CUDA_DEVICE_ORDER" not in os.environ, "their numbers mean what they meant"
 
@@ -132,18 +143,18 @@ class TestChoosing:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
         with pytest.raises(Unavailable, match=r"gpu 2: CUDA_VISIBLE_DEVICES names 2 \(index 0 to 1\): choose one, or"):
-            gpu.choose_gpu(2)
+            gpu.choose_gpu(2, CUDA)
 
     @pytest.mark.parametrize("index", [7, -1])
     def test_without_nvml_the_driver_says_that_there_is_no_such_gpu(self, monkeypatch: pytest.MonkeyPatch, index: int):
         install(monkeypatch, FakeDriver(shown=()), None)
         with pytest.raises(Unavailable, match=rf"gpu {index}: the driver finds no such GPU: choose one"):
-            gpu.choose_gpu(index)
+            gpu.choose_gpu(index, CUDA)
 
     def test_without_a_driver_the_fix_is_in_the_message(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, None, None)
         with pytest.raises(Unavailable, match=r"gpu 0: no NVIDIA driver .*; run on a machine with an NVIDIA GPU"):
-            gpu.choose_gpu(0)
+            gpu.choose_gpu(0, CUDA)
 
 
 class TestWhatItTells:

@@ -159,6 +159,25 @@ def test_an_interrupt_is_no_failure_of_an_arm():
     assert heard == []
 
 
+def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
+    world, told = Beside(), list[tuple[str, str]]()
+    notes = Notes(
+        say=str,
+        setback=lambda arm, why: told.append((arm.label, f"{why.kind}: {why.reason}")),
+        checked=lambda arm, *_: told.append((arm.label, "checked")),
+    )
+    context = Context(stage=world, watch=FakeWatch(), notes=notes)
+    arms = [fakes.arm("a"), fakes.arm("b", device=Device.VULKAN)]
+    found = Generation(index=0, arms=arms, context=context, rng=random.Random(0)).run()
+    assert [one.arm.label for one in found.performances] == ["a:cpu:fp32"]
+    label = "b:vulkan:fp32"
+    assert [what for whose, what in told if whose == label] == [
+        "checked",
+        "software device: software device: not timed",
+    ]
+    assert {name for name, whose in world.events if whose == label} == {"spawn", "load", "verify", "end", "kill"}
+
+
 def test_a_generation_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_each_step_took():
     world = Beside()
     context = Context(stage=world, watch=FakeWatch(), notes=QUIET)

@@ -102,6 +102,17 @@ def test_an_arm_that_was_checked_and_never_timed_keeps_size_error_and_proof(tmp_
     assert any(line.startswith(B.label) and "5.0e-01" in line for line in text.splitlines())
 
 
+def test_a_row_of_a_software_device_has_error_and_proof_and_no_time(tmp_path: Path):
+    why = Skip(group=GROUP, arm=B, reason="software device: not timed", fix="", cause=NotRunKind.SOFTWARE)
+    document_ = document(tmp_path, checked(A), checked(B, executed=replace(EXECUTED, software=True)), why, ended())
+    found = row(document_)
+    assert (found.outcome, found.reason, found.end_to_end) == ("not timed", "software device: not timed", None)
+    assert found.fidelity
+    assert found.executed
+    assert found.executed["software"] is True
+    assert "not timed: b: software device: not timed" in printed(document_).splitlines()
+
+
 def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_numbers_are_not_exact(tmp_path: Path):
     for name in ("off", "lost"):
         (tmp_path / name).mkdir()

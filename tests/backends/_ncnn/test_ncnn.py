@@ -31,13 +31,16 @@ FP32, WEIGHTS = Target(backend="ncnn"), Target(backend="ncnn", precision=Precisi
 
 @dataclass(frozen=True)
 class Ran:
-    """What one arm did: its account, its outputs for every input buffer, twice, and whether its inputs changed."""
+    """What one arm did: its account, its outputs for every input buffer, twice, whether its inputs changed, and
+    what the converter left beside the model.
+    """
 
     arm: Arm
     executed: Executed
     outputs: list[dict[str, np.ndarray]]
     again: list[dict[str, np.ndarray]]
     kept: bool
+    strangers: set[str]
 
 
 def arm_of(bundle: ModelBundle, target: Target, options: dict[str, str]) -> Arm:
@@ -46,14 +49,15 @@ def arm_of(bundle: ModelBundle, target: Target, options: dict[str, str]) -> Arm:
 
 
 def run_one(bundle: ModelBundle, arm: Arm) -> Ran:
-    adapter, buffers = backends.get("ncnn"), bundle.input_buffers()
+    adapter, buffers, files = backends.get("ncnn"), bundle.input_buffers(), set(bundle.folder.iterdir())
     with TemporaryDirectory() as folder:
         session = adapter.load(adapter.build(bundle, arm, Path(folder)))
         outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(buffers)]
         staged = session.stage(buffers[0], 0)
         again = [dict(session.fetch(session.execute(staged))) for _ in range(2)]
         kept = all(np.array_equal(buffers[0][name], array) for name, array in bundle.input_buffers()[0].items())
-        return Ran(arm, session.executed, outputs, again, kept)
+        strangers = {path.name for path in set(bundle.folder.iterdir()) - files}
+        return Ran(arm, session.executed, outputs, again, kept, strangers)
 
 
 def run_all(work: list[tuple[ModelBundle, Arm]]) -> list[Ran]:
@@ -79,6 +83,11 @@ def everything() -> dict[str, Ran]:
     ]
     found: list[Ran] = run_fresh(run_all, work)
     return dict(zip(ARMS, found, strict=True))
+
+
+def test_the_converter_leaves_nothing_beside_the_model():
+    """A bundle with a file too many is made again, every time."""
+    assert [ran.strangers for ran in everything().values()] == [set()] * len(ARMS)
 
 
 def fault_of(name: str, target: Target) -> str | None:

@@ -198,7 +198,8 @@ def test_the_rest_is_bfloat16_on_a_gpu_and_float32_on_a_cpu():
 def rests() -> list[str]:
     from shootout.backends._torch.session import dtype_of
 
-    targets = [Target(backend="torch-eager", device=device, precision=Precision.INT8_DYNAMIC) for device in Device]
+    devices = (Device.CPU, Device.CUDA)
+    targets = [Target(backend="torch-eager", device=one, precision=Precision.INT8_DYNAMIC) for one in devices]
     return [str(dtype_of(Arm(target=target, model="made"))) for target in targets]
 
 
@@ -207,4 +208,4 @@ def test_fp8_is_for_gpus_and_the_other_two_for_both():
         targets = backends.get(name).capabilities.targets
         assert {device for device, precision in targets if precision is Precision.FP8} == {Device.CUDA}
         for precision in (Precision.INT8_DYNAMIC, Precision.INT4):
-            assert {(device, precision) for device in Device} <= targets
+            assert {(device, precision) for device in (Device.CPU, Device.CUDA)} <= targets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from shootout.contract import Arm, Device, Executed, Target
 from shootout.errors import ArmFailed, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Own
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
-from shootout.race.pausing import Hold, on_cuda
+from shootout.race.pausing import Hold, on_gpu
 from shootout.race.protocols import Context, Gpus, Notes, Placed
 from shootout.race.race import Race
 from shootout.stats.verdicts import Rules
@@ -117,7 +117,8 @@ class FakePlayer:
 
     def verify(self) -> Verified:
         self._command("verify")
-        return Verified(executed=EXECUTED, fidelity=NOTHING, fault=self.world.fails.get((self.arm.label, "gate")))
+        executed = replace(EXECUTED, software=self.arm.target.device is Device.VULKAN)
+        return Verified(executed=executed, fidelity=NOTHING, fault=self.world.fails.get((self.arm.label, "gate")))
 
     def warm(self, calls: int, ns: int) -> Warming:
         self._command("warm")
@@ -141,7 +142,7 @@ class FakePlayer:
         return Turn(latency_ns=latency_ns, gpu=self._gpu())
 
     def on_gpu(self) -> OnGpu | None:
-        if not on_cuda(self.arm):
+        if not on_gpu(self.arm):
             return None
         self._command("on_gpu")
         return OnGpu(stage_ns=1.0, compute_ns=2.0, fetch_ns=3.0)
@@ -179,7 +180,7 @@ class FakePlayer:
         states = self.world.gpu.get(self.arm.target.backend, [GpuState()])
         seen = states[min(self._turns, len(states) - 1)]
         self._turns += 1
-        return seen if on_cuda(self.arm) else None
+        return seen if on_gpu(self.arm) else None
 
     def _latency(self, calls: int) -> np.ndarray:
         world, backend = self.world, self.arm.target.backend

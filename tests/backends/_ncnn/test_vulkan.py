@@ -1,0 +1,89 @@
+"""ncnn on Vulkan: on whatever device is here, most likely Mesa's in software; without one, these tests say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from shootout import backends
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Availability, Device, Executed, Precision, Target
+from shootout.errors import SkippedArm
+from shootout.export.client import Request
+from shootout.host import gpu
+from shootout.session import GpuSide
+from shootout.testing.cases import bundles
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+from shootout.worker.precision_checks import executed_fault
+
+MLP = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
+ON_VULKAN = Target(backend="ncnn", device=Device.VULKAN)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What Vulkan says: of itself, of a device that isn't there, and of the model in two precisions."""
+
+    found: Availability
+    beyond: Availability
+    ran: dict[Precision, tuple[Executed, GpuSide | None, float | None]]
+    refused: str
+
+
+def look(bundle: ModelBundle) -> Seen:
+    adapter, ran = backends.get("ncnn"), {}
+    found = adapter.probe(Device.VULKAN)
+    if not found.ok:
+        return Seen(found, found, {}, "")
+    for precision in (Precision.FP32, Precision.FP16):
+        arm = Arm(target=replace(ON_VULKAN, precision=precision), model=bundle.model, batch=bundle.batch)
+        with TemporaryDirectory() as folder:
+            session = adapter.load(adapter.build(bundle, arm, Path(folder)))
+            outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers())]
+            error = fidelity.compare(outputs, bundle.oracle_outputs()).relative_l2
+            ran[precision] = session.executed, session.gpu, error
+    weights = replace(ON_VULKAN, precision=Precision.FP16, scheme="weights-only")
+    with TemporaryDirectory() as folder, pytest.raises(SkippedArm) as caught:
+        adapter.build(bundle, Arm(target=weights, model=bundle.model, batch=bundle.batch), Path(folder))
+    gpu.choose_gpu(99, {Device.VULKAN})
+    return Seen(found, adapter.probe(Device.VULKAN), ran, f"{caught.value.reason}; {caught.value.fix}")
+
+
+@cache
+def everything() -> Seen:
+    seen: Seen = run_fresh(look, *bundles(MLP))
+    if not seen.found.ok:
+        assert seen.found.fix
+        pytest.skip(f"nothing to run on: {seen.found.reason}; {seen.found.fix}")
+    return seen
+
+
+def test_each_precision_is_its_own_by_account_and_error():
+    seen = everything()
+    for precision, (executed, side, error) in seen.ran.items():
+        arm = Arm(target=replace(ON_VULKAN, precision=precision), model="residual_mlp")
+        assert dict(executed.compute_nodes_by_precision) == {precision.value: 4}
+        assert executed_fault(executed, arm) is None
+        assert executed.device.startswith("vulkan: ")
+        assert executed.software is ("llvmpipe" in executed.device)
+        assert side == GpuSide(copies="staged")
+        assert error is not None
+        assert (error > 1e-5) is (precision is Precision.FP16)
+
+
+def test_weights_alone_are_not_fp16_where_the_device_computes_in_it():
+    assert everything().refused == "ncnn computes in FP16 here where weights are kept so; ask for ncnn:vulkan:fp16"
+
+
+def test_the_probe_names_the_device_and_a_number_beyond_the_last_is_refused():
+    seen = everything()
+    device = seen.ran[Precision.FP32][0].device.removeprefix("vulkan: ")
+    assert device in seen.found.version
+    assert seen.beyond.reason.startswith("gpu 99: Vulkan has only ")
+    assert seen.beyond.fix.endswith("or leave --gpu out")
