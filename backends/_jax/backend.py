@@ -73,6 +73,8 @@ REFUSED = {
 }
 FIXTURE = Fixture(
     lacks=lambda target: target.device is Device.CPU and target.precision in (Precision.FP16, *REFUSED),
+    # Torchax only gives another jaxpr: what precisions make of it is the other mode's code.
+    slow=frozenset(("torchax", one) for one in (*REDUCED, *SCALED)),
     warm={"": ("jax", "jax"), "torchax": ("jax,torchax", "jax,torchax")},
 )
 

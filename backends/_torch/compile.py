@@ -134,7 +134,7 @@ FIXTURE = Fixture(
     slow=frozenset(
         (AOTI, one) for one in (Precision.FP16, Precision.BF16, Precision.INT4, Precision.INT8, Precision.INT8_DYNAMIC)
     )
-    | {("", Precision.FP16)},
+    | {("", Precision.FP16), ("", Precision.BF16)},  # what isn't INT4 of that one's model is compiled in BF16
     lacks=lambda one: quantize.lacks(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit()),
     warm={"": ("shootout.backends._torch.first_compile", quantize.IMPORTED)},
 )

@@ -16,6 +16,8 @@ LIBRARIES = [
     ("onnxruntime", "onnx"),
 ]
 """Each backend with the library that it is named for in the registry, and one library beside."""
+WARM = "shootout.backends"
+"""What a fresh process may hold already: no library is among it (test_imports)."""
 
 
 def probe_without(backend: str, library: str) -> Availability:
@@ -32,7 +34,7 @@ def probe_broken(backend: str, folder: Path) -> Availability:
 
 @pytest.mark.parametrize(("name", "library"), LIBRARIES)
 def test_a_missing_library_is_named_with_the_install_command(name: str, library: str) -> None:
-    found = run_fresh(probe_without, name, library)
+    found = run_fresh(probe_without, name, library, warm=WARM)
     extra = backends.entry(name).extra
     assert found == Availability(
         why=NotRun(NotRunKind.NOT_INSTALLED, f"{library} is not installed", f"pip install 'shootout[{extra}]'")
@@ -42,7 +44,7 @@ def test_a_missing_library_is_named_with_the_install_command(name: str, library:
 @pytest.mark.parametrize(("name", "library"), LIBRARIES)
 def test_a_broken_library_is_a_reason_not_a_crash(name: str, library: str, tmp_path: Path) -> None:
     (tmp_path / f"{library}.py").write_text("raise OSError('libbroken.so: cannot open shared object file')")
-    found = run_fresh(probe_broken, name, tmp_path)
+    found = run_fresh(probe_broken, name, tmp_path, warm=WARM)
     assert not found.ok
     assert "libbroken.so" in found.reason
     assert "pip install" in found.fix

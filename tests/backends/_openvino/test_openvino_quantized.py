@@ -39,8 +39,8 @@ DIGITS = Request(model="digits", parameters={"hidden": WIDTH, "n_layers": 2}, ba
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
 PRODUCTS = (64 * WIDTH, WIDTH * WIDTH, WIDTH * 10)
 LABELS = (
-    "fp32", "int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/symmetric+minmax",
-    "int8/asymmetric+minmax", "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
+    "fp32", "int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile",
+    "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
     "int4/symmetric", "int4/activations-8", "int8/weights-only",
 )  # fmt: skip
 

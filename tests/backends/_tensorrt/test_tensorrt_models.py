@@ -104,9 +104,9 @@ CASES = {
 }
 
 
-SLOW = {"efficientnet", "decoder_prefill", "decoder_step"}
-"""Their export takes as long as those of all others; what EfficientNet's 82 products tell of an engine's layers,
-ResNet's 18 do, and what the decoder's, BERT's.
+SLOW = {"efficientnet", "resnet", "decoder_prefill", "decoder_step"}
+"""Their exports take longer than those of all others. What those of images tell of an engine's layers, the digits' CNN
+(convolutions) and BERT (sums around them) do, and what the decoder's, BERT.
 """
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
 
