@@ -155,10 +155,16 @@ def _section(bench: Bench, name: str) -> dict[str, Any]:
     return {"tables": tables, "error": error, "wall_s": round(watch.seconds, 1)}
 
 
+def _wait(reason: str, seconds: float) -> None:
+    """Say once what is waited for."""
+    if not seconds:
+        say(reason)
+
+
 @contextmanager
 def _alone(bench: Bench, name: str) -> Iterator[None]:
     """The machine to ourselves, and this process off the arms' CPUs."""
-    with machine_lock(f"make bench ({name})", say), on_cpus(bench.placement.parent):
+    with machine_lock(f"make bench ({name})", _wait), on_cpus(bench.placement.parent):
         yield
 
 

@@ -24,8 +24,7 @@ from shootout.results.document import Document, Row
 from tests.bench.common import Bench, Tables, say
 from tests.bench.whole_runs import COMMAND
 
-from .packaged_loads import stated
-from .packages import CORPUS, Packaged, kept, unpack
+from .packages import CORPUS, Packaged, kept, stated, unpack
 
 TARGETS = ("onnxruntime", "openvino", "torch-eager", "jax-jit", "onnxruntime:cpu:int8")
 MAX_TIME = "60s"

@@ -122,7 +122,7 @@ def turned_pages(file: Path, wheels: Path) -> Real:
     import onnx
 
     held = {one.key: one.value for one in onnx.load(str(file)).metadata_props}
-    mean, scale = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+    mean, scale = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
     turns = [index // 2 % 4 for index in range(2 * PAGES)]
     pictures = [np.rot90(_set_page(texts()[index : index + 7], 224), -turn) for index, turn in enumerate(turns)]
     images = [((one / np.float32(255) - mean) / scale).transpose(2, 0, 1)[None] for one in pictures]
@@ -153,7 +153,7 @@ def contents(file: Path, wheels: Path) -> Real:
 
 def scenes(file: Path, wheels: Path) -> Real:
     """Photographs as Open-NSFW gets them: blue first, less their mean."""
-    mean = np.float32([104, 117, 123])
+    mean = np.array([104, 117, 123], np.float32)
     return Real(samples=[{"input_0": (one[:, :, ::-1] - mean)[None].astype(np.float32)} for one in photographs(224)])
 
 
@@ -166,7 +166,7 @@ def marked(file: Path, wheels: Path) -> Real:
     rng, samples, bits = np.random.default_rng(0), [], []
     for picture in photographs(128):
         bits.append(tuple(rng.integers(0, 2, 32).tolist()))
-        asked = {"frame": _signed(picture)[:, :, None], "data": np.float32([bits[-1]])}
+        asked = {"frame": _signed(picture)[:, :, None], "data": np.array([bits[-1]], np.float32)}
         stored = ((session.run(None, asked)[0].clip(-1, 1) + 1) * 127.5).astype(np.uint8)
         samples.append({"frame": stored / np.float32(127.5) - 1})
     return Real(samples=samples, truth=bits)

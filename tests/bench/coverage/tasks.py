@@ -82,7 +82,7 @@ def _row(task: Task, place: Path, wheels: Path) -> dict[str, Any]:
     file = unpack(one, folder, wheels)
     real = task.real(file, wheels)
     row: dict[str, Any] = {"file": task.file, "measure": task.measure, "inputs": len(real.samples) // 2}
-    row["of"] = row["inputs"] * (len(real.truth[0]) if _is_many(real.truth) else 1)
+    row["of"] = row["inputs"] * (len(real.truth[0]) if real.truth and _is_many(real.truth) else 1)
     try:
         bundle = _bundle(file, {**one.sets, **task.sizes}, real)
     except ShootoutError as error:
@@ -94,7 +94,7 @@ def _row(task: Task, place: Path, wheels: Path) -> dict[str, Any]:
     return row
 
 
-def _is_many(truth: Sequence[Any] | None) -> bool:
+def _is_many(truth: Sequence[Any]) -> bool:
     """Whether each answer is several, to be counted one by one."""
     return bool(truth) and isinstance(truth[0], tuple)
 

@@ -26,7 +26,7 @@ def jax_calls(built: Built, _: Path) -> Calls:
     import numpy as np
 
     bundle = built.bundle
-    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
     forward, (given,), (wanted,) = models.get(bundle.model).forward, bundle.inputs, bundle.outputs
     assert forward is not None
     run_on, matrix = forward, 2

@@ -6,6 +6,7 @@ parent's process id, it answers one JSON command a line; `--pyperf` hands the sa
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
@@ -83,12 +84,11 @@ def hand_to_pyperf() -> None:
 def _calls(built: Built, scratch: Path, *, documented: bool = False) -> dict[str, Call]:
     sys.path.append(str(Path(__file__).parent))  # last, so that no file here takes a library's name
     if documented:
-        from documented_calls import CALLS
-
-        return CALLS[built.arm.target.backend](built, scratch)
-    from plain_calls import calls_of
-
-    return calls_of(built, scratch)
+        calls = importlib.import_module("documented_calls").CALLS[built.arm.target.backend]
+    else:
+        calls = importlib.import_module("plain_calls").calls_of
+    found: dict[str, Call] = calls(built, scratch)
+    return found
 
 
 def _job(path: str) -> tuple[Built, Path]:

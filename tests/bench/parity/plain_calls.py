@@ -65,7 +65,8 @@ def script_calls(built: Built, _: Path) -> Calls:
     """The saved script module, optimised for inference; its first calls specialise it."""
     import torch
 
-    return _torch_calls(built, torch.jit.optimize_for_inference(torch.jit.load(str(built.folder / "model.pt"))))
+    module = torch.jit.load(str(built.folder / "model.pt"))  # type: ignore[no-untyped-call]
+    return _torch_calls(built, torch.jit.optimize_for_inference(module))
 
 
 def _module(built: Built) -> Any:
@@ -102,8 +103,8 @@ def jax_calls(built: Built, _: Path) -> Calls:
     from jax.experimental.serialize_executable import deserialize_and_load
     from safetensors.numpy import load_file
 
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # as the adapter has it: another call path otherwise
+    jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call] # as the adapter has it: another call path otherwise
     device = jax.devices("cpu")[0]
     (code, ins, outs), _ = pickle.loads((built.folder / "executable.pickle").read_bytes())
     run = deserialize_and_load(code, ins, outs, backend=device.client, execution_devices=[device])

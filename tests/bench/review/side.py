@@ -38,7 +38,8 @@ WARM_UP_NS = 500_000_000
 def build(job: Path) -> None:
     """Each of the job's models for its target, or why it can't be."""
     told = json.loads(job.read_text())
-    placement, found = place(None), {}
+    placement = place(None)
+    found: dict[str, tuple[Built | None, str]] = {}
     workshop = Workshop(
         cache=cache_folder(),
         placement=placement,

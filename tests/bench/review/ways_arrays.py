@@ -54,8 +54,8 @@ def jax_cases() -> Iterator[Case]:
     import jax
     import jax.numpy as jnp
 
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]
 
     def torch_order(weights: Any, x: Any) -> Any:
         for weight in weights:
@@ -92,12 +92,13 @@ def _jax_inputs(jax: Any) -> Iterator[Case]:
         array = room[(-room.ctypes.data // 4) % 16 :][:count]
         pick = jax.jit(lambda x: x[:1]).lower(array).compile()
         copy = jax.jit(lambda x: x.copy()).lower(array).compile()
+
+        def copied(_: Any, a: Any = array, pick: Any = pick, copy: Any = copy) -> Any:
+            return np.asarray(pick(copy(a)))
+
         yield Case(
             name=f"JAX, input of {size}",
-            ways={
-                "copied by a program": lambda _, a=array, pick=pick, copy=copy: np.asarray(pick(copy(a))),
-                "given as it is": lambda _, a=array, pick=pick: np.asarray(pick(a)),
-            },
+            ways={"copied by a program": copied, "given as it is": lambda _, a=array, pick=pick: np.asarray(pick(a))},
         )
 
 
