@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
-from shootout.contract import Arm, Arrays, Executed
+from shootout.contract import Arm, Array, Arrays, Executed, TensorSpec
 from shootout.host.environment import version_of
 from shootout.trace_events import Event
 
@@ -24,10 +25,16 @@ TASKS = Path("/proc/self/task")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Buffers of one call; inputs with the type that they are written in, outputs with the number of their elements."""
+    """Buffers of one call.
 
-    inputs: tuple[tuple[str, Any, np.dtype[Any]], ...]
-    outputs: tuple[tuple[str, Any, int, np.dtype[Any]], ...]
+    Attributes:
+        writes: for each input name, what copies an array into its buffer.
+        reads: for each output name, what gives it as an array of the caller's own.
+        given, made: the buffers in the signature's order.
+    """
+
+    writes: tuple[tuple[str, Callable[[Array], object]], ...]
+    reads: tuple[tuple[str, Callable[[], Array]], ...]
     given: list[Any]
     made: list[Any]
 
@@ -65,8 +72,8 @@ class LiteRtSession:
         """Copy the inputs into the slot's buffers."""
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
-        for name, buffer, dtype in handle.inputs:
-            buffer.write(inputs[name].astype(dtype, copy=False))
+        for name, write in handle.writes:
+            write(inputs[name])
         return handle
 
     def execute(self, staged: Slot) -> Slot:
@@ -79,11 +86,7 @@ class LiteRtSession:
 
     def fetch(self, raw: Slot) -> Arrays:
         """Copies, since the slot's next run overwrites its buffers."""
-        read = zip(self._outputs, raw.outputs, strict=True)
-        return {
-            spec.name: buffer.read(count, dtype).reshape(spec.shape).astype(spec.dtype, copy=False)
-            for spec, (_, buffer, count, dtype) in read
-        }
+        return {name: read() for name, read in raw.reads}
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
         """The wheel's profiler isn't reachable from Python."""
@@ -102,22 +105,30 @@ class LiteRtSession:
         wants, gives = self._model.get_input_tensor_details(key), self._model.get_output_tensor_details(key)
         given = {name: self._model.create_input_buffer_by_name(key, name) for name in signature["inputs"]}
         made = {name: self._model.create_output_buffer_by_name(key, name) for name in signature["outputs"]}
-        inputs = [
-            (spec.name, given[f"args_{place}"], np.dtype(wants[f"args_{place}"]["dtype"]))
+        writes = [
+            (spec.name, _writing(given[name], wants[name]["dtype"], spec))
             for place, spec in enumerate(self._inputs)
-            if f"args_{place}" in given
+            if (name := f"args_{place}") in given
         ]
-        outputs = [
-            (
-                name := f"output_{place}",
-                made[name],
-                int(np.prod(spec.shape, dtype=np.int64)),
-                np.dtype(gives[name]["dtype"]),
-            )
+        reads = [
+            (spec.name, _reading(made[f"output_{place}"], gives[f"output_{place}"]["dtype"], spec))
             for place, spec in enumerate(self._outputs)
         ]
-        self._slots[slot] = Slot(tuple(inputs), tuple(outputs), list(given.values()), list(made.values()))
+        self._slots[slot] = Slot(tuple(writes), tuple(reads), list(given.values()), list(made.values()))
         return self._slots[slot]
+
+
+def _writing(buffer: Any, dtype: str, spec: TensorSpec) -> Callable[[Array], object]:
+    """What copies an array into a buffer, as the file's type where that is another one."""
+    return buffer.write if dtype == spec.dtype else lambda array: buffer.write(array.astype(dtype))
+
+
+def _reading(buffer: Any, dtype: str, spec: TensorSpec) -> Callable[[], Array]:
+    """What copies a buffer into an array of the model's shape and type."""
+    count, kind, shape = math.prod(spec.shape), np.dtype(dtype), spec.shape
+    if dtype == spec.dtype:
+        return lambda: buffer.read(count, kind).reshape(shape)
+    return lambda: buffer.read(count, kind).reshape(shape).astype(spec.dtype)
 
 
 def compile_model(path: Path, arm: Arm) -> Any:

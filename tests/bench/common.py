@@ -51,6 +51,8 @@ TARGETS = (
     "openvino",
     "openvino:cpu:bf16",
     "openvino:cpu:int8",
+    "litert",
+    "litert:cpu:int8-dynamic",
 )
 """Every CPU arm of the default study."""
 

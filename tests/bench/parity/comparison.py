@@ -33,7 +33,7 @@ from .tools import TOOLS, Missing
 PADDING = 4096
 NEAR, WIDE = 0.02, 0.03
 TITLE = "harness ÷ other, toy model"
-DOCUMENTED = ("jax-jit", "onnxruntime", "openvino")
+DOCUMENTED = ("jax-jit", "onnxruntime", "openvino", "litert")
 """Backends that `documented_calls.py` has, which only the plain process can import."""
 
 

@@ -181,6 +181,31 @@ def openvino_calls(built: Built, _: Path) -> Calls:
     return {"compute": compute, "end_to_end": end_to_end}
 
 
+def litert_calls(built: Built, _: Path) -> Calls:
+    """The arm's .tflite file, compiled; buffers of their own for each input set, copied in and out end to end."""
+    import numpy as np
+    from ai_edge_litert.compiled_model import CompiledModel, CpuOptions, Options
+
+    options = Options(cpu_options=CpuOptions(num_threads=built.arm.threads))
+    model = CompiledModel.from_file(str(built.folder / "model.tflite"), options=options)
+    (wanted,) = built.bundle.outputs
+    count = int(np.prod(wanted.shape))
+    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    inputs, outputs = ([make(0) for _ in arrays] for make in (model.create_input_buffers, model.create_output_buffers))
+    for (buffer,), array in zip(inputs, arrays, strict=True):
+        buffer.write(array)
+
+    def compute(buffer: int) -> Any:
+        model.run_by_index(0, inputs[buffer], outputs[buffer])
+
+    def end_to_end(buffer: int) -> Any:
+        inputs[buffer][0].write(arrays[buffer])
+        model.run_by_index(0, inputs[buffer], outputs[buffer])
+        return outputs[buffer][0].read(count, np.float32).reshape(wanted.shape)
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
 CALLS: dict[str, Callable[[Built, Path], Calls]] = {
     "numpy": numpy_calls,
     "torch-eager": eager_calls,
@@ -190,6 +215,7 @@ CALLS: dict[str, Callable[[Built, Path], Calls]] = {
     "jax-jit": jax_calls,
     "onnxruntime": onnxruntime_calls,
     "openvino": openvino_calls,
+    "litert": litert_calls,
 }
 """By backend and mode; each gets the built arm and a folder to write into."""
 
