@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shootout.backends._litert.converter import alone, pins, require_converter
-from shootout.backends.common_torch import core_module
+from shootout.backends.common_torch import float32_module
 from shootout.host.environment import version_of
 from shootout.host.store import cache_folder
 
@@ -41,7 +41,7 @@ def _convert(bundle: ModelBundle, path: Path) -> None:
 
         inputs = bundle.input_buffers()[0]
         example = tuple(torch.from_numpy(inputs[spec.name]) for spec in bundle.inputs)
-        litert_torch.convert(core_module(bundle), example).export(str(path))
+        litert_torch.convert(float32_module(bundle), example).export(str(path))
 
 
 def _key(bundle: ModelBundle) -> str:

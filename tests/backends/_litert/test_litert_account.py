@@ -1,0 +1,179 @@
+"""What LiteRT's arms say of themselves: nodes by their operands, words of schemes, threads, types on the way in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shootout import backends
+from shootout.backends._litert import convert
+from shootout.backends._litert.account import Node, _flops, _label
+from shootout.backends._litert.session import _reading, _writing
+from shootout.backends.adapter import Built
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Executed, Precision, Target, TensorSpec
+from shootout.export.client import Request
+from shootout.schemes import shown_as
+from shootout.testing.cases import bundles, warm_of
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+
+FIXTURE = backends.fixture("litert")
+MODEL = Request(model=FIXTURE.model, parameters=FIXTURE.parameters, batch=FIXTURE.batch)
+"""The conformance suite's, whose conversion is kept: converting anew takes seconds."""
+LABELS = ("fp32", "int8/minmax+per-tensor", "int8/samples-3", "int8/weights-only", "int4", "int4/activations-8")
+GROUPED = "int4/activations-8+per-channel"
+"""With a group size."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    arm: Arm
+    executed: Executed
+    error: float
+    notes: list[str]
+
+
+def run_all(bundle: ModelBundle, arms: list[Arm]) -> list[Ran]:
+    return [run_one(bundle, arm) for arm in arms]
+
+
+def run_one(bundle: ModelBundle, arm: Arm) -> Ran:
+    adapter = backends.get("litert")
+    with TemporaryDirectory() as folder:
+        built: Built = adapter.build(bundle, arm, Path(folder))
+        session = adapter.load(built)
+        outputs = [call(session, inputs, slot) for slot, inputs in enumerate(bundle.input_buffers())]
+        found = fidelity.compare(outputs, bundle.oracle_outputs())
+        assert found.relative_l2 is not None
+        return Ran(arm, session.executed, found.relative_l2, built.facts["notes"])
+
+
+@cache
+def ran() -> dict[str, Ran]:
+    (bundle,) = bundles(MODEL)
+    arms = []
+    for label in (*LABELS, GROUPED):
+        precision, _, scheme = label.partition("/")
+        target = Target(backend="litert", precision=Precision(precision), scheme=scheme)
+        options = {"group_size": "32"} if label == GROUPED else {}
+        arms.append(Arm(target=target, model=bundle.model, batch=bundle.batch, options=options, threads=2))
+    found = run_fresh(run_all, bundle, arms, warm=warm_of(replace(arms[0].target, precision=Precision.INT8)))
+    return dict(zip((*LABELS, GROUPED), found, strict=True))
+
+
+@pytest.mark.parametrize("label", [*LABELS, GROUPED])
+def test_each_word_is_what_the_file_holds_and_the_error_agrees(label: str) -> None:
+    found = ran()[label]
+    target, (bundle,) = found.arm.target, bundles(MODEL)
+    assert found.executed.compute_nodes_by_precision == {shown_as(target.precision, target.scheme): 4}
+    assert found.executed.flops_by_precision == {shown_as(target.precision, target.scheme): 4 * 2 * 2 * 64 * 64}
+    band, least = bundle.band(target)
+    assert band is not None
+    assert least < found.error <= band
+    assert found.executed.threads == 2
+
+
+def test_only_int4_weights_that_are_unpacked_first_leave_the_delegate() -> None:
+    told = {label: one.executed.fallbacks for label, one in ran().items() if one.executed.fallbacks}
+    assert told == {"int4": ("not in XNNPACK but in LiteRT's own kernels: 4 FULLY_CONNECTED",)}
+
+
+def test_groups_have_scales_of_their_own() -> None:
+    assert ran()[GROUPED].executed.artifact_bytes != ran()["int4/activations-8"].executed.artifact_bytes
+
+
+def test_a_row_without_a_word_on_its_ranges_says_which_they_are() -> None:
+    assert ["moving average" in " ".join(ran()[label].notes) for label in LABELS[1:4]] == [False, True, False]
+
+
+def node(kind: str, shapes: list[tuple[int, ...]], types: list[str], **how: Any) -> Node:
+    settings = {"unpacked": False, "transposed": False, **how}
+    return Node(kind, (0, 1), (2,), tuple(shapes), tuple(types), **settings)
+
+
+@pytest.mark.parametrize(
+    ("types", "unpacked", "label"),
+    [
+        (["FLOAT32", "FLOAT32"], False, "fp32"),
+        (["FLOAT32", "FLOAT16"], False, "fp32"),
+        (["FLOAT32", "INT8"], False, "int8"),
+        (["FLOAT32", "INT8"], True, "int8-weights"),
+        (["FLOAT32", "INT4"], True, "int4"),
+        (["FLOAT32", "INT4"], False, "int4-activations-8"),
+        (["INT8", "INT8"], False, "int8"),
+        (["INT16", "FLOAT32"], False, "int16"),
+    ],
+)
+def test_a_product_is_named_by_its_operands(types: list[str], unpacked: bool, label: str) -> None:
+    assert _label(node("FULLY_CONNECTED", [(1, 2), (3, 2), (1, 3)], types, unpacked=unpacked)) == label
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "how", "multiplied"),
+    [
+        ("FULLY_CONNECTED", [(5, 2), (3, 2), (5, 3)], {}, 5 * 3 * 2),
+        ("BATCH_MATMUL", [(4, 5, 2), (4, 2, 3), (4, 5, 3)], {}, 4 * 5 * 3 * 2),
+        ("BATCH_MATMUL", [(4, 2, 5), (4, 2, 3), (4, 5, 3)], {"transposed": True}, 4 * 5 * 3 * 2),
+        ("CONV_2D", [(1, 8, 8, 3), (16, 3, 5, 3), (1, 6, 4, 16)], {}, 6 * 4 * 16 * 3 * 5 * 3),
+        ("DEPTHWISE_CONV_2D", [(1, 8, 8, 16), (1, 3, 5, 16), (1, 6, 4, 16)], {}, 6 * 4 * 16 * 3 * 5),
+        ("CONV_3D", [(1, 8, 8, 8, 3), (3, 3, 5, 3, 16), (1, 6, 6, 4, 16)], {}, 6 * 6 * 4 * 16 * 3 * 3 * 5 * 3),
+    ],
+)
+def test_operations_are_counted_by_the_layout_of_each_kind(kind: str, shapes: Any, how: Any, multiplied: int) -> None:
+    assert _flops(node(kind, shapes, ["FLOAT32"] * 3, **how)) == 2 * multiplied
+
+
+def test_a_transposed_convolution_multiplies_each_input_by_its_channel_s_weights() -> None:
+    shapes = ((4,), (16, 3, 5, 2), (1, 4, 4, 2), (1, 8, 8, 16))
+    one = Node("TRANSPOSE_CONV", (0, 1, 2), (3,), shapes, ("INT32", "FLOAT32", "FLOAT32", "FLOAT32"), False, False)
+    assert _flops(one) == 2 * 4 * 4 * 2 * 16 * 3 * 5
+    assert _label(one) == "fp32"
+
+
+class Memory:
+    """A buffer as LiteRT's: it keeps what is written, and gives so many of it in a type."""
+
+    def write(self, array: np.ndarray) -> None:
+        self.held = array.copy()
+
+    def read(self, count: int, dtype: np.dtype[Any]) -> np.ndarray:
+        assert (count, dtype) == (self.held.size, self.held.dtype)
+        return self.held.reshape(-1).copy()
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("int64", "int32"), ("float32", "float32"), ("bool", "bool")])
+def test_numbers_have_the_file_s_type_inside_and_the_model_s_outside(ours: str, theirs: str) -> None:
+    memory, spec = Memory(), TensorSpec(name="x", shape=(2, 3), dtype=ours)
+    given = np.arange(6).reshape(2, 3).astype(ours)
+    _writing(memory, theirs, spec)(given)
+    assert memory.held.dtype == theirs
+    back = _reading(memory, theirs, spec)()
+    assert (back.dtype, back.shape) == (given.dtype, (2, 3))
+    np.testing.assert_array_equal(back, given)
+
+
+def test_a_model_is_converted_once_for_all_precisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def fake(bundle: ModelBundle, path: Path) -> None:
+        made.append(bundle.key)
+        path.write_bytes(b"a file")
+
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
+    monkeypatch.setattr(convert, "require_converter", lambda: "")
+    monkeypatch.setattr(convert, "_convert", fake)
+    (bundle,) = bundles(MODEL)
+    first, again = convert.convert(bundle), convert.convert(bundle)
+    assert first == again
+    assert first[0].read_bytes() == b"a file"
+    other = convert.convert(replace(bundle, key="another"))
+    assert other[0] != first[0]
+    assert made == [bundle.key, "another"]
