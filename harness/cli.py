@@ -259,6 +259,17 @@ def ceilings(
     raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json))
 
 
+@app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove it; what is known of this machine stays.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What is kept of exported models and builds, where, and how much it may be."""
+    from shootout.commands.cache import cache
+
+    raise typer.Exit(cache(clear=clear, as_json=as_json))
+
+
 @command(MachineOptions, MACHINE)
 def selftest(
     *,

@@ -29,6 +29,7 @@ from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
 from shootout.host.scratch import scratch
+from shootout.host.store import mark_used
 from shootout.sealed import open_sealed, sealed
 from shootout.study.plan import scheme_of
 from shootout.worker import precision_checks, process
@@ -150,6 +151,7 @@ class Workshop:
             for name, digest in record["files"].items():
                 if bundle.sha256(folder / name) != digest:
                     raise ValueError(f"{name} was changed after it was written")
+            mark_used(folder)
             return _opened(folder, arm, model, record, cached=True)
         except (OSError, ValueError, KeyError) as error:
             if self.progress:

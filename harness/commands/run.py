@@ -11,6 +11,7 @@ from shootout.commands.trace import trace_arms
 from shootout.errors import Interrupted, Undecided
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
+from shootout.host.store import in_use
 from shootout.journal import journal
 from shootout.journal.group import Group, group_of, missing
 from shootout.journal.journal import History
@@ -75,7 +76,7 @@ def measure(
         Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
         UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
     """
-    with open_folder(out, plan, fresh=fresh) as history:
+    with in_use(), open_folder(out, plan, fresh=fresh) as history:
         if history and history.complete and not trace:
             document = analyse(out)
             progress.say(f"{out} already holds this run, finished; --fresh measures again")

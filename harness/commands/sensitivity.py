@@ -13,6 +13,7 @@ from rich.text import Text
 from shootout.commands.output import print_answer, show_progress
 from shootout.errors import UsageError
 from shootout.export.sensitivity import rank_layers
+from shootout.host.store import in_use
 from shootout.quantize.sensitivity import LayerSensitivity
 from shootout.report.figures import Cell, make_table
 from shootout.study import points, selection
@@ -34,7 +35,7 @@ def sensitivity(model: str, options: InputOptions, *, as_json: bool) -> int:
         raise UsageError(
             f"sensitivity looks at one model at a time: give one value for each --set, got {len(more) + 1} models"
         )
-    with show_progress() as progress:
+    with in_use(), show_progress() as progress:
         progress.stage(f"quantizing each layer of {points.group_name(point)} alone")
         found = rank_layers(points.request(chosen, point))
     return print_answer(render(found), as_data(found), as_json=as_json)

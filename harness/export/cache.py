@@ -19,7 +19,7 @@ from shootout.contract import Progress
 from shootout.errors import ModelError, UsageError
 from shootout.host.environment import version_of
 from shootout.host.scratch import Scratch
-from shootout.host.store import cache_folder
+from shootout.host.store import cache_folder, mark_used
 
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
@@ -49,6 +49,7 @@ def lookup(name: str, progress: Progress | None = None) -> ModelBundle | None:
         bundle = open_bundle(folder)
         if bundle.key != name:
             raise ModelError(f"{folder} holds another bundle")
+        mark_used(folder)
     except ModelError as error:
         if progress:
             progress.say(f"{error}: it is made again")

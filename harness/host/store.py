@@ -1,12 +1,16 @@
 """The cache folder, and beside its bundles small JSON files with what was found out about machines, for later runs.
 
-The folder is the user's own and closed to others, since a bundle's `model.pt2` may be unpickled.
+The folder is the user's own and closed to others, since a bundle's `model.pt2` may be unpickled. Who works with what it
+holds has it locked (flock on the folder itself), many at a time; only when nobody does is anything taken out.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,31 @@ from shootout.host.scratch import scratch
 from shootout.sealed import open_sealed, sealed
 
 _BIAS_FLOOR = "bias-floor.json"
+LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0
+"""The variable that sets another limit, in GB (10^9 bytes), and the limit where it isn't set."""
+KINDS = {
+    "exported models": "bundles/" + "[0-9a-f]" * 8 + "*",
+    "builds": "bundles/built/*",
+    "modules given in Python": "bundles/program-*",
+    "converted models": "bundles/tflite/*",
+    "converters": "*-converter-*",
+}
+"""What the cache holds, as patterns below its folder; the small files of facts are none of it, and stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """One thing that the cache holds.
+
+    Attributes:
+        kind: one of `KINDS`.
+        used_s: when it was last used, in seconds since 1970.
+    """
+
+    kind: str
+    path: Path
+    size_bytes: int
+    used_s: float
 
 
 def cache_folder() -> Path:
@@ -35,6 +64,84 @@ def cache_folder() -> Path:
     if found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise UsageError(f"others can write the cache folder {folder}: chmod 700 it, or set SHOOTOUT_CACHE")
     return folder
+
+
+@contextmanager
+def in_use() -> Iterator[None]:
+    """Keep what the cache holds; at the end, where nobody else needs it, what is above the limit goes, see `evict`.
+
+    Raises:
+        UsageError: the limit can't be read, or the folder can't be used.
+    """
+    most_bytes = limit_bytes()
+    descriptor = os.open(cache_folder(), os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a disk without locks, where nothing is taken out either
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+        evict(most_bytes)
+
+
+def limit_bytes() -> int:
+    """How much the cache may hold.
+
+    Raises:
+        UsageError: the variable is no number of GB.
+    """
+    text = os.environ.get(LIMIT) or str(LIMIT_GB)
+    try:
+        return max(0, int(float(text) * 1e9))
+    except (ValueError, OverflowError):
+        raise UsageError(f"{LIMIT}={text!r} is no number of GB, such as {LIMIT_GB:g}") from None
+
+
+def mark_used(path: Path) -> None:
+    """Note that this is used now."""
+    with suppress(OSError):
+        os.utime(path)
+
+
+def kept() -> list[Kept]:
+    """What the cache holds, the longest unused first."""
+    home, found = cache_folder().parent, []
+    for kind, pattern in KINDS.items():
+        for path in home.glob(pattern):
+            if path.suffix == ".lock":
+                continue
+            with suppress(OSError):  # gone meanwhile
+                used_s = path.stat().st_mtime
+                found.append(Kept(kind=kind, path=path, size_bytes=_bytes(path), used_s=used_s))
+    return sorted(found, key=lambda one: one.used_s)
+
+
+def evict(most_bytes: int) -> list[Kept] | None:
+    """Remove what was used longest ago until the rest fits; what went, None where another command uses the cache."""
+    folder = cache_folder()
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = kept()
+        left_bytes, gone = sum(one.size_bytes for one in found), []
+        with scratch(folder) as place:
+            for number, one in enumerate(found):
+                if left_bytes <= most_bytes:
+                    break
+                one.path.rename(place / str(number))  # at once, or not at all
+                left_bytes -= one.size_bytes
+                gone.append(one)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return gone
+
+
+def _bytes(path: Path) -> int:
+    """What a file, or all files below a folder, take."""
+    files = [path] if path.is_file() else path.rglob("*")
+    return sum(file.lstat().st_size for file in files if file.is_symlink() or file.is_file())
 
 
 def read_facts(name: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from shootout.bundle.bundle import sha256
 from shootout.contract import Artifact
 from shootout.errors import UsageError
 from shootout.host.scratch import scratch
-from shootout.host.store import cache_folder
+from shootout.host.store import cache_folder, mark_used
 from shootout.models.base import Model, Parameters
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def _called(path: Path) -> Called:
     facts = json.loads((path.parent / FACTS).read_text())
     if any(sha256(path.parent / name) != digest for name, digest in facts["files"].items()):
         raise UsageError(f"{path.stem} was changed after it was kept: remove {path.parent} and run again")
+    mark_used(path.parent)
     module = torch.export.load(path).module(check_guards=False)
     for part in module.modules():  # a program takes no eval(): it was exported in it
         part.training = False

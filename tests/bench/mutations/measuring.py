@@ -120,8 +120,8 @@ MUTATIONS = (
     Mutation(
         "spawns are shuffled",
         "harness/race/generation.py",
-        "shuffled = _shuffled(self.arms, self.rng)",
-        "shuffled = list(self.arms)",
+        "shuffled = _shuffled(arms, self.rng)",
+        "shuffled = list(arms)",
         (GENERATION,),
     ),
     Mutation(
@@ -162,8 +162,8 @@ MUTATIONS = (
     Mutation(
         "a worker that does not answer is given up",
         "harness/worker/process.py",
-        "            if not self._pipe.poll(timeout_s):",
-        "            if not self._pipe.poll(None):",
+        "            if not self._is_answered(timeout_s):",
+        "            if not self._is_answered(1e9):",
         (PROCESS,),
     ),
     Mutation(
@@ -178,9 +178,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a worker's scratch goes with it",
-        "harness/worker/process.py",
-        "        self._pipe.close()\n        shutil.rmtree(self._scratch, ignore_errors=True)",
-        "        self._pipe.close()",
+        "harness/host/child.py",
+        "        self._words.close()\n        self._scratch.close()",
+        "        self._words.close()",
         (PROCESS,),
     ),
     Mutation(

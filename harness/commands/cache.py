@@ -1,0 +1,61 @@
+"""`shootout cache`: what is kept of exports and builds, how much that is, and making it less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from shootout.commands.output import print_answer
+from shootout.errors import UsageError
+from shootout.host.store import KINDS, LIMIT, Kept, cache_folder, evict, kept, limit_bytes
+from shootout.report.figures import Cell, make_table
+from shootout.units import counted, size
+
+HEADERS = ("kept", "number", "size", "last used")
+
+
+def cache(*, clear: bool, as_json: bool) -> int:
+    """Print what the cache holds, or remove it; returns the exit code.
+
+    Raises:
+        UsageError: it can't be cleared, since a command uses it.
+    """
+    gone = evict(0) if clear else ()
+    if gone is None:
+        raise UsageError("a running command uses the cache: wait for it, then clear it")
+    found = kept()
+    data = {
+        "folder": str(cache_folder().parent),
+        "limit_bytes": limit_bytes(),
+        "size_bytes": _sum(found),
+        "removed_bytes": _sum(gone),
+        "kinds": {kind: {"number": len(some), "size_bytes": _sum(some)} for kind, some in _by_kind(found).items()},
+    }
+    return print_answer(_render(found, gone, clear=clear), data, as_json=as_json)
+
+
+def _render(found: Sequence[Kept], gone: Sequence[Kept], *, clear: bool) -> RenderableType:
+    folder = cache_folder().parent
+    removed = f"{folder}: {counted(len(gone), 'thing')} removed, {size(_sum(gone))}."
+    if not found:
+        return Text(removed if clear else f"{folder} is empty.")
+    lines = [_line(kind, some) for kind, some in _by_kind(found).items() if some]
+    held = f"{folder} holds {size(_sum(found))} of at most {size(limit_bytes())} ({LIMIT}, in GB)."
+    how = "What was used longest ago goes when a run ends above that; `shootout cache --clear` removes all of it."
+    return Group(Text(held), make_table(HEADERS, lines, left=("kept",)), Text(how))
+
+
+def _line(kind: str, found: Sequence[Kept]) -> dict[str, Cell]:
+    last = datetime.fromtimestamp(max(one.used_s for one in found)).astimezone().isoformat(" ", "minutes")[:16]
+    return dict(zip(HEADERS, (kind, str(len(found)), size(_sum(found)), last), strict=True))
+
+
+def _by_kind(found: Sequence[Kept]) -> dict[str, list[Kept]]:
+    return {kind: [one for one in found if one.kind == kind] for kind in KINDS}
+
+
+def _sum(found: Sequence[Kept]) -> int:
+    return sum(one.size_bytes for one in found)
