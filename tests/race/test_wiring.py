@@ -242,11 +242,14 @@ def test_a_resumed_run_knows_who_is_out_and_what_was_built(tmp_path: Path):
 
 def test_a_run_is_not_gone_on_with_elsewhere(tmp_path: Path):
     def obstacle(**facts: Any) -> str:
-        history = journal.read(write(tmp_path / str(len(facts)), header(environment={**environment.facts(), **facts})))
+        history = journal.read(
+            write(tmp_path / "-".join(["at", *facts]), header(environment={**environment.facts(), **facts}))
+        )
         return _obstacle(history, cast(Any, SimpleNamespace(identity=history.header.identity)))
 
     assert obstacle() == ""
-    assert obstacle(machine="another") == "was begun on another machine or with other versions"
+    for name, other in {"machine": "another", "libraries": {"numpy": "0.1"}, "python": "2.7"}.items():
+        assert obstacle(**{name: other}) == "was begun on another machine or with other versions", name
 
 
 class Instance:

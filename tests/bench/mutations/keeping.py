@@ -6,6 +6,7 @@ from .mutation import Mutation
 
 RESUME = "tests/race/test_resume.py"
 JOURNAL = "tests/journal/test_journal.py"
+POWER_CUT = "tests/journal/test_power_cut.py"
 RECORDING = "tests/race/test_recording.py"
 BUILDER = "tests/build/test_builder.py"
 WIRING = "tests/race/test_wiring.py"
@@ -39,6 +40,27 @@ MUTATIONS = (
         "        rounds = Rounds(",
         "        rounds = Rounds(",
         (WIRING, RESUME),
+    ),
+    Mutation(
+        "a line that was changed is not believed",
+        "harness/journal/journal.py",
+        "        if zlib.crc32(text) != int(summed[1], 16):\n            return None\n",
+        "",
+        (JOURNAL, POWER_CUT),
+    ),
+    Mutation(
+        "a line of today without its checksum is not believed",
+        "harness/journal/journal.py",
+        "    elif version >= _SUMMED:\n        return None\n",
+        "",
+        (JOURNAL, POWER_CUT),
+    ),
+    Mutation(
+        "a new name of samples is on disk too",
+        "harness/journal/samples.py",
+        "        sync_folder(path.parent)\n",
+        "",
+        (WIRING, POWER_CUT),
     ),
     Mutation(
         "lines are on disk when append returns",
@@ -104,6 +126,13 @@ MUTATIONS = (
         (WIRING, RESUME),
     ),
     Mutation(
+        "a run does not go on with other versions",
+        "harness/host/environment.py",
+        '"gpus", "python", "libraries", "variables")',
+        '"gpus", "variables")',
+        (WIRING,),
+    ),
+    Mutation(
         "a run does not go on with another study",
         "harness/journal/run_folder.py",
         "    if history.header.identity != plan.identity:",
@@ -113,15 +142,15 @@ MUTATIONS = (
     Mutation(
         "a built file that has changed is built again",
         "harness/build/builder.py",
-        "if any(bundle.sha256(folder / name) != digest",
-        "if any(False and bundle.sha256(folder / name) != digest",
+        "                if bundle.sha256(folder / name) != digest:",
+        "                if False:",
         (BUILDER, WIRING),
     ),
     Mutation(
         "code beside the adapter's own belongs to its build",
-        "harness/build/builder.py",
-        'own = sorted(code.parent.glob("*.py")) if module.__package__ else [code]',
-        "own = [code]",
+        "backends/code.py",
+        '        return folder.glob("*.py")',
+        "        return [file]",
         (BUILDER,),
     ),
     Mutation(

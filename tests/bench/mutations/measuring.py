@@ -9,6 +9,7 @@ GENERATION = "tests/race/test_generation.py"
 RESUME = "tests/race/test_resume.py"
 PROCESS = "tests/worker/test_process.py"
 WIRING = "tests/race/test_wiring.py"
+RECHECKS = "tests/worker/test_rechecks.py"
 
 MUTATIONS = (
     Mutation(
@@ -43,7 +44,7 @@ MUTATIONS = (
     Mutation(
         "each block of one scope begins after its own lead-in",
         "harness/worker/blocks.py",
-        "        clock.lead_in(self._calls[scope], self._buffers, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)\n",
+        "        clock.lead_in(self._calls[scope], len(self.buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)\n",
         "",
         (LIVE, WIRING),
     ),
@@ -181,7 +182,35 @@ MUTATIONS = (
         "harness/host/child.py",
         "        self._words.close()\n        self._scratch.close()",
         "        self._words.close()",
-        (PROCESS,),
+        (PROCESS, "tests/host/test_child.py"),
+    ),
+    Mutation(
+        "a killed arm is begun anew",
+        "harness/race/generation.py",
+        "                    self._lost.append(arm)",
+        "                    pass",
+        (GENERATION,),
+    ),
+    Mutation(
+        "a timed arm is asked again",
+        "harness/worker/__main__.py",
+        "        self._rechecks = None if verified.fault else Rechecks.of(claim, verified)\n",
+        "",
+        (RECHECKS, "tests/worker/test_misbehaving.py"),
+    ),
+    Mutation(
+        "what a timed arm then answered wrongly fails it",
+        "harness/race/live.py",
+        "    if turn.fault:\n        raise ArmFailed(turn.fault)\n",
+        "",
+        (RECHECKS, LIVE, "tests/worker/test_misbehaving.py"),
+    ),
+    Mutation(
+        "a timed arm is asked what it has not seen",
+        "harness/worker/rechecks.py",
+        "            _fill(memory, blocks.buffers[other], nudges=1)\n            why",
+        "            why",
+        (RECHECKS,),
     ),
     Mutation(
         "a worker dies with its parent",
