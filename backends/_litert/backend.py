@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 TINY = Path(__file__).with_name("tiny.tflite")
 """A sum of its only input with itself."""
 WARM = {"": ("", "torch")}
-FIXTURE = Fixture(warm=WARM, elsewhere={Precision.INT4: Fixture(options={KERNELS: BUILTIN}, warm=WARM)})
+FIXTURE = Fixture(
+    warm=WARM,
+    slow=frozenset({("", Precision.INT4)}),
+    elsewhere={Precision.INT4: Fixture(options={KERNELS: BUILTIN}, warm=WARM)},
+)
 """XNNPACK takes no product behind INT4 weights that are unpacked first: LiteRT's own kernels run it anyway."""
 
 
