@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shootout.backends._ncnn.convert import End
-from shootout.backends._ncnn.files import BIN, PARAM, Line, Part, read_bin, read_param
+from shootout.backends._ncnn.files import BIN, PARAM, Line, read_param, read_storage
 from shootout.backends._ncnn.library import import_ncnn
 from shootout.contract import Array, Arrays
 
@@ -30,8 +30,6 @@ PRODUCTS |= {f"{kind}{form}" for kind, form in _FORMS}
 """Layers that multiply matrices, or convolve."""
 MOVES = {"Input", "Split", "MemoryData", "Noop"}
 """Layers that compute nothing."""
-QUANTIZED_BY = {"Gemm": 18, "MultiHeadAttention": 18}
-"""The number of the parameter that says a layer is quantized; elsewhere 8."""
 COUNTS = ("compute_nodes_by_precision", "other_nodes_by_precision", "flops_by_precision")
 """What a survey counts, by the names of `Executed`."""
 RAW = 1
@@ -61,14 +59,14 @@ def survey(net: Any, folder: Path, inputs: Arrays, takes: Sequence[End]) -> dict
         takes: what the net is given.
     """
     lines = read_param(folder / PARAM)
-    parts = read_bin(folder / BIN, lines)
+    storage = read_storage(folder / BIN, lines)
     outputs = dict(_outputs(net, inputs, takes))
     compute, others, flops = Counter[str](), Counter[str](), defaultdict[str, float](float)
     known = True
-    for line, own in zip(lines, parts, strict=True):
+    for line, stored in zip(lines, storage, strict=True):
         seen = outputs[line.name]
         if line.kind in PRODUCTS:
-            label = _label(line, own, seen, net.opt)
+            label = _label(stored, seen, net.opt)
             compute[label] += 1
             count = _flops(line, seen)
             flops[label] += count or 0.0
@@ -109,18 +107,17 @@ def _fits_half(numbers: Array) -> bool:
         return np.array_equal(numbers.astype(np.float16).astype(np.float32), numbers, equal_nan=True)
 
 
-def _label(line: Line, parts: Sequence[Part], seen: Seen, options: Any) -> str:
-    if line.number(QUANTIZED_BY.get(line.kind, 8)) and options.use_int8_inference:
-        return "int8"
+def _label(stored: set[str], seen: Seen, options: Any) -> str:
+    """What a product's numbers are, its weights' where these alone are narrow."""
     floats = _floats(seen, options)
-    return "fp16-weights" if floats == "fp32" and any(part.stored == "fp16" for part in parts) else floats
+    return "fp16-weights" if floats == "fp32" and "fp16" in stored else floats
 
 
 def _floats(seen: Seen, options: Any) -> str:
     """What a float layer's numbers are."""
     if seen.bits == 16:
         return "bf16" if options.use_bf16_storage else "fp16"
-    return {32: "fp32", 8: "int8"}.get(seen.bits, f"{seen.bits} bits")
+    return {32: "fp32"}.get(seen.bits, f"{seen.bits} bits")
 
 
 def _flops(line: Line, seen: Seen) -> float | None:

@@ -7,24 +7,18 @@ a matrix tells how it is stored. Read here so that the account can tell what a f
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from shootout.contract import Array
+from shootout.errors import NotRunKind, SkippedArm
 
 PARAM, BIN = "model.param", "model.bin"
-TAGS: Mapping[int, tuple[str, type[np.generic]]] = {
-    0: ("fp32", np.float32),
-    0x01306B47: ("fp16", np.float16),
-    0x000D4B38: ("int8", np.int8),
-}
-"""What a matrix's tag says of its numbers."""
-_TAG = np.dtype("<u4")
+TAGS: Mapping[int, tuple[str, int]] = {0: ("fp32", 4), 0x01306B47: ("fp16", 2)}
+"""What a matrix's tag says of its numbers: their precision, and bytes of one."""
 _WORD = 4
-"""Bytes to whose multiple everything is filled up."""
+"""Bytes of a tag and of any other number; everything is filled up to their multiple."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +34,6 @@ class Line:
     def number(self, key: int, default: int = 0) -> int:
         """A parameter that is a whole number."""
         return int(float(self.parameters.get(key, default)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Numbers of a layer: `tagged` ones (matrices) may be stored narrower than float32."""
-
-    numbers: Array
-    tagged: bool
-    stored: str
 
 
 def read_param(path: Path) -> list[Line]:
@@ -69,36 +54,25 @@ def _line(words: Sequence[str]) -> Line:
     )
 
 
-def read_bin(path: Path, lines: Sequence[Line]) -> list[list[Part]]:
-    """What each layer reads.
+def read_storage(path: Path, lines: Sequence[Line]) -> list[set[str]]:
+    """In which precisions the matrices of each layer are stored in a `.bin`.
 
     Raises:
-        ValueError: the file doesn't hold just that: some kind of layer reads what isn't known here.
+        SkippedArm: the file doesn't hold just what the layers read: one is of a kind that isn't known here.
     """
-    data = np.fromfile(path, np.uint8)
-    found, place = [], 0
-    for line in lines:
-        parts = []
-        for size, tagged in _sizes(line):
-            part, place = _part(data, place, size, tagged=tagged)
-            parts.append(part)
-        found.append(parts)
-    if place != len(data):
-        raise ValueError(f"{path.name}: its layers read {place} bytes, and it has {len(data)}")
+    found, size = [], path.stat().st_size
+    with path.open("rb") as file:
+        for line in lines:
+            stored = set()
+            for count, tagged in _sizes(line):
+                precision, width = TAGS.get(int.from_bytes(file.read(_WORD), "little") if tagged else 0, ("", _WORD))
+                stored.update([precision] if tagged else [])
+                file.seek(-(-count * width // _WORD) * _WORD, os.SEEK_CUR)
+            found.append(stored)
+        if file.tell() != size or any("" in stored for stored in found):
+            reason = f"nothing tells in what precision {path.name} holds its weights: a kind of layer isn't known here"
+            raise SkippedArm(reason, "other backends take the file as it is", NotRunKind.UNFIT)
     return found
-
-
-def _part(data: Array, place: int, size: int, *, tagged: bool) -> tuple[Part, int]:
-    stored, kind = TAGS[0]
-    if tagged:
-        tag = int(data[place : place + _WORD].view(_TAG)[0]) if place + _WORD <= len(data) else -1
-        if tag not in TAGS:
-            raise ValueError(f"a matrix of {size} numbers begins with the unknown tag {tag:#x}")
-        (stored, kind), place = TAGS[tag], place + _WORD
-    end = place + size * np.dtype(kind).itemsize
-    if end > len(data):
-        raise ValueError(f"it ends {end - len(data)} bytes before what its layers read")
-    return Part(numbers=data[place:end].view(kind), tagged=tagged, stored=stored), end + (place - end) % _WORD
 
 
 def _sizes(line: Line) -> Iterator[tuple[int, bool]]:
@@ -110,14 +84,8 @@ def _sizes(line: Line) -> Iterator[tuple[int, bool]]:
 def _convolution(line: Line) -> Iterator[tuple[int, bool]]:
     if line.number(19):  # its weights come as inputs
         return
-    outputs, term = line.number(0), line.number(8)
     yield line.number(6), True
-    yield outputs * line.number(5), False
-    if term:
-        by_group = line.kind.startswith("ConvolutionDepthWise")
-        yield (line.number(7, 1) if term % 100 == 1 else 1) if by_group else outputs, False
-        yield 1, False
-        yield (1 if term > 100 else 0), False
+    yield line.number(0) * line.number(5), False
 
 
 def _deconvolution(line: Line) -> Iterator[tuple[int, bool]]:
@@ -129,9 +97,6 @@ def _deconvolution(line: Line) -> Iterator[tuple[int, bool]]:
 def _inner_product(line: Line) -> Iterator[tuple[int, bool]]:
     yield line.number(2), True
     yield line.number(0) * line.number(1), False
-    if line.number(8):
-        yield line.number(0), False
-        yield 1, False
 
 
 def _gemm(line: Line) -> Iterator[tuple[int, bool]]:
@@ -140,9 +105,6 @@ def _gemm(line: Line) -> Iterator[tuple[int, bool]]:
     yield rows * inner * line.number(4), True
     yield columns * inner * line.number(5), True
     yield broadcast[line.number(10)] * line.number(6), True
-    if line.number(18):
-        yield rows * line.number(4), False
-        yield line.number(5), False
 
 
 def _recurrent(gates: int, biases: int) -> Callable[[Line], Iterator[tuple[int, bool]]]:
@@ -153,9 +115,6 @@ def _recurrent(gates: int, biases: int) -> Callable[[Line], Iterator[tuple[int, 
         yield hidden * biases * directions, True
         yield outputs * hidden * gates * directions, True
         yield (hidden * outputs * directions if hidden != outputs else 0), True
-        if line.number(8):
-            yield hidden * gates * directions, False
-            yield hidden * gates * directions, False
 
     return sizes
 
@@ -191,7 +150,7 @@ def _vectors(size: int, count: int, only_if: int | None = None) -> Callable[[Lin
 READS: Mapping[str, Callable[[Line], Iterator[tuple[int, bool]]]] = {
     **dict.fromkeys(
         ("Convolution", "Convolution1D", "Convolution3D", "ConvolutionDepthWise", "ConvolutionDepthWise1D",
-         "ConvolutionDepthWise3D"), _convolution),
+         "ConvolutionDepthWise3D", "DeformableConv2D"), _convolution),
     **dict.fromkeys(
         ("Deconvolution", "Deconvolution1D", "Deconvolution3D", "DeconvolutionDepthWise", "DeconvolutionDepthWise1D",
          "DeconvolutionDepthWise3D"), _deconvolution),

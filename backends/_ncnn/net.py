@@ -46,7 +46,7 @@ OPTIONS = (
     Option(name="num_threads", help="compute threads", settled="the target's threads decide"),
     *(
         Option(name=name, help="what is stored narrowly", settled="the target's precision decides")
-        for name in (*HALVES, *BFLOATS, "use_int8_inference")
+        for name in (*HALVES, *BFLOATS)
     ),
 )
 """ncnn's own that an arm may set, and pnnx's."""
