@@ -16,6 +16,7 @@ from shootout.commands.run import measure
 from shootout.commands.tune import measure_settings
 from shootout.errors import ArmFailed, Undecided
 from shootout.host import gpu
+from shootout.host.placement import pass_on
 from shootout.journal.run_folder import choose_folder
 from shootout.models.user import program
 from shootout.report import dry_run
@@ -141,6 +142,7 @@ def _with_stored_module(options: RunOptions) -> RunOptions:
 def _planned(name: str, options: RunOptions) -> Plan:
     check_keywords(RunOptions, options)
     options = _with_stored_module(options)
+    pass_on(options.get("env", ()))
     chosen = selection.choose(name, options)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     return make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))

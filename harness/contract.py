@@ -281,8 +281,8 @@ class Capabilities:
         schemes: by precision, the words it offers in a `/scheme` (see `shootout.schemes`); one may end in `*`.
         scenarios: what it can be measured in.
         options: its own knobs. Of several that cover a name, the first one that is for the target counts.
-        rest: what its quantized models compute in where nothing is quantized, unless that is BF16 on a GPU or FP32 on
-            a CPU; static INT8's schemes tell.
+        rest: what its quantized models compute in otherwise, if not BF16 (GPU) or FP32 (CPU); schemes may tell.
+        variables: of the environment that it needs too (see `placement.passed_on`); one may end in `*`.
     """
 
     consumes: tuple[Artifact, ...]
@@ -294,6 +294,7 @@ class Capabilities:
     scenarios: frozenset[Scenario] = INFERENCE
     options: tuple[Option, ...] = ()
     rest: Rests = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
 
     @property
     def devices(self) -> frozenset[Device]:
@@ -315,8 +316,7 @@ class Executed:
         software: whether that device is a program on the CPU, which proves what an arm computes and is never timed.
         threads: compute threads the runtime reports; None where it can't be read.
         compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
-        other_nodes_by_precision: the rest of the graph likewise, where the runtime tells: what a quantized model's
-            float remainder runs in.
+        other_nodes_by_precision: the rest of the graph, where the runtime tells (a quantized model's float remainder).
         fallbacks: graph breaks, nodes on another provider: one line each.
         flops_by_precision: floating-point (or integer) operations of the compute nodes in one call, two for each
             multiply-add, by the precision they ran in; empty where the runtime doesn't tell.

@@ -126,7 +126,7 @@ class Workshop:
         Raises:
             ArmFailed: the builds were stopped.
         """
-        environment = child_environment(arm.threads, 0)
+        environment = child_environment(arm.threads, 0, backends.capabilities(arm.target.backend).variables)
         log, other = self.logs / process.log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
         with process.worker(environment, self._lane(arm, cpus), log, other) as worker:
             self._working.add(worker)

@@ -15,7 +15,7 @@ from shootout.errors import UsageError
 from shootout.host import checks, environment, gpu, locks, nvml
 from shootout.host.checks import Folder, Quiet
 from shootout.host.gpu import Gpu
-from shootout.host.placement import place
+from shootout.host.placement import pass_on, place
 from shootout.messages import GpuState
 from shootout.study.options import MachineOptions
 from shootout.worker.availability import available
@@ -60,6 +60,7 @@ class Report:
 
 def doctor(options: MachineOptions, *, as_json: bool) -> int:
     """Look at everything and print it; returns the exit code."""
+    pass_on(options.get("env", ()))
     gpu.choose_gpu(options.get("gpu"), set(Device))
     report = examine()
     return print_answer(render(report), as_data(report), as_json=as_json)

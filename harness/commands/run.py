@@ -11,6 +11,7 @@ from shootout.commands.trace import trace_arms
 from shootout.errors import Interrupted, Undecided
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
+from shootout.host.placement import pass_on
 from shootout.host.store import in_use
 from shootout.journal import journal
 from shootout.journal.group import Group, group_of, missing
@@ -38,6 +39,7 @@ CEILINGS_S = 300.0
 def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, as_json: bool) -> int:
     """Plan, measure, print; returns the exit code; `full`: all columns, and a table for each size of a sweep."""
     limit = Deadline(options.get("max_time_s"))
+    pass_on(options.get("env", ()))
     chosen, fresh = selection.choose(study, options), options.get("fresh", False)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     with show_progress() as progress:

@@ -26,6 +26,7 @@ from shootout.contract import Arm, Device, Target
 from shootout.errors import ShootoutError, Unavailable, unknown
 from shootout.export.client import Request
 from shootout.host import gpu
+from shootout.host.placement import pass_on
 from shootout.host.scratch import scratch
 from shootout.host.store import write_bias_floor
 from shootout.report.progress import Progress
@@ -109,6 +110,7 @@ def selftest(
     Args:
         out: keeps the races, to go on with them.
     """
+    pass_on(options.get("env", ()))
     if (on := canonical(device)) not in (known := backends.capabilities("spin").devices):
         raise unknown("device", device, map(str, sorted(known)))
     gpu.choose_gpu(options.get("gpu"), {Device(on)})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout import trace_events
+from shootout import backends, trace_events
 from shootout.backends.adapter import Built
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
@@ -67,9 +67,10 @@ def _trace(
     built: Built, placement: Placement, path: Path, logs: Path, others: Mapping[str, Interpreter], limit: Deadline
 ) -> str:
     place, log = placement.narrowed(built.arm.threads), logs / log_name(f"trace-{path.stem}")
-    other = others.get(built.arm.target.python)
+    other, more = others.get(built.arm.target.python), backends.capabilities(built.arm.target.backend).variables
+    environment = child_environment(place.threads, 0, more)
     try:
-        with worker(child_environment(place.threads, 0), place.arms, log, other) as process:
+        with worker(environment, place.arms, log, other) as process:
             process.ask("load", _at_most(LOAD_TIMEOUT_S, limit), built=built)
             looked: Looked = process.ask("look", _at_most(BUILD_TIMEOUT_S, limit), calls=CALLS)
     except (ArmFailed, SkippedArm) as error:

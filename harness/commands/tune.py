@@ -10,6 +10,7 @@ from shootout.commands.run import measure
 from shootout.commands.show import show
 from shootout.errors import Interrupted
 from shootout.host import gpu
+from shootout.host.placement import pass_on
 from shootout.report.progress import Progress
 from shootout.results.document import Document
 from shootout.study import points, selection
@@ -54,6 +55,7 @@ def exit_code(found: Tuning, *, named: bool) -> int:
 
 
 def _search(options: TuneOptions) -> Search:
+    pass_on(options.get("env", ()))
     chosen = selection.choose(selection.DEFAULT, options)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     if not options.get("backends"):

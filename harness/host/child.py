@@ -21,7 +21,7 @@ from shootout import clock
 from shootout.constants import LAST_WORDS_LINES
 from shootout.errors import one_line
 from shootout.host import cgroup
-from shootout.host.placement import move_threads, on_cpus
+from shootout.host.placement import move_threads, on_cpus, passed_on
 from shootout.host.scratch import Scratch, end_those_in
 
 PROC = Path("/proc")
@@ -75,7 +75,7 @@ class Child:
     Args:
         module: its dotted name.
         arguments: of its command line; our process id comes behind them, for `leave_with`.
-        environment: all of its variables but TMPDIR; None: ours.
+        environment: all of its variables but TMPDIR; None: those of ours that are passed on.
         executable: the Python that it runs under; None: ours.
         cpus: those that it may run on, set before it starts so that no library sees others; None: ours.
         log: gets all its output, behind what is there (of too much, the end stays); None: its standard output is kept
@@ -105,7 +105,7 @@ class Child:
         self._overran = False
         words = [*map(str, arguments), str(os.getpid())]
         files = (*pass_fds, self._said.fileno(), self._words.fileno())
-        given = os.environ if environment is None else environment
+        given = passed_on(os.environ) if environment is None else environment
         environment = {**given, **QUIET, "TMPDIR": str(self._scratch.path)}
         try:
             with on_cpus(cpus) if cpus is not None else nullcontext():
@@ -239,7 +239,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     look: Callable[[], bool] = lambda: True,
 ) -> Ending:
-    """Run a module of ours in a process of its own, to its end.
+    """Run a module of ours in a process of its own, with all our variables, to its end.
 
     Args:
         variables: set there, on top of ours.

@@ -22,6 +22,7 @@ from typing import Any
 
 from shootout.clock import utc_now
 from shootout.host import cgroup, cuda_driver, hardware
+from shootout.host.placement import CHANGING
 
 _MACHINE_ID = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
@@ -31,11 +32,6 @@ _OTHER_PACKAGES = (
     *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "jax-cuda12-plugin", "jax-cuda13-plugin"),
 )
 """Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
-_VARIABLES = re.compile(
-    r"(OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC)_\w+"
-    r"|LD_PRELOAD|GLIBC_TUNABLES"
-)
-"""Variables that change how the libraries run."""
 _SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
 _VOLATILE = frozenset({"governor", "turbo", "persistence", "compute_mode"})
 _GIT_TIMEOUT_S = 10
@@ -133,7 +129,9 @@ def commit() -> str | None:
     # Tracked, or it would be the commit of a project that merely keeps its virtual environment inside.
     if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
         return None
-    return _git(here.parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    found = _git(here.parent, "rev-parse", "HEAD")
+    is_dirty = _git(here.parent, "status", "--porcelain", "--untracked-files=no")  # `describe --dirty` writes the index
+    return f"{found}-dirty" if found and is_dirty else found
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
@@ -157,7 +155,7 @@ def clock() -> dict[str, Any]:
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Those variables that change how the libraries run; a GPU's id in them is left out."""
-    used = {name: value for name, value in sorted(environment.items()) if _VARIABLES.fullmatch(name)}
+    used = {name: value for name, value in sorted(environment.items()) if CHANGING.fullmatch(name)}
     return {name: cuda_driver.nameless(value) for name, value in used.items()}
 
 

@@ -11,15 +11,32 @@ while it loads: `Bounds` reads both back afterwards from the kernel and from the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from shootout.contract import is_among
 from shootout.errors import UsageError
 from shootout.host import cgroup
 
+CHANGING = re.compile(
+    r"(OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC)_\w+"
+    r"|LD_PRELOAD|GLIBC_TUNABLES"
+)
+"""Variables that change how the libraries run."""
+_PASSED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|PWD|TERM|TZ|LANG|LANGUAGE|LC_\w+|TMPDIR|TEMP|TMP|XDG_\w+|SSL_CERT_\w+"
+    r"|PYTHON\w*|VIRTUAL_ENV|CONDA_\w+|LD_\w+|CC|CXX|CPATH|LIBRARY_PATH|\w+_INCLUDE_PATH|C(XX|PP)?FLAGS|LDFLAGS"
+    r"|(GOTO|NUMEXPR|ATEN|AOT_INDUCTOR|TRITON|TBB|TF|TFLITE|LITERT|NCNN|OPENVINO|NNCF|TENSORRT|TRT|HF_HUB|TRANSFORMERS"
+    r"|CUDNN|CUBLAS|NCCL|NV|VK|HIP|HSA|ROCM?|SHOOTOUT)_\w+|HF_HOME|TORCHINDUCTOR\w*"
+)
+"""Other variables that a library or a compiler may need to work at all."""
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE", re.IGNORECASE)
+MORE = "SHOOTOUT_ENV"
+"""Names more variables, with a comma between two: those of `--env`."""
 CPU_FOLDER = Path("/sys/devices/system/cpu")
 TASKS = Path("/proc/self/task")
 THREAD_VARIABLES = (
@@ -143,21 +160,55 @@ def widest(asked: Sequence[Threads], allowed: Sequence[int] | None = None) -> Pl
     return max((place(count, cpus) for count in fitting or asked), key=lambda found: found.threads)
 
 
-def child_environment(threads: int, padding: int) -> dict[str, str]:
-    """The environment of an arm's process: ours, with the thread counts set before any library is imported.
+def passed_on(own: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
+    """What of our variables a process with other people's code gets: what it works by, and no secrets.
 
-    Everything else the user set stays (XLA_FLAGS, wait policies, the vendor's own knobs): the arms run as they would
-    for the user.
+    Args:
+        more: names of others that it needs; one that ends in `*` means all that begin so, secrets apart.
+    """
+    named = {*more, *own.get(MORE, "").split(",")}
+    return {name: value for name, value in own.items() if name in named or _is_passed_on(name, named)}
+
+
+def _is_passed_on(name: str, named: Collection[str]) -> bool:
+    known = CHANGING.fullmatch(name) or _PASSED.fullmatch(name) or is_among(name, named)
+    return bool(known) and not _SECRET.search(name)
+
+
+def pass_on(names: Iterable[str]) -> None:
+    """Pass these variables on to every process that is started from here, too.
+
+    Raises:
+        UsageError: one isn't set.
+    """
+    wanted = list(names)
+    if absent := [name for name in wanted if name not in os.environ]:
+        raise UsageError(f"--env {absent[0]}: there is no such variable")
+    os.environ[MORE] = ",".join(filter(None, [os.environ.get(MORE), *wanted]))
+
+
+def withheld(name: str) -> bool:
+    """Whether we have this variable and don't pass it on."""
+    return name in os.environ and name not in passed_on(os.environ)
+
+
+def child_environment(threads: int, padding: int, more: Collection[str] = ()) -> dict[str, str]:
+    """The environment of an arm's process: what is passed on of ours, with the thread counts set before any library is
+    imported.
+
+    What else the user set for a library stays (XLA_FLAGS, wait policies, the vendor's own knobs): the arms run as they
+    would for the user.
 
     Args:
         threads: compute threads, for every threading library that reads a variable.
+        more: names of other variables that the arm's backend needs.
         padding: bytes added to the environment. They shift the stack, whose alignment alone can decide a comparison
             (Mytkowicz et al., "Producing wrong data without doing anything obviously wrong!", 2009); so does a
             hash seed, hence a new one in each process that is started. A forked one has both from what it is forked
             from, which is a new one in each generation.
     """
     counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
-    return {**os.environ, **counts, "PYTHONHASHSEED": "random", "SHOOTOUT_PADDING": "x" * padding}
+    return {**passed_on(os.environ, more), **counts, "PYTHONHASHSEED": "random", "SHOOTOUT_PADDING": "x" * padding}
 
 
 @contextmanager

@@ -318,7 +318,7 @@ class LiveStage:
 
     def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:  # noqa: ARG002 - fakes go by it
         """A fresh worker for `arm`."""
-        environment = child_environment(arm.threads, padding)
+        environment = child_environment(arm.threads, padding, backends.capabilities(arm.target.backend).variables)
         other = self.interpreters.get(arm.target.python)
         starter, log = self._starters.of(arm) if self._starters else None, self.logs / log_name(arm.label)
         process = WorkerProcess(environment, self.place(arm, OWN), log, other, starter)

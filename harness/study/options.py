@@ -266,6 +266,15 @@ class MachineOptions(TypedDict, total=False):
             help="GPU: its number in nvidia-smi, or in CUDA_VISIBLE_DEVICES. Default: the first.",
         ),
     ]
+    env: Annotated[
+        Sequence[str],
+        Flag(
+            group=Group.MORE,
+            word="NAME,NAME",
+            help="Variables of yours that backends get too; without, those that libraries read, and no secrets.",
+            read=axes.read_names,
+        ),
+    ]
 
 
 class FolderOptions(MachineOptions, total=False):

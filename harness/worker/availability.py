@@ -24,7 +24,7 @@ from shootout import backends
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.errors import SkippedArm, UsageError, explained, one_line
 from shootout.host.child import Child, leave_with
-from shootout.host.placement import allowed_cpus
+from shootout.host.placement import allowed_cpus, passed_on
 
 if TYPE_CHECKING:
     from shootout.worker.interpreters import Interpreter
@@ -119,12 +119,20 @@ def at_once() -> int:
 def start_probe(pairs: Sequence[Pair], others: Mapping[str, Interpreter]) -> Child:
     """A process that looks whether backends, all of one interpreter, work on devices; it says so on standard output."""
     other = _parts(pairs[0], others)[1]
+    own = passed_on(os.environ, {name for pair in pairs for name in _variables(pair[0])})
     return Child(
         "shootout.worker.availability",
         [word for pair in pairs for word in (_parts(pair, others)[0], pair[1])],
-        environment=other.environment(os.environ) if other else None,
+        environment=other.environment(own) if other else own,
         executable=other.path if other else None,
     )
+
+
+def _variables(backend: str) -> tuple[str, ...]:
+    """What it declares that it needs; nothing where nobody here knows it."""
+    with suppress(UsageError):
+        return backends.capabilities(backend.partition("@")[0]).variables
+    return ()
 
 
 def _answers(probe: Child, pairs: Sequence[Pair], others: Mapping[str, Interpreter]) -> dict[Pair, Availability]:

@@ -22,6 +22,7 @@ import shootout
 from shootout import backends
 from shootout.errors import UsageError
 from shootout.host import environment, store
+from shootout.host.placement import passed_on
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_NUMPY = (1, 26)
@@ -150,7 +151,7 @@ def _ask(what: str, path: Path) -> dict[str, Any]:
     names = sorted(
         {"numpy", *environment.libraries(), *(one for name in backends.names() for one in packages_of(name))}
     )
-    own = {key: value for key, value in os.environ.items() if key != "PYTHONHOME"}
+    own = {key: value for key, value in passed_on(os.environ).items() if key != "PYTHONHOME"}
     try:
         done = subprocess.run(  # noqa: S603 - the user named it to be run
             [str(path), "-c", _ASK, *names],

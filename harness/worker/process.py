@@ -21,6 +21,7 @@ from shootout.clock import Deadline
 from shootout.contract import NotRun
 from shootout.errors import ArmFailed, NotRunKind, SkippedArm, one_line
 from shootout.host.child import LOOKING_S, Child
+from shootout.host.placement import withheld
 from shootout.messages import Fault, read
 from shootout.worker.starter import NotForked
 
@@ -106,7 +107,7 @@ class WorkerProcess:
             return answer
         if self._interpreter and answer.missing:
             raise _missing(answer, self._interpreter)
-        raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}")
+        raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}{_hint(answer)}")
 
     def _is_answered(self, timeout_s: float) -> bool:
         """Whether an answer came in time, or the pipe's end.
@@ -154,6 +155,11 @@ class WorkerProcess:
 
     def _how_it_died(self) -> str:
         return self._child.wait(_GOODBYE_S) or "closed its pipe and went on running; it was killed"
+
+
+def _hint(answer: Fault) -> str:
+    name = answer.message.strip("'")
+    return f" (a variable that isn't passed on: --env {name})" if answer.kind == "KeyError" and withheld(name) else ""
 
 
 def _missing(answer: Fault, interpreter: Interpreter) -> SkippedArm:

@@ -43,7 +43,7 @@ class CrashingLate(Base):
 
 class HangingOnce(Base):
     def probe(self, device):
-        with open(os.environ["FAKE_PIDS"], "a+") as asked:
+        with open(os.environ["SHOOTOUT_FAKE_PIDS"], "a+") as asked:
             asked.seek(0)
             hangs = not asked.read()
             asked.write(f"{os.getpid()}\\n")
@@ -53,16 +53,16 @@ class HangingOnce(Base):
 
 class Killed(Base):
     def probe(self, device):
-        with open(os.environ["FAKE_PIDS"], "a+") as asked:
+        with open(os.environ["SHOOTOUT_FAKE_PIDS"], "a+") as asked:
             asked.write(f"{os.getpid()}\\n")
             asked.seek(0)
-            if len(asked.readlines()) <= int(os.environ["FAKE_KILLS"]):
+            if len(asked.readlines()) <= int(os.environ["SHOOTOUT_FAKE_KILLS"]):
                 os.kill(os.getpid(), signal.SIGKILL)
         return Availability(version="4.0")
 
 class Hanging(Base):
     def probe(self, device):
-        open(os.environ["FAKE_PIDS"], "a").write(f"{os.getpid()}\\n")
+        open(os.environ["SHOOTOUT_FAKE_PIDS"], "a").write(f"{os.getpid()}\\n")
         os.system("sleep 600")
 
 class Exiting(Base):
@@ -103,7 +103,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     points = "".join(f"{name} = fakes:{kind}\n" for name, kind in NAMES.items())
     (info / "entry_points.txt").write_text(f"[shootout.backends]\n{points}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("FAKE_PIDS", str(tmp_path / "pids"))
+    monkeypatch.setenv("SHOOTOUT_FAKE_PIDS", str(tmp_path / "pids"))
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path / "pids"
 
@@ -233,7 +233,7 @@ def test_every_pair_gets_its_own_answer_and_is_asked_once():
 def test_a_probe_that_others_killed_is_begun_anew_once(
     fakes: Path, monkeypatch: pytest.MonkeyPatch, kills: int, version: str
 ):
-    monkeypatch.setenv("FAKE_KILLS", str(kills))
+    monkeypatch.setenv("SHOOTOUT_FAKE_KILLS", str(kills))
     found = ask("killed")
     assert (found.version, len(fakes.read_text().splitlines())) == (version, 2)
     assert found.ok or "killed by SIGKILL" in found.reason

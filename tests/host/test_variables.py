@@ -1,0 +1,62 @@
+"""What of the environment reaches other people's code."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from shootout.errors import UsageError
+from shootout.host.placement import MORE, child_environment, pass_on, passed_on, withheld
+
+NEEDED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_WAIT_POLICY", "XLA_FLAGS", "CXX")
+NEEDED += (
+    "CUDA_VISIBLE_DEVICES",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_LOGS",
+    "HF_HOME",
+    "SHOOTOUT_CACHE",
+    "CPLUS_INCLUDE_PATH",
+)
+KEPT = (
+    "AWS_SECRET_ACCESS_KEY",
+    "GITHUB_TOKEN",
+    "HF_HUB_TOKEN",
+    "DATABASE_URL",
+    "OPENAI_API_KEY",
+    "PYTHON_PASSWORD",
+    "DATA",
+)
+
+
+def test_what_libraries_work_by_is_passed_on_and_all_else_is_not():
+    assert set(passed_on(dict.fromkeys((*NEEDED, *KEPT), "1"))) == set(NEEDED)
+
+
+def test_a_backend_s_own_and_the_user_s_are_passed_on():
+    own = dict.fromkeys((*KEPT, "ACME_ROOT", "ACME_TOKEN"), "1")
+    assert set(passed_on(own, ["ACME_*"])) == {"ACME_ROOT"}
+    assert set(passed_on(own, ["ACME_TOKEN"])) == {"ACME_TOKEN"}
+    assert set(passed_on({**own, MORE: "DATA,GITHUB_TOKEN"})) == {"DATA", "GITHUB_TOKEN", MORE}
+
+
+def test_the_user_names_more_and_a_name_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(MORE, raising=False)
+    for name in ("DATA", "GITHUB_TOKEN"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv(MORE, "")
+    assert withheld("DATA")
+    pass_on(["DATA"])
+    pass_on(())
+    assert os.environ[MORE] == "DATA"
+    assert not withheld("DATA")
+    assert withheld("GITHUB_TOKEN")
+    with pytest.raises(UsageError, match="--env NO_SUCH: there is no such variable"):
+        pass_on(["NO_SUCH"])
+
+
+def test_an_arm_s_process_gets_no_secret(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    monkeypatch.setenv("ACME_ROOT", "/acme")
+    assert "GITHUB_TOKEN" not in child_environment(1, 0)
+    assert child_environment(1, 0, ("ACME_*",))["ACME_ROOT"] == "/acme"
