@@ -7,7 +7,7 @@ and position, e.g. `x.0`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -179,6 +179,16 @@ def free_axes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     return {info.name: tuple(at for at, (axis, _) in enumerate(_dims(info)) if axis) for info in true_inputs(model)}
 
 
+def open_axes(model: ModelProto) -> list[str]:
+    """The names of the axes that the file leaves open, each once."""
+    return list(dict.fromkeys(axis for info in true_inputs(model) for axis, _ in _dims(info) if axis))
+
+
+def example_shapes(model: ModelProto) -> list[str]:
+    """A shape for each input that leaves sizes open, as `--shape` takes it; a guess, to be edited."""
+    return list(_examples(open_axes(model), true_inputs(model), {}))
+
+
 def _text(info: ValueInfoProto) -> str:
     return f"{info.name} {_dtype(info)}[{', '.join(axis or str(size) for axis, size in _dims(info))}]"
 
@@ -209,7 +219,17 @@ def _how_to_give(
     missing: Sequence[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int], called: str
 ) -> str:
     """What is missing, all inputs, and what gives it behind any command that takes a model."""
-    words: list[str] = []
+    words = [word for shape in _examples(missing, inputs, sizes) for word in ("--shape", shape)]
+    lines = [
+        f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
+        *(f"  {_text(info)}" for info in inputs),
+        f"Give sizes, as these are: {shlex.join(words)}",
+    ]
+    return "\n".join(lines)
+
+
+def _examples(missing: Collection[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int]) -> Iterator[str]:
+    """`x=1x3x224x224` for each input that lacks a size."""
     known = dict(sizes)
     for info in inputs:
         dims = _dims(info)
@@ -219,13 +239,7 @@ def _how_to_give(
         is_state = info is not inputs[0] and len(dims) == 3 and dims[0][1]  # often (layers, batch, width)
         rows = 1 if is_state else 0
         shape = [size or known.setdefault(axis, usual if at > rows else 1) for at, (axis, size) in enumerate(dims)]
-        words += ["--shape", f"{info.name}={'x'.join(map(str, shape))}"]
-    lines = [
-        f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
-        *(f"  {_text(info)}" for info in inputs),
-        f"Give sizes, as these are: {shlex.join(words)}",
-    ]
-    return "\n".join(lines)
+        yield f"{info.name}={'x'.join(map(str, shape))}"
 
 
 def _dims(info: ValueInfoProto) -> list[tuple[str, int]]:

@@ -17,6 +17,8 @@ from shootout import backends, models
 from shootout.commands.catalogue import KINDS
 from shootout.contract import Device, Precision, Scenario, is_among
 from shootout.errors import ShootoutError, UsageError
+from shootout.export.client import is_file
+from shootout.export.request import path_of
 from shootout.models.base import OneOf
 from shootout.stats.goals import Aim
 from shootout.study import axes, schema
@@ -234,10 +236,11 @@ def _knobs(word: str) -> Iterator[str]:
 
 def _axes(word: str, given: Given) -> Iterator[str]:
     """`key=`, then the values that a key has words for."""
-    model = next((given[place] for place in ("model", "study") if given.get(place) in models.names()), None)
-    parameters = models.get(model).parameters if model else {}
+    model = _model(given)
+    parameters = models.get(model).parameters if model and not is_file(model) else {}
+    sizes = _open_sizes(model)[0] if model and is_file(model) else []
     choices: dict[str, Iterable[str]] = {
-        **dict.fromkeys((*parameters, *axes.WORDS), ()),
+        **dict.fromkeys((*parameters, *sizes, *axes.WORDS), ()),
         **{name: one.choices for name, one in parameters.items() if isinstance(one, OneOf)},
         "scenario": Scenario,
         "device": Device,
@@ -250,12 +253,34 @@ def _axes(word: str, given: Given) -> Iterator[str]:
     yield from (f"{key}={one}" for one in _several(lambda _: map(str, choices.get(key, ())), value) if equals)
 
 
+def _shapes(_: str, given: Given) -> Iterable[str]:
+    """A whole shape for each input that an ONNX file leaves open, to be edited."""
+    model = _model(given)
+    return _open_sizes(model)[1] if model and is_file(model) else ()
+
+
+def _open_sizes(file: str) -> tuple[list[str], list[str]]:
+    """What an ONNX file leaves open: the names of the axes, and a shape for each input; no other place reads files."""
+    from shootout.bundle import onnx_axes
+    from shootout.bundle.onnx_header import header
+
+    head = header(path_of(file))
+    return onnx_axes.open_axes(head), onnx_axes.example_shapes(head)
+
+
+def _model(given: Given) -> str | None:
+    """The model that the line names so far, of several the first."""
+    named = (given[place].partition(",")[0] for place in ("model", "study", "chosen") if given.get(place))
+    return next((one for one in named if one in models.names() or is_file(one) or models.is_own(one)), None)
+
+
 _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "study": lambda word, _: (*_studies(word), *_models(word)),
     **dict.fromkeys(("model", "chosen"), lambda word, _: _models(word)),
     "backends": lambda word, _: _several(_targets, word),
     "baseline": lambda word, _: _targets(word),
     "parameters": _axes,
+    "shapes": _shapes,
     "options": lambda word, _: _knobs(word),
     "scenario": lambda word, _: _several(lambda _: map(str, Scenario), word),
     "goal": lambda *_: map(str, Aim),

@@ -207,7 +207,7 @@ def _way_out(*, measured: bool) -> str:
 def _passed(answer: Answer) -> Iterator[str]:
     for one in answer.passed:
         if one.because == "unsound":
-            yield f"{short(one.arm)}: {one.reason}"
+            yield f"{short(one.arm)}: {(one.reason or '').removeprefix(one.arm).strip()}"
         elif one.because == "slower":
             than = (
                 f" than {short(one.against)}" if one.against and answer.ship and one.against != answer.ship.arm else ""

@@ -21,7 +21,8 @@ DEFAULT = "shootout"
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 """How files of weights end that people take for models."""
 _FORMS = (
-    "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function or config.json"
+    "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function, or config.json "
+    "or its folder"
 )
 
 

@@ -20,6 +20,11 @@ from tests.support.onnx_made import branching, value, write
     [
         ("openvino", "Calibration dataset must not be empty. Please provide calibration dataset", "each branch"),
         ("openvino", "Could not find a node /decoder/Squeeze_output_0 in NNCFGraph!", "in a branch"),
+        (
+            "openvino",
+            "failed at src/common/snippets/src/lowered/pass/assign_registers.cpp:50: Not",
+            "too few registers",
+        ),
         ("onnxruntime", "invalid model. Error: two nodes with same node name (conv_DequantizeLinear).", "already"),
         ("onnxruntime", "Only an existing tensor can be modified, 'v452' is not.", "'v452', a softmax"),
         ("onnxruntime", "Could not find an implementation for Trilu(14) node", "no kernel for Trilu"),

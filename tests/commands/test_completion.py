@@ -11,6 +11,7 @@ import pytest
 import typer
 from support.console import call, here
 from support.factories import write
+from support.onnx_made import linear
 
 from shootout import cli
 from shootout.commands import completion
@@ -71,6 +72,23 @@ def test_files_are_offered_where_they_are_meant(tmp_path: Path, monkeypatch: pyt
     assert offered("run deep/") == ["deep/net.toml"]
     assert offered("run --inputs ") == ["deep/", "net.npz"]
     assert offered("show ") == ["deep/"]
+
+
+def test_the_sizes_of_a_file_and_the_parameters_of_a_factory_are_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linear(tmp_path / "net.onnx", ("batch", 3, "height", "width"), None)
+    write(tmp_path / "net.py", "def make(depth=3, batch=1): ...\n")
+    monkeypatch.chdir(tmp_path)
+
+    def offered(words: str) -> list[str]:
+        return completion.complete(PROGRAM, f"shootout {words}")
+
+    assert offered("run net.onnx --set h") == ["height="]
+    assert offered("run --model net.onnx,other.onnx --shape ") == ["x=1x3x224x224"]
+    assert offered("sensitivity net.onnx --shape x") == ["x=1x3x224x224"]
+    assert offered("run net.py:make --set de") == ["depth=", "device="]
+    assert offered("run digits --shape ") == offered("run gone.onnx --shape ") == []
 
 
 def test_the_hidden_command_prints_them_and_imports_no_framework(tmp_path: Path) -> None:

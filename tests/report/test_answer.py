@@ -123,6 +123,12 @@ def test_who_is_not_to_be_shipped_and_why():
     assert found["Would change it"] == "a looser error limit (fast:cpu:int8 0.5 [0.49, 0.51], error 6.4e-02)"
 
 
+def test_an_unsound_arm_is_named_once():
+    why = row("odd", 1e5), {"withheld": lambda arm: f"{arm} found no steady state" if "odd" in arm else None}
+    found = screen(SLOW, FAST, why[0], **why[1])
+    assert "odd: found no steady state" in found["Not"]
+
+
 def test_many_losers_are_folded():
     losers = [row(f"loser{number}", (1 + number) * 1e6) for number in range(12)]
     assert screen(FAST, *losers)["Not"].endswith("· 4 more")
