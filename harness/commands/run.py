@@ -105,9 +105,10 @@ def measure(
             with note_interrupts(file, campaign.deadline, plan.planning_s):
                 campaign.prepare()
                 built_s = campaign.deadline.elapsed_s
-                complete = campaign.race() and not campaign.recorder.lacks
+                played = campaign.race()
+                complete = played and not campaign.recorder.lacks
                 groups = _groups(journal.read(out))
-                file.append(_ended(campaign, complete=complete, settled=not any(map(missing, groups))))
+                file.append(_ended(campaign, played=played, complete=complete, settled=not any(map(missing, groups))))
                 if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
                     progress.say(more_time.tell_too_short(limit.seconds, built_s))
                 if trace and not limit.allows(0.0):
@@ -121,10 +122,11 @@ def _groups(history: History) -> list[Group]:
     return [group_of(history, record) for record in history.groups]
 
 
-def _ended(campaign: Campaign, *, complete: bool, settled: bool) -> Ended:
-    unfinished = "a target was killed" if campaign.deadline.seconds is None else "--max-time"
-    why = "nothing is left to measure" if complete else unfinished
-    budget_s = None if complete or campaign.budget.seconds is None else campaign.budget.elapsed_s
+def _ended(campaign: Campaign, *, played: bool, complete: bool, settled: bool) -> Ended:
+    why = "nothing is left to measure" if complete else "--max-time"
+    if (killed := played and not complete) and campaign.deadline.seconds is None:
+        why = "a target was killed"
+    budget_s = None if complete or killed or campaign.budget.seconds is None else campaign.budget.elapsed_s
     if budget_s is not None:
         why = f"{budget_s:.0f} s of racing"
     wall_s, planning_s = campaign.deadline.elapsed_s, campaign.plan.planning_s

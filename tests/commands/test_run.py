@@ -52,19 +52,23 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
 
 
 @pytest.mark.parametrize(
-    ("racing_s", "complete", "why", "budget_s"),
+    ("racing_s", "max_time_s", "played", "complete", "why", "budget_s"),
     [
-        (90.0, True, "nothing is left to measure", None),
-        (90.0, False, "41 s of racing", 41.2),
-        (None, False, "--max-time", None),
+        (90.0, None, True, True, "nothing is left to measure", None),
+        (90.0, None, False, False, "41 s of racing", 41.2),
+        (90.0, None, True, False, "a target was killed", None),
+        (None, 9.0, False, False, "--max-time", None),
+        (None, 9.0, True, False, "--max-time", None),
     ],
 )
-def test_how_a_run_ended_is_written_down(racing_s: float | None, complete: bool, why: str, budget_s: float | None):
+def test_how_a_run_ended_is_written_down(
+    racing_s: float | None, max_time_s: float | None, played: bool, complete: bool, why: str, budget_s: float | None
+):
     plan = SimpleNamespace(planning_s=0.0)
     campaign: Any = SimpleNamespace(
-        budget=SimpleNamespace(seconds=racing_s, elapsed_s=41.2), deadline=Deadline(None), plan=plan
+        budget=SimpleNamespace(seconds=racing_s, elapsed_s=41.2), deadline=Deadline(max_time_s), plan=plan
     )
-    found = run._ended(campaign, complete=complete, settled=complete)
+    found = run._ended(campaign, played=played, complete=complete, settled=complete)
     assert (found.complete, found.why, found.budget_s) == (complete, why, budget_s)
 
 

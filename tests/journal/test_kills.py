@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.bench.kills.drill import PARENT, WORKER, Found, as_row, drill
+from tests.bench.kills.drill import PARENT, WORKER, Found, as_row, as_sentence, drill
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
@@ -14,6 +17,12 @@ from tests.bench.kills.drill import PARENT, WORKER, Found, as_row, drill
 def test_nothing_is_lost_measured_twice_or_left_behind(tmp_path: Path, kind: str, seed: str):
     found = drill(tmp_path, kind, seed, whole_s=5.0)
     assert not found.fault
+
+
+def test_the_documents_say_what_the_bench_found():
+    found = json.loads((ROOT / "results" / "reference" / "kills.json").read_text())
+    rows = found["sections"]["kills"]["tables"]["kill -9 at random instants"]
+    assert as_sentence(rows) in " ".join((ROOT / "docs" / "figures.md").read_text().split())
 
 
 def test_the_table_counts_the_runs_that_had_not_ended():

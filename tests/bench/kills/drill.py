@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -261,6 +261,26 @@ def _is_whole(bundle: Path) -> bool:
     except ShootoutError:
         return False
     return True
+
+
+def as_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table in words, for the documents."""
+    kills, means = ([row[column] for row in rows] for column in ("kills", "commands, mean"))
+    lost, twice, left, verdicts, unfinished = (
+        sum(row[column] for row in rows)
+        for column in (
+            "runs with records lost",
+            "measured twice",
+            "with something left behind",
+            "with a verdict lost",
+            "unfinished",
+        )
+    )
+    return (
+        f"of {kills[0]} runs that were killed, and {kills[1]} of which another process was, {lost} lost a record, "
+        f"{twice} measured something twice, {left} left anything behind, {verdicts} lost a verdict and {unfinished} "
+        f"could not be finished, by {means[0]:g} and {means[1]:g} commands in the mean"
+    )
 
 
 def as_row(found: Sequence[Found], kind: str) -> dict[str, Any]:
