@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -187,7 +188,7 @@ def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> N
     found.desk = SimpleNamespace(offer=lambda *_: offer)  # type: ignore[assignment]
     performance: Any = SimpleNamespace(arm=fakes.arm("a"), player=SimpleNamespace(cpu_ns=lambda: 0), turns=[])
     found.performances.append(performance)
-    found._play_rounds()
+    found._play_rounds(ExitStack())
     assert (found.rounds, performance.turns, found.is_cut) == (0, [], True)
 
 
