@@ -172,6 +172,7 @@ SHIPPED = {
         movable=True,
         loads={"": ("ai_edge_litert",)},
         fixture="shootout.backends._litert.backend:FIXTURE",
+        words="shootout.backends._litert.words:WORDS",
         ready_s=0.4,
         build_s=11.0,
     ),

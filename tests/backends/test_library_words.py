@@ -27,6 +27,7 @@ from tests.support.onnx_made import branching, value, write
         ),
         ("onnxruntime", "invalid model. Error: two nodes with same node name (conv_DequantizeLinear).", "already"),
         ("onnxruntime", "Only an existing tensor can be modified, 'v452' is not.", "'v452', a softmax"),
+        ("litert", "Lowering not found: aten._linalg_svd.default\n\nWhile executing %svd", "aten._linalg_svd.default"),
         ("onnxruntime", "Could not find an implementation for Trilu(14) node", "no kernel for Trilu"),
     ],
 )

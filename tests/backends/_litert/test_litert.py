@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from shootout import backends
 from shootout.backends._litert import converter
+from shootout.backends.code import code_of
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.host import store
 
@@ -53,3 +55,7 @@ def test_without_a_network_the_arm_is_a_skip_with_the_command(missing: Path, mon
     assert caught.value.reason.endswith("pip could not get it: ERROR: no network")
     assert caught.value.fix == f"pip install --no-deps {' '.join(converter.pins())}"
     assert [path for path in missing.iterdir() if path.is_dir() and path.name != "bundles"] == []
+
+
+def test_another_converter_makes_another_build() -> None:
+    assert converter.PINS.resolve() in {path.resolve() for path in code_of(backends.get("litert"))}
