@@ -113,7 +113,7 @@ def selftest(
     pass_on(options.get("env", ()))
     if (on := canonical(device)) not in (known := backends.capabilities("spin").devices):
         raise unknown("device", device, map(str, sorted(known)))
-    gpu.choose_gpu(options.get("gpu"), {Device(on)})
+    gpu.choose_gpu(options.get("gpu"), {Device(on)} - {Device.CPU} or {Device.CUDA})  # one that isn't there is told
     with show_progress() as progress:
         report = run(quick=quick, progress=progress, device=Device(on), out=out)
     print_answer(render(report), as_data(report), as_json=as_json)
