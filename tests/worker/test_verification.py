@@ -136,6 +136,11 @@ def test_the_first_fault_is_told_and_no_instance_runs_for_nothing():
     assert found.fault == "strayed"
 
 
+def test_what_is_never_timed_may_have_threads_anywhere():
+    software = replace(ACCOUNT, software=True)
+    assert verify(claim(Session(executed=software), strayed="has threads elsewhere"), with_accuracy=False).fault is None
+
+
 def test_a_training_step_that_leaves_other_weights_is_a_fault(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(training, "judged", lambda found, *_: (found, "moved its weights"))
     trained = bundle()
