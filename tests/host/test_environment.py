@@ -295,6 +295,13 @@ def test_the_commit_of_a_checkout_and_whether_it_is_changed(checkout: Path):
     assert environment.commit() == f"{clean}-dirty"
 
 
+def test_asking_for_the_commit_writes_nothing_to_the_checkout(checkout: Path):
+    os.utime(checkout / "environment.py", (1, 1))  # what git has noted of it is stale
+    before = (checkout / ".git" / "index").read_bytes()
+    assert environment.commit()
+    assert (checkout / ".git" / "index").read_bytes() == before
+
+
 def test_a_package_inside_somebody_elses_checkout_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(environment, "__file__", str(checkout / "untracked.py"))
     assert environment.commit() is None
