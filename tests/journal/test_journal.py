@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,15 @@ def test_a_journal_of_an_older_version_reads_as_today_s(tmp_path: Path):
     assert old.lines[2:] == now.lines[2:]
     voids = [line.voided[0][1][0].category for one in (old, now) for line in one.lines if isinstance(line, Rounds)]
     assert voids == ["steal", "steal"]
+
+
+def test_a_line_that_lost_its_checksum_is_not_believed(tmp_path: Path):
+    """It may be JSON and yet not be what was written."""
+    write(tmp_path, header(), prepared(A))
+    path = tmp_path / journal.NAME
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + re.sub(rb',"sum":"[0-9a-f]{8}"', b"", second))
+    assert journal.read(tmp_path).lines[1:] == ()
 
 
 def test_a_tail_torn_at_any_byte_loses_only_the_fact_being_written(tmp_path: Path):
