@@ -188,7 +188,8 @@ def test_short_calls_are_read_together_and_told_each(tmp_path: Path, monkeypatch
 def test_an_arm_is_started_on_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     placement, started = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1), []
     monkeypatch.setattr(live, "WorkerProcess", lambda _, cpus, *rest: started.append(cpus))
-    live.LiveStage(built={ARM.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(ARM, 0, 0)
+    arm = Arm(target=Target(backend="numpy"), model="m")
+    live.LiveStage(built={arm.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(arm, 0, 0)
     assert started == [placement.arms]
 
 
