@@ -53,10 +53,12 @@ def digest(path: Path) -> str:
 
     Raises:
         OSError: it can't be read.
+        UsageError: it is a pipe or a device.
     """
     if not path.is_dir():
+        _require_ordinary(path)
         return sha256(path)
-    parts = [f"{file.name} {sha256(file)}" for file in sorted(path.glob("*.npy"))]
+    parts = [f"{file.name} {sha256(file)}" for file in _files(path)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -153,12 +155,22 @@ def _header(name: str, opened: IO[bytes]) -> TensorSpec:
 def _files(folder: Path) -> list[Path]:
     if not (files := sorted(folder.glob("*.npy"))):
         raise UsageError(f"{folder} holds no .npy files; write one for each input, by its name")
+    for file in files:
+        _require_ordinary(file)
     return files
+
+
+def _require_ordinary(path: Path) -> None:
+    """Stop at what would be waited for or read without end."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no ordinary file")
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     try:
+        if not path.is_dir():
+            _require_ordinary(path)
         yield
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror or error}") from error

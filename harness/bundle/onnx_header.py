@@ -7,6 +7,7 @@ before anything is parsed.
 from __future__ import annotations
 
 import mmap
+import stat
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,8 @@ from shootout.errors import ModelError, UsageError
 KEPT_BYTES = 1 << 12
 """Shapes, thresholds and normalisations are smaller, weights that matter for time are larger."""
 _DATA = frozenset("raw_data float_data int32_data int64_data double_data uint64_data string_data".split())  # noqa: SIM905
+_COMMENTS = frozenset(("doc_string", "metadata_props", "external_data", "quantization_annotation"))
+"""Fields that nobody here shows or looks anything up by, or whose words are checked where they are read."""
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 """Protobuf's wire types, https://protobuf.dev/programming-guides/encoding/."""
 
@@ -32,8 +35,10 @@ def header(path: Path) -> ModelProto:
         ModelError: it is not an ONNX model.
     """
     try:
-        stat = path.stat()
-        return _header(path, stat.st_mtime_ns, stat.st_size)
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, a device has no end
+            raise UsageError(f"{path} is no ordinary file")
+        return _header(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror}") from error
 
@@ -46,21 +51,21 @@ def _header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
             model.ParseFromString(bytes(_without_data(data, 0, len(data), ModelProto.DESCRIPTOR)))
     except (DecodeError, ValueError, RecursionError) as error:  # an empty file can't be mapped
         raise ModelError(f"{path} is not an ONNX model, or is cut short ({error}); export it again") from error
-    if not all(isinstance(text, str) for text in _texts(model)):
-        raise ModelError(f"{path} is not an ONNX model: it has names that are no text; export it again")
+    if not all(isinstance(text, str) and text.isprintable() for text in _names(model)):
+        raise ModelError(f"{path} is not an ONNX model: it has names that are no plain text; export it again")
     if not model.graph.output:
         raise ModelError(f"{path} is not an ONNX model: it has no graph with an output; export it again")
     return model
 
 
-def _texts(message: Any) -> Iterator[str | bytes]:
-    """Every name and word in a message; bytes where it isn't Unicode, which protobuf lets pass."""
+def _names(message: Any) -> Iterator[str | bytes]:
+    """Every name in a message; bytes where it isn't Unicode, which protobuf lets pass. Comments are none."""
     for field, value in message.ListFields():
-        if field.type == field.TYPE_STRING:
+        if field.type == field.TYPE_STRING and field.name not in _COMMENTS:
             yield from value if _is_many(value) else [value]
-        elif field.message_type is not None:
+        elif field.message_type is not None and field.name not in _COMMENTS:
             for one in value if _is_many(value) else [value]:
-                yield from _texts(one)
+                yield from _names(one)
 
 
 def _is_many(value: Any) -> bool:

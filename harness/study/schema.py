@@ -347,6 +347,8 @@ def _shipped(name: str) -> Traversable:
 
 
 def _read(path: Path) -> str:
+    if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+        raise UsageError(f"the study file {str(path)!r} is no ordinary file")
     try:
         return path.read_text()
     except OSError as error:

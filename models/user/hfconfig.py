@@ -41,7 +41,10 @@ EXAMPLE_SEED, STATISTICS_SEED = 1, 4
 
 def is_meant(name: str) -> bool:
     """Whether `name` is meant as a config, or as the folder of one with its weights."""
-    return name.endswith(SUFFIX) or (Path(name).expanduser() / CONFIG).is_file()
+    try:
+        return name.endswith(SUFFIX) or (Path(name).expanduser() / CONFIG).is_file()
+    except (OSError, RuntimeError):  # too long for a file's name, or `~` of nobody
+        return False
 
 
 def model(name: str) -> Model:

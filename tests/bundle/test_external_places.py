@@ -1,14 +1,18 @@
-"""Places of external weights that are none, in a file whose writer is unknown."""
+"""Files whose writer is unknown: places of weights that are none, names that steer a terminal, pipes and devices."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.onnx_made import linear
 
-from shootout.bundle import onnx_files
-from shootout.errors import ModelError
+from shootout.bundle import data_files, onnx_files, onnx_header
+from shootout.errors import ModelError, UsageError
+from shootout.study import schema
 
 
 @pytest.mark.parametrize(
@@ -35,3 +39,35 @@ def test_a_place_that_is_none_is_a_message(tmp_path: Path, place: dict[str, str]
     path.write_bytes(helper.make_model(helper.make_graph([], "g", [], [result], [tensor])).SerializeToString())
     with pytest.raises(ModelError, match=r"export it again|no file's name|missing|outside|shorter"):
         onnx_files.external_files(path)
+
+
+@pytest.mark.parametrize("device", ["", "/dev/zero"])
+def test_a_pipe_or_a_device_is_no_model_and_no_data(tmp_path: Path, device: str):
+    for name, read in (
+        ("m.onnx", onnx_header.header),
+        ("d.npz", data_files.digest),
+        ("d2.npz", data_files.read_arrays),
+    ):
+        path = tmp_path / name
+        path.symlink_to(device) if device else os.mkfifo(path)
+        with pytest.raises(UsageError, match="is no ordinary file"):
+            read(path)
+    study = tmp_path / "s.toml"
+    study.symlink_to(device) if device else os.mkfifo(study)
+    with pytest.raises(UsageError, match="is no ordinary file"):
+        schema.load(str(study))
+
+
+@pytest.mark.parametrize("evil", ["\x1b]52;c;aGk=\x07", "a\nShip numpy", "\u202e"])
+@pytest.mark.parametrize("where", ["input", "axis", "operator"])
+def test_a_name_that_would_steer_the_terminal_is_none(tmp_path: Path, evil: str, where: str):
+    model = onnx.load(linear(tmp_path / "m.onnx"))
+    if where == "input":
+        model.graph.input[0].name += evil
+    elif where == "axis":
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = evil
+    else:
+        model.graph.node[0].op_type += evil
+    onnx.save(model, tmp_path / "evil.onnx")
+    with pytest.raises(ModelError, match="names that are no plain text"):
+        onnx_header.header(tmp_path / "evil.onnx")
