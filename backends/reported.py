@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shootout.contract import Capabilities, Executed
-from shootout.errors import ArmFailed
+from shootout.errors import ArmFailed, explained
 from shootout.trace_events import Event
 
 _LARGEST = 2**63 - 1
@@ -40,7 +40,11 @@ def capabilities(said: Mapping[str, Any]) -> Capabilities:
     place = "its capabilities: "
     if fault := _fault(said):
         raise ArmFailed(place + fault)
-    found: Capabilities = _typed(Capabilities, {**said, "rest": dict(_pairs(said["rest"]))}, place)
+    try:
+        rest = dict(_pairs(said["rest"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArmFailed(f"{place}rest: {explained(error)}") from None
+    found: Capabilities = _typed(Capabilities, {**said, "rest": rest}, place)
     if not found.consumes or not (found.targets or found.native):
         raise ArmFailed(f"{place}there is nothing that it takes, or nothing that it runs")
     return found

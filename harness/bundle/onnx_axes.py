@@ -257,6 +257,7 @@ def _require_tensor(what: str, info: ValueInfoProto) -> None:
     kind = info.type.WhichOneof("value") or "value of unknown type"
     if kind != "tensor_type":
         raise ModelError(f"{what} {info.name!r} is a {kind.removesuffix('_type')}; only tensors can be measured")
-    dtype = TensorProto.DataType.Name(info.type.tensor_type.elem_type)
+    known = {number: name for name, number in TensorProto.DataType.items()}
+    dtype = known.get(info.type.tensor_type.elem_type, str(info.type.tensor_type.elem_type))
     if dtype not in DTYPES:
         raise ModelError(f"{what} {info.name!r} has type {dtype}; supported: {', '.join(sorted(DTYPES)).lower()}")

@@ -100,7 +100,11 @@ def begun(folder: Path) -> bool:
 
 def _refuse_odd(path: Path) -> None:
     """Stop at what would be waited for or read without end: a pipe, a device."""
-    if path.exists() and not path.is_file():
+    try:
+        odd = path.exists() and not path.is_file()
+    except OSError as error:  # no name that a file can have
+        raise UsageError(f"can't read {str(path)!r}: {error.strerror}") from None
+    if odd:
         raise UsageError(f"{path} is no ordinary file; name a folder made by `shootout run`")
 
 

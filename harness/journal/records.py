@@ -36,7 +36,7 @@ class Header(Record):
     identity: str
     seed: int
     max_generations: int
-    bias_floor: float
+    bias_floor: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
     named: tuple[str, ...]
     groups: Annotated[tuple[GroupRecord, ...], Field(min_length=1)]
     environment: dict[str, Any]

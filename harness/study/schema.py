@@ -347,9 +347,9 @@ def _shipped(name: str) -> Traversable:
 
 
 def _read(path: Path) -> str:
-    if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-        raise UsageError(f"the study file {str(path)!r} is no ordinary file")
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+            raise UsageError(f"the study file {str(path)!r} is no ordinary file")
         return path.read_text()
     except OSError as error:
         raise UsageError(f"can't read the study file {str(path)!r}: {error.strerror}") from None

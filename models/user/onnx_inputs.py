@@ -104,7 +104,10 @@ class _Reader:
 
     @classmethod
     def of(cls, model: ModelProto) -> _Reader:
-        flat = inliner.inline_local_functions(model) if model.functions else model
+        try:
+            flat = inliner.inline_local_functions(model) if model.functions else model
+        except Exception:  # a stranger's functions may contradict each other: what they do isn't looked into then
+            flat = model
         uses: dict[str, list[tuple[NodeProto, int]]] = {}
         stored: dict[str, TensorProto] = {}
         made: dict[str, NodeProto] = {}
