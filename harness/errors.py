@@ -78,9 +78,18 @@ class UsageError(ShootoutError):
 
 
 class ModelError(ShootoutError):
-    """The model can't be measured: a broken file, a degenerate oracle, inputs that don't fit."""
+    """The model can't be measured: a broken file, a degenerate oracle, inputs that don't fit.
+
+    Args:
+        reason: why, in one line.
+        kind: what sort of reason it is: it broke, or its export was killed.
+    """
 
     exit_code = 2
+
+    def __init__(self, reason: str, kind: NotRunKind = NotRunKind.FAILED) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 class Interrupted(ShootoutError):

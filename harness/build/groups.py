@@ -19,7 +19,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.clock import Deadline
 from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Progress
-from shootout.errors import ArmOut, ShootoutError, SkippedArm, UsageError
+from shootout.errors import ArmOut, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.host import store
 from shootout.host.scratch import collect
 from shootout.study.feasibility import unfit, unheld
@@ -178,7 +178,8 @@ class Preparation:
             if isinstance(found, SkippedArm):
                 refused[job.arm.label] = found.why
             elif isinstance(found, ShootoutError):
-                broken = NotRun(NotRunKind.FAILED, str(found), during="export")
+                kind = found.kind if isinstance(found, ModelError) else NotRunKind.FAILED
+                broken = NotRun(kind, str(found), during="export")
                 refused[job.arm.label] = job.group.skips.get(job.arm.label, broken)
             elif (key := self.begun_on.get((job.group.record.name, job.arm.label))) and key != found.key:
                 raise UsageError(OTHER_EXPORT.format(model=found.model))

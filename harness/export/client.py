@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,7 @@ from shootout.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.export import cache
 from shootout.export.job import JOBS, Job, brief_key, error_from_json, to_json
 from shootout.export.request import Request, Sources, checked, is_file
-from shootout.host.child import ONE_THREAD, run
+from shootout.host.child import ONE_THREAD, Ending, run
 from shootout.units import span
 
 __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
@@ -156,7 +157,7 @@ class Watched:
     def goes_on(self, place: Path, jobs: Sequence[Job]) -> bool:
         """Tell how far it is, and whether it may go on."""
         self.report(place)
-        made = (job for job in jobs if not job.is_probe and (Path(job.folder) / MANIFEST).exists())
+        made = (job for job in jobs if not job.is_probe and _is_made(job))
         return self.share.allows(0.0) or (self._is_needed and not any(made))
 
     def report(self, folder: Path) -> Report | None:
@@ -199,18 +200,38 @@ def _make(
         found = dict[str, ModelBundle | ShootoutError]()
         for number, some in enumerate(_by_process(placed)):
             place = folder / f"jobs-{number}"
-            place.mkdir()
-            limit_s, share_s = watched.limit.left_s, watched.share.left_s
-            limits = {} if limit_s == math.inf else {"limit_s": limit_s, "plan_s": EXPORT_PLANS * share_s}
-            asked = {"jobs": [to_json(job) for job in some], "needs": sorted(needs), **limits}
-            (place / JOBS).write_text(json.dumps(asked))
-            timeout_s = min(BUILD_TIMEOUT_S * len(some), max(0.0, limit_s))
-            ended = run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, some))
+            ended = _export(some, place, watched, needs)
+            if ended.was_killed and (left := [_emptied(job) for job in some if not _is_made(job)]):
+                place = folder / f"jobs-{number}-again"
+                ended = _export(left, place, watched, needs)
             late = None
             if ended.code is None and not watched.share.allows(0.0):  # it was ended, and didn't die by itself
                 late = watched.report(place) or Report(model="", doing="")
-            found |= {job.key: _collect(job, ended.how, late) for job in some}
+            found |= {job.key: _collect(job, ended, late) for job in some}
         return found
+
+
+def _export(jobs: Sequence[Job], place: Path, watched: Watched, needs: Collection[str]) -> Ending:
+    """Do some jobs in one process, in whose folder stands what it is asked."""
+    place.mkdir()
+    limit_s, share_s = watched.limit.left_s, watched.share.left_s
+    limits = {} if limit_s == math.inf else {"limit_s": limit_s, "plan_s": EXPORT_PLANS * share_s}
+    asked = {"jobs": [to_json(job) for job in jobs], "needs": sorted(needs), **limits}
+    (place / JOBS).write_text(json.dumps(asked))
+    timeout_s = min(BUILD_TIMEOUT_S * len(jobs), max(0.0, limit_s))
+    return run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, jobs))
+
+
+def _is_made(job: Job) -> bool:
+    """Whether a job has its bundle."""
+    return (Path(job.folder) / MANIFEST).exists()
+
+
+def _emptied(job: Job) -> Job:
+    """A job whose folder is as it was before it was begun."""
+    shutil.rmtree(job.folder)
+    Path(job.folder).mkdir(mode=0o700)
+    return job
 
 
 def _by_process(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -221,10 +242,10 @@ def _by_process(jobs: Sequence[Job]) -> list[list[Job]]:
     return list(owners.values())
 
 
-def _collect(job: Job, how: str, late: Report | None) -> ModelBundle | ShootoutError:
+def _collect(job: Job, ended: Ending, late: Report | None) -> ModelBundle | ShootoutError:
     """What became of a job; `late`: what was told last of an export that had to end."""
     folder = Path(job.folder)
-    if (folder / MANIFEST).exists():
+    if _is_made(job):
         return cache.install(folder, key_in(folder))
     try:
         return error_from_json(json.loads((folder / ERROR).read_text()))
@@ -234,4 +255,5 @@ def _collect(job: Job, how: str, late: Report | None) -> ModelBundle | ShootoutE
             takes = f", which takes about {span(late.whole_s)} for all of it" if is_it and late.whole_s else ""
             reason = f"the time that --max-time leaves for exports was over before that of {job.short}{takes}"
             return SkippedArm(reason, MORE_TIME, NotRunKind.NOT_REACHED)
-        return ModelError(f"the export of {job.model} failed: {how}")
+        kind = NotRunKind.KILLED if ended.was_killed else NotRunKind.FAILED
+        return ModelError(f"the export of {job.model} failed: {ended.how}", kind)

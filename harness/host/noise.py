@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ from shootout.host import cgroup
 
 if TYPE_CHECKING:
     from shootout.host.gpu import Gpu
-    from shootout.messages import GpuState
+    from shootout.messages import GpuState, OnGpu
 
 PROC = Path("/proc")
 STEAL_JIFFIES = 2
@@ -298,3 +298,10 @@ def _foreign_gpu(before: Mark, after: Mark, own: Own) -> list[Disturbance]:
     """How many of the processes on the GPU aren't ours; a container may hide some, so it can be less than there are."""
     foreign = max(before.gpu_processes or 0, after.gpu_processes or 0) - own.gpu_processes
     return [Disturbance(DisturbanceKind.FOREIGN_GPU, foreign)] if foreign > 0 else []
+
+
+def undisturbed(found: OnGpu | None, reasons: Callable[[], tuple[Disturbance, ...]]) -> OnGpu | None:
+    """Figures without an energy that others may have had a part in: the GPU counts all that it takes."""
+    if found is None or found.energy is None or not (why := reasons()):
+        return found
+    return replace(found, energy=None, faults=(*found.faults, f"energy isn't told: {', '.join(map(str, why))}"))

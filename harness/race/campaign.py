@@ -13,7 +13,7 @@ from shootout.build.cpu_pool import lanes_near
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
-from shootout.contract import Device, NotRun, NotRunKind, Progress
+from shootout.contract import Device, NotRun, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError
@@ -251,7 +251,7 @@ class Campaign:
                 self.built |= self._prepared([group])
             except ModelError as error:
                 for arm in group.playing:
-                    why = NotRun(NotRunKind.FAILED, str(error), during="export")
+                    why = NotRun(error.kind, str(error), during="export")
                     self.recorder.note(group.record.name, arm, why)
         groups = [group for group, _ in found]
         self.groups = [*self.groups, *groups]

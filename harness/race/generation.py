@@ -32,13 +32,13 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Array, Device, NotRun
 from shootout.errors import ArmOut, NotRunKind
-from shootout.host.noise import Disturbance, Own
-from shootout.messages import Offer, OnGpu, Scope
+from shootout.host.noise import Disturbance, Own, undisturbed
+from shootout.messages import Offer, Scope
 from shootout.race import pace
 from shootout.race.loading import Entrance, Loading
 from shootout.race.pausing import Hold, on_gpu
 from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp
-from shootout.race.serving import Desk, Terms, desk_of
+from shootout.race.serving import Desk, Terms, desk_of, needed_s
 from shootout.stats.warmup import steady_from
 from shootout.units import span
 
@@ -82,7 +82,7 @@ class Generation:
     killed: list[str] = field(default_factory=list, init=False)
     is_late: bool = field(default=False, init=False)
     is_cut: bool = field(default=False, init=False)
-    _lost: list[Arm] = field(default_factory=list, init=False)
+    _lost: dict[str, NotRun] = field(default_factory=dict, init=False)
 
     def run(self) -> Generation:
         """Respawn every arm in a shuffled order, then let all of them play rounds, one at a time."""
@@ -98,8 +98,7 @@ class Generation:
             if self.context.hold:
                 self._settle(self.context.hold)
             if self.terms:
-                seed = self.rng.randrange(2**32)
-                self.desk = desk_of(self.terms, self.performances, self.baseline, self.index, seed)
+                self.desk = desk_of(self.terms, self.performances, self.baseline, self.index, self.rng.randrange(2**32))
             with self._spending("hand_off"):
                 self._play_rounds(players)
             self.spent_s["hand_off"] -= self.spent_s.setdefault("rounds", 0.0)
@@ -120,8 +119,7 @@ class Generation:
         """Load and verify these arms, side by side; a fault keeps one out of the rounds."""
         shuffled = _shuffled(arms, self.rng)
         entrances = [Entrance(arm=arm, padding=self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
-        say = self.context.notes.say
-        Loading(stage=self.context.stage, index=self.index, players=players, say=say).run(entrances)
+        Loading(stage=self.context.stage, index=self.index, players=players, say=self.context.notes.say).run(entrances)
         return entrances
 
     def _in_time(self, entrances: Sequence[Entrance]) -> list[Entrance]:
@@ -194,9 +192,17 @@ class Generation:
         self.context.notes.say(f"warming up {entrance.arm.label}")
         self._guarded(entrance.arm, entrance.player, "entering", enter)
 
-    def _begin_anew(self, players: ExitStack) -> bool:
-        """Begin those anew whose process was killed; then all play from the first round on. False where none was."""
-        lost, self._lost = self._lost, []
+    def _begin_anew(self, players: ExitStack, rounds_s: float = 0.0) -> bool:
+        """Begin those anew whose process was killed; then all play from the first round on. False where none was.
+
+        Where there are rounds, and no time for that and so many seconds of new ones, they leave, and the rounds stay.
+        """
+        whys, self._lost = self._lost, {}
+        lost = [arm for arm in self.arms if arm.label in whys]
+        if self.rounds and not self._allows(rounds_s + pace.entering_s(self.performances)):
+            for arm in lost:
+                self.context.notes.setback(arm, whys[arm.label])
+            return False
         if lost:
             for entrance in self._load(lost, players):
                 self._enter(entrance, 1)
@@ -223,11 +229,12 @@ class Generation:
             disturbances = self._watched()
             with Stopwatch() as watch:
                 is_whole = self._play_round(wanted)
-            if self._begin_anew(players):
+            if self._begin_anew(players, least * watch.seconds):
                 continue
             if not is_whole:
                 break
-            if found := disturbances(_gpus(self.performances)):
+            gpus = {one.arm.label: seen for one in self.performances if (seen := one.look_at_gpu())}
+            if found := disturbances(gpus):
                 self.disturbed.append((self.rounds, found))
             self.rounds += 1
             round_s = 0.0 if self.desk else watch.seconds
@@ -242,7 +249,7 @@ class Generation:
         """A turn of every arm; False when the time is over before all have had theirs."""
         scopes = tuple(_shuffled(list(Scope), self.rng))
         offers = self._offers()
-        if not self._allows(sum((offer.requests + offer.lead_in) / offer.rate_per_s for offer in offers.values())):
+        if offers and not self._fit(offers):
             return False
         for performance in _shuffled(self.performances, self.rng):
             if wanted < ROUNDS:  # each takes long
@@ -265,6 +272,16 @@ class Generation:
         for performance in list(self.performances):
             self._guarded(performance.arm, performance.player, "a round", partial(ask, performance))
         return found
+
+    def _fit(self, offers: Mapping[str, Offer]) -> bool:
+        """Keep those out that there is no time to ask so, and as often as is left; False where there is for nobody."""
+        left = SERVE_ROUNDS - self.rounds
+        needs_s = {one.arm.label: needed_s(offers[one.arm.label], one, left) for one in self.performances}
+        if not self._allows(min(needs_s.values())):
+            return False
+        out = self._keep_out(self.performances, needs_s, is_first=False)
+        self.performances[:] = [one for one in self.performances if one.arm not in out]
+        return True
 
     def _take_turn(self, performance: Performance, scopes: tuple[Scope, ...], offer: Offer | None) -> None:
         player = performance.player
@@ -294,7 +311,7 @@ class Generation:
         return disturbances
 
     def _leave(self) -> None:
-        """Ask each arm for what it took, one after the other, as quietly as in a round; nobody once time is over."""
+        """Ask each arm what it took, and whether it still computes, as quietly as in a round, while there is time."""
 
         def take(performance: Performance) -> None:
             player = performance.player
@@ -302,7 +319,9 @@ class Generation:
             performance.peak_rss_bytes = player.peak_memory()
             if on_gpu(performance.arm):
                 disturbances = self._watched()
-                performance.on_gpu = _undisturbed(player.on_gpu(), partial(disturbances, {}))
+                performance.on_gpu = undisturbed(player.on_gpu(), partial(disturbances, {}))
+            if self._allows(performance.tuned.call_ns[Scope.END_TO_END] / 1e9):
+                player.recheck()
             player.hold()  # the next one leaves in the same quiet
 
         for performance in list(self.performances):
@@ -326,14 +345,15 @@ class Generation:
             if error.why.kind is NotRunKind.NOT_REACHED and any(p.arm.label == arm.label for p in self.performances):
                 self.is_late = True
                 return
-            if error.why.kind is NotRunKind.KILLED:
+            why = replace(error.why, during=during)
+            if why.kind is NotRunKind.KILLED:
                 self.killed.append(arm.label)
                 if during == _LEAVING:
                     return  # its rounds are whole
                 if self.killed.count(arm.label) == 1:
-                    self._lost.append(arm)
-            if arm not in self._lost:
-                self.context.notes.setback(arm, replace(error.why, during=during))
+                    self._lost[arm.label] = why
+            if arm.label not in self._lost:
+                self.context.notes.setback(arm, why)
             self.performances[:] = [p for p in self.performances if p.arm.label != arm.label]
 
 
@@ -374,24 +394,6 @@ def _cpu_ns(players: Sequence[Player]) -> int | None:
     found = [player.cpu_ns() for player in players]
     told = [ns for ns in found if ns is not None]
     return sum(told) if len(told) == len(found) else None
-
-
-def _gpus(performances: Sequence[Performance]) -> Gpus:
-    """Note each arm's highest clock so far (a first turn's own); that, and the GPU after its last turn, by label."""
-    found = {}
-    for performance in performances:
-        if performance.turns and (turn := performance.turns[-1]).gpu:
-            clocks = (performance.sm_clock_mhz, turn.gpu.sm_clock_mhz)
-            performance.sm_clock_mhz = max((mhz for mhz in clocks if mhz is not None), default=None)
-            found[performance.arm.label] = (performance.sm_clock_mhz, turn.gpu)
-    return found
-
-
-def _undisturbed(found: OnGpu | None, reasons: Callable[[], tuple[Disturbance, ...]]) -> OnGpu | None:
-    """Figures without an energy that others may have had a part in: the GPU counts all that it takes."""
-    if found is None or found.energy is None or not (why := reasons()):
-        return found
-    return replace(found, energy=None, faults=(*found.faults, f"energy isn't told: {', '.join(map(str, why))}"))
 
 
 def _shuffled(items: Sequence[T], rng: random.Random) -> list[T]:

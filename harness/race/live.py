@@ -161,6 +161,15 @@ class LivePlayer:
         peak: int = self._ask("memory", BLOCK_TIMEOUT_S)
         return peak
 
+    def recheck(self) -> None:
+        """One more call, after the rounds.
+
+        Raises:
+            ArmFailed: its answer is wrong.
+        """
+        if fault := self._ask("recheck", BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S):
+            raise ArmFailed(fault)
+
     def cpu_ns(self) -> int | None:
         """CPU time that the process, and what it started, used so far; None where that isn't told."""
         return self._process.cpu_ns()

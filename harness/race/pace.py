@@ -55,6 +55,11 @@ def least_rounds_s(tuned: Tuned) -> float:
     return MIN_ROUNDS * sum(_block_ns(ns) for ns in tuned.call_ns.values()) / 1e9
 
 
+def entering_s(performances: Sequence[Performance]) -> float:
+    """Seconds until one more arm may play, as long as the slowest of these took."""
+    return max((sum(one.spent_s.values()) for one in performances), default=0.0)
+
+
 def _block_ns(call_ns: float) -> float:
     """Of a block with its lead-in."""
     if call_ns > LONG_CALL_NS:

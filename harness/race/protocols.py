@@ -35,6 +35,7 @@ class Player(Protocol):
     def on_gpu(self) -> OnGpu | None: ...  # noqa: D102
     def placed(self) -> Placed: ...  # noqa: D102
     def peak_memory(self) -> int: ...  # noqa: D102
+    def recheck(self) -> None: ...  # noqa: D102
     def cpu_ns(self) -> int | None: ...  # noqa: D102
     def hold(self) -> None: ...  # noqa: D102
     def release(self) -> None: ...  # noqa: D102
@@ -132,6 +133,14 @@ class Performance:
     peak_rss_bytes: int | None = None
     sm_clock_mhz: int | None = None
     on_gpu: OnGpu | None = None
+
+    def look_at_gpu(self) -> tuple[int | None, GpuState] | None:
+        """Note its highest clock so far (a first turn's own); that, and the GPU after its last turn. None on a CPU."""
+        if not (self.turns and (gpu := self.turns[-1].gpu)):
+            return None
+        clocks = (self.sm_clock_mhz, gpu.sm_clock_mhz)
+        self.sm_clock_mhz = max((mhz for mhz in clocks if mhz is not None), default=None)
+        return self.sm_clock_mhz, gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

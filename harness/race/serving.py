@@ -141,6 +141,17 @@ def least_s(terms: Terms) -> float:
     return requests / terms.rate_per_s if terms.rate_per_s else 0.0
 
 
+def needed_s(offer: Offer, performance: Performance, rounds: int) -> float:
+    """Seconds of so many steps of an arm: this one, and others like it; after it, a search may be as fast as one call
+    after the other.
+    """
+    step_s = later_s = (offer.requests + offer.lead_in) / offer.rate_per_s
+    if offer.most_late is not None:
+        fastest_s = (1 + SERVE_LEAD_IN) * max(SERVE_STEP_S, SERVE_REQUESTS / _alone_per_s(performance))
+        later_s = min(step_s, fastest_s)
+    return step_s + (rounds - 1) * later_s
+
+
 def _alone_per_s(performance: Performance) -> float:
     """What one call after the other comes to, in every instance."""
     return performance.arm.instances * 1e9 / performance.tuned.call_ns[Scope.END_TO_END]

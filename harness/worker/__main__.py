@@ -165,6 +165,10 @@ class Worker:
         fault = self._recheck(watch.seconds)
         return Turn(latency_ns=end_to_end, offer=offer, start_late_ns=late_ns, gpu=gpu, fault=fault)
 
+    def recheck(self) -> str:
+        """Whether the arm still computes, now that its rounds are over; what is wrong, or ""."""
+        return self._rechecks.look_once_more(self._blocks) if self._rechecks else ""
+
     def _recheck(self, played_s: float) -> str:
         return self._rechecks.look(self._blocks, played_s) if self._rechecks else ""
 

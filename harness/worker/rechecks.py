@@ -4,7 +4,7 @@ What is checked before timing alone could be kept: an arm could answer from memo
 So some of its turns end with two more calls, through the very functions that are timed: one on an input that the block
 had, whose answer must still be right, and one on an input that it never had, written over another one in the same
 memory. Once in a generation calls of both sorts are also read: who keeps answers is slow on what is new. MLPerf's
-LoadGen has the same two tests (TEST01 and TEST04).
+LoadGen has the same two tests (TEST01 and TEST04). A last call after the rounds is for who stopped since.
 
 An arm that trains is not asked again: each of its calls changes what the next one answers.
 """
@@ -22,7 +22,7 @@ import numpy as np
 from shootout import clock
 from shootout.bundle import fidelity
 from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BAND
-from shootout.contract import Arrays, TensorSpec
+from shootout.contract import Array, Arrays, TensorSpec
 from shootout.messages import Verified
 from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances
@@ -36,6 +36,9 @@ SLOWER, TIMES = 2.0, 3
 """Who keeps answers takes so many times as long on new inputs, each of so many times: noise would have to meet the same
 every other call again and again.
 """
+
+_APART = 64
+"""Steps that a number with a fraction is from the next whole one: more than any call takes it nearer to 0."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,22 +96,39 @@ class Rechecks:
         with clock.Stopwatch() as watch:
             found = blocks.at_once(self._keeps_answers if self._asked == 2 else self._answers)
         self._left_s -= watch.seconds
+        if self._asked == 1:  # who keeps answers plays short turns, which would never pay for the one that it computed
+            self._left_s = max(self._left_s, 0.0)
         is_next_read = self._asked == 1 and self.call_s * 1e9 <= LONG_CALL_NS
         self._needs_s = 2 * self._pairs * self.call_s if is_next_read else 0.0
         return next(filter(None, found), "")
 
+    def look_once_more(self, blocks: Blocks | Instances) -> str:
+        """Ask once after the last round, whatever it takes; what is wrong, or ""."""
+        self._asked += 1
+        return next(filter(None, blocks.at_once(self._answers_again)), "")
+
+    def _answers_again(self, blocks: Blocks) -> str:
+        """Whether one session answers rightly to an input that it has had."""
+        slot, _ = self._slots()
+        why = self._fault(slot, blocks.computed(slot))
+        return f"between timed blocks it answered wrongly: {why}" if why else ""
+
     def _answers(self, blocks: Blocks) -> str:
         """Whether one session answers rightly to an input that it has had, and to one that it hasn't."""
+        if wrong := self._answers_again(blocks):
+            return wrong
         slot, other = self._slots()
-        if why := self._fault(slot, blocks.computed(slot)):
-            return f"between timed blocks it answered wrongly: {why}"
         with _lent(blocks, slot) as memory:
             _fill(memory, blocks.buffers[other], nudges=1)
             why = self._fault(other, blocks.answered(slot))
         return f"to inputs that it had not seen it answered wrongly: {why}" if why else ""
 
     def _keeps_answers(self, blocks: Blocks) -> str:
-        """Whether one session is much slower on inputs that it hasn't had: all else about them is the same."""
+        """Whether one session is much slower on inputs that it hasn't had: all else about them is the same.
+
+        Known and new ones are a few steps of one number apart, so that a model whose inputs decide what it computes
+        (While, If) goes the same way with both.
+        """
         slot, other = self._slots()
         news = count(2)
         with _lent(blocks, slot) as memory:
@@ -162,19 +182,32 @@ def _lent(blocks: Blocks, slot: int) -> Iterator[Arrays]:
 
 
 def _fill(memory: Arrays, inputs: Arrays, nudges: int = 0) -> bool:
-    """Write inputs over others, the largest number of one tensor so many steps nearer to 0: new, and worth the same.
+    """Write inputs over others, one number so many steps nearer to 0: new, and worth the same.
 
     It takes as long for any number of steps, so that calls after it differ in nothing else.
 
     Returns:
-        Whether there is a tensor of floats that are fine enough.
+        Whether there is a number that this may be done to.
     """
     for name, array in inputs.items():
         np.copyto(memory[name], array)
-    fine = next((array for array in memory.values() if array.dtype in (np.float32, np.float64) and array.size), None)
-    if fine is None:
-        return False
-    flat = fine.reshape(-1)
-    place = np.abs(flat).argmax()
-    flat[place] -= nudges * np.spacing(flat[place])
-    return True
+    floats = [array for array in memory.values() if array.dtype in (np.float32, np.float64) and array.size > 1]
+    for array in sorted(floats, key=lambda array: -array.size):
+        flat = array.reshape(-1)
+        sizes = _fractions(flat)
+        if sizes[place := int(sizes.argmax())]:
+            flat[place] -= nudges * np.spacing(flat[place])
+            return True
+    return False
+
+
+def _fractions(numbers: Array) -> Array:
+    """The magnitude of each number that has a fraction, and 0 for all others, which mean something as they are.
+
+    Whole ones, 0 among them, may be tokens, counts or marks, and infinite ones masks; one that is a few steps from a
+    whole one could pass it. A single number, such as a scale, may decide how large the outputs are: it isn't asked for.
+    """
+    sizes: Array = np.abs(numbers)
+    with np.errstate(invalid="ignore"):  # of infinity and NaN
+        is_apart = np.abs(sizes - np.rint(sizes)) > _APART * np.spacing(sizes)
+    return np.where(is_apart, sizes, 0)

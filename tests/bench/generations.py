@@ -170,7 +170,7 @@ def split(ledger: Ledger, wall_s: float, played: Sequence[Performance], generati
         "timed_blocks": timed,
         "lead_in": seconds["turn"] - timed,
         "hold_and_release": seconds["hold"] + seconds["release"],
-        "leave": seconds["on_gpu"] + seconds["peak_memory"] + seconds["kill"],
+        "leave": seconds["on_gpu"] + seconds["peak_memory"] + seconds["recheck"] + seconds["kill"],
     }
     parts["other"] = wall_s - sum(parts.values())
     return {"wall": wall_s / generations, **{name: value / generations for name, value in parts.items()}}

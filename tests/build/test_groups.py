@@ -211,15 +211,16 @@ def test_an_export_that_breaks_leaves_no_build_waiting(shop, monkeypatch):
     assert not shop.begun
 
 
-def test_an_arm_without_a_model_is_out_for_the_export_s_reason(shop, monkeypatch):
+@pytest.mark.parametrize("kind", [NotRunKind.FAILED, NotRunKind.KILLED])
+def test_an_arm_without_a_model_is_out_for_the_export_s_reason(shop, monkeypatch, kind):
     def export(*_: Any) -> Exports:
         assert shop.got_ready.wait(30)
-        return all_of(ModelError("has no such thing"))
+        return all_of(ModelError("has no such thing", kind))
 
     ready, ledger = prepared(monkeypatch, export)
     assert not ready
     assert not shop.begun
-    assert {why.during for why in ledger.out.values()} == {"export"}
+    assert {(why.kind, why.during) for why in ledger.out.values()} == {(kind, "export")}
 
 
 def test_what_is_for_a_gpu_is_built_after_all_others(shop, monkeypatch):

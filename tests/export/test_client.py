@@ -188,6 +188,17 @@ def test_whatever_an_export_raises_is_explained(
     assert says in str(error)
 
 
+def test_what_an_export_prints_goes_where_too_much_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    duplicated: list[tuple[int, int]] = []
+    monkeypatch.setattr(exporter.os, "dup2", lambda *numbers: duplicated.append(numbers))
+    monkeypatch.setattr(exporter, "leave_with", lambda _: None)
+    monkeypatch.setattr(exporter, "rare_collector", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "1"])
+    (tmp_path / JOBS).write_text(json.dumps({"jobs": [], "needs": []}))
+    exporter.main()
+    assert duplicated == [(2, 1)]
+
+
 def test_a_run_is_another_one_with_other_calibration_data(tmp_path: Path):
     path, hashes = tmp_path / "data.npz", []
     for value in (0.25, 0.5):
@@ -218,7 +229,7 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
         folder = place / job.key
         folder.mkdir()
         exporter.make(replace(job, folder=str(folder)), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0), needs=needs))
-        made = client._collect(replace(job, folder=str(folder)), "", None)
+        made = client._collect(replace(job, folder=str(folder)), Ending(code=0, said="", how=""), None)
     assert isinstance(made, ModelBundle), made
     assert made.key != job.key
     assert len(made.input_buffers()) == 2
@@ -264,10 +275,11 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     (tmp_path / "job" / MANIFEST).touch()
     assert not needed.goes_on(tmp_path, [job])
     (tmp_path / "job" / MANIFEST).unlink()
-    error = client._collect(job, "killed", late.report(tmp_path))
+    ended = Ending(code=None, said="", how="killed")
+    error = client._collect(job, ended, late.report(tmp_path))
     assert isinstance(error, SkippedArm)
     assert (error.why.kind, "about 11 min for all of it" in error.reason) == (NotRunKind.NOT_REACHED, True)
-    other = client._collect(replace(job, model="probe"), "killed", late.report(tmp_path))
+    other = client._collect(replace(job, model="probe"), ended, late.report(tmp_path))
     assert "11 min" not in str(other), "that is what m.onnx takes"
 
 
@@ -281,6 +293,37 @@ def test_an_export_that_dies_late_has_failed_and_one_that_is_ended_had_no_time(
     watched = client.Watched(None, Left(9.0), is_needed=True)
     watched.share = Left(-1.0)
     assert type(client._make([job], {}, watched, ())["k"]) is kind
+
+
+@pytest.mark.parametrize(("kills", "kind"), [(1, None), (2, NotRunKind.KILLED)])
+def test_an_export_that_was_killed_is_begun_anew_once_with_what_it_had_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, kind: NotRunKind | None
+):
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "install", lambda _, key: key)
+    monkeypatch.setattr(client, "key_in", lambda folder: folder.name)
+    asked: list[list[str]] = []
+
+    def export(_: str, files: list[Path], *__: Any) -> Ending:
+        jobs = [from_json(job) for job in json.loads((files[0] / JOBS).read_text())["jobs"]]
+        asked.append([job.key for job in jobs])
+        assert not any(Path(job.folder, "half").exists() for job in jobs)
+        is_killed = len(asked) <= kills
+        for job in jobs[:1] if is_killed and len(asked) == 1 else [] if is_killed else jobs:
+            (Path(job.folder) / MANIFEST).touch()
+        (Path(jobs[-1].folder) / "half").touch()
+        return Ending(code=-9 if is_killed else 0, said="", how="killed by SIGKILL", was_killed=is_killed)
+
+    monkeypatch.setattr(client, "run", export)
+    watched = client.Watched(None, Left(1e3), is_needed=True)
+    found: Any = client._make([Job(model="m", key=key) for key in "ab"], {}, watched, ())
+    assert asked == [["a", "b"], ["b"]]
+    assert found["a"] == "a"
+    if kind:
+        assert isinstance(found["b"], ModelError)
+        assert (found["b"].kind, str(found["b"])) == (kind, "the export of m failed: killed by SIGKILL")
+    else:
+        assert found["b"] == "b"
 
 
 def test_what_no_arm_runs_in_is_not_predicted_and_such_a_bundle_is_one_of_its_own(tmp_path: Path):

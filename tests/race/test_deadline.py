@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from rich.console import Console
 from support.races import fakes
@@ -24,7 +25,8 @@ from shootout.journal import journal
 from shootout.journal.group import group_of
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
-from shootout.messages import Loaded, Offer, Scope, Turn
+from shootout.messages import Loaded, Offer, Scope, Tuned, Turn
+from shootout.race import pace
 from shootout.race.generation import Generation
 from shootout.race.live import TOO_LATE, LivePlayer
 from shootout.race.loading import Entrance
@@ -133,6 +135,35 @@ def test_nothing_is_asked_after_the_rounds_once_the_time_is_over() -> None:
     assert [(len(one.turns), one.peak_rss_bytes) for one in found.performances] == [(ROUNDS, None)] * 2
 
 
+@pytest.mark.parametrize(("anew_s", "starts"), [(1.0, 2), (1e3, 1)])
+def test_rounds_that_can_not_be_played_again_are_not_lost_with_an_arm_that_was_killed(
+    anew_s: float, starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Dies(fakes.FakePlayer):
+        def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+            if self.arm.label[0] == "b" and self.world.events.count(("turn", self.arm.label)) == ROUNDS - 1:
+                self.world.kills[self.arm.label, "turn"] = 1
+            return super().turn(scopes)
+
+    monkeypatch.setattr(fakes, "FakePlayer", Dies)
+    monkeypatch.setattr(pace, "entering_s", lambda _: anew_s)
+    world, out = World({"a": 1e5, "b": 2e5, "c": 3e5}), dict[str, NotRun]()
+    found = played(world, lambda: 60.0, out)
+    assert world.events.count(("spawn", "b:cpu:fp32")) == starts
+    assert {label: (why.kind, why.during) for label, why in out.items()} == (
+        {"b:cpu:fp32": (NotRunKind.KILLED, "a round")} if starts == 1 else {}
+    )
+    assert {one.arm.label[0]: len(one.turns) for one in found.performances} == dict.fromkeys(
+        "abc" if starts == 2 else "ac", ROUNDS
+    )
+    assert not found.is_cut
+
+
+def test_who_is_begun_anew_is_taken_to_need_as_long_as_the_slowest() -> None:
+    some: Any = [SimpleNamespace(spent_s={"load": 1.0, "warm_up": 2.5}), SimpleNamespace(spent_s={"load": 3.0})]
+    assert pace.entering_s(some) == 3.5
+
+
 @pytest.mark.parametrize("rate_per_s", [100.0, None], ids=["given", "searched"])
 @pytest.mark.parametrize("whole", [1, SERVE_ROUNDS - 2])
 def test_a_generation_under_requests_that_lacks_steps_does_not_count(
@@ -149,7 +180,7 @@ def test_a_generation_under_requests_that_lacks_steps_does_not_count(
     race = two(Terms(rate_per_s=rate_per_s, limit_ns=1e7))
     left = lambda: 1e9 if len(served) < 2 * whole else 17.0 * (len(served) == 2 * whole)  # noqa: E731
     found = race.generation(list(race.arms.values()), context(World({"a": 1e5, "b": 2e5}), left, {}))
-    assert [len(one.turns) for one in found.performances] == [found.rounds] * 2
+    assert {len(one.turns) for one in found.performances} == {found.rounds}
     assert found.is_cut
     assert (race.played, race.blocks, race.served) == (0, {}, {})
 
@@ -186,10 +217,35 @@ def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> N
     found = Generation(index=0, arms=(), context=context(world, lambda: 50.0, {}), rng=random.Random(0))
     offer = Offer(rate_per_s=10.0, requests=1_000, lead_in=100, seed=0, limit_ns=1e6, most_late=None)
     found.desk = SimpleNamespace(offer=lambda *_: offer)  # type: ignore[assignment]
-    performance: Any = SimpleNamespace(arm=fakes.arm("a"), player=SimpleNamespace(cpu_ns=lambda: 0), turns=[])
+    tuned = Tuned(per_reading={}, call_ns={Scope.END_TO_END: 1e8})
+    player = SimpleNamespace(cpu_ns=lambda: 0)
+    performance: Any = SimpleNamespace(
+        arm=fakes.arm("a"), player=player, turns=[], tuned=tuned, look_at_gpu=lambda: None
+    )
     found.performances.append(performance)
     found._play_rounds(ExitStack())
     assert (found.rounds, performance.turns, found.is_cut) == (0, [], True)
+
+
+def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand requests at a tenth of what an arm can do take as long as ten thousand calls."""
+    left, served = [70.0], list[str]()
+
+    def serve(player: fakes.FakePlayer, offer: Offer) -> Turn:
+        served.append(player.arm.label)
+        left[0] -= (offer.requests + offer.lead_in) / offer.rate_per_s
+        holds = player.arm.target.backend == "a" and offer.rate_per_s < 2e4
+        latency_ns = np.full(offer.requests if holds else 1, 1e5)
+        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, offer=offer)
+
+    monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
+    race, out = two(Terms(limit_ns=1e7)), dict[str, NotRun]()
+    found = race.generation(list(race.arms.values()), context(World({"a": 1e5, "b": 2e6}), lambda: left[0], out))
+    assert (found.is_cut, found.rounds, sorted(race.blocks)) == (False, SERVE_ROUNDS, ["a:cpu:fp32"])
+    assert {label: why.kind for label, why in out.items()} == {"b:cpu:fp32": NotRunKind.NOT_REACHED}
+    assert served.count("b:cpu:fp32") == 3
 
 
 @pytest.mark.parametrize(

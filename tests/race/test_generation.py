@@ -16,10 +16,10 @@ from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
 from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
 from shootout.contract import Arm, Device, NotRun, NotRunKind
-from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own
+from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own, undisturbed
 from shootout.journal.group import counted, counting
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
-from shootout.race.generation import Generation, _undisturbed, rounds_for, warm_up
+from shootout.race.generation import Generation, rounds_for, warm_up
 from shootout.race.live import LiveWatch
 from shootout.race.protocols import Context, Gpus, Notes
 from shootout.race.race import Race
@@ -131,7 +131,7 @@ def test_who_leaves_takes_the_count_of_that_round_along() -> None:
     assert [own.cpu_ns for own in watch.own] == [None, *[2 * 7] * (ROUNDS - 1)]
 
 
-@pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "turn", "memory"])
+@pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "turn", "memory", "recheck"])
 def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     heard = []
     world = World(THREE, fails={("b:cpu:fp32", command): "it broke"})
@@ -333,7 +333,7 @@ def test_a_turns_clock_is_compared_with_the_highest_so_far() -> None:
 @pytest.mark.parametrize("disturbed", [True, False])
 def test_an_energy_that_others_had_a_part_in_is_not_told(disturbed: bool) -> None:
     mine = OnGpu(stage_ns=1, compute_ns=2, fetch_ns=1, energy=Energy(calls=1, seconds=2, total_mj=9, idle_w=1))
-    found = _undisturbed(mine, lambda: (Disturbance(DisturbanceKind.FOREIGN_GPU, 1),) if disturbed else ())
+    found = undisturbed(mine, lambda: (Disturbance(DisturbanceKind.FOREIGN_GPU, 1),) if disturbed else ())
     assert found is not None
     assert (found.energy is None) == disturbed
     assert found.faults == (("energy isn't told: 1 foreign GPU process",) if disturbed else ())
@@ -354,7 +354,7 @@ def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_qui
     found = on_gpus(world)
     assert {p.arm.label for p in found.performances if p.on_gpu} == {"a:cuda:fp32", "b:cuda:fp32"}
     names = [name for name, label in world.events if label == "a:cuda:fp32"]
-    assert names[-5:] == ["release", "memory", "on_gpu", "hold", "kill"]
+    assert names[-6:] == ["release", "memory", "on_gpu", "recheck", "hold", "kill"]
     last_turn = max(index for index, (name, _) in enumerate(world.events) if name == "turn")
     assert last_turn < min(index for index, (name, _) in enumerate(world.events) if name == "on_gpu")
 

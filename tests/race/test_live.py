@@ -26,6 +26,7 @@ from shootout.race.generation import Generation
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.pausing import Hold
 from shootout.race.protocols import Context, Notes
+from shootout.worker.__main__ import Worker
 from shootout.worker.blocks import Blocks
 
 PIPE = Holding(mode="pipe", ratio=1.1, pairs=20)
@@ -102,6 +103,9 @@ class InProcess:
     def _memory(self) -> int:
         return 3
 
+    def _recheck(self) -> str:
+        return ""
+
     def _bounds(self) -> Bounds:
         return Bounds(cpus=frozenset(), os_threads=1, variables={})
 
@@ -176,6 +180,23 @@ def test_an_arm_that_hangs_is_killed_and_never_stopped_first(
     assert [why.reason for _, why in heard] == [f"hung: no answer to {command!r}"]
     assert set(hung.events[hung.events.index(command) + 1 :]) == {"kill"}
     assert "memory" in other.events, "the other one goes on"
+
+
+def test_who_answers_wrongly_after_the_rounds_has_failed(tmp_path: Path, device: queued.Device) -> None:
+    """From the worker's last look on: it asks whoever is looked after, and nobody else."""
+
+    class Tired(InProcess):
+        def _recheck(self) -> str:
+            worker, asked = Worker(), list[Any]()
+            assert worker.recheck() == ""
+            worker._blocks = self._blocks
+            worker._rechecks = SimpleNamespace(look_once_more=lambda blocks: asked.append(blocks) or "wrong")  # type: ignore[assignment]
+            assert worker.recheck() == "wrong"
+            assert asked == [self._blocks]
+            return "wrong"
+
+    heard = alive(tmp_path, {"a": Tired(queued.Session(device)), "b": InProcess(queued.Session(device))})
+    assert [(why.reason, why.during, why.failed) for _, why in heard] == [("wrong", "leaving", True)]
 
 
 def test_arms_that_wait_on_their_pipes_get_no_signal_and_those_on_the_cpu_do(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shootout.constants import ROUNDS
 from shootout.contract import Arm, Array, Arrays, Target, TensorSpec
 from shootout.messages import Scope, Verified
 from shootout.worker import rechecks
@@ -19,7 +20,7 @@ from shootout.worker.concurrent import Instances
 from shootout.worker.rechecks import Rechecks
 from shootout.worker.verification import Claim
 
-INPUTS = [np.array([[1.0, 2.0, 4.0]], np.float32) * (1 + index) for index in range(4)]
+INPUTS = [np.array([[1.1, 2.3, 4.7]], np.float32) * (1 + index) for index in range(4)]
 TOKENS = [np.array([[1, 2, 4]]) + index for index in range(4)]
 
 
@@ -149,6 +150,84 @@ def test_who_keeps_answers_by_what_the_inputs_hold_is_slow_on_new_ones():
     assert not looked(double)
 
 
+def test_who_keeps_answers_of_long_calls_is_found_out_in_the_rounds_of_one_generation(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It plays turns of 26 ms, each of which would pay for 2.6 ms of the second that one real call takes."""
+    run = Kept(lambda x: x.tobytes())
+
+    class Stopwatch:
+        """A second for each answer that is computed."""
+
+        def __enter__(self) -> Stopwatch:
+            self.before = run.computed
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.seconds = float(run.computed - self.before)
+
+    monkeypatch.setattr(rechecks.clock, "Stopwatch", Stopwatch)
+    rechecked, blocks = watching(call_s=1e-6), Timed(Session(run), buffers_of())  # type: ignore[arg-type]
+    assert "it keeps answers" in "".join(rechecked.look(blocks, 0.026) for _ in range(ROUNDS))
+
+
+def nudged(array: Array) -> tuple[Array, bool]:
+    """This input three steps on, and whether there is such a one."""
+    memory = {"x": np.zeros_like(array)}
+    is_new = rechecks._fill(memory, {"x": array}, 3)
+    return memory["x"], is_new
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([[0.0, -np.inf, 0.0]], np.float32),
+        np.array([[7.0, 30_000.0, -2.0]], np.float32),
+        np.zeros((1, 3), np.float32),
+        np.array([1.5], np.float32),
+        np.array([[3.0000002, 2.0, -1.0]], np.float32),
+    ],
+    ids=["a mask", "tokens", "nothing", "a scale", "near a token"],
+)
+def test_numbers_that_mean_something_as_they_are_are_not_nudged(array: Array):
+    found, is_new = nudged(array)
+    assert not is_new
+    assert np.array_equal(found, array)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([[0.5, -np.inf, np.nan, 3.0, 0.0]], np.float32),
+        np.array([[0.0, -0.25, 7.0, 0.125]]),
+        np.array([[1e-40, 0.0]], np.float32),
+    ],
+)
+def test_the_largest_number_with_a_fraction_is_the_one_that_is_nudged(array: Array):
+    found, is_new = nudged(array)
+    assert is_new
+    (changed,) = np.flatnonzero((found != array) & ~np.isnan(array))
+    sizes = np.abs(np.where(np.isfinite(array) & (array != np.rint(array)), array, 0.0))
+    assert changed == sizes.argmax()
+    assert 0 < abs(found.flat[changed]) < abs(array.flat[changed])
+    assert np.array_equal(np.floor(found), np.floor(array), equal_nan=True)
+
+
+def test_of_several_inputs_the_largest_that_may_be_is_nudged():
+    given = {"ids": np.array([7.0] * 9), "scale": np.array([1.5]), "small": np.array([0.3, 0.1]), "x": np.full(5, 0.7)}
+    memory = {name: np.empty_like(array) for name, array in given.items()}
+    assert rechecks._fill(memory, given, 1)
+    assert [name for name in given if not np.array_equal(memory[name], given[name])] == ["x"]
+
+
+def test_who_stops_computing_after_the_last_look_is_found_out_at_the_end():
+    rechecked, blocks = watching(), Timed(Session(), buffers_of())  # type: ignore[arg-type]
+    assert not rechecked.look(blocks, 1e6)
+    assert not rechecked.look_once_more(blocks)
+    blocks._session.run = lambda x: x * np.nan  # type: ignore[attr-defined]
+    assert "answered wrongly: the output has NaN" in rechecked.look_once_more(blocks)
+
+
 def test_tokens_have_no_neighbours_and_are_exchanged():
     assert not looked(double, TOKENS)
     assert "integer or boolean elements differ" in looked(fails_after(1, lambda y: y + 1), TOKENS)
@@ -174,7 +253,7 @@ def test_it_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.MonkeyPa
     blocks: Any = SimpleNamespace(at_once=lambda job: asked.append(job.__name__) or [""])
     for _ in range(100):
         rechecked.look(blocks, 2.0)
-    assert len(asked) == 20  # of a second each, in 200 seconds
+    assert len(asked) == 21  # of a second each, in 200 seconds, the first one for nothing
     assert asked[:3] == ["_answers", "_keeps_answers", "_answers"]
 
 

@@ -187,7 +187,7 @@ MUTATIONS = (
     Mutation(
         "a killed arm is begun anew",
         "harness/race/generation.py",
-        "                    self._lost.append(arm)",
+        "                    self._lost[arm.label] = why",
         "                    pass",
         (GENERATION,),
     ),

@@ -151,6 +151,9 @@ class FakePlayer:
         self._command("memory")
         return 3
 
+    def recheck(self) -> None:
+        self._command("recheck")
+
     def cpu_ns(self) -> int | None:
         """As much in each turn."""
         assert self.alive, f"{self.arm.label} has gone with its count"
