@@ -46,11 +46,13 @@ class Ending:
         code: its exit code, negative for the signal that killed it; None: it took too long and was killed.
         said: its standard output, as far as it got.
         how: all that in words, with its last ones.
+        was_killed: whether others ended it by a signal, as where memory runs out.
     """
 
     code: int | None
     said: str
     how: str
+    was_killed: bool = False
 
 
 class Process(Protocol):
@@ -102,7 +104,7 @@ class Child:
         self._words_start = self._words.seek(0, os.SEEK_END)
         self._shorten()
         self._family: tuple[int, ...] | None = None
-        self._overran = False
+        self._overran = self._is_over = False
         words = [*map(str, arguments), str(os.getpid())]
         files = (*pass_fds, self._said.fileno(), self._words.fileno())
         given = passed_on(os.environ) if environment is None else environment
@@ -138,9 +140,10 @@ class Child:
         return self._process.pid
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and to everything it started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
+        """Send a signal to it and to everything it started; once its end was seen, to nobody."""
+        if not self._is_over:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
 
     def cpu_ns(self) -> int | None:
         """CPU time that it, and whatever it had started when this was first asked, used so far; None: it isn't told.
@@ -159,18 +162,22 @@ class Child:
         for pid in (self.pid, *_session(self.pid)):
             move_threads(pid, cpus)
 
-    def end_family(self) -> None:
-        """End all that it started, in whatever session, once it has ended itself."""
-        self.signal(signal.SIGKILL)
-        end_those_in(self._scratch.path)
+    def _end_family(self) -> None:
+        """End all that it started, in whatever session, as soon as it has ended itself: its process id may be another's
+        later.
+        """
+        if not self._is_over:
+            self.signal(signal.SIGKILL)
+            self._is_over = True
+            end_those_in(self._scratch.path)
 
     def kill(self) -> None:
         """End it, stopped or not, with everything it started, in whatever session; harmless when it is gone."""
         if self._words.closed:
-            return  # its process id may be another's by now
+            return
         self.signal(signal.SIGKILL)
         self._process.wait()
-        self.end_family()
+        self._end_family()
         self._close()
 
     def _close(self) -> None:
@@ -189,12 +196,16 @@ class Child:
             self._words_start = 0
 
     def wait(self, timeout_s: float) -> str | None:
-        """How it ended by itself, in words; None when it still runs after `timeout_s` seconds."""
+        """How it ended by itself, in words, and what it started with it; None when it still runs after `timeout_s`
+        seconds.
+        """
         self._shorten()
         try:
-            return ending(self._process.wait(timeout_s))
+            code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
+        self._end_family()
+        return ending(code)
 
     @property
     def was_killed(self) -> bool:
@@ -217,9 +228,10 @@ class Child:
         if self._overran:
             self.signal(signal.SIGKILL)
             self._process.wait()
+            self._end_family()
         code = None if how is None else self._process.returncode
         said = _tail(self._said, 0).decode(errors="replace")
-        return Ending(code=code, said=said, how=self.told(how or too_long(timeout_s)))
+        return Ending(code=code, said=said, how=self.told(how or too_long(timeout_s)), was_killed=self.was_killed)
 
 
 def too_long(timeout_s: float) -> str:

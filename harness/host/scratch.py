@@ -1,14 +1,16 @@
 """Temporary folders of ours. One that a killed process left is removed by the next process that needs one beside it.
 
 Each folder is locked (flock on the folder itself) by the process that made it, and the kernel frees the lock however
-that process ends: what nobody holds is a dead process's. Who works in one has its path as TMPDIR, and so has all that
-it started, in whatever session and under whatever parent: a process that outlived its owner is known by that, and
+that process ends: what nobody holds is a dead process's. Other hosts on a network's disk don't hear of such locks, so
+a folder's name has its host in it, and no other one removes it. Who works in one has its path as TMPDIR, and so has all
+that it started, in whatever session and under whatever parent: a process that outlived its owner is known by that, and
 ended, stopped or not.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import signal
@@ -20,7 +22,7 @@ from threading import Lock
 
 from shootout.clock import Deadline, sleep
 
-NAME = "shootout-scratch-"
+NAME = f"shootout-scratch-{hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]}-"
 _PROC = Path("/proc")
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATIENCE_S, _LOOKING_S = 2.0, 0.01
@@ -69,8 +71,9 @@ def collect(parent: Path) -> None:
     """Remove the folders of dead processes there, and end what still works in them; others' and held ones stay."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            if entry.name.startswith(NAME) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
-                _remove_dead(Path(entry.path))
+            with suppress(OSError):  # it is gone by now
+                if entry.name.startswith(NAME) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                    _remove_dead(Path(entry.path))
 
 
 def end_those_in(folder: Path) -> None:

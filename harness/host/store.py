@@ -1,7 +1,8 @@
 """The cache folder, and beside its bundles small JSON files with what was found out about machines, for later runs.
 
 The folder is the user's own and closed to others, since a bundle's `model.pt2` may be unpickled. Who works with what it
-holds has it locked (flock on the folder itself), many at a time; only when nobody does is anything taken out.
+holds has it locked (flock on a file in it), many at a time; only when nobody does is anything taken out. It is a
+file, since hosts that share a network's disk share the locks of its files, and not those of its folders.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from shootout.host.scratch import scratch
 from shootout.sealed import open_sealed, sealed
 
 _BIAS_FLOOR = "bias-floor.json"
+_LOCK = ".lock"
 LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0
 """The variable that sets another limit, in GB (10^9 bytes), and the limit where it isn't set."""
 KINDS = {
@@ -74,7 +76,12 @@ def in_use() -> Iterator[None]:
         UsageError: the limit can't be read, or the folder can't be used.
     """
     most_bytes = limit_bytes()
-    descriptor = os.open(cache_folder(), os.O_RDONLY)
+    try:
+        descriptor = _open_lock()
+    except OSError as error:
+        raise UsageError(
+            f"can't write the cache folder {cache_folder()}: {error.strerror}; set SHOOTOUT_CACHE"
+        ) from None
     try:
         with suppress(OSError):  # a disk without locks, where nothing is taken out either
             fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -118,13 +125,15 @@ def kept() -> list[Kept]:
 
 def evict(most_bytes: int) -> list[Kept] | None:
     """Remove what was used longest ago until the rest fits; what went, None where another command uses the cache."""
-    folder = cache_folder()
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = _open_lock()
+    except OSError:
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         found = kept()
         left_bytes, gone = sum(one.size_bytes for one in found), []
-        with scratch(folder) as place:
+        with scratch(cache_folder()) as place:
             for number, one in enumerate(found):
                 if left_bytes <= most_bytes:
                     break
@@ -136,6 +145,10 @@ def evict(most_bytes: int) -> list[Kept] | None:
     finally:
         os.close(descriptor)
     return gone
+
+
+def _open_lock() -> int:
+    return os.open(cache_folder() / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _bytes(path: Path) -> int:

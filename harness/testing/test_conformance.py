@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
 
 from shootout import backends
 from shootout.contract import Device, Target
+from shootout.host.store import in_use
 from shootout.testing.cases import (
     case_of,
     export_for,
@@ -24,6 +26,13 @@ from shootout.testing.fresh import run_fresh
 
 TESTED: list[Target] = []
 """All targets of this run: what they need is exported together, since each export alone imports its framework anew."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache_in_use() -> Iterator[None]:
+    """What was exported stays until the last fresh process has had it."""
+    with in_use():
+        yield
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

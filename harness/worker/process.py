@@ -10,6 +10,7 @@ import hashlib
 import os
 import signal
 import socket
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from shootout.worker.starter import Starter
 
 _GOODBYE_S = 5.0
+_MOST_STALLED_S = 30.0
+"""An answer that is on its way comes without a pause as long as this."""
 _LONGEST_NAME = 150
 
 
@@ -70,6 +73,9 @@ class WorkerProcess:
     def _start(**how: Any) -> tuple[Child, Connection[Any, Any]]:
         """A worker and our end of a pipe of its own: one that failed to be forked may hold the other end of another."""
         ours, theirs = socket.socketpair()
+        # A worker that dies within an answer leaves half of it, and what it forked may hold the other end open.
+        most = struct.pack("ll", *divmod(int(_MOST_STALLED_S * 1e6), 10**6))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, most)
         with ours, theirs:
             child = Child("shootout.worker", [str(theirs.fileno())], pass_fds=(theirs.fileno(),), **how)
             return child, Connection(os.dup(ours.fileno()))
@@ -95,7 +101,7 @@ class WorkerProcess:
             answer = read(self._pipe.recv_bytes())
         except ArmFailed:
             raise
-        except (EOFError, ConnectionError):
+        except (EOFError, ConnectionError, BlockingIOError):
             how = self._child.told(f"{self._how_it_died()} during {command!r}")
             kind = NotRunKind.KILLED if self._child.was_killed else NotRunKind.FAILED
             raise ArmFailed(how, kind) from None
@@ -118,7 +124,6 @@ class WorkerProcess:
         limit = Deadline(timeout_s)
         while not self._pipe.poll(max(0.0, min(LOOKING_S, limit.left_s))):
             if self._child.wait(0.0):
-                self._child.end_family()
                 if self._pipe.poll(LOOKING_S):
                     return True
                 raise EOFError

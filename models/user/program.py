@@ -76,6 +76,7 @@ def store(module: Any, inputs: Any) -> str:
         place = cache_folder() / f"program-{_digest(name, program, found)}"
         if not place.exists():
             made.rename(place)
+        mark_used(place)
     return str(place / f"{name}{SUFFIX}")
 
 

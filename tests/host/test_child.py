@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,10 +63,26 @@ def test_what_it_started_in_a_session_of_its_own_ends_with_it_and_its_folder_too
     with Child("odd") as child:
         ended = child.finish(60)
         pid, folder = ended.said.split()
-        assert alive(int(pid)), "its end is not waited for"
+        assert not alive(int(pid)), "its own end is not waited for"
         assert Path(folder).is_dir()
-    assert not alive(int(pid))
     assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("seen_by", ["wait", "finish", "kill"])
+def test_nobody_is_sent_a_signal_once_its_end_was_seen(monkeypatch: pytest.MonkeyPatch, seen_by: str):
+    """Its process id may be another's by then."""
+    sent: list[int] = []
+    monkeypatch.setattr("shootout.host.child.os.killpg", lambda _, number: sent.append(number))
+    ended = SimpleNamespace(pid=2**22, returncode=0, wait=lambda timeout=None: 0)
+    child = Child("odd", fork=lambda *_: ended)
+    arguments = {"wait": (0.0,), "finish": (1.0,), "kill": ()}[seen_by]
+    getattr(child, seen_by)(*arguments)
+    before = len(sent)
+    assert signal.SIGKILL in sent, "what it started is ended"
+    child.signal(signal.SIGSTOP)
+    child.wait(0.0) if seen_by != "kill" else None
+    child.kill()
+    assert len(sent) == before
 
 
 def test_its_cpu_time_is_that_of_all_its_threads_and_of_what_it_started(odd: Path):

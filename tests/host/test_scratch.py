@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_what_a_killed_process_left_is_removed_and_ended_and_what_is_in_use_stay
         collect(tmp_path)
         assert not left.exists()
         assert state(orphan) == ""
-        kept = {used, mine.path, *(tmp_path / name for name in ("another's", "shootout-scratch-a-file"))}
+        kept = {used, mine.path, *(tmp_path / name for name in ("another's", f"{scratch.NAME}a-file"))}
         assert {*tmp_path.iterdir()} - {tmp_path / f"{scratch.NAME}a-link"} == kept
         assert state(at_work) == "S"
     finally:
@@ -71,6 +72,33 @@ def test_a_process_collects_where_it_makes_its_first_one(tmp_path: Path):
     assert len([*tmp_path.iterdir()]) == 2
     first.close()
     first.close()  # harmless
+
+
+def test_one_that_vanishes_meanwhile_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Vanished:
+        name = f"{scratch.NAME}vanished"
+
+        def stat(self, **_: object) -> os.stat_result:
+            raise FileNotFoundError
+
+    (tmp_path / f"{scratch.NAME}left").mkdir()
+    with os.scandir(tmp_path) as entries:
+        found = [Vanished(), *entries]
+    scandir = os.scandir
+    monkeypatch.setattr(scratch.os, "scandir", lambda at: nullcontext(found) if at == tmp_path else scandir(at))
+    collect(tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_another_host_works_with_stays(tmp_path: Path):
+    """Its locks may not be seen from here."""
+    theirs = tmp_path / "shootout-scratch-0a1b2c3d-theirs"
+    theirs.mkdir()
+    collect(tmp_path)
+    assert theirs.is_dir()
+    mine = Scratch(tmp_path)
+    assert mine.path.name.startswith(scratch.NAME)
+    mine.close()
 
 
 def test_one_that_was_taken_between_its_making_and_its_lock_is_made_anew(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_what_was_used_longest_ago_goes_first(cache: Path):
     assert gone is not None
     assert [one.path.name for one in gone] == ["b", "program-c"]
     assert names(cache) == [NAMES[3], NAMES[0]]
-    assert {path.name for path in cache.iterdir()} == {NAMES[0], "built", "tflite", "lent"}
+    assert {path.name for path in cache.iterdir()} == {NAMES[0], "built", "tflite", "lent", ".lock"}
     assert (cache.parent / "facts.json").exists()
 
 
@@ -55,6 +56,12 @@ def test_nothing_goes_while_a_command_works_with_it_and_what_is_too_much_at_its_
             assert evict(0) is None
         assert len(names(cache)) == 4, "the other one still works with it"
     assert names(cache) == [NAMES[3]]
+
+
+def test_what_is_locked_is_a_file(cache: Path):
+    """Of a folder on a network's disk, other hosts would not hear."""
+    with in_use(), (cache / ".lock").open("r+b") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @pytest.mark.parametrize("text", ["much", "inf", "nan"])

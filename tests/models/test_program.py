@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ def test_a_module_is_kept_once_and_comes_back_the_same():
     name = program.store(net, inputs)
     assert Path(name).name == "Net.pt2"
     assert (net.training, net.first.weight.dtype) == (True, torch.float64), "the caller's own stays as it is"
+    os.utime(Path(name).parent, (1, 1))
     assert program.store(net, {"x": inputs[0], "scale": inputs[1]}) == name
+    assert Path(name).parent.stat().st_mtime > 1, "it is used, and others go first where the cache is full"
     found = models.get(name)
     assert found.title == "Net"
     assert found.called

@@ -19,7 +19,7 @@ from support.exports import obtain
 from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Target
-from shootout.errors import ArmFailed, one_line
+from shootout.errors import ArmFailed, NotRunKind, one_line
 from shootout.host.placement import allowed_cpus
 from shootout.host.scratch import _those_in
 from shootout.messages import Loaded
@@ -94,10 +94,47 @@ def test_a_dead_worker_is_not_waited_for_though_a_process_of_its_own_holds_the_p
     assert not _those_in(mine)
 
 
-def test_a_hung_worker_is_given_up_and_killed(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):
-    process.ask("memory", 60)  # it is up: what follows is not its start
+def test_an_answer_that_breaks_off_while_another_process_holds_the_pipe_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Dies:
+        """Half of an answer of 100 bytes is there; the other end stays open."""
+
+        was_killed = True
+
+        def __init__(self, *_: object, pass_fds: tuple[int], **__: object) -> None:
+            self.held = os.dup(pass_fds[0])
+            os.write(self.held, (100).to_bytes(4, "big") + bytes(50))
+
+        def wait(self, _: float) -> str:
+            return "killed by SIGKILL"
+
+        def told(self, how: str) -> str:
+            return how
+
+        def kill(self) -> None:
+            os.close(self.held)
+
+    monkeypatch.setattr("shootout.worker.process.Child", Dies)
+    monkeypatch.setattr("shootout.worker.process._MOST_STALLED_S", 0.01)
+    with worker({}, frozenset(), tmp_path / "log") as dying, pytest.raises(ArmFailed) as caught:
+        dying.ask("memory", 60)
+    assert (str(caught.value), caught.value.why.kind) == ("killed by SIGKILL during 'memory'", NotRunKind.KILLED)
+
+
+def test_a_hung_worker_is_given_up_and_killed(
+    process: WorkerProcess, bundle: ModelBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its time is over as soon as it hangs, however long it takes to come to that."""
+    is_answered = process._is_answered
+
+    def impatient(timeout_s: float) -> bool:
+        until(lambda: b"licence" in (tmp_path / "log").read_bytes())
+        return is_answered(timeout_s)
+
+    monkeypatch.setattr(process, "_is_answered", impatient)
     with pytest.raises(ArmFailed, match=FAULTS["hangs"][1]):
-        process.ask("load", 6, built=built(bundle, "hangs", tmp_path))
+        process.ask("load", 0, built=built(bundle, "hangs", tmp_path))
     process.kill()
     assert state(process.pid) == ""
 
