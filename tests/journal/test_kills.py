@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.bench.kills.drill import PARENT, WORKER, Found, as_row, as_sentence, drill
+from shootout.host.scratch import NAME
+from tests.bench.kills.drill import ENDED, PARENT, WORKER, Drill, Found, as_row, as_sentence, drill
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def exports(run: Drill) -> bool:
+    """Whether an export is at work."""
+    return any((run.cache / "bundles").glob(f"{NAME}*/*"))
+
+
+def has_line(kind: str) -> Callable[[Drill], bool]:
+    """Whether there is such a line in the journal."""
+    return lambda run: any(line.kind == kind for line in getattr(run.history(), "lines", ()))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "seed"), [(PARENT, "a"), (PARENT, "b"), (WORKER, "a")])
-def test_nothing_is_lost_measured_twice_or_left_behind(tmp_path: Path, kind: str, seed: str):
-    found = drill(tmp_path, kind, seed, whole_s=5.0)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("kind", "reached"),
+    [(PARENT, exports), (PARENT, has_line("rounds")), (WORKER, has_line("checked"))],
+    ids=["parent, exports", "parent, generations", "worker"],
+)
+def test_nothing_is_lost_measured_twice_or_left_behind(tmp_path: Path, kind: str, reached: Callable[[Drill], bool]):
+    found = drill(tmp_path, kind, "a", reached=reached)
     assert not found.fault
+    assert found.during != ENDED
 
 
 def test_the_documents_say_what_the_bench_found():

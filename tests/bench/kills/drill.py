@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,9 @@ BACKENDS = ("numpy", "starts-apart")
 PARENT, WORKER = "parent", "worker"
 MOST_COMMANDS = 6
 LOOKING_S = 0.005
-TIMEOUT_S = 120
+TIMEOUT_S = 600
+ENDED = "it had ended"
+"""What `Found.during` says of a run that nobody was in time to kill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,7 @@ class Drill:
     def finish(self) -> int:
         """Give the command until the run is complete; how often that was."""
         for count in range(1, MOST_COMMANDS + 1):
-            self.start().wait(TIMEOUT_S)
+            wait(self.start())
             if self.is_complete():
                 return count
         return MOST_COMMANDS
@@ -149,35 +151,36 @@ class Drill:
         return found + [f"process {pid}" for pid in self.processes()]
 
 
-def drill(folder: Path, kind: str, seed: str, whole_s: float) -> Found:
+def drill(
+    folder: Path, kind: str, seed: str, whole_s: float = 0.0, reached: Callable[[Drill], bool] = lambda _: True
+) -> Found:
     """Kill one run, give its command again until it is complete, and look.
 
     Args:
         kind: who is killed: the parent, or one of its processes.
         seed: decides when, and which.
         whole_s: seconds that a run takes which nobody kills.
+        reached: whether it has come so far that it may be killed.
     """
     run, rng = Drill(folder), random.Random(f"{kind} {seed}")
     after_s = rng.uniform(0, 0.9 * whole_s)
     process = run.start()
     with Stopwatch() as watch:
         time.sleep(after_s)
+        while process.poll() is None and not reached(run):
+            time.sleep(LOOKING_S)
         killed = _kill(process, kind, rng)
     before = (run.out / journal.NAME).read_bytes() if (run.out / journal.NAME).exists() else b""
     history = run.history()
     has_begun = history and not all(isinstance(line, Header | Skip) for line in history.lines)  # else it begins anew
     sound = history.sound_bytes if history and has_begun else 0
-    if kind == PARENT and killed:
-        process.wait(TIMEOUT_S)
-        commands = 1 + run.finish()
-    else:
-        process.wait(TIMEOUT_S)
-        commands = 1 if run.is_complete() else 1 + run.finish()
+    wait(process)
+    commands = 1 if run.is_complete() and not (kind == PARENT and killed) else 1 + run.finish()
     return Found(
         kind=kind,
         seed=seed,
         after_s=round(watch.seconds, 3),
-        during=_stage(history) if killed else "it had ended",
+        during=_stage(history) if killed else ENDED,
         commands=commands,
         lost=tuple(_lost(run, before[:sound])),
         twice=tuple(_twice(run)),
@@ -185,6 +188,20 @@ def drill(folder: Path, kind: str, seed: str, whole_s: float) -> Found:
         without_verdict=tuple(_without_verdict(run)),
         ended="" if run.is_complete() else f"not complete after {commands} commands",
     )
+
+
+def wait(process: subprocess.Popen[bytes]) -> None:
+    """Until it has ended; one that seems never to is ended.
+
+    Raises:
+        subprocess.TimeoutExpired: it was.
+    """
+    try:
+        process.wait(TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()  # its own processes end with it
+        process.wait()
+        raise
 
 
 def whole_s(folder: Path) -> float:
@@ -195,7 +212,7 @@ def whole_s(folder: Path) -> float:
     """
     run = Drill(folder)
     with Stopwatch() as watch:
-        run.start().wait(TIMEOUT_S)
+        wait(run.start())
     assert run.is_complete(), (folder / "said").read_text()
     assert not run.left(), run.left()
     assert not list(_without_verdict(run))
@@ -288,7 +305,7 @@ def as_row(found: Sequence[Found], kind: str) -> dict[str, Any]:
     mine = [one for one in found if one.kind == kind]
     return {
         "killed": kind,
-        "kills": sum(one.during != "it had ended" for one in mine),
+        "kills": sum(one.during != ENDED for one in mine),
         "runs with records lost": sum(bool(one.lost) for one in mine),
         "measured twice": sum(bool(one.twice) for one in mine),
         "with something left behind": sum(bool(one.left) for one in mine),
