@@ -25,6 +25,8 @@ PRODUCTS: Mapping[str, tuple[int, int]] = {
     "TRANSPOSE_CONV": (2, 1),
 }
 """Which of a product's inputs are multiplied, its weights second."""
+BRANCHING = ("WHILE", "IF", "STABLEHLO_WHILE", "STABLEHLO_CASE")
+"""Nodes that run graphs of their own, as often as the numbers say."""
 CONVERSIONS = ("QUANTIZE", "DEQUANTIZE", "CAST")
 LABELS = {
     "FLOAT32": Precision.FP32.value,
@@ -49,7 +51,7 @@ class Node:
         inputs, outputs: tensors by their index.
         shapes: of the inputs, then of the first output.
         types: likewise, as the file has them; of weights that are unpacked first, the type that they are stored in.
-        unpacked: whether its weights are.
+        unpacked: whether the weights of a product are; they may stand on its left.
         transposed: whether a product of two matrices reads its first one so.
     """
 
@@ -63,7 +65,9 @@ class Node:
 
 
 def survey(path: Path) -> dict[str, Any]:
-    """What `Executed` says of one call, by its own names, and the nodes that no delegate takes; JSON."""
+    """What `Executed` says of one call, by its own names, the nodes that no delegate takes, and those with graphs of
+    their own, in which nothing is counted; JSON.
+    """
     nodes = [*_nodes(path)]
     products = [(_label(node), _flops(node)) for node in nodes if node.kind in PRODUCTS]
     others = [LABELS.get(node.types[-1], node.types[-1].lower()) for node in nodes if node.kind not in PRODUCTS]
@@ -73,6 +77,7 @@ def survey(path: Path) -> dict[str, Any]:
         "flops_by_precision": flops_by_precision(products),
         "conversion_nodes": sum(node.kind in CONVERSIONS for node in nodes),
         "undelegated": _undelegated(path, nodes),
+        "branching": dict(Counter(node.kind for node in nodes if node.kind in BRANCHING)),
     }
 
 
@@ -106,7 +111,7 @@ def _nodes(path: Path) -> Iterator[Node]:
             outputs=tuple(outputs),
             shapes=tuple(tuple(int(size) for size in _shape(one)) for one in shown),
             types=tuple(stored.get(one, types[graph.tensors[one].type]) for one in (*inputs, outputs[0])),
-            unpacked=any(stored.get(one) in UNPACKED for one in inputs),
+            unpacked=any(stored.get(inputs[place]) in UNPACKED for place in PRODUCTS.get(kind, ())),
             transposed=bool(getattr(operator.builtinOptions, "adjX", False)),
         )
 
@@ -118,7 +123,7 @@ def _shape(tensor: Any) -> Sequence[int]:
 def _label(node: Node) -> str:
     left, right = (node.types[place] for place in PRODUCTS[node.kind])
     if node.unpacked:
-        return UNPACKED[right]
+        return UNPACKED.get(right) or UNPACKED[left]
     return ROUNDING.get(right) or LABELS.get(left, left.lower())
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from shootout.backends._litert.account import survey
 from shootout.backends._litert.convert import convert
+from shootout.backends._litert.converter import NETWORK
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
 from shootout.backends.adapter import Built, Fixture
@@ -47,6 +48,7 @@ class LiteRtAdapter:
             Option(name=KERNELS, help="whose kernels run in place of XNNPACK's: LiteRT's own", values=(BUILTIN,)),
             *OPTIONS,
         ),
+        variables=NETWORK,
     )
 
     def probe(self, device: Device) -> Availability:
@@ -66,11 +68,8 @@ class LiteRtAdapter:
         content = quantize(source, bundle, arm, scheme) if target.precision in INTEGERS else source.read_bytes()
         (folder / MODEL).write_bytes(content)
         account = survey(folder / MODEL)
-        if (
-            target.precision in INTEGERS
-            and shown_as(target.precision, target.scheme) not in (account["compute_nodes_by_precision"])
-        ):
-            raise ValueError("nothing to quantize: AI Edge Quantizer finds no product with weights that it takes")
+        if target.precision in INTEGERS:
+            _require_quantized(account, target)
         return Built(
             arm=arm, bundle=bundle, folder=folder, facts={"account": account, "notes": [*notes, *notes_of(arm, scheme)]}
         )

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout.backends._litert.converter import alone, pins, require_converter
+from shootout.backends._litert.converter import alone, require_converter
 from shootout.backends.common_torch import float32_module
 from shootout.host.environment import version_of
-from shootout.host.store import cache_folder
+from shootout.host.scratch import scratch
+from shootout.host.store import cache_folder, mark_used
+from shootout.sealed import open_sealed, sealed
 
 if TYPE_CHECKING:
     from shootout.bundle.bundle import ModelBundle
+
+FILE, RECORD = "model.tflite", "made.json"
+MAKERS = ("litert-torch", "litert-converter", "torch")
+"""Whose version decides what a file holds."""
 
 
 def convert(bundle: ModelBundle) -> tuple[Path, list[str]]:
@@ -23,14 +29,29 @@ def convert(bundle: ModelBundle) -> tuple[Path, list[str]]:
         SkippedArm: the converter can't be had.
     """
     installed = require_converter()
-    stored = cache_folder() / "tflite" / f"{_key(bundle)}.tflite"
+    stored = cache_folder() / "tflite" / _key(bundle)
     with alone(stored):
-        if not stored.exists():
-            with tempfile.TemporaryDirectory(dir=stored.parent) as folder:
-                made = Path(folder, stored.name)
-                _convert(bundle, made)
-                made.replace(stored)
-    return stored, [installed] if installed else []
+        if not _is_whole(stored):
+            with scratch(cache_folder()) as folder:
+                _convert(bundle, folder / FILE)
+                (folder / RECORD).write_text(sealed({"digest": _digest(folder / FILE)}))
+                shutil.rmtree(stored, ignore_errors=True)
+                folder.rename(stored)
+    mark_used(stored)
+    return stored / FILE, [installed] if installed else []
+
+
+def _is_whole(stored: Path) -> bool:
+    """Whether a file is there as it was written: after a power cut it may be empty."""
+    try:
+        return bool(open_sealed(stored / RECORD)["digest"] == _digest(stored / FILE))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _convert(bundle: ModelBundle, path: Path) -> None:
@@ -45,6 +66,6 @@ def _convert(bundle: ModelBundle, path: Path) -> None:
 
 
 def _key(bundle: ModelBundle) -> str:
-    """Of all that the file is made from; another torch exports another graph."""
+    """Of all that the file is made from; another torch exports another graph. The converter has to be there."""
     code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    return hashlib.sha256(f"{bundle.key} {pins()} {version_of('torch')} {code}".encode()).hexdigest()
+    return hashlib.sha256(f"{bundle.key} {[version_of(one) for one in MAKERS]} {code}".encode()).hexdigest()

@@ -11,21 +11,28 @@ import fcntl
 import hashlib
 import importlib
 import importlib.util
+import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from shootout.clock import Stopwatch
 from shootout.errors import NotRunKind, SkippedArm
-from shootout.host.store import cache_folder
+from shootout.host.scratch import scratch
+from shootout.host.store import CONVERTER, KEY_DIGITS, cache_folder, mark_used
 from shootout.units import span
 
 PINS = Path(__file__).with_name("converter.txt")
 MODULES = ("litert_torch", "ai_edge_quantizer")
 INSTALL_S = 600
+NETWORK = (
+    "PIP_*",
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"),
+)
+"""Variables that say how pip reaches a package index, and whether it may: with PIP_NO_INDEX it opens no connection."""
 
 
 def require_converter() -> str:
@@ -36,9 +43,10 @@ def require_converter() -> str:
     """
     if all(map(importlib.util.find_spec, MODULES)):
         return ""
-    folder = cache_folder().parent / f"litert-converter-{_key()}"
+    folder = cache_folder().parent / f"{CONVERTER}{_key()}"
     with alone(folder):
         told = "" if folder.is_dir() else _install(folder)
+    mark_used(folder)
     sys.path.append(str(folder))
     importlib.invalidate_caches()
     return told
@@ -60,13 +68,13 @@ def pins() -> list[str]:
 
 def _key() -> str:
     """Of what is in such a folder: the packages, and the Python that their compiled parts are for."""
-    return hashlib.sha256(f"{sys.version_info[:2]} {pins()}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{sys.version_info[:2]} {pins()}".encode()).hexdigest()[:KEY_DIGITS]
 
 
 def _install(folder: Path) -> str:
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--retries", "1"]
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as made, Stopwatch() as watch:
-        place = Path(made, "site")
+    with scratch(cache_folder()) as made, Stopwatch() as watch:
+        place = made / "site"
         try:
             subprocess.run(  # noqa: S603
                 [*command, "--quiet", "--target", str(place), *pins()],
@@ -78,6 +86,7 @@ def _install(folder: Path) -> str:
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise _unobtainable(error) from None
+        os.sync()  # nobody looks into these files again before they are imported
         place.rename(folder)
     megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
     return f"LiteRT's converter was installed into the cache once: {megabytes:.0f} MB, {span(watch.seconds)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,22 +48,25 @@ class LiteRtSession:
         self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
         before = _tasks()
         self._model: Any = compile_model(built.folder / MODEL, built.arm)
-        self._threads = None if before is None else 1 + (_tasks() or before) - before
+        begins_later = KERNELS in built.arm.options  # LiteRT's own kernels begin their threads in calls
+        self._threads = None if before is None or begins_later else 1 + (_tasks() or before) - before
         self._slots: dict[int, Slot] = {}
 
     @cached_property
     def executed(self) -> Executed:
         """The file's own nodes, and whether the compiled model runs all of them in its delegate."""
         facts = dict(self._built.facts["account"])
-        undelegated = facts.pop("undelegated")
+        undelegated, branching = facts.pop("undelegated"), facts.pop("branching")
         whole = KERNELS in self._built.arm.options or self._model.is_fully_accelerated()
-        outside = ", ".join(f"{count} {kind}" for kind, count in sorted(undelegated.items()))
+        outside = _listed(undelegated) or "some nodes"
+        told_outside = "" if whole else f"not in XNNPACK but in LiteRT's own kernels: {outside}"
+        told_uncounted = f"not counted: the products inside {_listed(branching)}" if branching else ""
         return Executed(
             library="litert",
             version=version_of(PACKAGE),
             device=f"cpu ({self._built.arm.options.get(KERNELS, 'xnnpack')})",
             threads=self._threads,
-            fallbacks=() if whole else (f"not in XNNPACK but in LiteRT's own kernels: {outside or 'some nodes'}",),
+            fallbacks=tuple(filter(None, (told_outside, told_uncounted))),
             artifact_bytes=(self._built.folder / MODEL).stat().st_size,
             **facts,
         )
@@ -140,6 +143,10 @@ def compile_model(path: Path, arm: Arm) -> Any:
     if arm.options.get(KERNELS) == BUILTIN:
         cpu.kernel_mode = CpuKernelMode.BUILTIN
     return CompiledModel.from_file(str(path), options=Options(cpu_options=cpu))
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
 def _tasks() -> int | None:

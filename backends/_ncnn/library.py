@@ -6,6 +6,7 @@ program. That one proves all that a GPU would have to, and its times mean nothin
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,10 @@ from shootout.host import gpu
 
 SOFTWARE = 3
 """ncnn's word for a device that is a CPU."""
+SHADER_CACHE = "MESA_SHADER_CACHE_DISABLE"
+"""Mesa's shader cache on disk has a thread that may run on every CPU, whatever CPUs the process was given: an arm with
+such a thread can't be believed. Without that cache each load compiles its shaders.
+"""
 DRIVER = "install the GPU's Vulkan driver; Mesa's (apt-get install mesa-vulkan-drivers) has one in software too"
 
 
@@ -35,6 +40,7 @@ class Card:
 
 def import_ncnn() -> Any:
     """The library; its model zoo, which downloads, is a module of its own."""
+    os.environ.setdefault(SHADER_CACHE, "1")
     import ncnn
 
     return ncnn

@@ -174,6 +174,7 @@ def _working(steps: int) -> Callable[[], None]:
 
 
 def _try(device: Device) -> str:
+    require_device(device, (Device.CPU, Device.CUDA))
     if device is Device.CUDA:
         _try_gpu()
     _working(1)()
@@ -182,7 +183,6 @@ def _try(device: Device) -> str:
 
 def _try_gpu() -> None:
     """One step. It is torch that has a kernel which does nothing but spin."""
-    require_device(Device.CUDA, Device)
     import torch
 
     if not torch.cuda.is_available():

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from shootout import backends
 from shootout.commands.output import print_answer
 from shootout.contract import Availability, Device, Precision
-from shootout.errors import UsageError
-from shootout.host import checks, environment, gpu, locks, nvml
+from shootout.errors import Unavailable, UsageError
+from shootout.host import checks, cuda_driver, environment, gpu, locks, nvml
 from shootout.host.checks import Folder, Quiet
 from shootout.host.gpu import Gpu
 from shootout.host.placement import pass_on, place
@@ -61,9 +61,27 @@ class Report:
 def doctor(options: MachineOptions, *, as_json: bool) -> int:
     """Look at everything and print it; returns the exit code."""
     pass_on(options.get("env", ()))
-    gpu.choose_gpu(options.get("gpu"), set(Device))
+    if (index := options.get("gpu")) is not None:
+        _choose_gpu(index)
     report = examine()
     return print_answer(render(report), as_data(report), as_json=as_json)
+
+
+def _choose_gpu(index: int) -> None:
+    """Use this GPU, NVIDIA's where there is its driver, else one of Vulkan's.
+
+    Raises:
+        Unavailable: there is no such GPU.
+    """
+    if cuda_driver.library() is not None:
+        gpu.choose_gpu(index, {Device.CUDA})
+        return
+    gpu.choose_gpu(index, {Device.VULKAN})
+    answers = available([(name, Device.VULKAN) for name in backends.names() if Device.VULKAN in _targets(name)])
+    if not any(found.ok for found in answers.values()):
+        found = next(iter(answers.values()))
+        reason = found.reason.removeprefix(f"gpu {index}: ")
+        raise Unavailable(f"gpu {index}: no NVIDIA driver on this machine, and for Vulkan: {reason}; {found.fix}")
 
 
 def examine() -> Report:

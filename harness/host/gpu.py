@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from shootout.contract import Device
-from shootout.errors import SkippedArm, Unavailable
+from shootout.errors import SkippedArm, Unavailable, UsageError
 from shootout.host import cuda_driver, nvml
 from shootout.messages import GpuState
 
@@ -51,12 +51,18 @@ def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
             no NVIDIA driver, only that.
 
     Raises:
+        UsageError: a number is given, and both CUDA and Vulkan would go by it.
         Unavailable: there is no such GPU, or no GPU that can be used.
     """
     if index is None:
         return
+    on_cuda = Device.CUDA in devices and not (Device.VULKAN in devices and cuda_driver.library() is None)
+    if on_cuda and Device.VULKAN in devices:
+        raise UsageError(f"--gpu {index}: CUDA and Vulkan count GPUs each in its own way: run their targets apart")
+    if index < 0 and not on_cuda:
+        raise Unavailable(f"gpu {index}: GPUs are counted from 0")
     os.environ[CHOSEN] = str(index)
-    if Device.CUDA not in devices or (Device.VULKAN in devices and cuda_driver.library() is None):
+    if not on_cuda:
         return
     named = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
     if named and not 0 <= index < len(named):

@@ -24,9 +24,9 @@ from shootout.host import cgroup
 
 CHANGING = re.compile(
     r"(OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC)_\w+"
-    r"|LD_PRELOAD|GLIBC_TUNABLES"
+    r"|LD_PRELOAD|GLIBC_TUNABLES|SHOOTOUT_GPU|VK_(ICD_FILENAMES|(ADD_)?DRIVER_FILES)|MESA_VK_DEVICE_SELECT\w*"
 )
-"""Variables that change how the libraries run."""
+"""Variables that change how the libraries run, and which GPU they find."""
 _PASSED = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|PWD|TERM|TZ|LANG|LANGUAGE|LC_\w+|TMPDIR|TEMP|TMP|XDG_\w+|SSL_CERT_\w+"
     r"|PYTHON\w*|VIRTUAL_ENV|CONDA_\w+|LD_\w+|CC|CXX|CPATH|LIBRARY_PATH|\w+_INCLUDE_PATH|C(XX|PP)?FLAGS|LDFLAGS"

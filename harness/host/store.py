@@ -25,12 +25,15 @@ _BIAS_FLOOR = "bias-floor.json"
 _LOCK = ".lock"
 LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0
 """The variable that sets another limit, in GB (10^9 bytes), and the limit where it isn't set."""
+CONVERTER = "litert-converter-"
+"""The beginning of the name of a folder that holds a converter; behind it stand `KEY_DIGITS` hexadecimal digits."""
+KEY_DIGITS = 12
 KINDS = {
     "exported models": "bundles/" + "[0-9a-f]" * 8 + "*",
     "builds": "bundles/built/*",
     "modules given in Python": "bundles/program-*",
     "converted models": "bundles/tflite/*",
-    "converters": "*-converter-*",
+    "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
 }
 """What the cache holds, as patterns below its folder; the small files of facts are none of it, and stay."""
 

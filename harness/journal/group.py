@@ -308,4 +308,4 @@ def _gone(group: Group, label: str | None) -> NotRun | None:
 
 def _fate(why: NotRun, otherwise: str = "failed") -> str:
     """What became of an arm that is out."""
-    return "had no time yet" if why.kind is NotRunKind.NOT_REACHED else otherwise
+    return {NotRunKind.NOT_REACHED: "had no time yet", NotRunKind.SOFTWARE: "is never timed"}.get(why.kind, otherwise)

@@ -298,7 +298,7 @@ class Generation:
 
     def _watched(self) -> Callable[[Gpus], tuple[Disturbance, ...]]:
         """Start watching the machine; what is returned tells, once it is called, what disturbed the time since."""
-        players, on_gpu = [performance.player for performance in self.performances], self._on_gpu()
+        players, contexts = [performance.player for performance in self.performances], self._cuda_contexts()
         before_ns = _cpu_ns(players)
         self.context.watch.begin()
 
@@ -306,7 +306,7 @@ class Generation:
             # Who left meanwhile took its count along: then nobody can tell others' CPU time from ours.
             after_ns = _cpu_ns(players) if len(self.performances) == len(players) else None
             spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
-            return self.context.watch.reasons(gpus, Own(gpu_processes=on_gpu, cpu_ns=spent_ns))
+            return self.context.watch.reasons(gpus, Own(gpu_processes=contexts, cpu_ns=spent_ns))
 
         return disturbances
 
@@ -328,7 +328,7 @@ class Generation:
             if self._allows(0.0):
                 self._guarded(performance.arm, performance.player, _LEAVING, partial(take, performance))
 
-    def _on_gpu(self) -> int:
+    def _cuda_contexts(self) -> int:
         """How many arms that are alive have a CUDA context."""
         return sum(performance.arm.target.device is Device.CUDA for performance in self.performances)
 

@@ -151,7 +151,8 @@ class LivePlayer:
         """Its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
         if not on_gpu(self._built.arm):
             return None
-        energy_s = ENERGY_S if self._stage.energy and self._first else 0.0
+        is_counted = self._built.arm.target.device is Device.CUDA  # by NVIDIA's driver, of NVIDIA's GPU
+        energy_s = ENERGY_S if is_counted and self._stage.energy and self._first else 0.0
         limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
         found: OnGpu = self._ask("on_gpu", limit_s, unsynchronised=self._stage.unsynchronised, energy_s=energy_s)
         return found

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from shootout.constants import BLOCK_NS, HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS, HOLD_SHARE, HOLD_SLOWDOWN
-from shootout.contract import Arm
+from shootout.contract import Arm, Device
 from shootout.journal.records import Holding
 from shootout.messages import Scope
 from shootout.race.protocols import Performance, Player
@@ -43,8 +43,8 @@ class Hold:
         return not on_gpu(arm) or self.found is None or self.found.mode == "stop"
 
     def share(self, arms: Iterable[Arm]) -> None:
-        """Have these arms, as far as they are on the GPU, wait: they share one process's context."""
-        if any(map(on_gpu, arms)) and not (self.found and self.found.mode == "pipe"):
+        """Have arms on the GPU wait, where some of these share one process's CUDA context."""
+        if any(arm.target.device is Device.CUDA for arm in arms) and not (self.found and self.found.mode == "pipe"):
             self.found = Holding(mode="pipe", ratio=None, pairs=0, shared=True)
             if self.note:
                 self.note(self.found)

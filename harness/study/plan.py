@@ -325,7 +325,10 @@ def _baseline(
         of_file = client.is_file(arms[0].model)
         sure = [arm for arm in runnable if not (of_file and _takes_module(arm))]
         _, usual = here.first(arms[0].model)(backends.baseline(of_file=of_file))
-        return next(iter([arm for arm in sure if arm.target == usual] or sure or runnable), None)
+        # Nor is it known before a load whether a Vulkan device is a program, which is never timed.
+        timed = [arm for arm in runnable if arm.target.device is not Device.VULKAN]
+        best = [arm for arm in sure if arm.target == usual] or [arm for arm in sure if arm in timed]
+        return next(iter(best or timed or sure or runnable), None)
     labels = {arm.label: arm for arm in arms}
     wanted = _meant(study, study.baseline, [*runnable, *arms], here)  # of its settings, one that can run
     if wanted in skips and not runnable:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shootout import models
-from shootout.contract import SCALED, Precision, Scenario
+from shootout.contract import SCALED, Device, Precision, Scenario
 from shootout.errors import UsageError, unknown
 from shootout.export.client import is_file
 from shootout.study import axes, schema
@@ -137,6 +137,8 @@ def _idle(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
     if not any(target.device.is_gpu for target in targets):
         for flag in (flag for keyword, flag in wanted.items() if keyword in asked):
             yield f"{flag} is for a GPU, and no target is on one: add one such as onnxruntime:cuda, or leave it out"
+    elif "energy" in asked and not any(target.device is Device.CUDA for target in targets):
+        yield "--energy is counted by NVIDIA's driver, and no target is on cuda: add one, or leave it out"
     if "energy" in asked and study.l2 == "cold":
         yield "--energy is of calls in a row, which --l2 cold keeps apart: leave one of them out"
     if "energy" in asked and not _scenarios(study) - {Scenario.THROUGHPUT, Scenario.SERVE}:

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from shootout import backends
-from shootout.contract import Device, Target
+from shootout.contract import Availability, Device, Target
 from shootout.host.store import in_use
 from shootout.testing.cases import (
     case_of,
@@ -48,13 +48,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _is_tested(target: Target, *, must: bool) -> bool:
-    """CPU targets always; CUDA ones on a GPU machine if they were asked for by name or if their library is there."""
-    if target.device is Device.CPU:
+    """CPU targets always, and Vulkan ones, which are skipped once they are to run; CUDA ones on a GPU machine if they
+    were asked for by name or if their library is there.
+    """
+    if target.device is not Device.CUDA:
         return True
-    if target.device is Device.CUDA and not has_gpu():
-        return False
-    asked = must and target.device is Device.CUDA  # a Vulkan device may be there or not, whoever asks
-    return asked or run_fresh(probe_everywhere, target.backend)[target.device].ok
+    return has_gpu() and (must or answers(target.backend)[target.device].ok)
+
+
+@cache
+def answers(backend: str) -> dict[Device, Availability]:
+    """What the backend's probe says on each device."""
+    found: dict[Device, Availability] = run_fresh(probe_everywhere, backend, warm=warm_of(Target(backend=backend)))
+    return found
+
+
+def lacking(target: Target) -> str:
+    """Why a Vulkan target can't run here, "" where it can: a device may be there or not, whoever asks."""
+    found = answers(target.backend)[target.device] if target.device is Device.VULKAN else Availability()
+    return "" if found.ok else f"nothing to run on: {found.reason}; {found.fix}"
 
 
 def _marks(target: Target) -> list[pytest.MarkDecorator]:
@@ -63,7 +75,7 @@ def _marks(target: Target) -> list[pytest.MarkDecorator]:
 
 @cache
 def _exported() -> None:
-    export_for(TESTED)
+    export_for(target for target in TESTED if not lacking(target))
 
 
 @cache
@@ -77,6 +89,8 @@ def faults(target: Target) -> dict[str, str]:
 @pytest.mark.parametrize("check", CHECKS)
 def test_conforms(target: Target, check: str) -> None:
     """The target keeps the promise, or is a skip that explains itself where this machine lacks what it needs."""
+    if why := lacking(target):
+        pytest.skip(why)
     fault = faults(target)[check]
     if lacks(target):
         assert re.fullmatch(r"SkippedArm: .+; fix: .+", fault), f"this CPU can't do {target.precision}: {fault}"
@@ -87,7 +101,7 @@ def test_conforms(target: Target, check: str) -> None:
 def test_probe_explains_where_it_cannot_run(backend: str) -> None:
     """On every device the probe finds the backend able, or gives a reason and a fix."""
     devices = {device for device, _ in backends.capabilities(backend).targets}
-    for device, found in run_fresh(probe_everywhere, backend, warm=warm_of(Target(backend=backend))).items():
+    for device, found in answers(backend).items():
         assert found.ok or (found.reason and found.fix), f"{device}: no reason or no fix: {found}"
         if device not in devices or (device is Device.CUDA and not has_gpu()):
             assert not found.ok, f"{device}: can't be right: {found}"

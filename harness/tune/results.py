@@ -153,7 +153,8 @@ class Found:
         """What there is to say."""
         first, gain = self._first, self.gain
         if first.outcome != "measured" and first.cause not in COULD_RUN:
-            return Conclusion(Outcome(first.outcome), first.reason or "", first.fix or "")
+            outcome = Outcome.FAILED if first.outcome == "failed" else Outcome.SKIPPED
+            return Conclusion(outcome, first.reason or "", first.fix or "")
         if self.best is None:
             bounded = [one for one in self.tried if one.ratio and one.ratio.low is not None and not one.ratio.reason]
             if self.tried and not bounded:

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
+from support.gpus.fake_nvidia import IDS, FakeDriver, FakeNvml, install
 
 from shootout import backends
 from shootout.commands import doctor
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
-from shootout.host import checks
+from shootout.errors import Unavailable
+from shootout.host import checks, gpu
 from shootout.host.checks import Folder, Quiet
 from shootout.host.gpu import Gpu
 from shootout.host.noise import Mark
@@ -53,6 +54,37 @@ def test_every_backend_is_asked_on_every_device_that_it_has_code_for(monkeypatch
     assert {f.availability.fix for f in report.findings} == {"", "look"}
     numpy = next(finding for finding in report.findings if finding.backend == "numpy")
     assert numpy.precisions == (Precision.FP32,)
+
+
+@pytest.mark.parametrize("answer", ["gpu 3: Vulkan has only 1 here", "no Vulkan driver"])
+def test_a_gpu_that_is_not_there_is_told_before_anything_else(monkeypatch: pytest.MonkeyPatch, answer: str):
+    asked: list[tuple[str, Device]] = []
+
+    def available(pairs: list[tuple[str, Device]]) -> dict[tuple[str, Device], Availability]:
+        asked.extend(pairs)
+        return dict.fromkeys(pairs, Availability(why=NotRun(NotRunKind.UNAVAILABLE, answer, "choose another")))
+
+    install(monkeypatch, None, None)
+    monkeypatch.setenv(gpu.CHOSEN, "")
+    monkeypatch.setattr(doctor, "available", available)
+    monkeypatch.setattr(doctor, "examine", lambda: pytest.fail("it looked at everything first"))
+    told = answer.removeprefix("gpu 3: ")
+    with pytest.raises(Unavailable) as caught:
+        doctor.doctor({"gpu": 3}, as_json=True)
+    assert str(caught.value) == f"gpu 3: no NVIDIA driver on this machine, and for Vulkan: {told}; choose another"
+    assert asked == [("ncnn", Device.VULKAN)]
+
+
+def test_with_nvidia_s_driver_a_number_is_one_of_its_gpus(monkeypatch: pytest.MonkeyPatch):
+    for name in (gpu.CHOSEN, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
+    monkeypatch.setattr(doctor, "available", lambda _: pytest.fail("no backend is asked"))
+    with pytest.raises(Unavailable, match=f"gpu {len(IDS)}: this machine has"):
+        doctor._choose_gpu(len(IDS))
+    doctor._choose_gpu(1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
 
 
 @pytest.mark.slow

@@ -271,6 +271,12 @@ def test_only_variables_that_change_the_libraries_are_recorded():
     }
 
 
+@pytest.mark.parametrize("name", ["SHOOTOUT_GPU", "VK_ICD_FILENAMES", "VK_DRIVER_FILES", "CUDA_VISIBLE_DEVICES"])
+def test_figures_of_two_gpus_do_not_go_into_one_run(name: str):
+    first, second = ({"variables": environment.variables({name: value})} for value in "01")
+    assert environment.fingerprint(first) != environment.fingerprint(second)
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def git(*words: str) -> None:

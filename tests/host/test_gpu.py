@@ -12,7 +12,7 @@ from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, inst
 
 from shootout.backends.common import require_device
 from shootout.contract import Device
-from shootout.errors import SkippedArm, Unavailable
+from shootout.errors import SkippedArm, Unavailable, UsageError
 from shootout.host import cuda_driver, environment, gpu, nvml
 from shootout.host.gpu import Gpu
 from shootout.host.gpu_errors import explain_error
@@ -115,6 +115,18 @@ class TestChoosing:
             gpu.choose_gpu(2, devices)
             assert gpu.chosen() == 2
         assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+    def test_one_number_is_not_taken_for_two_things(self, monkeypatch: pytest.MonkeyPatch):
+        install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
+        with pytest.raises(UsageError, match=r"--gpu 1: CUDA and Vulkan count GPUs .*: run their targets apart"):
+            gpu.choose_gpu(1, {Device.CUDA, Device.VULKAN})
+        gpu.choose_gpu(None, {Device.CUDA, Device.VULKAN})
+        assert gpu.chosen() is None
+
+    def test_no_vulkan_device_has_a_number_below_0(self, monkeypatch: pytest.MonkeyPatch):
+        install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
+        with pytest.raises(Unavailable, match="gpu -1: GPUs are counted from 0"):
+            gpu.choose_gpu(-1, {Device.VULKAN})
 
     def test_a_gpu_by_its_number_on_the_bus(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))

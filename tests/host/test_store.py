@@ -31,6 +31,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_a_stranger_s_folder_beside_the_cache_s_own_is_left_alone(cache: Path):
+    ours = cache.parent / "litert-converter-0123456789ab"
+    strangers = [cache.parent / name for name in ("my-converter-0123456789ab", "litert-converter-notes-of-2026")]
+    for folder in (ours, *strangers):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"z")
+    assert [one.path for one in kept() if one.kind == "converters"] == [ours]
+    assert evict(0)
+    assert not ours.exists()
+    assert all((folder / "file").exists() for folder in strangers)
+
+
 def names(cache: Path) -> list[str]:
     return [str(one.path.relative_to(cache)) for one in kept()]
 

@@ -40,6 +40,12 @@ def test_who_had_no_time_yet_is_not_said_to_have_failed(tmp_path: Path, arm: Arm
     assert withheld(found, B.label, A.label) is None, "what it measured before counts"
 
 
+def test_who_is_never_timed_is_not_said_to_have_failed(tmp_path: Path) -> None:
+    found = group(tmp_path, *(played(one, 0, 1_000.0) for one in (COPY, B)), rounds(0))
+    found.setbacks[A.label] = NotRun(NotRunKind.SOFTWARE, "software device: not timed")
+    assert withheld(found, B.label, A.label) == "the baseline is never timed, so no copy of it vouches for this group"
+
+
 def test_who_was_killed_is_out_until_it_has_played_again(tmp_path: Path) -> None:
     lost, broke = (Failure(group=GROUP, arm=B, during="a round", reason="r", cause=NotRunKind(one)) for one in WHY)
     first, second = (played(B, 0, 1.0), rounds(0)), (played(B, 1, 1.0), rounds(1))

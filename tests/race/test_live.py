@@ -238,3 +238,12 @@ def test_energy_is_counted_in_the_first_generation_only(tmp_path: Path, device: 
     worker = InProcess(queued.Session(device))
     player_of(worker, fakes.arm("a", device=Device.CUDA), live, first=False).on_gpu()
     assert worker.asked["on_gpu"]["energy_s"] == 0.0
+
+
+def test_energy_is_asked_of_nvidia_s_gpu_only(tmp_path: Path, device: queued.Device) -> None:
+    live, asked = LiveStage(built={}, placement=place(1), logs=tmp_path, energy=True), []
+    for on in (Device.CUDA, Device.VULKAN):
+        worker = InProcess(queued.Session(device))
+        player_of(worker, fakes.arm("a", device=on), live, first=True).on_gpu()
+        asked.append(worker.asked["on_gpu"]["energy_s"])
+    assert asked == [ENERGY_S, 0.0], "the driver counts another GPU's"

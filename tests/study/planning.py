@@ -27,7 +27,7 @@ def groups(
     file_bytes: int = 0,
     holds: tuple[Precision, ...] = (),
 ) -> list[PlannedGroup]:
-    known = (*ALL, "spin", "openvino")
+    known = (*ALL, "spin", "openvino", "ncnn")
     available: Mapping[tuple[str, Device], Availability] = {
         (name, device): MISSING if name in missing else WORKS for name in known for device in Device
     }

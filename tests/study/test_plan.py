@@ -57,6 +57,9 @@ def test_the_same_target_twice_is_two_arms():
         (ALL, (), "onnxruntime:cpu:fp32", "onnxruntime:cpu:fp32"),
         (("numpy", "numpy"), (), "numpy:cpu:fp32#2", "numpy:cpu:fp32#2"),
         (ALL, ALL, None, None),
+        (("ncnn:vulkan:fp32", "numpy"), (), None, "numpy:cpu:fp32"),
+        (("ncnn:vulkan:fp32", "numpy"), ("numpy",), None, "ncnn:vulkan:fp32"),
+        (("ncnn:vulkan:fp32", "numpy"), (), "ncnn:vulkan", "ncnn:vulkan:fp32"),
     ],
 )
 def test_who_the_ratios_refer_to(targets: tuple[str, ...], missing: tuple[str, ...], baseline: str | None, wanted: str):

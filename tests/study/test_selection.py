@@ -39,6 +39,7 @@ def test_a_gpu_is_cuda_wherever_a_target_is_named() -> None:
         ({"rate": 200.0}, r"rate \(--rate\) is for requests that arrive by themselves: .* \(--scenario serve\)"),
         ({"p99_limit_ms": 5.0}, "--p99.* is for requests that arrive by themselves"),
         ({"energy": True}, "--energy is for a GPU, and no target is on one: add one such as onnxruntime:cuda"),
+        ({"backends": ["ncnn:vulkan"], "energy": True}, "--energy is counted by NVIDIA's driver, and no target is on"),
         ({"l2": "cold"}, "--l2 cold is for a GPU"),
         ({"gpu": 0}, "--gpu is for a GPU"),
         ({"calibration": "c.npz"}, "--calibration is for quantized rows, and none is asked for"),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from shootout import backends
-from shootout.backends._litert import converter
+from shootout.backends._litert import backend, converter
 from shootout.backends.code import code_of
+from shootout.contract import Arm, Precision, Target
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.host import store
+from shootout.host.placement import passed_on
+from shootout.host.scratch import NAME
 
 
 @pytest.fixture
@@ -35,13 +40,32 @@ def test_the_converter_is_installed_once_and_says_so(missing: Path, monkeypatch:
         (folder / "no_such_converter.py").write_bytes(b"#" * 2_000_000)
 
     monkeypatch.setattr(subprocess, "run", install)
+    monkeypatch.setattr(os, "sync", lambda: None)
     first, second = converter.require_converter(), converter.require_converter()
-    assert first == "LiteRT's converter was installed into the cache once: 2 MB, 0 s"
+    assert first.startswith("LiteRT's converter was installed into the cache once: 2 MB, ")
     assert second == ""
     (command,) = asked
     assert "--no-deps" in command
     assert command[-len(converter.pins()) :] == converter.pins()
-    assert [path for path in missing.iterdir() if path.name.startswith("making-")] == []
+    (folder,) = (path for path in missing.iterdir() if path.is_dir() and path.name != "bundles")
+    assert [(one.kind, one.path) for one in store.kept()] == [("converters", folder)]
+    assert Path(command[command.index("--target") + 1]).parent.name.startswith(NAME), "a killed one's is swept"
+    assert list((missing / "bundles").iterdir()) == []
+
+
+def test_a_converter_that_is_used_is_not_the_first_to_go(missing: Path) -> None:
+    folder = missing / f"{store.CONVERTER}{converter._key()}"
+    folder.mkdir()
+    os.utime(folder, (1, 1))
+    converter.require_converter()
+    assert folder.stat().st_mtime > 1
+
+
+def test_pip_is_told_how_to_reach_an_index_and_whether_it_may() -> None:
+    told = ("PIP_NO_INDEX", "PIP_INDEX_URL", "HTTPS_PROXY", "no_proxy", "REQUESTS_CA_BUNDLE")
+    own = dict.fromkeys((*told, "AWS_PROFILE"), "1")
+    assert set(passed_on(own, backends.capabilities("litert").variables)) == {*told}
+    assert not passed_on(own, backends.capabilities("numpy").variables)
 
 
 def test_without_a_network_the_arm_is_a_skip_with_the_command(missing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +79,20 @@ def test_without_a_network_the_arm_is_a_skip_with_the_command(missing: Path, mon
     assert caught.value.reason.endswith("pip could not get it: ERROR: no network")
     assert caught.value.fix == f"pip install --no-deps {' '.join(converter.pins())}"
     assert [path for path in missing.iterdir() if path.is_dir() and path.name != "bundles"] == []
+    assert store.kept() == []
 
 
 def test_another_converter_makes_another_build() -> None:
     assert converter.PINS.resolve() in {path.resolve() for path in code_of(backends.get("litert"))}
+
+
+def test_a_quantizer_that_takes_no_product_is_refused_with_what_runs_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "float").write_bytes(b"a file")
+    monkeypatch.setattr(backend, "convert", lambda _: (tmp_path / "float", []))
+    monkeypatch.setattr(backend, "quantize", lambda *_: b"another")
+    monkeypatch.setattr(backend, "survey", lambda _: {"compute_nodes_by_precision": {"fp32": 3}})
+    arm = Arm(target=Target(backend="litert", precision=Precision.INT8), model="m")
+    with pytest.raises(ValueError, match=r"nothing to quantize: AI Edge Quantizer takes .* products \(3 in fp32\)"):
+        backends.get("litert").build(Mock(), arm, tmp_path)

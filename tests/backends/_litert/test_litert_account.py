@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from shootout import backends
-from shootout.backends._litert import convert
+from shootout.backends._litert import account, convert
+from shootout.backends._litert import session as sessions
 from shootout.backends._litert.account import Node, _flops, _label
-from shootout.backends._litert.session import _reading, _writing
+from shootout.backends._litert.session import LiteRtSession, _reading, _writing
 from shootout.backends.adapter import Built
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target, TensorSpec
 from shootout.export.client import Request
+from shootout.host import store
 from shootout.schemes import shown_as
 from shootout.testing.cases import bundles, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
+from shootout.worker.precision_checks import executed_fault
 
 FIXTURE = backends.fixture("litert")
 MODEL = Request(model=FIXTURE.model, parameters=FIXTURE.parameters, batch=FIXTURE.batch)
@@ -31,6 +36,8 @@ MODEL = Request(model=FIXTURE.model, parameters=FIXTURE.parameters, batch=FIXTUR
 LABELS = ("fp32", "int8/minmax+per-tensor", "int8/samples-3", "int8/weights-only", "int4", "int4/activations-8")
 GROUPED = "int4/activations-8+per-channel"
 """With a group size."""
+OWN = "fp32/"
+"""FP32 in LiteRT's own kernels."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +67,13 @@ def run_one(bundle: ModelBundle, arm: Arm) -> Ran:
 def ran() -> dict[str, Ran]:
     (bundle,) = bundles(MODEL)
     arms = []
-    for label in (*LABELS, GROUPED):
+    for label in (*LABELS, GROUPED, OWN):
         precision, _, scheme = label.partition("/")
         target = Target(backend="litert", precision=Precision(precision), scheme=scheme)
-        options = {"group_size": "32"} if label == GROUPED else {}
+        options = {GROUPED: {"group_size": "32"}, OWN: {"kernels": "builtin"}}.get(label, {})
         arms.append(Arm(target=target, model=bundle.model, batch=bundle.batch, options=options, threads=2))
     found = run_fresh(run_all, bundle, arms, warm=warm_of(replace(arms[0].target, precision=Precision.INT8)))
-    return dict(zip((*LABELS, GROUPED), found, strict=True))
+    return dict(zip((*LABELS, GROUPED, OWN), found, strict=True))
 
 
 @pytest.mark.parametrize("label", [*LABELS, GROUPED])
@@ -84,6 +91,12 @@ def test_each_word_is_what_the_file_holds_and_the_error_agrees(label: str) -> No
 def test_only_int4_weights_that_are_unpacked_first_leave_the_delegate() -> None:
     told = {label: one.executed.fallbacks for label, one in ran().items() if one.executed.fallbacks}
     assert told == {"int4": ("not in XNNPACK but in LiteRT's own kernels: 4 FULLY_CONNECTED",)}
+
+
+def test_threads_that_begin_in_a_call_are_not_counted_as_if_there_were_none() -> None:
+    found = ran()[OWN]
+    assert found.executed.threads is None
+    assert executed_fault(found.executed, found.arm) is None
 
 
 def test_groups_have_scales_of_their_own() -> None:
@@ -107,6 +120,8 @@ def node(kind: str, shapes: list[tuple[int, ...]], types: list[str], **how: Any)
         (["FLOAT32", "INT8"], False, "int8"),
         (["FLOAT32", "INT8"], True, "int8-weights"),
         (["FLOAT32", "INT4"], True, "int4"),
+        (["INT8", "FLOAT32"], True, "int8-weights"),
+        (["INT4", "FLOAT32"], True, "int4"),
         (["FLOAT32", "INT4"], False, "int4-activations-8"),
         (["INT8", "INT8"], False, "int8"),
         (["INT16", "FLOAT32"], False, "int16"),
@@ -177,3 +192,28 @@ def test_a_model_is_converted_once_for_all_precisions(tmp_path: Path, monkeypatc
     other = convert.convert(replace(bundle, key="another"))
     assert other[0] != first[0]
     assert made == [bundle.key, "another"]
+    assert {one.path for one in store.kept() if one.kind == "converted models"} == {first[0].parent, other[0].parent}
+
+    os.utime(first[0].parent, (1, 1))
+    convert.convert(bundle)
+    assert first[0].parent.stat().st_mtime > 1, "what is used is not the first to go"
+    first[0].write_bytes(b"")
+    assert convert.convert(bundle)[0].read_bytes() == b"a file", "one that a power cut left empty is made again"
+    assert made == [bundle.key, "another", bundle.key]
+    monkeypatch.setattr(convert, "version_of", lambda package: f"another {package}")
+    assert convert.convert(bundle)[0] != first[0], "another converter writes another file"
+
+
+def test_graphs_inside_a_graph_are_told_since_nothing_counts_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [node(kind, [(1,), (1,), (1,)], ["FLOAT32"] * 3) for kind in ("WHILE", "ADD", "WHILE")]
+    monkeypatch.setattr(account, "_nodes", lambda _: nodes)
+    monkeypatch.setattr(account, "_undelegated", lambda *_: {})
+    found = account.survey(Path())
+    assert found["branching"] == {"WHILE": 2}
+    built = Mock(
+        facts={"account": found}, folder=Path(__file__).parent, arm=Arm(target=Target(backend="litert"), model="")
+    )
+    session = object.__new__(LiteRtSession)
+    session._built, session._model, session._threads = built, Mock(), 1
+    monkeypatch.setattr(sessions, "MODEL", Path(__file__).name)
+    assert session.executed.fallbacks == ("not counted: the products inside 2 WHILE",)

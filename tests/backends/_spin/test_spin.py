@@ -10,7 +10,7 @@ import pytest
 
 from shootout.backends._spin import backend as spin
 from shootout.clock import now_ns
-from shootout.contract import Arm, Target
+from shootout.contract import Arm, Device, Target
 
 
 def arm(**options: str) -> Arm:
@@ -45,3 +45,11 @@ def test_it_does_as_many_steps_as_it_was_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(np, "dot", step)
     spin._burden(arm(work="51"))()
     assert step.call_count == 51
+
+
+def test_it_says_where_it_has_no_code():
+    found = spin.SpinAdapter().probe(Device.VULKAN)
+    assert (found.reason, found.fix) == (
+        "this backend has no code for vulkan",
+        "choose cpu, cuda, or another backend for vulkan",
+    )
