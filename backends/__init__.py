@@ -21,6 +21,7 @@ from shootout.backends.adapter import Adapter, Fixture
 from shootout.backends.described import Description, Folders
 from shootout.contract import Capabilities, Device, Gemms, NotRun, Precision
 from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, install, unknown
+from shootout.host.placement import MORE
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
@@ -271,7 +272,7 @@ def describe(name: str) -> Description:
     if name in SHIPPED:
         return Description(capabilities=get(name).capabilities)
     together = tuple((one.name, one.value) for one in _third_parties() if _package(one) == row.package)
-    return described.ask(together, row.fix, _folders())[name]
+    return described.ask(together, row.fix, _folders(), os.environ.get(MORE, ""))[name]
 
 
 def baseline(*, of_file: bool = False) -> str:

@@ -33,9 +33,14 @@ def _said(name: str) -> dict[str, Any]:
         json.dumps(said, default=list)
         return said
     except SkippedArm as error:
-        return {"why": error.reason}
+        return {"why": error.reason, "lacks": _missed(error.__cause__)}
     except (Exception, SystemExit) as error:
-        return {"why": f"{backends.entry(name).path} can't be loaded: {explained(error)}"}
+        return {"why": f"{backends.entry(name).path} can't be loaded: {explained(error)}", "lacks": _missed(error)}
+
+
+def _missed(error: BaseException | None) -> str:
+    """What it looked up and was not there, which may be a variable."""
+    return str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
 
 
 def _told(can: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from shootout.backends import reported
 from shootout.contract import Artifact, Capabilities, Device, Precision
 from shootout.errors import ArmFailed, NotRun, NotRunKind, printable
 from shootout.host.child import Child
+from shootout.host.placement import hint
 
 LIMIT_S = 30.0
 """An adapter's module imports no framework at its top."""
@@ -48,8 +49,8 @@ def broken(reason: str, fix: str = "") -> Description:
 
 
 @lru_cache(maxsize=64)
-def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders) -> Mapping[str, Description]:
-    """Ask the adapters of one package, by name: once, and again when a package was installed.
+def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders, _passed: str) -> Mapping[str, Description]:
+    """Ask the adapters of one package, by name: once, and again when a package was installed, or `--env` names others.
 
     Args:
         paths: of each, its name and `module:Class`.
@@ -73,7 +74,7 @@ def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders) -> Mapp
 
 def _description(said: Mapping[str, Any], path: str, fix: str) -> Description:
     if "why" in said:
-        return broken(said["why"], fix)
+        return broken(f"{said['why']}{hint(said.get('lacks', ''))}", fix)
     try:
         return Description(capabilities=reported.capabilities(said["capabilities"]), code=tuple(said["code"]))
     except ArmFailed as error:

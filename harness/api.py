@@ -16,10 +16,11 @@ from shootout.commands.run import measure
 from shootout.commands.tune import measure_settings
 from shootout.errors import ArmFailed, Undecided
 from shootout.host import gpu
-from shootout.host.placement import pass_on
+from shootout.host.placement import pass_on, passing_on_ends
 from shootout.journal.run_folder import choose_folder
 from shootout.models.user import program
 from shootout.report import dry_run
+from shootout.report.answer import SO_FAR
 from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio
@@ -66,8 +67,13 @@ class Run:
 
     def __repr__(self) -> str:
         """Where it is and what it says, in a line."""
-        ships = ", ".join(dict.fromkeys(one.ship.arm if one.ship else "no answer" for one in self.answer))
+        ships = ", ".join(dict.fromkeys(map(_told, self.answer)))
         return f"<Run {self.document.run!r}: {counted(len(self.rows), 'row')}; ship {ships or 'nothing'}>"
+
+
+def _told(answer: Answer) -> str:
+    so_far = SO_FAR if answer.reason else ""
+    return f"{answer.ship.arm}{so_far}" if answer.ship else "no answer"
 
 
 def load(path: str | Path) -> Run:
@@ -79,6 +85,7 @@ def load(path: str | Path) -> Run:
     return Run(analyse(Path(path)))
 
 
+@passing_on_ends()
 def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     """Run a study, by name or TOML file, or race a model, with these changes; progress goes to stderr.
 
@@ -106,6 +113,7 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     return found
 
 
+@passing_on_ends()
 def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any]:
     """What `run` would do with these options, and roughly how long it would take, as `--dry-run --json` prints it.
 
@@ -115,6 +123,7 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
     return dry_run.as_data(_planned(name, options), options.get("max_time_s"))
 
 
+@passing_on_ends()
 def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
     """Each target's best own settings and what they gain, by racing them; progress goes to stderr.
 

@@ -21,9 +21,12 @@ def cache(*, clear: bool, as_json: bool) -> int:
     """Print what the cache holds, or remove it; returns the exit code.
 
     Raises:
-        UsageError: it can't be cleared, since a command uses it.
+        UsageError: it can't be cleared, since a command uses it, or the disk doesn't let us.
     """
-    gone = evict(0) if clear else ()
+    try:
+        gone = evict(0) if clear else ()
+    except OSError as error:
+        raise UsageError(f"can't clear {cache_folder().parent}: {error.strerror}") from error
     if gone is None:
         raise UsageError("a running command uses the cache: wait for it, then clear it")
     found = kept()

@@ -187,9 +187,27 @@ def pass_on(names: Iterable[str]) -> None:
     os.environ[MORE] = ",".join(filter(None, [os.environ.get(MORE), *wanted]))
 
 
+@contextmanager
+def passing_on_ends() -> Iterator[None]:
+    """What is passed on inside is no longer, afterwards: a notebook's process goes on."""
+    before = os.environ.get(MORE)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(MORE, None)
+        else:
+            os.environ[MORE] = before
+
+
 def withheld(name: str) -> bool:
     """Whether we have this variable and don't pass it on."""
     return name in os.environ and name not in passed_on(os.environ)
+
+
+def hint(name: str) -> str:
+    """How to pass on a variable that other people's code missed; "" where we don't have it, or pass it on."""
+    return f" (a variable that isn't passed on: --env {name})" if withheld(name) else ""
 
 
 def child_environment(threads: int, padding: int, more: Collection[str] = ()) -> dict[str, str]:

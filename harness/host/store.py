@@ -91,7 +91,8 @@ def in_use() -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-        evict(most_bytes)
+        with suppress(OSError):  # the next one may be able to
+            evict(most_bytes)
 
 
 def limit_bytes() -> int:
@@ -127,11 +128,12 @@ def kept() -> list[Kept]:
 
 
 def evict(most_bytes: int) -> list[Kept] | None:
-    """Remove what was used longest ago until the rest fits; what went, None where another command uses the cache."""
-    try:
-        descriptor = _open_lock()
-    except OSError:
-        return None
+    """Remove what was used longest ago until the rest fits; what went, None where another command uses the cache.
+
+    Raises:
+        OSError: it can't be locked, or something in it can't be removed.
+    """
+    descriptor = _open_lock()
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         found = kept()
@@ -143,7 +145,7 @@ def evict(most_bytes: int) -> list[Kept] | None:
                 one.path.rename(place / str(number))  # at once, or not at all
                 left_bytes -= one.size_bytes
                 gone.append(one)
-    except OSError:
+    except BlockingIOError:
         return None
     finally:
         os.close(descriptor)

@@ -15,8 +15,13 @@ def tell_end(document: Document) -> Iterator[str]:
         yield f"It stopped after {span(document.budget_s)} of racing; with --max-time, which gives it more, it goes on."
     elif not document.complete:
         yield "This run is unfinished; the same command goes on: what is built and measured is kept."
-    if document.nearest_open and not (len(document.answer) == 1 and document.answer[0].sure.command):
+    if document.nearest_open and not _is_told_above(document):
         yield f"{tell_nearest(document.nearest_open)}."
+
+
+def _is_told_above(document: Document) -> bool:
+    """Whether the only answer has said it already, which one that no verdict stands behind doesn't."""
+    return len(document.answer) == 1 and bool(document.answer[0].sure.command) and not document.answer[0].reason
 
 
 def tell_nearest(nearest: NearestOpen) -> str:

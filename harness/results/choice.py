@@ -112,7 +112,10 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
     if not kept:
         return Answer(**told, ship=None, reason=UNJUDGED, sure=sure, passed=tuple(unsound))
     shipped, chosen_by, lost_to = _leader(cell, kept)
-    rivals = {row.arm: cell.ratio(row.arm, shipped.arm) for row in sound if row is not shipped}
+    rivals = _rivals(cell, sound, shipped)
+    if chosen_by and (cell.unvouched or _untold(rivals.values())):  # the fastest so far is that, and not the smallest
+        shipped, chosen_by, lost_to = _leader(cell, kept, by_time=True)
+        rivals = _rivals(cell, sound, shipped)
     may_be = [row for row in kept if row is not shipped and row.arm not in lost_to and not _slower(rivals[row.arm])]
     tied = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if is_near(rivals[row.arm])]
     unsettled = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if not is_near(rivals[row.arm])]
@@ -131,6 +134,10 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
         would_change=(*_sizes(cell, shipped, kept), *_limits(cell, shipped, sound, rivals)),
         smaller=_smaller(cell, shipped, sound, rivals),
     )
+
+
+def _rivals(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio | None]:
+    return {row.arm: cell.ratio(row.arm, shipped.arm) for row in rows if row is not shipped}
 
 
 def _untold(rivals: Collection[Ratio | None]) -> str | None:
@@ -173,11 +180,19 @@ def _broken_limit(row: Row) -> str | None:
     return "its p99 breaks the limit"
 
 
-def _leader(cell: Cell, rows: Sequence[Row]) -> tuple[Row, tuple[Chosen, ...], Mapping[str, str]]:
-    """The row to ship, what chose it among the leaders, and who of the others lost to which leader."""
+def _leader(
+    cell: Cell, rows: Sequence[Row], *, by_time: bool = False
+) -> tuple[Row, tuple[Chosen, ...], Mapping[str, str]]:
+    """The row to ship, what chose it among the leaders, and who of the others lost to which leader.
+
+    Args:
+        by_time: the fastest, whoever is as near as can be.
+    """
     leaders = find_leaders(_times(rows, cell.baseline), cell.judged)
     by_arm = {row.arm: row for row in rows}
     near = [arm for arm in leaders.tied if arm == leaders.fastest or is_near(cell.ratio(arm, leaders.fastest))]
+    if by_time:
+        near = [leaders.fastest]
     least = min(by_arm[arm].artifact_bytes or 0 for arm in near)
     small = [arm for arm in near if (by_arm[arm].artifact_bytes or 0) <= AS_SMALL * least]
     soonest = min(_ready_s(by_arm[arm]) or 0.0 for arm in small)

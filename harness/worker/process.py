@@ -22,7 +22,7 @@ from shootout.clock import Deadline
 from shootout.contract import NotRun
 from shootout.errors import ArmFailed, NotRunKind, SkippedArm, one_line
 from shootout.host.child import LOOKING_S, Child
-from shootout.host.placement import withheld
+from shootout.host.placement import hint
 from shootout.messages import Fault, read
 from shootout.worker.starter import NotForked
 
@@ -163,8 +163,7 @@ class WorkerProcess:
 
 
 def _hint(answer: Fault) -> str:
-    name = answer.message.strip("'")
-    return f" (a variable that isn't passed on: --env {name})" if answer.kind == "KeyError" and withheld(name) else ""
+    return hint(answer.message.strip("'")) if answer.kind == "KeyError" else ""
 
 
 def _missing(answer: Fault, interpreter: Interpreter) -> SkippedArm:

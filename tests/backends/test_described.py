@@ -15,6 +15,7 @@ from shootout.commands import doctor
 from shootout.contract import Availability, Device, Precision
 from shootout.host import checks
 from shootout.host.checks import Quiet
+from shootout.host.placement import MORE
 from shootout.worker import availability
 
 ADAPTER = """
@@ -93,6 +94,22 @@ if not mark.exists():
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
     assert backends.describe("killed-once").why is None
+
+
+def test_one_that_misses_a_variable_as_it_is_imported_says_how_it_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "reads_early.py").write_text(f"import os\nROOT = os.environ['ACME_ROOT']\n{ADAPTER}")
+    install(tmp_path, "early-package", {"early": "reads_early:Mine"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("ACME_ROOT", "/acme")
+    monkeypatch.delenv(MORE, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    why = backends.describe("early").why
+    assert why
+    assert why.reason.endswith("KeyError: 'ACME_ROOT' (a variable that isn't passed on: --env ACME_ROOT)")
+    monkeypatch.setenv(MORE, "ACME_ROOT")
+    assert backends.describe("early").why is None
 
 
 def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -76,8 +76,8 @@ class Run:
 
     @property
     def ship(self) -> str | None:
-        """The arm of its answer."""
-        return _shipped(self.document)
+        """The arm of its answer; None where that is no more than the fastest so far."""
+        return shipped(self.document)
 
     @property
     def sure(self) -> str:
@@ -111,7 +111,7 @@ class Run:
                 if (record := json.loads(line))["kind"] == "rounds":
                     racing_s += record["wall_s"]
                     (part / journal.NAME).write_bytes(b"".join(lines[:count]))
-                    found.append((racing_s, _shipped(analyse(part))))
+                    found.append((racing_s, shipped(analyse(part))))
         return found
 
 
@@ -157,9 +157,10 @@ def _loop() -> Iterator[None]:
         process.wait()
 
 
-def _shipped(document: Document) -> str | None:
-    ship = document.answer[0].ship
-    return ship.arm if ship else None
+def shipped(document: Document) -> str | None:
+    """The arm that a verdict stands behind; the fastest so far is no answer."""
+    answer = document.answer[0]
+    return answer.ship.arm if answer.ship and not answer.reason else None
 
 
 def by_pair(runs: Sequence[Run]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -83,6 +84,17 @@ def test_a_limit_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: 
         limit_bytes()
     monkeypatch.delenv(store.LIMIT)
     assert limit_bytes() == 20_000_000_000
+
+
+def test_a_disk_that_refuses_is_no_running_command(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(store.fcntl, "flock", refuse)
+    found = here("cache", "--clear", cwd=tmp_path)
+    assert (found.code, found.err) == (2, f"shootout: can't clear {cache.parent}: No locks available\n")
+    with in_use():
+        pass
 
 
 def test_the_command_shows_what_is_kept_and_clears_it(cache: Path, tmp_path: Path):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+import shootout
 from shootout.errors import UsageError
 from shootout.host.placement import MORE, child_environment, pass_on, passed_on, withheld
+from shootout.study import selection
 
 NEEDED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_WAIT_POLICY", "XLA_FLAGS", "CXX")
 NEEDED += (
@@ -53,6 +57,32 @@ def test_the_user_names_more_and_a_name_that_is_not_there_is_an_error(monkeypatc
     assert withheld("GITHUB_TOKEN")
     with pytest.raises(UsageError, match="--env NO_SUCH: there is no such variable"):
         pass_on(["NO_SUCH"])
+
+
+class _Stopped(Exception):
+    """Ends a call once its variables are set."""
+
+
+@pytest.mark.parametrize("before", [None, "OTHER"])
+@pytest.mark.parametrize("call", [shootout.run, shootout.plan, shootout.find_settings])
+def test_a_call_s_variables_are_not_passed_on_after_it(
+    call: Callable[..., Any], before: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[str | None] = []
+
+    def choose(*_: Any) -> Any:
+        seen.append(os.environ.get(MORE))
+        raise _Stopped
+
+    monkeypatch.setenv("DATA", "1")
+    monkeypatch.delenv(MORE, raising=False)
+    if before:
+        monkeypatch.setenv(MORE, before)
+    monkeypatch.setattr(selection, "choose", choose)
+    with pytest.raises(_Stopped):
+        call(env=["DATA"])
+    assert seen == ["OTHER,DATA" if before else "DATA"]
+    assert os.environ.get(MORE) == before
 
 
 def test_an_arm_s_process_gets_no_secret(monkeypatch: pytest.MonkeyPatch):

@@ -44,7 +44,7 @@ def test_the_documents_say_what_the_bench_found():
 
 
 def test_the_table_counts_the_runs_that_had_not_ended():
-    well = {"after_s": 1.0, "lost": (), "twice": (), "left": (), "without_verdict": (), "ended": ""}
+    well = {"after_s": 1.0, "lost": (), "twice": (), "left": (), "without_time": (), "ended": ""}
     found = [
         Found(kind=PARENT, seed="0", during="exports and builds", commands=2, **well),
         Found(kind=PARENT, seed="1", during="it had ended", commands=1, **well),

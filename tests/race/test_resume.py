@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.console import Ended, children_of, deaf, deaf_here, environment, spin_study, state
+from support.deaf import BUILDS
 
 from shootout.journal import journal, records
 from shootout.worker.starter import can_fork
@@ -59,10 +60,11 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def stopped(study: Path, *words: str, generation: int, forked: bool) -> Iterator[subprocess.Popen[str]]:
+def stopped(study: Path, *words: str, generation: int | str, forked: bool) -> Iterator[subprocess.Popen[str]]:
     """The command in a process group of its own, as a shell starts it, stopped at a generation's first turn.
 
     Args:
+        generation: or `BUILDS`, to be stopped in these.
         forked: whether its workers are forked.
     """
     command = deaf("run", study, *words, forked=forked, stops_in=generation)
@@ -88,16 +90,27 @@ def measured_once(folder: Path) -> None:
     assert [line["complete"] for line in lines(folder, "ended")][-1]
 
 
-@pytest.mark.parametrize(("generation", "forked"), [(0, False), (1, True)])
-def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Path, generation: int, forked: bool):
-    out = study.parent / "out"
+def killed(study: Path, generation: int | str, *, forked: bool) -> bytes:
+    """The journal of a run that was killed there, as far as it is whole."""
     with stopped(study, "--out", "out", generation=generation, forked=forked) as process:
         workers = children_of(process.pid)
         process.kill()
         process.wait()
     while any(map(state, workers)):
         time.sleep(0.01)  # the test's time-out is the limit: none may stay, stopped or not
-    before = (out / journal.NAME).read_bytes()[: journal.read(out).sound_bytes]
+    out = study.parent / "out"
+    return (out / journal.NAME).read_bytes()[: journal.read(out).sound_bytes]
+
+
+@pytest.mark.parametrize(("generation", "forked"), [(0, False), (1, True)])
+def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Path, generation: int, forked: bool):
+    out = study.parent / "out"
+    begun = killed(study, BUILDS, forked=forked) if generation == 0 else b""  # in its builds first
+    assert {line["kind"] for line in map(json.loads, begun.splitlines())} == (
+        {"header", "prepared"} if begun else set()
+    )
+    before = killed(study, generation, forked=forked)
+    assert before.startswith(begun)
     assert len(lines(out, "rounds")) == generation
     assert again(study).code == 0
     assert (out / journal.NAME).read_bytes().startswith(before)

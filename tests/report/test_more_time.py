@@ -6,13 +6,15 @@ import io
 from pathlib import Path
 
 from rich.console import Console
+from support.races.cells import GROUP as CELL
+from support.races.cells import cell, document, row
 from support.races.made import COPY, GROUP, A, B, ended, header, played, rounds, write
 
 from shootout.contract import Arm, NotRunKind, Target
 from shootout.journal.records import Skip
-from shootout.report import table
+from shootout.report import more_time, table
 from shootout.results.analysis import analyse
-from shootout.results.document import Document
+from shootout.results.document import Document, NearestOpen
 
 ONE_GENERATION = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
 
@@ -39,6 +41,18 @@ def test_a_screen_says_once_that_the_run_is_unfinished(tmp_path: Path):
     assert found.nearest_open
     assert (found.nearest_open.arms, found.nearest_open.others) == ((B.label, A.label), 0)
     assert f"{GROUP}: b and a are not told apart yet; nobody knows how many more generations" in text
+
+
+def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not():
+    nearest = NearestOpen(
+        group=CELL, arms=("a:cpu:fp32", "b:cpu:fp32"), generations=3, seconds=9.0, others=0, ended_at=None
+    )
+    for unvouched in (None, "the copy had no time yet"):
+        known = cell(row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, goes_on=True)
+        found = document(known, complete=False, nearest_open=nearest)
+        assert found.answer[0].sure.command
+        assert bool(found.answer[0].reason) is bool(unvouched)
+        assert any("3 more generations" in line for line in more_time.tell_end(found)) is bool(unvouched)
 
 
 def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):

@@ -238,6 +238,27 @@ def test_where_nothing_is_told_apart_the_fastest_so_far_is_named_and_why_it_is_n
     assert [one.arm for one in found.unsettled] == [SLOW.arm]
 
 
+@pytest.mark.parametrize(
+    "unknown",
+    [{"within": math.inf}, {"unvouched": "the copy had no time yet", "sentinel_holds": None}],
+)
+def test_the_fastest_so_far_has_the_least_time_whoever_near_it_is_smaller(unknown: dict[str, Any]):
+    near = row("near", 510, artifact_bytes=100_000)
+    found = choose(cell(SLOW, FAST, near, **unknown))
+    assert (shipped(found).arm, found.chosen_by) == (FAST.arm, ())
+    assert [one.arm for one in found.tied] == [near.arm]
+    assert shipped(choose(cell(SLOW, FAST, near))).arm == near.arm, "where a verdict stands"
+
+
+def test_an_arm_near_the_fastest_of_which_nothing_is_known_is_not_shipped_for_its_size():
+    near, unknown = (
+        row("near", 510, artifact_bytes=100_000),
+        [frozenset(("near:cpu:fp32", one)) for one in (FAST.arm, SLOW.arm)],
+    )
+    found = choose(cell(SLOW, FAST, near, known=dict.fromkeys(unknown, math.inf)))
+    assert (shipped(found).arm, found.reason) == (FAST.arm, None)
+
+
 def test_without_a_copy_that_vouches_nobody_is_slower_and_the_fastest_so_far_is_named():
     found = choose(cell(SLOW, FAST, unvouched="the copy had no time yet", sentinel_holds=None))
     assert (shipped(found).arm, found.reason) == (FAST.arm, "the copy had no time yet")

@@ -48,3 +48,4 @@ def test_objects_say_what_they_are_in_a_line(tmp_path: Path):
     (ratio,) = run.verdicts.values()
     assert repr(ratio).startswith("<Ratio 0.501 [")
     assert repr(ratio).endswith("] faster>")
+    assert repr(race(tmp_path, 1)).endswith("; ship b:cpu:fp32, fastest so far>"), "no verdict stands behind it"

@@ -50,13 +50,13 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(TESTS), **changes}
 
 
-def deaf(*words: object, forked: bool = False, stops_in: int | None = None, **constants: float) -> list[str]:
+def deaf(*words: object, forked: bool = False, stops_in: int | str | None = None, **constants: float) -> list[str]:
     """The command line of a deaf run; `race__live__LOAD_TIMEOUT_S=2` changes that constant in `shootout.race.live`.
 
     Args:
         words: of the command line.
         forked: whether its workers are forked, where a test is not about how they start and end.
-        stops_in: the generation in which it stops itself, see `STOPS_IN`.
+        stops_in: where it stops itself, see `STOPS_IN`.
         constants: the changed ones.
     """
     changes = {**_changes(constants), FORKED: forked, STOPS_IN: stops_in}

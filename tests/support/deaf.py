@@ -18,6 +18,7 @@ from typing import Any
 from shootout import cli
 from shootout.host import locks
 from shootout.host.store import cache_folder
+from shootout.journal import journal
 from shootout.race import campaign, live
 from support.forked_workers import fork_workers
 
@@ -30,8 +31,10 @@ FEW = {
 FORKED = "forked"
 """Beside the constants: that the workers are forked, see `forked_workers`."""
 STOPS_IN = "stops in"
-"""Beside the constants: the generation in which the process stops itself at the first turn, so that a test finds it at
-work however slow either is; SIGCONT lets it go on."""
+"""Beside the constants: the generation in which the process stops itself at the first turn, or `BUILDS`, so that a test
+finds it at work however slow either is; SIGCONT lets it go on."""
+BUILDS = "builds"
+"""It stops once the first build stands in the journal, and no other."""
 
 
 class Deaf:
@@ -85,11 +88,26 @@ def stop_in(wanted: int) -> None:
     live.LiveStage.spawn, live.LivePlayer.turn = note, stop  # type: ignore[method-assign]
 
 
+def stop_in_builds() -> None:
+    """Stop this process once an arm is built."""
+    append, stopped = journal.Journal.append, []
+
+    def stop(self: Any, *lines: Any) -> None:
+        append(self, *lines)
+        if not stopped and any(line.kind == "prepared" for line in lines):
+            stopped.append(True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    journal.Journal.append = stop  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Change what is asked for, then be the command line."""
     changes = json.loads(sys.argv.pop(1))
-    if (generation := changes.pop(STOPS_IN, None)) is not None:
-        stop_in(generation)
+    if (wanted := changes.pop(STOPS_IN, None)) == BUILDS:
+        stop_in_builds()
+    elif wanted is not None:
+        stop_in(wanted)
     if changes.pop(FORKED, False):
         fork_workers()
     deafen(changes)

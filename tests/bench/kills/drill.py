@@ -53,7 +53,7 @@ class Found:
         lost: lines of the journal, as it was at the kill, that it has no more, and samples that can't be read.
         twice: arms of a generation that were measured more than once, and numbers of generations that are missing.
         left: files and folders that nobody needs, entries of the cache that aren't whole, processes that live on.
-        without_verdict: backends whose verdict is missing.
+        without_time: backends that have no time.
         ended: why the run wasn't complete in the end; "" where it was.
     """
 
@@ -65,13 +65,13 @@ class Found:
     lost: tuple[str, ...]
     twice: tuple[str, ...]
     left: tuple[str, ...]
-    without_verdict: tuple[str, ...]
+    without_time: tuple[str, ...]
     ended: str
 
     @property
     def fault(self) -> str:
         """What is wrong; "" where nothing is."""
-        named = {"lost": self.lost, "twice": self.twice, "left": self.left, "without": self.without_verdict}
+        named = {"lost": self.lost, "twice": self.twice, "left": self.left, "without": self.without_time}
         told = [f"{name}: {', '.join(some)}" for name, some in named.items() if some]
         return "; ".join([*told, *filter(None, [self.ended])])
 
@@ -185,7 +185,7 @@ def drill(
         lost=tuple(_lost(run, before[:sound])),
         twice=tuple(_twice(run)),
         left=tuple(run.left()),
-        without_verdict=tuple(_without_verdict(run)),
+        without_time=tuple(_without_time(run)),
         ended="" if run.is_complete() else f"not complete after {commands} commands",
     )
 
@@ -215,7 +215,7 @@ def whole_s(folder: Path) -> float:
         wait(run.start())
     assert run.is_complete(), (folder / "said").read_text()
     assert not run.left(), run.left()
-    assert not list(_without_verdict(run))
+    assert not list(_without_time(run))
     return watch.seconds
 
 
@@ -264,11 +264,11 @@ def _twice(run: Drill) -> Iterable[str]:
         yield f"generations {numbers}"
 
 
-def _without_verdict(run: Drill) -> Iterable[str]:
+def _without_time(run: Drill) -> Iterable[str]:
     rows: dict[str, Any] = {row.backend: row for row in analyse(run.out).rows} if run.history() else {}
     for name in BACKENDS:
         row = rows.get(name)
-        if row is None or row.outcome != "measured" or (name != BACKENDS[0] and row.end_to_end.ratio is None):
+        if row is None or row.end_to_end is None:
             yield f"{name}: {row.reason if row else 'no row'}"
 
 
@@ -283,20 +283,20 @@ def _is_whole(bundle: Path) -> bool:
 def as_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table in words, for the documents."""
     kills, means = ([row[column] for row in rows] for column in ("kills", "commands, mean"))
-    lost, twice, left, verdicts, unfinished = (
+    lost, twice, left, without, unfinished = (
         sum(row[column] for row in rows)
         for column in (
             "runs with records lost",
             "measured twice",
             "with something left behind",
-            "with a verdict lost",
+            "with an arm without a time",
             "unfinished",
         )
     )
     return (
         f"of {kills[0]} runs that were killed, and {kills[1]} of which another process was, {lost} lost a record, "
-        f"{twice} measured something twice, {left} left anything behind, {verdicts} lost a verdict and {unfinished} "
-        f"could not be finished, by {means[0]:g} and {means[1]:g} commands in the mean"
+        f"{twice} measured something twice, {left} left anything behind, {without} had an arm without a time "
+        f"and {unfinished} could not be finished, by {means[0]:g} and {means[1]:g} commands in the mean"
     )
 
 
@@ -309,7 +309,7 @@ def as_row(found: Sequence[Found], kind: str) -> dict[str, Any]:
         "runs with records lost": sum(bool(one.lost) for one in mine),
         "measured twice": sum(bool(one.twice) for one in mine),
         "with something left behind": sum(bool(one.left) for one in mine),
-        "with a verdict lost": sum(bool(one.without_verdict) for one in mine),
+        "with an arm without a time": sum(bool(one.without_time) for one in mine),
         "unfinished": sum(bool(one.ended) for one in mine),
         "commands, mean": round(sum(one.commands for one in mine) / max(1, len(mine)), 2),
         "when": json.dumps(dict(sorted(Counter(one.during for one in mine).items()))),

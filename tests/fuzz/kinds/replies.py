@@ -1,22 +1,27 @@
-"""What adapters say of what they are, built and ran, once their process has sent it."""
+"""What adapters say of what they are, built and ran: as their process sends it, and once that is read."""
 
 from __future__ import annotations
 
 import json
-import pickle
 from dataclasses import asdict, fields
 from functools import cache
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from shootout import messages
 from shootout.backends import get, reported
-from shootout.contract import Executed
+from shootout.contract import Device, Executed, NotRun, NotRunKind
 from shootout.errors import ArmFailed
 from tests.fuzz.edits import as_json, edited_bytes, edited_values
-from tests.support.races.made import EXECUTED
+from tests.support.races.made import EXACT, EXECUTED
+
+SENT = b"P"
+"""Before what goes through a process's pipe; else it is JSON."""
+VERIFIED = messages.Verified(executed=EXECUTED, fidelity=EXACT, fault=None)
 
 
 @cache
@@ -35,15 +40,22 @@ def _plain(value: Any) -> Any:
 
 
 def inputs() -> SearchStrategy[bytes]:
-    messages_of = [b"P" + pickle.dumps(one) for one in (EXECUTED, *_said())]
+    sent = (EXECUTED, VERIFIED, NotRun(NotRunKind.BROKEN, "why"), (Device.CPU, {"of": Path("a")}), *_said())
+    messages_of = [bytes(ForkingPickler.dumps(one)) for one in sent]
     return st.one_of(
-        edited_values(_said()).map(as_json), edited_values(_said()).map(as_json), edited_bytes(messages_of)
+        edited_values(_said()).map(as_json),
+        edited_values(_said()).map(as_json),
+        edited_bytes(messages_of).map(lambda message: SENT + message),
     )
 
 
 def read(data: bytes, folder: Path) -> None:
     """As the parent takes it."""
-    if not data.startswith(b"{"):
+    if data.startswith(SENT):
+        try:
+            messages.read(data.removeprefix(SENT))
+        except Exception as error:  # of any kind, as where it is asked: what a message breaks is its sender's row
+            raise ArmFailed(str(error)) from None
         return
     for what, said in json.loads(data).items():
         try:

@@ -1,0 +1,32 @@
+"""What stops the set-up, and what doesn't; a stand-in for the environment's Python installs nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize(("refused", "stops"), [("converter.txt", False), (".[dev]", True)])
+def test_only_what_all_backends_need_stops_the_set_up(refused: str, stops: bool, tmp_path: Path):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\ncase "$*" in *"{refused}"*) exit 1;; esac\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["make", "wheel", f"VENV={tmp_path}", f"PYTHON={sys.executable}"],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode != 0) is stops, done.stderr
+    assert any(tmp_path.glob(".installed-*")) is not stops
+    warned = [line for line in done.stdout.splitlines() if line.startswith("backends/_litert/converter.txt can't be")]
+    assert bool(warned) is not stops
