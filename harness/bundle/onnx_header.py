@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
@@ -21,8 +22,25 @@ from shootout.errors import ModelError, UsageError
 KEPT_BYTES = 1 << 12
 """Shapes, thresholds and normalisations are smaller, weights that matter for time are larger."""
 _DATA = frozenset("raw_data float_data int32_data int64_data double_data uint64_data string_data".split())  # noqa: SIM905
-_COMMENTS = frozenset(("doc_string", "metadata_props", "external_data", "quantization_annotation"))
+_COMMENTS = frozenset(
+    "doc_string metadata_props external_data quantization_annotation producer_name producer_version".split()  # noqa: SIM905
+)
 """Fields that nobody here shows or looks anything up by, or whose words are checked where they are read."""
+_SHOWN = frozenset(
+    f"onnx.{name}"
+    for name in (
+        "NodeProto.op_type",
+        "NodeProto.domain",
+        "OperatorSetIdProto.domain",
+        "ValueInfoProto.name",
+        "TensorShapeProto.Dimension.dim_param",
+    )
+)
+"""Names that people get to read."""
+_STEERING = frozenset(("Cc", "Cs", "Zl", "Zp"))
+"""Unicode's categories of controls, halves of pairs, and ends of lines and paragraphs."""
+_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Which turn around the order in which a text is shown."""
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 """Protobuf's wire types, https://protobuf.dev/programming-guides/encoding/."""
 
@@ -51,18 +69,27 @@ def _header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
             model.ParseFromString(bytes(_without_data(data, 0, len(data), ModelProto.DESCRIPTOR)))
     except (DecodeError, ValueError, RecursionError) as error:  # an empty file can't be mapped
         raise ModelError(f"{path} is not an ONNX model, or is cut short ({error}); export it again") from error
-    if not all(isinstance(text, str) and text.isprintable() for text in _names(model)):
+    if not all(isinstance(text, str) and not (is_shown and _steers(text)) for text, is_shown in _names(model)):
         raise ModelError(f"{path} is not an ONNX model: it has names that are no plain text; export it again")
     if not model.graph.output:
         raise ModelError(f"{path} is not an ONNX model: it has no graph with an output; export it again")
     return model
 
 
-def _names(message: Any) -> Iterator[str | bytes]:
-    """Every name in a message; bytes where it isn't Unicode, which protobuf lets pass. Comments are none."""
+def _steers(text: str) -> bool:
+    """Whether it would steer a terminal, or show something else than is written."""
+    return not text.isprintable() and any(one in _DIRECTIONS or category(one) in _STEERING for one in text)
+
+
+def _names(message: Any) -> Iterator[tuple[str | bytes, bool]]:
+    """Every name in a message, and whether it is shown; bytes where it isn't Unicode, which protobuf lets pass.
+
+    Comments are none.
+    """
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING and field.name not in _COMMENTS:
-            yield from value if _is_many(value) else [value]
+            is_shown = field.full_name in _SHOWN
+            yield from ((one, is_shown) for one in (value if _is_many(value) else [value]))
         elif field.message_type is not None and field.name not in _COMMENTS:
             for one in value if _is_many(value) else [value]:
                 yield from _names(one)

@@ -59,11 +59,15 @@ def test_a_pipe_or_a_device_is_no_model_and_no_data(tmp_path: Path, device: str)
 
 
 @pytest.mark.parametrize("evil", ["\x1b]52;c;aGk=\x07", "a\nShip numpy", "\u202e"])
-@pytest.mark.parametrize("where", ["input", "axis", "operator"])
+@pytest.mark.parametrize("where", ["input", "output", "axis", "operator", "domain"])
 def test_a_name_that_would_steer_the_terminal_is_none(tmp_path: Path, evil: str, where: str):
     model = onnx.load(linear(tmp_path / "m.onnx"))
     if where == "input":
         model.graph.input[0].name += evil
+    elif where == "output":
+        model.graph.output[0].name += evil
+    elif where == "domain":
+        model.graph.node[0].domain = evil
     elif where == "axis":
         model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = evil
     else:
@@ -71,3 +75,12 @@ def test_a_name_that_would_steer_the_terminal_is_none(tmp_path: Path, evil: str,
     onnx.save(model, tmp_path / "evil.onnx")
     with pytest.raises(ModelError, match="names that are no plain text"):
         onnx_header.header(tmp_path / "evil.onnx")
+
+
+def test_words_that_nobody_is_shown_may_be_any_and_names_may_have_any_letters(tmp_path: Path):
+    model = onnx.load(linear(tmp_path / "m.onnx"))
+    model.producer_name, model.producer_version, model.domain = "a\nb", "1.0\n", "\x1b[0m"
+    model.graph.name = model.graph.node[0].name = "a\tb"
+    model.graph.input[0].name += "\u00a0\u3000\u200d\U0001f468"
+    onnx.save(model, tmp_path / "odd.onnx")
+    assert onnx_header.header(tmp_path / "odd.onnx").graph.input[0].name == model.graph.input[0].name
