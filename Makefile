@@ -67,7 +67,7 @@ $(STAMP): pyproject.toml constraints.txt $(CONVERTER)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) -c constraints.txt -e '.[dev]' --config-settings editable_mode=strict
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) --no-deps -r $(CONVERTER) \
-		|| echo "$(CONVERTER) can't be installed here: LiteRT converts no model, and what needs that is skipped"
+		|| echo "$(CONVERTER) can't be installed here: a run skips what LiteRT needs it for"
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
