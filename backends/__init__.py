@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any, cast
 
 from shootout.backends import described, words
@@ -273,6 +274,19 @@ def describe(name: str) -> Description:
         return Description(capabilities=get(name).capabilities)
     together = tuple((one.name, one.value) for one in _third_parties() if _package(one) == row.package)
     return described.ask(together, row.fix, _folders(), os.environ.get(MORE, ""))[name]
+
+
+def is_installed(name: str) -> bool:
+    """Whether a backend's library is there to be imported, which is not tried; a third party brings its own.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    row = entry(name)
+    if not row.extra:
+        return True
+    first, *others = row.loads[""]
+    return any(find_spec(one) for one in (first, *others) if one.startswith(first))  # TensorRT's has two names
 
 
 def baseline(*, of_file: bool = False) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from shootout import backends
 from shootout.commands.output import print_answer
-from shootout.contract import Availability, Device, Precision
-from shootout.errors import Unavailable, UsageError
+from shootout.contract import Availability, Device, NotRunKind, Precision
+from shootout.errors import Unavailable, UsageError, install
 from shootout.host import checks, cuda_driver, environment, gpu, locks, nvml
 from shootout.host.checks import Folder, Quiet
 from shootout.host.gpu import Gpu
@@ -178,7 +178,7 @@ def _flat(found: Availability) -> dict[str, Any]:
 
 
 def render(report: Report) -> RenderableType:
-    """The report for people: a table of backends, what to install, how quiet it is, what would help."""
+    """The report for people: a table of backends, what is missing, how quiet it is, what would help, what to try."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -189,17 +189,41 @@ def render(report: Report) -> RenderableType:
         row = (finding.backend, finding.device, state(found), found.version, finding.needs, found.reason)
         # Texts, because a library's own words may look like markup.
         table.add_row(*map(Text, row))
-    lines = [*_fixes(report), "", *_summary(report), *(f"advice: {line}" for line in report.advice)]
+    advice = (f"advice: {line}" for line in report.advice)
+    lines = [*_fixes(report), "", *_summary(report), *advice, *_uninstalled(report)]
     return Group(table, *map(Text, lines))
 
 
 def _fixes(report: Report) -> list[str]:
-    """One line per fix, behind the backends that it helps."""
+    """One line per fix, behind the backends that it helps; what need only be installed has a line of its own."""
     helped: dict[str, list[str]] = {}
+    uninstalled = _runs_if_installed(report)
     for finding in report.findings:
-        if not finding.availability.ok:
+        if not finding.availability.ok and not (finding.backend in uninstalled and _is_absent(finding)):
             helped.setdefault(finding.availability.fix, []).append(f"{finding.backend}:{finding.device}")
     return [f"fix for {', '.join(names)}: {fix}" for fix, names in helped.items()] + _gpu(report)
+
+
+def _uninstalled(report: Report) -> list[str]:
+    """What could be tried beside what is here, and the one command for it."""
+    names = _runs_if_installed(report)
+    extras = dict.fromkeys(backends.entry(name).extra for name in names)
+    return [f"Also runs here: {', '.join(names)} ({install(','.join(extras))})"] if names else []
+
+
+def _runs_if_installed(report: Report) -> list[str]:
+    """The backends that lack nothing but their library on a device that is here."""
+    here = {Device.CPU, *([Device.CUDA] if report.environment.get("gpus") else [])}
+    return list(dict.fromkeys(one.backend for one in report.findings if one.device in here and _is_absent(one)))
+
+
+def _is_absent(finding: Finding) -> bool:
+    """Whether its own extra is all that it asks for."""
+    why = finding.availability.why
+    if why is None or why.kind is not NotRunKind.NOT_INSTALLED:
+        return False
+    extra = backends.entry(finding.backend).extra
+    return bool(extra) and why.fix == install(extra)
 
 
 def _gpu(report: Report) -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.text import Text
 
-from shootout import backends
 from shootout.contract import NotRunKind, Precision
 from shootout.errors import FAILURES
 from shootout.report.figures import ends_of, error, known, rate
 from shootout.report.lines import INDENT, NAMED, bold, fold, glued, labelled, name_targets
+from shootout.report.untried import tell_untried
 from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, WouldChange
 from shootout.results.comparisons import AccuracyChange, Ratio
 from shootout.results.document import Document, Row
@@ -247,9 +247,7 @@ def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[s
         cells = f" in {count} of {len(answers)} cells" if count < len(answers) else ""
         arms.setdefault((_why(one), cells), {}).update(dict.fromkeys(one.arms))
     yield from fold((f"{name_targets(some)} ({why}){cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
-    asked = {row.backend.partition("+")[0] for row in rows}
-    if never := [name for name in backends.names() if name not in asked]:
-        yield f"{', '.join(fold(never, NAMED))} (not asked for)"
+    yield from tell_untried(rows)
 
 
 def _why(one: NotRaced) -> str:

@@ -61,6 +61,12 @@ def test_every_row_s_preparation_is_there():
         assert callable(getattr(importlib.import_module(module), function))
 
 
+def test_a_backend_is_installed_where_its_own_library_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(backends, "find_spec", lambda name: name in {"torch", "tensorrt_rtx", "safetensors", "scipy"})
+    installed = {name for name in SHIPPED if backends.is_installed(name)}
+    assert installed == {"numpy", "torch-eager", "torch-compile", "torchscript", "tensorrt"}
+
+
 def test_an_unknown_name_gets_the_nearest_one():
     with pytest.raises(UsageError, match=r"unknown backend 'onxruntime': did you mean 'onnxruntime'\?"):
         backends.get("onxruntime")

@@ -145,6 +145,43 @@ def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
     assert "  tensorrt:cuda in fp16; builds here already, with 1.7\n" in text
 
 
+def test_it_ends_with_what_would_run_here_if_it_were_installed():
+    def absent(name: str, device: Device, extra: str) -> doctor.Finding:
+        why = NotRun(NotRunKind.NOT_INSTALLED, "it is not installed", f"pip install 'shootout[{extra}]'")
+        return doctor.Finding(backend=name, device=device, availability=Availability(why=why))
+
+    absentees = (
+        absent("torch-eager", Device.CPU, "torch"),
+        absent("torch-compile", Device.CPU, "torch"),
+        absent("litert", Device.CPU, "litert"),
+        absent("ncnn", Device.CPU, "ncnn"),
+        absent("ncnn", Device.VULKAN, "ncnn"),
+        absent("tensorrt", Device.CUDA, "tensorrt-rtx"),
+        absent("jax-jit", Device.CPU, "another"),
+    )
+    report = doctor.Report(
+        findings=absentees,
+        quiet=QUIET,
+        threads=1,
+        folders=(),
+        memory_available_bytes=0,
+        limits={},
+        lock_holder="",
+        advice=("do this",),
+        environment={"cpu": {"model": "A CPU", "allowed_cpus": [0]}, "cuda_driver": "13.0"},
+    )
+    text = shown(report)
+    assert text.endswith(
+        "advice: do this\nAlso runs here: torch-eager, torch-compile, litert, ncnn "
+        "(pip install 'shootout[torch,litert,ncnn]')\n"
+    )
+    assert "fix for tensorrt:cuda: pip install 'shootout[tensorrt-rtx]'\n" in text, "no GPU is here"
+    assert "fix for jax-jit:cpu: pip install 'shootout[another]'\n" in text, "it isn't all that it lacks"
+    assert text.count("shootout[ncnn]") == text.count("fix for ncnn") == 0
+    here = dataclasses.replace(report, environment={**report.environment, "gpus": [H200]})
+    assert "ncnn, tensorrt (pip install" in shown(here)
+
+
 @pytest.mark.parametrize(
     ("found", "told"),
     [

@@ -185,6 +185,16 @@ def test_who_was_not_raced_is_always_told():
     assert f"numpy, torch-eager, torch-compile, {others} more (not asked for)" in told
 
 
+def test_who_could_win_but_is_not_installed_is_told_with_one_command(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(backends, "is_installed", lambda name: name not in ("jax-jit", "litert", "tensorrt"))
+    told = screen(SLOW, FAST)["Not raced"]
+    assert told.startswith("jax-jit, litert (not installed: pip install 'shootout[jax,litert]') · numpy, torch-eager,")
+    on_gpu = screen(SLOW, row("fast:cuda:fp16", 5e5))["Not raced"]
+    assert "jax-jit, litert, tensorrt (not installed: pip install 'shootout[jax,litert,tensorrt-rtx]')" in on_gpu
+    training = screen(*(row(name, 5e5, scenario="train-step") for name in ("slow", "fast")))["Not raced"]
+    assert training.startswith("jax-jit (not installed: "), "litert trains nothing"
+
+
 def test_a_crossover_would_change_it():
     crossing = Crossover(
         model="toy", axis="batch", fixed={"threads": 1}, scenario="latency", scope="end_to_end", a=FAST.arm, b=SLOW.arm,
