@@ -157,7 +157,7 @@ SHIPPED = {
     "openvino": Entry(
         path="shootout.backends._openvino.backend:OpenVinoAdapter",
         extra="openvino",
-        needs="openvino; nncf for int8",
+        needs="openvino; nncf for int8; Intel's drivers for xpu and npu",
         makers=("nncf",),
         loads={"": ("openvino",)},
         gemms="shootout.backends._openvino.backend:gemms",

@@ -33,10 +33,12 @@ class Device(StrEnum):
     CPU = "cpu"
     CUDA = "cuda"
     VULKAN = "vulkan"
+    XPU = "xpu"  # an Intel GPU, in PyTorch's word
+    NPU = "npu"
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it has memory and a queue of its own, and is waited for."""
+        """Whether it has memory and a queue of its own, and is waited for; an NPU is handled as a GPU is."""
         return self is not Device.CPU
 
     @classmethod
@@ -318,12 +320,10 @@ class Executed:
         compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
         other_nodes_by_precision: the rest of the graph, where the runtime tells (a quantized model's float remainder).
         fallbacks: graph breaks, nodes on another provider: one line each.
-        flops_by_precision: floating-point (or integer) operations of the compute nodes in one call, two for each
-            multiply-add, by the precision they ran in; empty where the runtime doesn't tell.
+        flops_by_precision: of the compute nodes in one call, two for each multiply-add; empty where nothing tells.
         conversion_nodes: executed nodes that only change a tensor's type or layout; None where nothing tells.
         kernel_ns: of one call, by the runtime's profiler: compute nodes by precision, "conversion", "other"; or empty.
-        staged: the precision of the float inputs that `stage` hands over, and of the outputs; "": the label's where
-            that is a float one, else FP32.
+        staged: the precision of float inputs as `stage` hands them over, and of outputs; "": the label's, or FP32.
     """
 
     library: str

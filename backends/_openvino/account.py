@@ -21,9 +21,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from shootout.backends._openvino.dynamic import rounding_products
-from shootout.backends._openvino.graph import compile_model, import_openvino, properties_of
+from shootout.backends._openvino.graph import compile_model, properties_of
+from shootout.backends._openvino.library import KINDS, devices_of, import_openvino
 from shootout.bundle.workload import COMPUTE_OPS, convolution_flops, product_flops
-from shootout.contract import Arm, Arrays, Precision
+from shootout.contract import Arm, Arrays, Device, Precision
 from shootout.trace_events import Event, in_a_row
 
 LABELS: Mapping[str, str] = {
@@ -43,7 +44,7 @@ FUSED_CONVERSION = re.compile(r"/Dequantization(Convert|Multiply|Subtract)(_\d+)
 MADE_UP = re.compile(r"([A-Z][A-Za-z]*)_\d+")
 UNSETTLED = "dynamic"
 """What stands for the precision of float nodes where each has the one that the file gives it."""
-NOT_EXECUTED = ("Input", "Output", "Const")
+NOT_EXECUTED = ("Input", "Output", "Const", "Result")
 WARM_CALLS = 5
 CALLS = range(5, 101)
 """At least and at most so many are profiled, by how long the first one takes."""
@@ -92,8 +93,12 @@ def survey(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
     """What `account` has to know about the arm's compiled model; JSON.
 
     Exporting copies all the weights, so this belongs into `build`. Pass-through callbacks keep the export readable:
-    OpenVINO scrambles it otherwise.
+    OpenVINO scrambles it otherwise. What a GPU's or an NPU's plugin exports can't be read, and its counters give one
+    call's times, not a mean: there the runtime's own graph is all that is known.
     """
+    if arm.target.device is not Device.CPU:
+        compile_model(path, arm)  # whoever can't take the model says so while it is built
+        return {"products": {}, "conversions": _conversions(path), "node_ns": {}}
     compiled = compile_model(path, arm, PERF_COUNT="YES", CACHE_ENCRYPTION_CALLBACKS=[_as_it_is, _as_it_is])
     whole = compiled.export_model().getvalue()
     text = whole[whole.rindex(b"<net ") : whole.rindex(b"</net>") + len(b"</net>")]
@@ -113,8 +118,11 @@ def account(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     """What `Executed` says of one call, by its own names: from the runtime's own graph and the `survey`.
 
     A fused node counts as the products that it holds. Float ones run in the precision that the compiled model gives as
-    its own: the node itself says f32 even where its products are bf16 (their error shows it).
+    its own: the node itself says f32 even where its products are bf16 (their error shows it). An NPU's compiled form
+    is closed, and tells of no node: the probe alone can show its precision.
     """
+    if any(KINDS.get(name.partition(".")[0]) is Device.NPU for name in devices_of(compiled)):
+        return {"compute_nodes_by_precision": {}}
     hint = _label(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     tally = Tally()
     for key, node in _executed(compiled):

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU: the model as IR on disk, compiled anew in each session, one request per input buffer.
+"""OpenVINO on the CPU, on Intel's GPUs and NPUs: the model as IR on disk, compiled anew in each session.
 
 IR is what people ship, and what `load` reads: an exported blob opens faster (0.16 s against 0.3 on the toy model), but
 only on the same kind of CPU with the same version.
@@ -14,18 +14,18 @@ import numpy as np
 
 from shootout.backends._openvino.account import ROUNDED, survey
 from shootout.backends._openvino.graph import (
+    ACCELERATED,
     DEFAULT,
     DEVICE,
     HINTS,
     IR,
     PROPERTIES,
     floats_of,
-    import_openvino,
     require_precision,
     rounds_activations,
     scheme_of,
-    version,
 )
+from shootout.backends._openvino.library import PLUGINS, chosen_plugin, full_name, import_openvino, version
 from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
 from shootout.backends._openvino.reading import read_file
 from shootout.backends._openvino.session import OpenVinoSession
@@ -56,7 +56,7 @@ PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, *INTEGERS)
 def _lacks(target: Target) -> bool:
     """Whether this CPU has none of the flags of which the precision needs one; no, where a system doesn't list them."""
     wanted, told = NEEDS.get(target.precision, set()), Path("/proc/cpuinfo")
-    return bool(wanted) and told.exists() and not wanted & set(told.read_text().split())
+    return target.device is Device.CPU and bool(wanted) and told.exists() and not wanted & set(told.read_text().split())
 
 
 NEEDS = {Precision.BF16: {"avx512_bf16", "amx_bf16"}, Precision.FP16: {"avx512_fp16", "amx_fp16"}}
@@ -65,12 +65,15 @@ FIXTURE = Fixture(lacks=_lacks, warm={"": ("", "torch")})
 
 
 class OpenVinoAdapter:
-    """OpenVINO's CPU plugin; integer precisions by NNCF."""
+    """OpenVINO's CPU plugin, its integer precisions by NNCF; and the floats of its GPU and NPU plugins."""
 
     name = "openvino"
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
-        targets=frozenset((Device.CPU, precision) for precision in PRECISIONS),
+        targets=frozenset(
+            [(Device.CPU, precision) for precision in PRECISIONS]
+            + [(device, precision) for device, floats in ACCELERATED.items() for precision in floats]
+        ),
         native=frozenset({Device.CPU}),
         schemes={
             **SCHEMES,
@@ -88,15 +91,16 @@ class OpenVinoAdapter:
         """The model as IR, quantized for an integer precision, and what its compiled form computes.
 
         Raises:
-            SkippedArm: this CPU lacks the precision or doesn't honour it, NNCF is missing, or there are no labels.
+            SkippedArm: the device isn't here, it lacks the precision or doesn't honour it, NNCF is missing, or there
+                are no labels.
             ValueError: an unknown option, one of NNCF's where it isn't asked, nothing to quantize, or unusable
                 calibration data.
         """
         precision, scheme = arm.target.precision, scheme_of(arm)
         check_options(arm, self.capabilities.options)
         refuse_options(arm, scheme)
-        require_precision(precision)
-        require_precision(floats_of(arm))
+        require_precision(precision, arm.target.device)
+        require_precision(floats_of(arm), arm.target.device)
         openvino = import_openvino()
         model = read_file(bundle.path(Artifact.ONNX), folder)
         model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in bundle.inputs})
@@ -173,11 +177,11 @@ def _product_model(openvino: Any, size: int, *, in_bytes: bool) -> Any:
 
 
 def _try(device: Device) -> str:
-    require_device(device, [Device.CPU])
-    openvino = import_openvino()
+    require_device(device, PLUGINS)
+    openvino, plugin = import_openvino(), chosen_plugin(device)
     from openvino import opset13 as op
 
     x = op.parameter([2, 2], np.float32)
     model = openvino.Model([op.add(op.matmul(x, x, False, False), x)], [x], "tiny")
-    openvino.Core().compile_model(model, DEVICE)([np.eye(2, dtype=np.float32)])
-    return version()
+    openvino.Core().compile_model(model, plugin)([np.eye(2, dtype=np.float32)])
+    return version() if device is Device.CPU else f"{version()} on {full_name(plugin)}"

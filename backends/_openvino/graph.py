@@ -1,4 +1,4 @@
-"""OpenVINO's side of an arm: imported without telemetry, compiled with every default that matters set.
+"""OpenVINO's side of an arm: compiled with every default that matters set.
 
 Kept apart from the session, because "which precision ran" has traps of its own here. On CPUs with bfloat16 the default
 inference precision is bf16, and a hint for f16 silently becomes bf16. And where weights are compressed, the CPU plugin
@@ -7,15 +7,15 @@ rounds activations to 8 bits as well unless it is told not to.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import INTEGERS, Arm, Option, Precision
+from shootout.backends._openvino.library import PLUGINS, chosen_plugin, import_openvino
+from shootout.contract import INTEGERS, Arm, Device, Option, Precision
 from shootout.errors import SkippedArm
 from shootout.schemes import Scheme, parse, rest_of
 
-DEVICE = "CPU"
+DEVICE = PLUGINS[Device.CPU]
 IR = "model.xml"
 DEFAULT = "default"
 """This backend's own word in a scheme: OpenVINO's inference precision is left as it comes."""
@@ -30,42 +30,34 @@ HINTS = {
 """The precision of float nodes; those that a quantizer leaves over run in IEEE float32 too, unless the scheme of static
 INT8 says otherwise."""
 LISTED = (Precision.FP32, Precision.BF16, Precision.FP16, Precision.INT8)
-"""Precisions that OpenVINO lists by name where a CPU has them."""
+"""Precisions that OpenVINO lists by name where a device has them."""
+ACCELERATED = {Device.XPU: (Precision.FP32, Precision.FP16), Device.NPU: (Precision.FP16,)}
+"""What is run beside the CPU, there in float alone; an NPU computes floats in FP16 whatever the file holds."""
+ON_CPU, HINTED = frozenset({Device.CPU}), frozenset({Device.CPU, Device.XPU})
 DYNAMIC_GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 PROPERTIES = (
-    Option(name="NUM_STREAMS", help="requests that run at once (1)", tries=("2",), parallel=True),
+    Option(name="NUM_STREAMS", help="requests that run at once (1)", devices=ON_CPU, tries=("2",), parallel=True),
     Option(name="PERFORMANCE_HINT", help="what OpenVINO optimises for (LATENCY)", tries=("THROUGHPUT",)),
-    Option(name="ENABLE_CPU_PINNING", help="whether its threads stay on a core", tries=("NO",)),
+    Option(name="ENABLE_CPU_PINNING", help="whether its threads stay on a core", devices=ON_CPU, tries=("NO",)),
     Option(
-        name="SCHEDULING_CORE_TYPE", help="which cores of a hybrid CPU it uses", tries=("PCORE_ONLY",), parallel=True
+        name="SCHEDULING_CORE_TYPE",
+        help="which cores of a hybrid CPU it uses",
+        devices=ON_CPU,
+        tries=("PCORE_ONLY",),
+        parallel=True,
     ),
-    Option(name="CPU_DENORMALS_OPTIMIZATION", help="whether denormals count as zero", tries=("YES",)),
+    Option(name="CPU_DENORMALS_OPTIMIZATION", help="whether denormals count as zero", devices=ON_CPU, tries=("YES",)),
     Option(
         name=DYNAMIC_GROUP_SIZE,
         help="how many activations share a scale where weights are compressed; 0: they stay float",
+        devices=ON_CPU,
         precisions=frozenset(INTEGERS),
     ),
-    Option(name="ENABLE_HYPER_THREADING", help="whether it uses both threads of a core"),
-    Option(name="INFERENCE_NUM_THREADS", help="compute threads (the target's)"),
-    Option(name="INFERENCE_PRECISION_HINT", help="the precision of float nodes (the target's)"),
+    Option(name="ENABLE_HYPER_THREADING", help="whether it uses both threads of a core", devices=ON_CPU),
+    Option(name="INFERENCE_NUM_THREADS", help="compute threads (the target's)", devices=ON_CPU),
+    Option(name="INFERENCE_PRECISION_HINT", help="the precision of float nodes (the target's)", devices=HINTED),
 )
 """OpenVINO's own properties that an arm may set; OpenVINO checks their values itself."""
-
-
-def import_openvino() -> Any:
-    """The library, kept from reporting its use: merely importing it sends an event and writes into ~/intel.
-
-    Both OpenVINO and NNCF go on without the telemetry package, so it is made to look as if it weren't installed.
-    """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # None makes the import fail
-    import openvino
-
-    return openvino
-
-
-def version() -> str:
-    """The library's version without its build number."""
-    return str(import_openvino().__version__).partition("-")[0]
 
 
 def scheme_of(arm: Arm) -> Scheme:
@@ -82,19 +74,21 @@ def rounds_activations(arm: Arm) -> bool:
     return arm.target.precision is Precision.INT8_DYNAMIC or scheme_of(arm).activations == "activations-8"
 
 
-def require_precision(precision: Precision) -> None:
-    """Refuse a precision that this CPU lacks: OpenVINO would run its default instead, without a word.
+def require_precision(precision: Precision, device: Device = Device.CPU) -> None:
+    """Refuse a precision that the device lacks: OpenVINO would run its default instead, without a word.
 
     Raises:
-        SkippedArm: with what it would run.
+        SkippedArm: with what it would run; or there is no such device.
     """
-    core = import_openvino().Core()
-    known = core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
+    core, name = import_openvino().Core(), chosen_plugin(device)
+    known = core.get_property(name, "OPTIMIZATION_CAPABILITIES")
     if precision in LISTED and precision.upper() not in known:
-        instead = core.get_property(DEVICE, "INFERENCE_PRECISION_HINT").get_type_name()
-        labels = ", ".join(f"openvino:cpu:{one}" for one in LISTED if one.upper() in known)
-        reason = f"OpenVINO has no {precision} arithmetic for this CPU; it would silently run {instead} instead"
-        raise SkippedArm(reason, f"choose {labels}, or a CPU with {precision}")
+        instead = core.get_property(name, "INFERENCE_PRECISION_HINT").get_type_name()
+        offered = [one for one in ACCELERATED.get(device, LISTED) if one.upper() in known]
+        labels = ", ".join(f"openvino:{device}:{one}" for one in offered)
+        kind = PLUGINS[device]
+        reason = f"OpenVINO has no {precision} arithmetic for this {kind}; it would silently run {instead} instead"
+        raise SkippedArm(reason, f"choose {labels}, or a {kind} with {precision}")
 
 
 def floats_of(arm: Arm) -> Precision:
@@ -103,13 +97,18 @@ def floats_of(arm: Arm) -> Precision:
 
 
 def properties_of(arm: Arm) -> dict[str, str]:
-    """What the arm is compiled with: one request at a time, its threads and precision, then its own options."""
-    properties = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(arm.threads)}
+    """What the arm is compiled with: one request at a time, its threads and precision, then its own options.
+
+    A GPU has no threads to be told, and an NPU, which knows one precision of floats, no hint of it either.
+    """
+    device, properties = arm.target.device, {"PERFORMANCE_HINT": "LATENCY"}
+    if device is Device.CPU:
+        properties |= {"NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(arm.threads)}
     if arm.target.precision is Precision.NATIVE:
         properties["EXECUTION_MODE_HINT"] = "ACCURACY"  # what the file says of each value, and no default of the CPU's
-    elif scheme_of(arm).own != DEFAULT:
+    elif device in HINTED and scheme_of(arm).own != DEFAULT:
         properties["INFERENCE_PRECISION_HINT"] = HINTS[floats_of(arm)]
-    if not rounds_activations(arm):
+    if device is Device.CPU and not rounds_activations(arm):
         properties[DYNAMIC_GROUP_SIZE] = "0"
     return {**properties, **_own(arm)}
 
@@ -121,14 +120,15 @@ def compile_model(path: Path, arm: Arm, **more: Any) -> Any:
         more: properties beyond the arm's.
 
     Raises:
+        SkippedArm: the device isn't here.
         RuntimeError: OpenVINO refuses an option's value, or runs with another one.
     """
-    core = import_openvino().Core()
-    compiled = core.compile_model(core.read_model(path), DEVICE, {**properties_of(arm), **more})
+    core, plugin = import_openvino().Core(), chosen_plugin(arm.target.device)
+    compiled = core.compile_model(core.read_model(path), plugin, {**properties_of(arm), **more})
     for name, value in _own(arm).items():
         # What the precision hint did is not read from the hint: the node counts and the probe see what ran.
         if name != "INFERENCE_PRECISION_HINT":
-            _require_honoured(compiled, name, value)
+            _require_honoured(compiled, plugin, name, value)
     return compiled
 
 
@@ -137,10 +137,10 @@ def _own(arm: Arm) -> dict[str, str]:
     return {name: value for name, value in arm.options.items() if name in names}
 
 
-def _require_honoured(compiled: Any, name: str, value: str) -> None:
+def _require_honoured(compiled: Any, plugin: str, name: str, value: str) -> None:
     asking = import_openvino().Core()  # one of its own, since a property set on a core changes what it compiles
-    asking.set_property(DEVICE, {name: value})
-    asked, got = (_text(owner) for owner in (asking.get_property(DEVICE, name), compiled.get_property(name)))
+    asking.set_property(plugin, {name: value})
+    asked, got = (_text(owner) for owner in (asking.get_property(plugin, name), compiled.get_property(name)))
     if asked != got:
         raise RuntimeError(f"OpenVINO did not honour {name}={value}: it runs with {got}")
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._openvino.account import PRODUCTS
-from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, import_openvino
+from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, ON_CPU
+from shootout.backends._openvino.library import import_openvino
 from shootout.backends.common import calibration_of
 from shootout.bundle.fidelity import rows
 from shootout.contract import Arm, Array, Option, Precision
@@ -32,12 +33,14 @@ OPTIONS = (
         name=MODEL_TYPE,
         help="NNCF's mode for static INT8, where it doesn't find the attention itself",
         values=("transformer",),
+        devices=ON_CPU,
         precisions=frozenset({Precision.INT8}),
     ),
     Option(
         name=GROUP_SIZE,
         help="INT4 weights that share a scale (128)",
         values=("32", "64", "128", "256"),
+        devices=ON_CPU,
         precisions=frozenset({Precision.INT4}),
     ),
 )

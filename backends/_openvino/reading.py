@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._openvino.graph import import_openvino
+from shootout.backends._openvino.library import import_openvino
 
 if TYPE_CHECKING:
     from onnx import GraphProto

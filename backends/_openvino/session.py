@@ -1,7 +1,8 @@
 """A compiled OpenVINO model and one request per input buffer.
 
 Calls go to requests whose tensors were set beforehand: handing a small array over with each call costs three times as
-much as the call itself.
+much as the call itself. On a GPU and an NPU these tensors lie in memory that the device reads, as a caller's arrays
+don't, so that all are copied; what a call then moves to a discrete GPU and back is inside the call.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from shootout.backends._openvino.account import account, profile_nodes
-from shootout.backends._openvino.graph import IR, compile_model, version
+from shootout.backends._openvino.graph import IR, compile_model
+from shootout.backends._openvino.library import told_devices, version
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, precision_of, widen
-from shootout.contract import Array, Arrays, Executed, TensorSpec
+from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
+from shootout.session import GpuSide
 from shootout.trace_events import Event
 
 
@@ -39,9 +42,9 @@ class Slot:
 class OpenVinoSession:
     """A compiled model and one request per slot."""
 
-    gpu = None
-
     def __init__(self, built: Built) -> None:
+        self._on_cpu = built.arm.target.device is Device.CPU
+        self.gpu = None if self._on_cpu else GpuSide(copies="staged")
         self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
         self._compiled: Any = compile_model(built.folder / IR, built.arm)
         self._slots: dict[int, Slot] = {}
@@ -52,8 +55,8 @@ class OpenVinoSession:
         return Executed(
             library="openvino",
             version=version(),
-            device=",".join(self._compiled.get_property("EXECUTION_DEVICES")),
-            threads=self._compiled.get_property("INFERENCE_NUM_THREADS"),
+            device=told_devices(self._compiled),
+            threads=self._compiled.get_property("INFERENCE_NUM_THREADS") if self._on_cpu else None,
             artifact_bytes=sum(path.stat().st_size for path in self._built.folder.glob("model.*")),
             staged=next((precision_of(spec.dtype) for spec in self._inputs if "float" in spec.dtype), ""),
             **account(self._compiled, self._built.facts),
@@ -91,12 +94,23 @@ class OpenVinoSession:
 
     def _new_slot(self, slot: int) -> Slot:
         request = self._compiled.create_infer_request()
-        inputs = [(spec.name, _taking(request, self._compiled.input(spec.name), spec)) for spec in self._inputs]
-        reads = [(spec.name, _giving(request, self._compiled.output(spec.name), spec)) for spec in self._outputs]
+        takes, gives = (_taking, _giving) if self._on_cpu else (_copying_in, _copying_out)
+        inputs = [(spec.name, takes(request, self._compiled.input(spec.name), spec)) for spec in self._inputs]
+        reads = [(spec.name, gives(request, self._compiled.output(spec.name), spec)) for spec in self._outputs]
         # Unshared, each call would also copy all outputs, which `fetch` does.
         run = partial(request.infer, share_outputs=True)
         self._slots[slot] = Slot(run, tuple(inputs), tuple(reads))
         return self._slots[slot]
+
+
+def _copying_in(request: Any, port: Any, _: TensorSpec) -> Callable[[Array], object]:
+    """What copies an array into a request's own input."""
+    return partial(np.copyto, request.get_tensor(port).data)
+
+
+def _copying_out(request: Any, port: Any, _: TensorSpec) -> Callable[[], Array]:
+    """What copies an output; looked up each time: where a shape depends on data, another tensor is put in its place."""
+    return lambda: widen(request.get_tensor(port).data.copy())
 
 
 def _taking(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], object]:
@@ -104,7 +118,7 @@ def _taking(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], obje
     one: OpenVINO only knows where it lies.
     """
     if not is_shared(spec):
-        return partial(np.copyto, request.get_tensor(port).data)
+        return _copying_in(request, port, spec)
     from openvino import Tensor
 
     kept: list[Array] = []
@@ -122,8 +136,7 @@ def _giving(request: Any, port: Any, spec: TensorSpec) -> Callable[[], Array]:
     to other memory, until then all write to the same.
     """
     if not is_handed_out(spec) or port.partial_shape.is_dynamic or port.get_element_type().to_dtype() != spec.dtype:
-        # Looked up each time: where a shape depends on data, OpenVINO puts another tensor in its place.
-        return lambda: widen(request.get_tensor(port).data.copy())
+        return _copying_out(request, port, spec)
     from openvino import Tensor
 
     def renewed() -> Array:

@@ -68,7 +68,7 @@ def doctor(options: MachineOptions, *, as_json: bool) -> int:
 
 
 def _choose_gpu(index: int) -> None:
-    """Use this GPU, NVIDIA's where there is its driver, else one of Vulkan's.
+    """Use this GPU, NVIDIA's where there is its driver, else that of Vulkan or OpenVINO, each by its own count.
 
     Raises:
         Unavailable: there is no such GPU.
@@ -77,7 +77,8 @@ def _choose_gpu(index: int) -> None:
         gpu.choose_gpu(index, {Device.CUDA})
         return
     gpu.choose_gpu(index, {Device.VULKAN})
-    answers = available([(name, Device.VULKAN) for name in backends.names() if Device.VULKAN in _targets(name)])
+    counting = (Device.VULKAN, Device.XPU)
+    answers = available([(name, one) for one in counting for name in backends.names() if one in _targets(name)])
     if not any(found.ok for found in answers.values()):
         found = next(iter(answers.values()))
         reason = found.reason.removeprefix(f"gpu {index}: ")

@@ -28,6 +28,8 @@ which a heavy arm meets by its own work at any time.
 """
 CHOSEN = "SHOOTOUT_GPU"
 """The variable that tells a process which GPU was chosen by number."""
+COUNTING = {Device.VULKAN: "Vulkan", Device.XPU: "OpenVINO"}
+"""Who counts GPUs, NVIDIA's own driver apart."""
 POWER_CAP = 0x04
 """NVML's bit for the power limit."""
 
@@ -46,19 +48,22 @@ def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
 
     Args:
         index: among the GPUs that CUDA_VISIBLE_DEVICES names, or, where it names none, among all by PCI bus, as
-            nvidia-smi counts; among Vulkan's, as Vulkan counts; None: the first that is visible.
-        devices: those that anything will run on. A Vulkan device is looked up by whoever runs on it, and where there is
-            no NVIDIA driver, only that.
+            nvidia-smi counts; among others, as Vulkan or OpenVINO counts; None: the first that is visible.
+        devices: those that anything will run on. One that isn't NVIDIA's is looked up by whoever runs on it, and where
+            there is no NVIDIA driver, only that.
 
     Raises:
-        UsageError: a number is given, and both CUDA and Vulkan would go by it.
+        UsageError: a number is given, and several of CUDA, Vulkan and OpenVINO would go by it.
         Unavailable: there is no such GPU, or no GPU that can be used.
     """
     if index is None:
         return
-    on_cuda = Device.CUDA in devices and not (Device.VULKAN in devices and cuda_driver.library() is None)
-    if on_cuda and Device.VULKAN in devices:
-        raise UsageError(f"--gpu {index}: CUDA and Vulkan count GPUs each in its own way: run their targets apart")
+    counting = [name for device, name in COUNTING.items() if device in devices]
+    on_cuda = Device.CUDA in devices and not (counting and cuda_driver.library() is None)
+    counting = ["CUDA"] * on_cuda + counting
+    if len(counting) > 1:
+        told = " and ".join(counting)
+        raise UsageError(f"--gpu {index}: {told} count GPUs each in its own way: run their targets apart")
     if index < 0 and not on_cuda:
         raise Unavailable(f"gpu {index}: GPUs are counted from 0")
     os.environ[CHOSEN] = str(index)

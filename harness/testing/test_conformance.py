@@ -48,8 +48,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _is_tested(target: Target, *, must: bool) -> bool:
-    """CPU targets always, and Vulkan ones, which are skipped once they are to run; CUDA ones on a GPU machine if they
-    were asked for by name or if their library is there.
+    """CPU targets always, and other vendors' devices, which are skipped once they are to run; CUDA ones on a GPU machine
+    if they were asked for by name or if their library is there.
     """
     if target.device is not Device.CUDA:
         return True
@@ -64,8 +64,9 @@ def answers(backend: str) -> dict[Device, Availability]:
 
 
 def lacking(target: Target) -> str:
-    """Why a Vulkan target can't run here, "" where it can: a device may be there or not, whoever asks."""
-    found = answers(target.backend)[target.device] if target.device is Device.VULKAN else Availability()
+    """Why a target on another vendor's device can't run here, "" where it can: it may be there or not, whoever asks."""
+    sure = target.device in (Device.CPU, Device.CUDA)
+    found = Availability() if sure else answers(target.backend)[target.device]
     return "" if found.ok else f"nothing to run on: {found.reason}; {found.fix}"
 
 

@@ -72,7 +72,7 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(monkeypatch: pytes
     with pytest.raises(Unavailable) as caught:
         doctor.doctor({"gpu": 3}, as_json=True)
     assert str(caught.value) == f"gpu 3: no NVIDIA driver on this machine, and for Vulkan: {told}; choose another"
-    assert asked == [("ncnn", Device.VULKAN)]
+    assert asked == [("ncnn", Device.VULKAN), ("openvino", Device.XPU)]
 
 
 def test_with_nvidia_s_driver_a_number_is_one_of_its_gpus(monkeypatch: pytest.MonkeyPatch):

@@ -108,10 +108,10 @@ CUDA = {Device.CUDA}
 
 
 class TestChoosing:
-    def test_a_vulkan_device_needs_no_nvidia_driver(self, monkeypatch: pytest.MonkeyPatch):
+    def test_another_vendors_device_needs_no_nvidia_driver(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, None, None)
         assert gpu.chosen() is None
-        for devices in ({Device.CPU, Device.VULKAN}, set(Device)):
+        for devices in ({Device.CPU, Device.VULKAN}, {Device.CUDA, Device.XPU}, {Device.NPU, Device.XPU}):
             gpu.choose_gpu(2, devices)
             assert gpu.chosen() == 2
         assert "CUDA_VISIBLE_DEVICES" not in os.environ
@@ -120,6 +120,8 @@ class TestChoosing:
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
         with pytest.raises(UsageError, match=r"--gpu 1: CUDA and Vulkan count GPUs .*: run their targets apart"):
             gpu.choose_gpu(1, {Device.CUDA, Device.VULKAN})
+        with pytest.raises(UsageError, match=r"--gpu 1: Vulkan and OpenVINO count GPUs each in its own way"):
+            gpu.choose_gpu(1, {Device.VULKAN, Device.XPU})
         gpu.choose_gpu(None, {Device.CUDA, Device.VULKAN})
         assert gpu.chosen() is None
 

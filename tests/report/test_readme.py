@@ -53,11 +53,15 @@ def test_the_readme_names_every_precision_that_a_backend_runs():
     lines = [line.split("|")[1:-1] for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")]
     rows = {line[0].split("`")[1]: line for line in lines if len(line) == 4}
     for name in backends.names():
-        on_gpu = "vulkan" if "on Vulkan" in rows[name][3] else "cuda"
+        texts = {"cpu": rows[name][2], "cuda": ""}
+        for part in rows[name][3].split(";"):
+            named = re.match(r" *on `?(\w+)[^:]*:", part)
+            device = named[1].lower() if named else "cuda"
+            texts[device] = texts.get(device, "") + part
         targets = {f"{device}:{precision}" for device, precision in backends.get(name).capabilities.targets}
         told = {
             f"{device}:{precision}"
-            for device, text in zip(("cpu", on_gpu), rows[name][2:], strict=True)
+            for device, text in texts.items()
             for precision in map(str, Precision)
             if re.search(rf"(?<![\w-]){precision}(?![\w-])", text)
         }

@@ -86,7 +86,7 @@ def test_the_probes_settle_every_label():
 
 def test_other_threads_or_another_device_than_the_label_says_are_faults():
     assert "asked for 2 threads, but lib uses 1" in (executed_fault(executed(fp32=1), arm(threads=2)) or "")
-    for device in (Device.CUDA, Device.VULKAN):
+    for device in (one for one in Device if one.is_gpu):
         fault = executed_fault(executed(fp32=1), arm(device=device))
         assert fault == f"labelled {device}, but lib computes on cpu"
         found = replace(executed(fp32=1), device=f"{device}: a card")
