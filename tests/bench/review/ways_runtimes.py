@@ -103,7 +103,7 @@ def onnxruntime_cases(folder: Path) -> Iterator[Case]:
 
 def openvino_cases(folder: Path) -> Iterator[Case]:
     """A request's own tensors that arrays are copied into, or tensors that are the caller's arrays."""
-    from shootout.backends._openvino.graph import import_openvino  # which keeps its telemetry from starting
+    from shootout.backends._openvino.library import import_openvino  # which keeps its telemetry from starting
 
     openvino = import_openvino()
     core = openvino.Core()
