@@ -165,7 +165,7 @@ class Played:
 
 
 def taken_by_npu() -> dict[str, str]:
-    """What the NPU's plugin knows without an NPU, and whether it can be set; nothing where the package is without it."""
+    """What the NPU's plugin knows without an NPU, and whether it can be set; nothing where it isn't in the package."""
     try:
         return dict(import_openvino().Core().get_property(PLUGINS[Device.NPU], "SUPPORTED_PROPERTIES"))
     except RuntimeError:
