@@ -263,7 +263,7 @@ class MachineOptions(TypedDict, total=False):
             group=Group.MORE,
             word="N",
             kind=int,
-            help="GPU: its number in nvidia-smi, in CUDA_VISIBLE_DEVICES, of Vulkan's or OpenVINO's. Default: the first.",
+            help="GPU: its number in nvidia-smi, CUDA_VISIBLE_DEVICES, Vulkan or OpenVINO. Default: the first.",
         ),
     ]
     env: Annotated[

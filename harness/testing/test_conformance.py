@@ -48,8 +48,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _is_tested(target: Target, *, must: bool) -> bool:
-    """CPU targets always, and other vendors' devices, which are skipped once they are to run; CUDA ones on a GPU machine
-    if they were asked for by name or if their library is there.
+    """CPU targets always, and other vendors' devices, which are skipped once they are to run; CUDA ones on a GPU
+    machine if they were asked for by name or if their library is there.
     """
     if target.device is not Device.CUDA:
         return True
