@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -164,7 +163,7 @@ def units_found(cache: str) -> tuple[list[tuple[list[str], list[str]]], dict[str
             picked = cpu_vec_isa.pick_vec_isa()
             found.append(([str(unit) for unit in cpu_vec_isa.valid_vec_isa_list()], [*made]))
             assert picked in cpu_vec_isa.valid_vec_isa_list()
-    return found, json.loads(Path(store.cache_folder().parent, PASSED).read_text())
+    return found, store.read_facts(PASSED)
 
 
 @pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text().split(), reason="needs AVX2")
