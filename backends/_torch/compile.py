@@ -131,10 +131,10 @@ FIXTURE = Fixture(
     elsewhere={Precision.INT8: Fixture(model="digits", parameters={"hidden": 64, "n_layers": 1})},
     # Each compiles for a minute. The others' compilations go through the code of the floats. A package of integers is
     # compiled nowhere else: of these `make test` only looks at the program that AOTInductor is given.
-    slow=frozenset(
-        (AOTI, one) for one in (Precision.FP16, Precision.BF16, Precision.INT4, Precision.INT8, Precision.INT8_DYNAMIC)
-    )
-    | {("", Precision.FP16), ("", Precision.BF16)},  # what isn't INT4 of that one's model is compiled in BF16
+    slow=frozenset((AOTI, one) for one in (Precision.FP16, Precision.BF16, *SCALED))
+    | {("", Precision.FP16), ("", Precision.BF16)}  # what isn't INT4 of that one's model is compiled in BF16
+    # Another package to compile: FP32's band refuses all other precisions, and the plain mode's kernels are probed.
+    | {(AOTI, Precision.FP32, "probe_agrees")},
     lacks=lambda one: quantize.lacks(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit()),
     warm={"": ("shootout.backends._torch.first_compile", quantize.IMPORTED)},
 )

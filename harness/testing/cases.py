@@ -10,9 +10,12 @@ from functools import cache
 from shootout import backends
 from shootout.backends.common import require_device
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import SCALED, Arm, Artifact, Availability, Device, Precision, Target
+from shootout.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
+
+OURS = "shootout.testing.checks"
+"""What a fresh process may hold at least: the checks with all that they import, NumPy among it and no other library."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +42,14 @@ class Case:
 
 
 def targets(names: Iterable[str]) -> list[Target]:
-    """Every target that these backends say they can run, in each of their modes; and the shared quantized model."""
+    """Every target that these backends say they can run, in each of their modes; and the shared quantized model.
+
+    Raises:
+        SkippedArm: one of them doesn't say what it can.
+    """
     found = []
     for name in names:
-        can = backends.capabilities(name)
+        can = _said(name)
         for mode, (device, precision) in itertools.product(sorted(can.modes), sorted(can.targets)):
             if mode.endswith("*") or (mode in can.cuda_modes and device is not Device.CUDA):
                 continue
@@ -53,19 +60,20 @@ def targets(names: Iterable[str]) -> list[Target]:
     return found
 
 
-def is_slow(target: Target) -> bool:
-    """Whether CI leaves this target to `make test-full`."""
-    return (target.mode, target.precision) in backends.fixture(target.backend).slow
+def is_slow(target: Target, check: str) -> bool:
+    """Whether CI leaves this target, or this check of it, to `make test-full`."""
+    slow, kind = backends.fixture(target.backend).slow, (target.mode, target.precision)
+    return kind in slow or (*kind, check) in slow
 
 
 def warm_of(target: Target) -> str:
-    """The modules that its fresh processes may hold already (see `run_fresh`); on a GPU none."""
+    """The modules that its fresh processes may hold already (see `run_fresh`), `OURS` at least; on a GPU none."""
     if target.device is not Device.CPU:
         return ""
     warm = backends.fixture(target.backend).warm
     floats, integers = warm.get(target.mode) or warm.get("") or ("", "")
     found = integers if target.precision in SCALED else floats
-    return f"shootout.testing.checks,{found}" if found else ""
+    return f"{OURS},{found}" if found else OURS
 
 
 def lacks(target: Target) -> bool:
@@ -90,17 +98,30 @@ def probe_everywhere(backend: str) -> dict[Device, Availability]:
 
 @cache
 def case_of(target: Target) -> Case:
-    """Everything that the checks need for one target; exports on first use."""
+    """Everything that the checks need for one target; exports on first use.
+
+    Raises:
+        SkippedArm: its backend doesn't say what it can.
+        ShootoutError: an export failed.
+    """
+    ignores_model = Artifact.NONE in _said(target.backend).consumes
     arm, requests = _needs(target)
     bundle, probe = bundles(*requests)
     arm = replace(arm, parameters=bundle.parameters)
-    ignores_model = Artifact.NONE in backends.capabilities(target.backend).consumes
     return Case(arm=arm, bundle=bundle, probe_bundle=None if ignores_model else probe)
 
 
 def export_for(targets: Iterable[Target]) -> None:
     """Export what the cases of all these targets need in one process; `case_of` tells what failed."""
     obtain_all([request for target in targets for request in _needs(target)[1]])
+
+
+def _said(backend: str) -> Capabilities:
+    """What a backend says that it can be asked; of one that can't say, anything is assumed, and checks are left out."""
+    found = backends.describe(backend)
+    if found.why is not None:
+        raise SkippedArm(found.why.reason, found.why.fix, found.why.kind)
+    return found.capabilities
 
 
 def _needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:

@@ -43,7 +43,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("backend", asked)
     if "target" in metafunc.fixturenames:
         found = [target for target in targets(asked) if _is_tested(target, must=bool(chosen))]
-        metafunc.parametrize("target", [pytest.param(one, marks=_marks(one), id=str(one)) for one in found])
+        asked_of = [(one, check) for one in found for check in CHECKS]
+        params = [pytest.param(*one, marks=_marks(*one), id="-".join(map(str, one))) for one in asked_of]
+        metafunc.parametrize(("target", "check"), params)
         TESTED.extend(found)
 
 
@@ -70,8 +72,8 @@ def lacking(target: Target) -> str:
     return "" if found.ok else f"nothing to run on: {found.reason}; {found.fix}"
 
 
-def _marks(target: Target) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if is_slow(target) else []
+def _marks(target: Target, check: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if is_slow(target, check) else []
 
 
 @cache
@@ -80,19 +82,25 @@ def _exported() -> None:
 
 
 @cache
-def faults(target: Target) -> dict[str, str]:
-    """All checks on one target, in one fresh process."""
+def faults(target: Target, session: pytest.Session) -> dict[str, str]:
+    """All checks that this run asks of one target, in one fresh process."""
     _exported()
-    found: dict[str, str] = run_fresh(run_checks, case_of(target), warm=warm_of(target))
+    asked = {
+        item.callspec.params["check"]
+        for item in session.items
+        if isinstance(item, pytest.Function) and item.originalname == test_conforms.__name__
+        if item.callspec.params["target"] == target
+    }
+    names = [name for name in CHECKS if name in asked]
+    found: dict[str, str] = run_fresh(run_checks, case_of(target), names, warm=warm_of(target))
     return found
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_conforms(target: Target, check: str) -> None:
+def test_conforms(target: Target, check: str, request: pytest.FixtureRequest) -> None:
     """The target keeps the promise, or is a skip that explains itself where this machine lacks what it needs."""
     if why := lacking(target):
         pytest.skip(why)
-    fault = faults(target)[check]
+    fault = faults(target, request.session)[check]
     if lacks(target):
         assert re.fullmatch(r"SkippedArm: .+; fix: .+", fault), f"this CPU can't do {target.precision}: {fault}"
     else:

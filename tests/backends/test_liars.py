@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support.adapters.third_party import install
+from support.console import TESTS
 
 from shootout.contract import Precision, Target
 from shootout.testing.cases import Case, case_of, warm_of
@@ -90,6 +92,7 @@ def test_each_broken_promise_is_noticed(
     install(tmp_path, f"{lied_about.backend}-package", {lied_about.backend: path})
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path)
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS, tmp_path))))  # of the process that describes it
         case: Case = case_of(lied_about)
     faults: dict[str, str] = run_fresh(checked, case, tmp_path, warm=TORCH)
     assert {check for check, fault in faults.items() if fault} == {row.check for row in expected}

@@ -14,9 +14,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
-from shootout.testing.cases import bundles
 from shootout.testing.checks import call
-from shootout.testing.fresh import run_fresh
 
 DIGITS = Request(model="digits", batch=2)
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
@@ -59,12 +57,6 @@ def run_arm(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
     outputs = tuple(dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers()))
     operations = tuple(node.op_type for node in onnx.load(folder / "model.onnx").graph.node)
     return Ran(arm, session.executed, outputs, operations, notes=tuple(built.facts["notes"]))
-
-
-def ran(request: Request, folder: Path, *schemes: tuple[Precision, str]) -> tuple[ModelBundle, list[Ran]]:
-    """All of these arms on one model, in one fresh process."""
-    (bundle,) = bundles(request)
-    return bundle, run_fresh(run_arms, bundle, [arm_of(bundle, *one) for one in schemes], folder)
 
 
 def gated(bundle: ModelBundle, found: Ran) -> str | None:

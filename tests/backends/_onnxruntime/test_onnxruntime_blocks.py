@@ -18,7 +18,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Precision
 from shootout.quantize import qdq
 from shootout.schemes import shown_as
-from shootout.testing.cases import bundles
+from shootout.testing.cases import OURS, bundles
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 
@@ -30,7 +30,7 @@ def test_a_block_size_is_for_blocks_and_makes_a_difference(tmp_path: Path):
     (bundle,) = bundles(DIGITS)
     arms = [arm_of(bundle, Precision.INT4, "activations-8"), arm_of(bundle, Precision.INT8, "")]
     finer = [replace(arm, options={"block_size": "32"}) for arm in arms]
-    plain, blocked, static = run_fresh(run_arms, bundle, [arms[0], *finer], tmp_path)
+    plain, blocked, static = run_fresh(run_arms, bundle, [arms[0], *finer], tmp_path, warm=OURS)
     sqnr_db = [fidelity.compare(one.outputs, bundle.oracle_outputs()).sqnr_db or 0.0 for one in (plain, blocked)]
     assert sqnr_db[1] > sqnr_db[0]
     assert static.said == "option 'block_size' is MatMulNBits' own, for int4 and int8/weights-only, not for int8"
@@ -42,7 +42,7 @@ def test_methods_are_onnxruntime_s_own_and_say_what_they_cannot_take(tmp_path: P
     words = ["", "hqq", "k-quant", "gptq", "gptq+activations-8", "hqq+activations-8"]
     arms = [replace(arm_of(bundle, Precision.INT4, word), options={"block_size": "32"}) for word in words]
     *found, refused, unfit = run_fresh(
-        run_pairs, [*((bundle, arm) for arm in arms), narrow], tmp_path, warm="shootout.testing.checks,torch"
+        run_pairs, [*((bundle, arm) for arm in arms), narrow], tmp_path, warm=f"{OURS},torch"
     )
     for one in found:
         assert one.executed is not None, one.said
@@ -86,5 +86,5 @@ def test_a_model_that_no_file_holds_is_quantized_with_its_weights_beside_it(tmp_
     bundle, shared = bundles(DIGITS, replace(DIGITS, variant="shared"))
     kinds = [(Precision.INT8, ""), (Precision.INT8_DYNAMIC, ""), (Precision.INT4, ""), (Precision.INT8, "shared")]
     arms = [arm_of(bundle, *one) for one in kinds]
-    found = run_fresh(run_big, [bundle] * 3 + [shared], arms, tmp_path)
+    found = run_fresh(run_big, [bundle] * 3 + [shared], arms, tmp_path, warm=OURS)
     assert found == [({"model.onnx", "model.onnx.data"}, True)] * len(arms)

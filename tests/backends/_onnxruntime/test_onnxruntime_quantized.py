@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
-from quantized_arms import DIGITS, RESIDUAL, arm_of, gated, ran, run_arm
+from quantized_arms import DIGITS, RESIDUAL, Ran, arm_of, gated, run_arm, run_pairs
 
 from shootout import backends
 from shootout.backends._onnxruntime import quantize, shared
@@ -24,7 +24,7 @@ from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.quantize import qdq
 from shootout.schemes import parse, shown_as
-from shootout.testing.cases import bundles
+from shootout.testing.cases import OURS, bundles
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
 
@@ -40,12 +40,49 @@ OTHERS = [
     (Precision.INT8_DYNAMIC, "matmul-nbits"),
 ]
 SCHEMES = [*((Precision.INT8, scheme) for scheme in INT8), *OTHERS]
+PLAIN = [(Precision.INT8, ""), (Precision.INT8_DYNAMIC, ""), (Precision.INT4, "")]
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")
 
 
-def test_every_scheme_runs_as_labelled_and_ships_less(tmp_path: Path):
-    bundle, found = ran(DIGITS, tmp_path, (Precision.FP32, ""), *SCHEMES)
-    plain, *quantized = found
+Group = tuple[ModelBundle, list[Ran]]
+"""A model and its arms, in the order asked."""
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Group]:
+    """All arms in one process, since importing the quantizers takes as long as several of them; by the model's name."""
+    folder = tmp_path_factory.mktemp("all")
+    weight = np.random.default_rng(3).standard_normal((8, 8)).astype(np.float32)
+    files = {
+        "tanh": file_of(folder / "tanh.onnx", [helper.make_node("Tanh", ["x"], ["y"])]),
+        "square": file_of(
+            folder / "square.onnx",
+            [
+                helper.make_node("Transpose", ["x"], ["turned"]),
+                helper.make_node("MatMul", ["x", "turned"], ["square"]),
+                helper.make_node("MatMul", ["square", "x"], ["y"]),
+            ],
+        ),
+        "old": file_of(folder / "old.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], w=weight),
+    }
+    requests = {"digits": DIGITS, "residual": RESIDUAL, "cnn": CNN}
+    requests |= {name: Request(model=str(path), batch=2) for name, path in files.items()}
+    schemes = {
+        "digits": [(Precision.FP32, ""), *SCHEMES],
+        "residual": [(Precision.INT8, scheme) for scheme in ("", "s8s8", "symmetric")],
+        "cnn": PLAIN,
+        "tanh": PLAIN,
+        "square": PLAIN[1:],
+        "old": PLAIN,
+    }
+    made = dict(zip(requests, bundles(*requests.values()), strict=True))
+    work = [(made[name], arm_of(made[name], *one)) for name, several in schemes.items() for one in several]
+    found = iter(run_fresh(run_pairs, work, folder, warm=OURS))
+    return {name: (made[name], [next(found) for _ in several]) for name, several in schemes.items()}
+
+
+def test_every_scheme_runs_as_labelled_and_ships_less(everything: dict[str, Group]):
+    bundle, (plain, *quantized) = everything["digits"]
     assert plain.executed is not None
     products = sum(plain.executed.compute_nodes_by_precision.values())
     for one in quantized:
@@ -59,8 +96,8 @@ def test_every_scheme_runs_as_labelled_and_ships_less(tmp_path: Path):
         assert one.executed.artifact_bytes < plain.executed.artifact_bytes * (bits + 4) / 32, one.arm.label
 
 
-def test_words_make_a_difference(tmp_path: Path):
-    _, found = ran(DIGITS, tmp_path, *SCHEMES)
+def test_words_make_a_difference(everything: dict[str, Group]):
+    _, (_, *found) = everything["digits"]
     by_scheme = {str(one.arm.target).removeprefix("onnxruntime:cpu:"): one.outputs[0]["y"] for one in found}
     plain = by_scheme["int8"]
     np.testing.assert_array_equal(by_scheme["int8/asymmetric+minmax"], plain)
@@ -72,8 +109,8 @@ def test_words_make_a_difference(tmp_path: Path):
         assert not np.array_equal(by_scheme["int4"], by_scheme[f"int4/{scheme}"]), scheme
 
 
-def test_s8s8_runs_no_int8_product_where_activations_have_two_readers(tmp_path: Path):
-    _, (u8s8, s8s8) = ran(RESIDUAL, tmp_path, (Precision.INT8, ""), (Precision.INT8, "s8s8"))
+def test_s8s8_runs_no_int8_product_where_activations_have_two_readers(everything: dict[str, Group]):
+    _, (u8s8, s8s8, _) = everything["residual"]
     assert u8s8.executed is not None
     assert u8s8.executed.compute_nodes_by_precision == {"int8": 4}
     assert u8s8.executed.conversion_nodes == 2
@@ -86,10 +123,8 @@ def test_s8s8_runs_no_int8_product_where_activations_have_two_readers(tmp_path: 
     )
 
 
-def test_convolutions_run_in_int8_and_4_bits_leave_them_in_float(tmp_path: Path):
-    bundle, (static, dynamic, four) = ran(
-        CNN, tmp_path, (Precision.INT8, ""), (Precision.INT8_DYNAMIC, ""), (Precision.INT4, "")
-    )
+def test_convolutions_run_in_int8_and_4_bits_leave_them_in_float(everything: dict[str, Group]):
+    bundle, (static, dynamic, four) = everything["cnn"]
     assert static.executed is not None
     assert dynamic.executed is not None
     assert four.executed is not None
@@ -99,8 +134,8 @@ def test_convolutions_run_in_int8_and_4_bits_leave_them_in_float(tmp_path: Path)
     assert [gated(bundle, one) for one in (static, dynamic, four)] == [None] * 3
 
 
-def test_kernel_times_name_every_kind(tmp_path: Path):
-    _, (found,) = ran(RESIDUAL, tmp_path, (Precision.INT8, "symmetric"))
+def test_kernel_times_name_every_kind(everything: dict[str, Group]):
+    _, (*_, found) = everything["residual"]
     assert found.executed is not None
     assert set(found.executed.kernel_ns) == {"int8", "conversion", "other"}
     assert found.executed.kernel_ns["int8"] > 0
@@ -222,28 +257,20 @@ def file_of(path: Path, nodes: list[Any], opset: int = 11, **weights: np.ndarray
     return path
 
 
-def test_without_products_there_is_nothing_to_quantize(tmp_path: Path):
-    path = file_of(tmp_path / "tanh.onnx", [helper.make_node("Tanh", ["x"], ["y"])])
-    precisions = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
-    _, found = ran(Request(model=str(path), batch=2), tmp_path, *((one, "") for one in precisions))
+def test_without_products_there_is_nothing_to_quantize(everything: dict[str, Group]):
+    _, found = everything["tanh"]
     for one in found:
         assert one.said.startswith("nothing to quantize: "), one.arm.label
 
 
-def test_products_of_activations_are_nothing_for_weight_quantizers(tmp_path: Path):
-    nodes = [helper.make_node("Transpose", ["x"], ["turned"]), helper.make_node("MatMul", ["x", "turned"], ["square"])]
-    path = file_of(tmp_path / "square.onnx", [*nodes, helper.make_node("MatMul", ["square", "x"], ["y"])])
-    schemes = [(Precision.INT8_DYNAMIC, ""), (Precision.INT4, "")]
-    _, found = ran(Request(model=str(path), batch=2), tmp_path, *schemes)
+def test_products_of_activations_are_nothing_for_weight_quantizers(everything: dict[str, Group]):
+    _, found = everything["square"]
     for one in found:
         assert "quantizer left every node as it was" in one.said, one.arm.label
 
 
-def test_a_file_of_an_old_opset_whose_nodes_have_no_names_is_quantized(tmp_path: Path):
-    weight = np.random.default_rng(3).standard_normal((8, 8)).astype(np.float32)
-    path = file_of(tmp_path / "old.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], w=weight)
-    precisions = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
-    bundle, found = ran(Request(model=str(path), batch=2), tmp_path, *((one, "") for one in precisions))
+def test_a_file_of_an_old_opset_whose_nodes_have_no_names_is_quantized(everything: dict[str, Group]):
+    bundle, found = everything["old"]
     for one in found:
         assert one.executed is not None, one.said
         assert one.executed.compute_nodes_by_precision == {one.arm.target.precision.partition("-")[0]: 1}
@@ -251,24 +278,21 @@ def test_a_file_of_an_old_opset_whose_nodes_have_no_names_is_quantized(tmp_path:
         assert gated(bundle, one) is None, one.arm.label
 
 
-def told(bundle: ModelBundle, sets: list[dict[str, np.ndarray]], folder: Path) -> str:
-    type(bundle).calibration = lambda self: sets  # type: ignore[method-assign]
-    return run_arm(bundle, arm_of(bundle, Precision.INT8, "samples-2"), folder / "arm").said
-
-
-@pytest.mark.parametrize("sets", [1, 2])
-def test_calibration_data_that_cannot_be_used_is_refused(sets: int, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (1, "samples-2: the calibration split has only 1; give more with --calibration data.npz"),
+        (2, "calibration set 1: input 'x' has NaN or infinity"),
+    ],
+)
+def test_calibration_data_that_cannot_be_used_is_refused(
+    count: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """ONNX Runtime itself would pass over the NaN."""
     (bundle,) = bundles(DIGITS)
-    broken = {"x": np.full((2, 64), np.nan, np.float32)}
-    said = run_fresh(told, bundle, [bundle.calibration()[0], broken][:sets], tmp_path)
-    assert (
-        said
-        == {
-            1: "samples-2: the calibration split has only 1; give more with --calibration data.npz",
-            2: "calibration set 1: input 'x' has NaN or infinity",
-        }[sets]
-    )
+    sets = [bundle.calibration()[0], {"x": np.full((2, 64), np.nan, np.float32)}][:count]
+    monkeypatch.setattr(ModelBundle, "calibration", lambda self: sets)
+    assert run_arm(bundle, arm_of(bundle, Precision.INT8, "samples-2"), tmp_path / "arm").said == said
 
 
 def test_no_cpu_kernel_has_a_half_rest(tmp_path: Path):
