@@ -137,6 +137,7 @@ SHIPPED = {
         makers=("torch", "torchax"),
         movable=True,
         loads={"": ("jax", "scipy", "safetensors"), "torchax": ("torch", "torchax")},
+        words="shootout.backends._jax.words:WORDS",
         fixture="shootout.backends._jax.backend:FIXTURE",
         ready_s=1.0,
     ),

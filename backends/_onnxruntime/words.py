@@ -21,6 +21,11 @@ WORDS = (
         fix="try int8-dynamic, or export the model with that softmax in float32",
     ),
     Words(
+        said=r"\[ShapeInferenceError\]",
+        reason="ONNX Runtime reads contradicting sizes in this file, in part made by its quantizer if one ran",
+        fix="fix the model's sizes (--shape) and simplify it before, or take another backend or precision",
+    ),
+    Words(
         said=r"Could not find an implementation for (?P<operator>\w+)",
         reason="ONNX Runtime has no kernel for {operator} with the types that it has in this file",
         fix="export the model with other types, or take another backend",

@@ -29,6 +29,8 @@ from tests.support.onnx_made import branching, value, write
         ("onnxruntime", "Only an existing tensor can be modified, 'v452' is not.", "'v452', a softmax"),
         ("litert", "Lowering not found: aten._linalg_svd.default\n\nWhile executing %svd", "aten._linalg_svd.default"),
         ("onnxruntime", "Could not find an implementation for Trilu(14) node", "no kernel for Trilu"),
+        ("onnxruntime", "Op (Concat) [ShapeInferenceError] All inputs to Concat must have same rank", "sizes"),
+        ("jax-jit", "ConcretizationTypeError: Abstract tracer value encountered where", "fixed shapes"),
     ],
 )
 def test_a_library_s_error_is_told_by_what_it_means(backend: str, said: str, meant: str):
