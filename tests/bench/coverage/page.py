@@ -140,6 +140,8 @@ def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _without_seconds(why: str) -> str:
     """A reason as it is the same for several files, which take different times."""
     why = re.sub(r"takes \d+ s at least, and --max-time leaves \d+ s", "takes more seconds than --max-time leaves", why)
+    two = r"takes \d+ s at least, and a verdict takes two; --max-time leaves \d+ s"
+    why = re.sub(two, "takes more than half of the seconds that --max-time leaves, and a verdict takes two", why)
     return re.sub(r"\b\d+ s\b", "so many s", why)
 
 
