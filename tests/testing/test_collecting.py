@@ -10,7 +10,9 @@ from shootout.testing import test_conformance as suite
 ON_VULKAN = Target(backend="ncnn", device=Device.VULKAN)
 
 
-def test_whether_a_vulkan_device_is_here_is_found_out_by_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_a_vulkan_device_is_here_is_found_out_by_the_test(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.setattr(suite, "answers", lambda _: pytest.fail("a probe decides what is collected"))
     assert suite._is_tested(ON_VULKAN, must=False)
     gone = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "no device", "get one"))
@@ -18,6 +20,6 @@ def test_whether_a_vulkan_device_is_here_is_found_out_by_the_test(monkeypatch: p
     assert suite.lacking(ON_VULKAN) == "nothing to run on: no device; get one"
     assert suite.lacking(Target(backend="ncnn")) == ""
     with pytest.raises(pytest.skip.Exception, match="nothing to run on: no device; get one"):
-        suite.test_conforms(ON_VULKAN, "any")
+        suite.test_conforms(ON_VULKAN, "any", request)
     monkeypatch.setattr(suite, "answers", lambda _: {Device.VULKAN: Availability(version="1")})
     assert suite.lacking(ON_VULKAN) == ""
