@@ -58,7 +58,9 @@ def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path):
     write(tmp_path / "backends.py", "MINE = True\n")
     write(tmp_path / "net.py", COLLIDING)
     write(
-        tmp_path / "one.toml", 'model = "net.py:make"\ntargets = ["torch-eager", "onnxruntime"]\nmax_generations = 1\n'
+        tmp_path / "one.toml",
+        'model = "net.py:make"\ntargets = ["torch-eager", "onnxruntime"]\nmax_generations = 1\n'
+        'baseline = "onnxruntime"\n',  # which plays twice, and is the sooner loaded
     )
     words = ("run", "one.toml", "--batch", "2", "--out", "out", "--json")
     done = deaf_here(*words, cwd=tmp_path, taken_to_work=["torch-eager", "onnxruntime"])

@@ -23,7 +23,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
-from shootout.testing.cases import bundles
+from shootout.testing.cases import OURS, bundles
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault, probe_fault
@@ -94,7 +94,7 @@ def everything() -> dict[str, Ran | str]:
         (bundle, arm_of(bundle, target, options))
         for bundle, (_, target, options) in zip(exported, ARMS.values(), strict=True)
     ]
-    found: list[Ran | str] = run_fresh(run_all, work)
+    found: list[Ran | str] = run_fresh(run_all, work, warm=OURS)
     return dict(zip(ARMS, found, strict=True))
 
 
@@ -197,8 +197,8 @@ def test_what_ncnn_has_no_layer_or_type_for_is_a_skip_that_says_so(tmp_path: Pat
         (tmp_path / name).mkdir()
     unknown = written(tmp_path / "operator", "Det", shape=(3, 3))
     double = written(tmp_path / "kind", "Abs", TensorProto.DOUBLE)
-    reason, fix = run_fresh(refusal, unknown, arm_of(unknown, FP32, {}))
+    reason, fix = run_fresh(refusal, unknown, arm_of(unknown, FP32, {}), warm=OURS)
     assert "ncnn has no layer for what pnnx left of this model: Det" in reason
     assert fix
-    reason, fix = run_fresh(refusal, double, arm_of(double, FP32, {}))
+    reason, fix = run_fresh(refusal, double, arm_of(double, FP32, {}), warm=OURS)
     assert reason == "ncnn takes tensors of float32, int64, int32, and input 'x' is float64[2, 3]"

@@ -21,7 +21,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
-from shootout.testing.cases import bundles, lacks, warm_of
+from shootout.testing.cases import OURS, bundles, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
@@ -138,7 +138,9 @@ def refusals(bundle: ModelBundle, arms: list[Arm], folder: Path) -> list[tuple[s
 def refused(folder: Path, *arms: tuple[Precision, dict[str, str]], request: Request = DIGITS) -> Any:
     """What each of these arms is told, all in one process."""
     (bundle,) = bundles(request)
-    return run_fresh(refusals, bundle, [arm_of(bundle, precision, **options) for precision, options in arms], folder)
+    return run_fresh(
+        refusals, bundle, [arm_of(bundle, precision, **options) for precision, options in arms], folder, warm=OURS
+    )
 
 
 REFUSED_OPTIONS = [
@@ -236,7 +238,7 @@ def refusal_without_nncf(bundle: ModelBundle, folder: Path) -> list[tuple[str, s
 
 def test_only_int8_needs_nncf(tmp_path: Path):
     (bundle,) = bundles(DIGITS)
-    (kind, reason, fix), plain = run_fresh(refusal_without_nncf, bundle, tmp_path)
+    (kind, reason, fix), plain = run_fresh(refusal_without_nncf, bundle, tmp_path, warm=OURS)
     assert (kind, fix) == ("SkippedArm", "pip install 'shootout[openvino]'")
     assert "nncf is not installed" in reason
     assert plain == ("", "", "")
@@ -298,7 +300,7 @@ def test_a_users_file_keeps_its_names_order_and_types(tmp_path: Path):
     request = Request(model=str(write_file(tmp_path / "users_own.onnx")), batch=3)
     (tmp_path / "built").mkdir()
     (bundle,) = bundles(request)
-    found: Ran = run_fresh(build_and_run, bundle, arm_of(bundle), tmp_path / "built")
+    found: Ran = run_fresh(build_and_run, bundle, arm_of(bundle), tmp_path / "built", warm=OURS)
     named = {name: array.dtype.name for name, array in found.outputs[0].items()}
     assert list(named) == [spec.name for spec in bundle.outputs]
     assert named == {"half": "float32", "best": "int64", "same": "float32", "score": "float32"}

@@ -21,7 +21,7 @@ from shootout.backends._tensorrt.network import Network, Product
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
-from shootout.testing.cases import case_of, has_gpu
+from shootout.testing.cases import OURS, case_of, has_gpu
 from shootout.testing.fresh import run_fresh
 
 LIBRARIES = (*library.FULL, *library.RTX)
@@ -102,7 +102,7 @@ def probe_on_hopper() -> Availability:
 
 @without_gpu
 def test_without_a_gpu_the_probe_says_that_it_still_builds():
-    found = run_fresh(probe)
+    found = run_fresh(probe, warm=OURS)
     assert not found.ok
     assert found.builds
     assert found.version
@@ -112,7 +112,7 @@ def test_without_a_gpu_the_probe_says_that_it_still_builds():
 
 @without_gpu
 def test_a_library_that_builds_nothing_is_broken_also_where_there_is_no_gpu():
-    found = run_fresh(probe_that_builds_nothing)
+    found = run_fresh(probe_that_builds_nothing, warm=OURS)
     assert found.why
     assert (found.why.kind, found.builds) == (NotRunKind.BROKEN, False)
     assert "NVIDIA" in found.reason
@@ -121,7 +121,7 @@ def test_a_library_that_builds_nothing_is_broken_also_where_there_is_no_gpu():
 
 
 def test_no_library_no_builds():
-    found = run_fresh(probe_without_library)
+    found = run_fresh(probe_without_library, warm=OURS)
     assert (found.ok, found.builds, found.version) == (False, False, "")
     assert "not installed" in found.reason
     assert "pip install" in found.fix
@@ -130,14 +130,14 @@ def test_no_library_no_builds():
 def test_a_broken_library_is_a_reason_not_a_crash(tmp_path: Path):
     for name in LIBRARIES:
         (tmp_path / f"{name}.py").write_text("raise OSError('libnvinfer.so.11: cannot open shared object file')")
-    found = run_fresh(probe_broken, tmp_path)
+    found = run_fresh(probe_broken, tmp_path, warm=OURS)
     assert (found.ok, found.builds) == (False, False)
     assert "libnvinfer" in found.reason
     assert "pip install" in found.fix
 
 
 def test_a_gpu_that_rtx_has_no_code_for_is_named_with_what_to_install():
-    found = run_fresh(probe_on_hopper)
+    found = run_fresh(probe_on_hopper, warm=OURS)
     assert (found.ok, found.builds) == (False, True)
     assert "SM90" in found.reason
     assert "SM89" in found.reason
@@ -145,7 +145,7 @@ def test_a_gpu_that_rtx_has_no_code_for_is_named_with_what_to_install():
 
 
 def test_a_cpu_is_not_its_business():
-    found = run_fresh(probe, Device.CPU)
+    found = run_fresh(probe, Device.CPU, warm=OURS)
     assert (found.ok, found.builds) == (False, False)
     assert "cpu" in found.reason
 
@@ -164,7 +164,7 @@ def build_all(bundle: ModelBundle, folder: Path) -> dict[str, tuple[dict[str, An
 @without_gpu
 def test_every_precision_builds_and_every_product_is_in_it(tmp_path: Path):
     bundle = toy()
-    found = run_fresh(build_all, bundle, tmp_path)
+    found = run_fresh(build_all, bundle, tmp_path, warm=OURS)
     for precision, (facts, engine, names) in found.items():
         typed_as = "fp32" if precision == "tf32" else precision
         assert facts["compute_nodes_by_precision"] == {typed_as: 4}, precision

@@ -20,6 +20,7 @@ from shootout.backends._tensorrt.quantize import write_half_float8
 from shootout.backends.cuda_memory import lacks_float8
 from shootout.contract import Precision, TensorSpec
 from shootout.errors import SkippedArm
+from shootout.testing.cases import OURS
 from shootout.testing.fresh import run_fresh
 
 FP8 = Precision.FP8
@@ -28,7 +29,7 @@ BOTH = {"LayerType": "gemm", "Inputs": [{"Datatype": "FP8"}], "Constants": [{"Da
 
 @without_gpu
 def test_the_toy_is_fp8_in_the_network_and_in_the_engine(tmp_path: Path):
-    facts, engine = run_fresh(build, toy(), shared_arm(FP8, ""), tmp_path)
+    facts, engine = run_fresh(build, toy(), shared_arm(FP8, ""), tmp_path, warm=OURS)
     assert facts["network_nodes_by_precision"] == facts["compute_nodes_by_precision"] == {"fp8": 4}
     assert facts["flops_by_precision"] == {"fp8": TOY_FLOPS}
     assert facts["compute_capabilities"] == ["SM89", "SM120"], "TensorRT-RTX's portable targets have two without FP8"

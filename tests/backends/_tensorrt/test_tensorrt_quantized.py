@@ -21,7 +21,7 @@ from shootout.contract import Arm, Artifact, Device, Precision, Target, TensorSp
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.quantize import qdq
-from shootout.testing.cases import bundles
+from shootout.testing.cases import OURS, bundles
 from shootout.testing.fresh import run_fresh
 
 INT8, INT4, FP32 = Precision.INT8, Precision.INT4, Precision.FP32
@@ -73,7 +73,7 @@ def sandwich(path: Path, *, activation: bool = True, weight: bool = True, second
 @without_gpu
 def test_the_shared_model_is_int8_in_the_network_and_in_the_engine(tmp_path: Path):
     bundle = shared_toy()
-    facts, engine = run_fresh(build, bundle, shared_arm(), tmp_path)
+    facts, engine = run_fresh(build, bundle, shared_arm(), tmp_path, warm=OURS)
     assert facts["network_nodes_by_precision"] == {"int8": 4}
     assert facts["compute_nodes_by_precision"] == {"int8": 4}
     assert facts["flops_by_precision"] == {"int8": TOY_FLOPS}
@@ -206,7 +206,7 @@ def test_an_asymmetric_graph_fails_in_tensorrt_s_words(tmp_path: Path):
 
 @without_gpu
 def test_int4_weights_stay_4_bits_in_the_engine(tmp_path: Path):
-    facts, engine = run_fresh(build, toy(), shared_arm(INT4, ""), tmp_path)
+    facts, engine = run_fresh(build, toy(), shared_arm(INT4, ""), tmp_path, warm=OURS)
     assert facts["network_nodes_by_precision"] == facts["compute_nodes_by_precision"] == {"int4": 4}
     assert facts["flops_by_precision"] == {"int4": TOY_FLOPS}
     wide = toy().weights().values()
