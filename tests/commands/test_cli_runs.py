@@ -38,8 +38,9 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     again = deaf_here("run", study, "--out", "out", "--full", cwd=tmp_path)
     assert again.code == 0
     assert "--full: more columns" not in again.out
-    assert "going on with out. identity, batch 1: " in again.err, "nothing was told apart by one generation"
-    assert " are not told apart yet; " in again.err
+    # One generation of a noisy machine may tell the two apart, and then the run is finished.
+    goes_on = "going on with out. identity, batch 1: " in again.err and " are not told apart yet; " in again.err
+    assert goes_on or "out already holds this run, finished" in again.err
     assert "spin:cpu:fp32#2" in again.out
 
 
