@@ -51,7 +51,7 @@ Full = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show the plan and measure nothing.", rich_help_panel=Group.STOP)
 ]
-RACE, READ, MACHINE = "Race", "Read", "This machine and this tool"
+RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this tool"
 """The groups of commands."""
 INIT_EXAMPLES = """\
 shootout init net.onnx --shape x=1x3x224x224
@@ -226,7 +226,7 @@ def sensitivity(
 @command(MachineOptions, MACHINE)
 def doctor(*, as_json: Json = False, **options: Unpack[MachineOptions]) -> None:
     """What works here, what is missing and how to get it, and how quiet this machine is."""
-    from shootout.commands.doctor import doctor
+    from shootout.commands.machine.doctor import doctor
 
     raise typer.Exit(doctor(options, as_json=as_json))
 
@@ -240,7 +240,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """The studies, models, backends and their modes, schemes and options there are."""
-    from shootout.commands.catalogue import catalogue
+    from shootout.commands.machine.catalogue import catalogue
 
     raise typer.Exit(catalogue(kind, as_json=as_json))
 
@@ -254,7 +254,7 @@ def ceilings(
     as_json: Json = False,
 ) -> None:
     """This machine's peak rate by precision and bandwidth by memory level; measured once, in a minute or more."""
-    from shootout.commands.ceilings import ceilings
+    from shootout.commands.machine.ceilings import ceilings
 
     raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json))
 
@@ -265,7 +265,7 @@ def cache(
     as_json: Json = False,
 ) -> None:
     """What is kept of exported models and builds, where, and how much it may be."""
-    from shootout.commands.cache import cache
+    from shootout.commands.machine.cache import cache
 
     raise typer.Exit(cache(clear=clear, as_json=as_json))
 
@@ -292,7 +292,7 @@ def selftest(
     **options: Unpack[MachineOptions],
 ) -> None:
     """Test the harness on this machine: known times, a target against itself, planted differences."""
-    from shootout.commands.selftest import selftest
+    from shootout.commands.machine.selftest import selftest
 
     raise typer.Exit(selftest(options, quick=quick, device=device, out=out, as_json=as_json))
 

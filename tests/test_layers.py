@@ -12,8 +12,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
-    *("cli", "api", "testing", "commands", "tune", "report", "results", "race", "crossover", "journal", "build"),
-    *("study", "export", "ceilings", "worker", "backends", "quantize", "models", "bundle", "stats", "host", "root"),
+    *("cli", "api", "testing", "commands", "tune", "report", "decide", "results", "race", "crossover", "journal"),
+    *("build", "study", "export", "ceilings", "worker", "backends", "quantize", "models", "bundle", "stats"),
+    *("host", "root"),
 )
 """Top to bottom, against the data's flow; a module may import from its own layer and from those behind it."""
 MOST_LINES = 400

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import backends, models
-from shootout.commands.catalogue import KINDS
+from shootout.commands.machine.catalogue import KINDS
 from shootout.contract import Device, Precision, Scenario, is_among
 from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import is_file

@@ -115,7 +115,7 @@ def test_colours_are_for_terminals_and_for_those_who_want_them(finished: Path):
 
 EACH_TO_A_CLOSED_PIPE = """
 import os, sys
-import shootout.commands.catalogue, shootout.commands.show
+import shootout.commands.machine.catalogue, shootout.commands.show
 from shootout.cli import main
 
 ours, theirs = os.pipe()

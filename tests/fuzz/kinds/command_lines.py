@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from shootout import backends, cli, models
-from shootout.commands import ceilings, doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
+from shootout.commands import run, sensitivity, tune  # noqa: F401 - patched below
+from shootout.commands.machine import ceilings, doctor, selftest  # noqa: F401 - patched below
 from shootout.contract import Availability, Device, Precision
 from shootout.errors import ShootoutError, printable
 from shootout.journal.journal import NAME
@@ -262,7 +263,7 @@ def _nothing_runs(folder: Path) -> Iterator[None]:
         stack.enter_context(chdir(folder))
         for name in ends:
             stack.enter_context(patch(f"shootout.commands.{name}", reach))
-        stack.enter_context(patch("shootout.commands.ceilings.machine_lock", lambda *_, **__: nullcontext()))
+        stack.enter_context(patch("shootout.commands.machine.ceilings.machine_lock", lambda *_, **__: nullcontext()))
         stack.enter_context(patch.object(plan, "known_available", all_work))
         stack.enter_context(patch.object(plan.interpreters, "examine", examine))
         yield
