@@ -1,0 +1,24 @@
+"""docs/runtimes: a page for every backend that ships, all in one form."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.console import TESTS
+
+FOLDER = TESTS.parent / "docs" / "runtimes"
+PAGES = sorted(page.name for page in FOLDER.glob("*.md") if page.name != "README.md")
+FORM = ["How it is set", "What ran", "Quantizers", "Where it wins", "What it can't do"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_has_the_form(name: str):
+    text = (FOLDER / name).read_text()
+    assert re.match(r"# [^\n]+\n\n[^#\n]", text), "a title, then what it is for"
+    assert re.findall(r"^## (.*)", text, re.MULTILINE)[: len(FORM)] == FORM
+
+
+def test_the_table_lists_each_page():
+    rows = re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == PAGES
