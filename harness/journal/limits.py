@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shootout.journal.records import Served, Step
+from shootout.stats.quantiles import LEAST_TAILS
 
 _LEAST_TO_BREAK = 2
 """Out of fewer generations nobody is said to break a limit."""
@@ -61,6 +62,18 @@ def breaks(done: Sequence[Served], time_ns: float) -> bool:
 def p99_ns(done: Sequence[Served], time_ns: float) -> float:
     """An arm's p99 at its rate, given or found; see `holds`."""
     return time_ns if given_rate(done) else float(np.median([_found_p99_ns(one) for one in done]))
+
+
+def highest_p99_ns(done: Sequence[Served]) -> float | None:
+    """The highest generation's p99 at its rate, an upper bound; None of too few generations, or where one gave up."""
+    found = [_given_p99_ns(one) if one.given_per_s else _found_p99_ns(one) for one in done]
+    return max(found) if len(found) >= LEAST_TAILS and math.isfinite(max(found)) else None
+
+
+def _given_p99_ns(one: Served) -> float:
+    """p99 at the given rate, the middle round's; inf where most rounds were given up."""
+    bounds = [math.inf if step.bound_ns is None else step.bound_ns for step in one.steps]
+    return float(np.median(bounds)) if bounds else math.inf
 
 
 def never_held(done: Sequence[Served]) -> bool:

@@ -33,7 +33,7 @@ from shootout.journal.journal import History
 from shootout.journal.records import Checked, Ended, Played, Prepared
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
-from shootout.results import gpu, pareto, rates, roofline
+from shootout.results import footprint, pareto, rates, roofline
 from shootout.results.answer import Answer
 from shootout.results.choice import Cell, choose
 from shootout.results.comparisons import ratio_of
@@ -199,11 +199,12 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
     label = arm.label
     lines, prepared = group.played.get(label, []), group.prepared.get(label)
     facts = {"group": group.record.name} | _identity(arm) | _preparation(prepared)
-    facts |= _account(lines or list(filter(None, [group.checked.get(label)])), prepared) | _memory(lines)
+    known: Sequence[Played | Checked] = lines or [line for name, line in group.checked.items() if name == label]
+    facts |= _account(known, prepared) | footprint.readiness(known) | footprint.memory(lines)
     facts["notes"] = (*facts.get("notes", ()), *_tolerated(arm, facts.get("fidelity")), *_killed(group, label))
     timings = {scope.value: _timing(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], rates.never_held(lines)
-    facts |= {"serve": rates.serving(lines, timed, group.void_share), "gpu": gpu.figures(arm, lines) if lines else None}
+    facts |= {"serve": rates.serving(lines, timed, group.void_share), "gpu": footprint.on_gpu(arm, lines)}
     if timed and not never_held:
         facts |= timings | {"items_per_s": rates.items_per_s(arm, lines, timed)}
     timed = facts.get("end_to_end")
@@ -266,7 +267,7 @@ def _preparation(prepared: Prepared | None) -> dict[str, Any]:
 
 
 def _account(lines: Sequence[Played | Checked], prepared: Prepared | None) -> dict[str, Any]:
-    """What the runtime said it ran, how wrong it was, and how soon it was ready; nothing of an arm never loaded."""
+    """What the runtime said it ran, and how wrong it was; nothing of an arm never loaded."""
     if not lines:
         return {}
     last = lines[-1]
@@ -274,21 +275,6 @@ def _account(lines: Sequence[Played | Checked], prepared: Prepared | None) -> di
         "executed": asdict(last.executed),
         "artifact_bytes": last.executed.artifact_bytes,
         "fidelity": _fidelity(lines, prepared.probe if prepared else None),
-        "load_s": float(np.median([line.load_s for line in lines])),
-        "first_call_s": float(np.median([line.first_call_s for line in lines])),
-    }
-
-
-def _memory(lines: Sequence[Played]) -> dict[str, Any]:
-    """Where the arm's threads ran and what it took of the memory; nothing of an arm that never played."""
-    if not lines:
-        return {}
-    before, after = ([getattr(line, key) for line in lines] for key in ("rss_before_bytes", "rss_after_bytes"))
-    return {
-        "cpus": lines[-1].cpus,
-        "os_threads": lines[-1].os_threads,
-        "peak_rss_bytes": max((peak for line in lines if (peak := line.peak_rss_bytes) is not None), default=None),
-        "rss_loaded_bytes": int(np.median(after) - np.median(before)),
     }
 
 
@@ -330,12 +316,14 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
 
 
 def _tails(generations: Sequence[Array]) -> dict[str, float | None]:
-    """Upper and lower bound of each percentile, from the calls of each generation."""
+    """Upper and lower bound of each percentile, from the calls of each generation, and the highest one's p99."""
     found: dict[str, float | None] = {}
+    bounds = None
     for percent in (90, 95, 99):
         bounds = quantiles.percentile_bounds(generations, percent / 100)
-        found[f"p{percent}_low_ns"], found[f"p{percent}_ns"] = bounds or (None, None)
-    return found
+        found[f"p{percent}_low_ns"] = bounds.low if bounds else None
+        found[f"p{percent}_ns"] = bounds.high if bounds else None
+    return found | {"p99_highest_ns": bounds.highest if bounds else None}
 
 
 NOTHING_LEFT = "no size in between can be raced here"

@@ -20,7 +20,7 @@ class Shipped(Part):
         admitted: why it may be: plain `fp32`; `accuracy`, which it is known to keep; or `alone`: no arm of the cell is
             known to keep the model's accuracy, so that speed alone chose.
         ratio: to the group's baseline; null where it is the baseline.
-        ready_s: load and first call.
+        ready_s: of its row.
     """
 
     arm: str

@@ -195,8 +195,8 @@ def _leader(
         near = [leaders.fastest]
     least = min(by_arm[arm].artifact_bytes or 0 for arm in near)
     small = [arm for arm in near if (by_arm[arm].artifact_bytes or 0) <= AS_SMALL * least]
-    soonest = min(_ready_s(by_arm[arm]) or 0.0 for arm in small)
-    soon = [arm for arm in small if (_ready_s(by_arm[arm]) or 0.0) <= max(AS_SOON * soonest, soonest + AS_SOON_S)]
+    soonest = min(by_arm[arm].ready_s or 0.0 for arm in small)
+    soon = [arm for arm in small if (by_arm[arm].ready_s or 0.0) <= max(AS_SOON * soonest, soonest + AS_SOON_S)]
     decided: dict[Chosen, bool] = {
         "smaller artifact": len(small) < len(near),
         "shorter start": len(soon) < len(small),
@@ -223,7 +223,7 @@ def _shipped(row: Row, cell: Cell) -> Shipped:
         median_ns=timing.median_ns,
         ratio=None if row.arm == cell.baseline else timing.ratio,
         artifact_bytes=row.artifact_bytes,
-        ready_s=_ready_s(row),
+        ready_s=row.ready_s,
         relative_l2=fidelity.relative_l2 if fidelity else None,
         accuracy=fidelity.accuracy if fidelity else None,
         accuracy_change=fidelity.accuracy_change if fidelity else None,
@@ -336,10 +336,6 @@ def _costs(row: Row) -> dict[str, Any]:
         "relative_l2": fidelity.relative_l2 if fidelity else None,
         "accuracy_change": fidelity.accuracy_change if fidelity else None,
     }
-
-
-def _ready_s(row: Row) -> float | None:
-    return None if row.load_s is None else row.load_s + (row.first_call_s or 0.0)
 
 
 def _timing(row: Row) -> Timing:

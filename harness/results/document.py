@@ -29,6 +29,7 @@ class Timing(Part):
         median_ns: the median of the generations' medians.
         low_ns: lower end of its order-statistic interval over generations; `confidence` is what that really covers.
         p90_ns: upper bound of a generation's percentile, p90_low_ns its lower one; null when the sample is too small.
+        p99_highest_ns: the highest percentile of any generation, for limits that all are to keep.
         own_fp32_ratio: against the plain FP32 arm of the same backend; null where there is none.
     """
 
@@ -42,6 +43,7 @@ class Timing(Part):
     p90_low_ns: float | None = None
     p95_low_ns: float | None = None
     p99_low_ns: float | None = None
+    p99_highest_ns: float | None = None
     samples: int
     generations: int
     ratio: Ratio | None
@@ -67,6 +69,7 @@ class Serving(Part):
             didn't, but one generation or a busy machine is all that shows it.
         p99_ns: the median over generations of p99's 99 % upper bound, at that rate; null where so many requests were
             late that most generations gave up.
+        p99_highest_ns: the highest of these bounds; null of fewer than 4 generations, and where one gave up.
         unloaded_ns: the median call without load.
         start_late_ns: how much later than it arrived the harness began a request that found a free instance.
     """
@@ -75,6 +78,7 @@ class Serving(Part):
     searched: bool
     holds: bool | None
     p99_ns: float | None
+    p99_highest_ns: float | None = None
     limit_ns: float
     unloaded_ns: float
     start_late_ns: float
@@ -176,6 +180,8 @@ class Row(Part):
 
     Attributes:
         why: from evidence, why it is or isn't faster than its own backend's FP32.
+        memory_bytes: the most of any generation where it computes: of the whole process with its runtime, or of a GPU.
+        ready_s: context, load and first call, the slowest of `starts`.
         cause: what kind of reason `reason` is, for this program alone: not in the JSON.
     """
 
@@ -214,6 +220,7 @@ class Row(Part):
     notes: tuple[str, ...] = ()
     built_nodes_by_precision: dict[str, int] | None = None
     artifact_bytes: int | None = None
+    memory_bytes: int | None = None
     peak_rss_bytes: int | None = None
     rss_loaded_bytes: int | None = None
     export_s: float | None = None
@@ -221,6 +228,8 @@ class Row(Part):
     build_cached: bool | None = None
     load_s: float | None = None
     first_call_s: float | None = None
+    ready_s: float | None = None
+    starts: int | None = None
     cpus: tuple[int, ...] | None = None
     os_threads: int | None = None
     gpu: Gpu | None = None

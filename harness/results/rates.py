@@ -42,6 +42,7 @@ def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: flo
         searched=not given,
         holds=limits.known_to_hold(done, timing.median_ns, disturbed_share),
         p99_ns=p99_ns if math.isfinite(p99_ns) else None,
+        p99_highest_ns=limits.highest_p99_ns(done),
         limit_ns=done[-1].limit_ns,
         unloaded_ns=float(np.median([one.unloaded_ns for one in done])),
         start_late_ns=float(np.median([one.start_late_ns for one in done])),

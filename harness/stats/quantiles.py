@@ -83,7 +83,16 @@ def percentile(values: Array, p: float) -> float:
     return float(ordered[first] + ordered[second]) / 2
 
 
-def percentile_bounds(generations: Sequence[Array], p: float) -> tuple[float, float] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PercentileBounds:
+    """A generation's percentile between two order statistics, and the highest that any generation had."""
+
+    low: float
+    high: float
+    highest: float
+
+
+def percentile_bounds(generations: Sequence[Array], p: float) -> PercentileBounds | None:
     """Lower and upper bound of a generation's `p` percentile, from the generations' own.
 
     They are the order statistics of `median_interval`, the lowest and the highest of up to 5 generations.
@@ -100,7 +109,7 @@ def percentile_bounds(generations: Sequence[Array], p: float) -> tuple[float, fl
     if len(own) < LEAST_TAILS or most_above(sum(values.size for values in generations), p) < 1:
         return None
     found = median_interval(np.array(own))
-    return found.low, found.high
+    return PercentileBounds(low=found.low, high=found.high, highest=max(own))
 
 
 def tail_bound(values: Array, p: float) -> float | None:

@@ -10,7 +10,7 @@ from support.races import fakes
 from support.races.made import header, played, rounds, write
 
 from shootout.contract import Arm, Scenario
-from shootout.journal import journal
+from shootout.journal import journal, limits
 from shootout.journal.group import group_of
 from shootout.journal.records import Served, Step
 from shootout.race import queue
@@ -63,6 +63,20 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_generations(
     found = rates.serving(lines, timing, 0.0)
     assert found is not None
     assert (found.holds, found.p99_ns) == (holds, p99_ns)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "highest"),
+    [((2e6, 2e6, 4e6, 3e6), 4e6), ((2e6, 2e6, 4e6), None), ((2e6, 2e6, None, 3e6), None)],
+)
+@pytest.mark.parametrize("given", [None, 500.0])
+def test_a_limit_under_load_goes_by_the_worst_of_four_generations(
+    given: float | None, bounds: tuple[float | None, ...], highest: float | None
+) -> None:
+    steps = [Step(rate_per_s=500.0, requests=1_000, bound_ns=ns, held=ns is not None) for ns in bounds]
+    facts = {"given_per_s": given, "limit_ns": 5e6, "unloaded_ns": 1e6, "start_late_ns": 0.0}
+    done = [Served(**facts, steps=(one,)) for one in steps]
+    assert limits.highest_p99_ns(done) == highest
 
 
 def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> None:

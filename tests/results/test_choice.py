@@ -47,18 +47,18 @@ def test_the_baseline_may_be_the_answer():
 
 
 @pytest.mark.parametrize(
-    ("size", "load_s", "chosen", "by"),
+    ("size", "ready_s", "chosen", "by"),
     [
-        (900_000, 9.0, "near", ("smaller artifact",)),
-        (1_010_000, 0.1, "near", ("shorter start",)),  # as small as the other
-        (1_010_000, 0.8, "fast", ("lower time",)),  # and ready within 20 %
-        (1_100_000, 0.1, "fast", ("smaller artifact",)),
+        (900_000, 9.5, "near", ("smaller artifact",)),
+        (1_010_000, 0.6, "near", ("shorter start",)),  # as small as the other
+        (1_010_000, 1.3, "fast", ("lower time",)),  # and ready within 20 %
+        (1_100_000, 0.6, "fast", ("smaller artifact",)),
     ],
 )
 def test_ties_go_to_the_smaller_artifact_then_to_the_shorter_start_then_to_the_lower_time(
-    size: int, load_s: float, chosen: str, by: tuple[str, ...]
+    size: int, ready_s: float, chosen: str, by: tuple[str, ...]
 ):
-    near = row("near", 510, artifact_bytes=size, load_s=load_s)
+    near = row("near", 510, artifact_bytes=size, ready_s=ready_s)
     found = choose(cell(SLOW, FAST, near, within=0.1))
     assert (names([shipped(found)]), found.chosen_by) == ([chosen], by)
     assert names(found.tied) == [{"near": "fast", "fast": "near"}[chosen]]
@@ -104,8 +104,8 @@ def test_no_command_is_given_that_ends_before_it_could_tell():
 
 
 def test_milliseconds_of_a_start_choose_nothing():
-    other = row("other", 510, load_s=0.045, first_call_s=0.0)
-    found = choose(cell(SLOW, row("fast", 500, load_s=0.080, first_call_s=0.0), other, within=0.1))
+    other = row("other", 510, ready_s=0.045)
+    found = choose(cell(SLOW, row("fast", 500, ready_s=0.080), other, within=0.1))
     assert (names([shipped(found)]), found.chosen_by) == (["fast"], ("lower time",))
 
 

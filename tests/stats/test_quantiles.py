@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import bdtr as binomial_cdf  # scipy.stats takes a second to import
 
-from shootout.stats.quantiles import median_interval, percentile, percentile_bounds, tail_bound
+from shootout.stats.quantiles import PercentileBounds, median_interval, percentile, percentile_bounds, tail_bound
 
 values = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=200).map(np.array)
 
@@ -106,16 +106,17 @@ def test_percentile_bounds_need_four_generations_and_loadgens_sample():
     assert bounds(1_000, 1_000, 1_000) is None
     assert bounds(1_000, 1_000, 1_000, 9) is None, "9 calls have no p90 of their own"
     assert bounds(16, 16, 16, 15) is None, "63 in all"
-    assert bounds(16, 16, 16, 16) == (14.0, 14.0)
+    assert bounds(16, 16, 16, 16) == PercentileBounds(low=14.0, high=14.0, highest=14.0)
     assert bounds(100, 100, 100, 361, p=0.99) is None
-    assert bounds(100, 100, 100, 362, p=0.99) == (98.5, 358.0)
+    assert bounds(100, 100, 100, 362, p=0.99) == PercentileBounds(low=98.5, high=358.0, highest=358.0)
 
 
 def test_percentile_bounds_hold_where_bounds_over_all_calls_do_not():
     """Each generation's process is faster or slower as a whole: the middle one's p90 is to lie between the bounds."""
     rng, truth = np.random.default_rng(1), float(np.exp(0.1 * 1.2815515655446004))
     calls = [np.exp(0.1 * rng.standard_normal((5, 300)) + 0.1 * rng.standard_normal((5, 1))) for _ in range(400)]
-    found = [percentile_bounds(list(one), 0.9) or (0.0, 0.0) for one in calls]
-    assert np.mean([truth <= high for _, high in found]) >= 0.96
-    assert np.mean([low <= truth for low, _ in found]) >= 0.95
+    found = [bounds for one in calls if (bounds := percentile_bounds(list(one), 0.9))]
+    assert len(found) == len(calls)
+    assert np.mean([truth <= one.high for one in found]) >= 0.96
+    assert np.mean([one.low <= truth for one in found]) >= 0.95
     assert np.mean([(tail_bound(one.ravel(), 0.9) or 0.0) >= truth for one in calls]) < 0.90

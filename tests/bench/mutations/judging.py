@@ -35,8 +35,8 @@ MUTATIONS = (
     Mutation(
         "the maximum of memory over generations is reported",
         "harness/results/analysis.py",
-        '"peak_rss_bytes": max(',
-        '"peak_rss_bytes": min(',
+        "peak = max(",
+        "peak = min(",
         ("tests/results/test_analysis.py", "tests/results/test_kept_figures.py"),
     ),
     Mutation(

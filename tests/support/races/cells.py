@@ -53,7 +53,7 @@ def row(arm: str, ns: float | None, *, group: str = GROUP, **changes: Any) -> Ro
         "group": group, "arm": arm if ":" in arm else f"{arm}:cpu:fp32", "backend": backend, "device": device,
         "precision": precision, "scheme": scheme, "settings": "closed", "quantizer": "none", "model": "toy",
         "parameters": {}, "batch": 1, "threads": 1, "options": {}, "outcome": "measured", "load_s": 1.0,
-        "first_call_s": 0.5, "artifact_bytes": 1_000_000, "fidelity": fidelity(),
+        "first_call_s": 0.5, "ready_s": 1.5, "artifact_bytes": 1_000_000, "fidelity": fidelity(),
     }  # fmt: skip
     if ns is None:
         facts |= {"outcome": "skipped", "reason": "no GPU", "fix": "get one", "cause": NotRunKind.UNAVAILABLE}
