@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shootout.constants import MAX_GENERATIONS_IN_TIME, USEFUL_BAND
+from shootout.constants import USEFUL_BAND
 from shootout.contract import COULD_RUN, Arm, Array, NotRun, NotRunKind, Standing
 from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import OCTAVE, At, Kind
@@ -25,17 +25,16 @@ from shootout.journal.group import (
     copy_holds,
     group_of,
     pooled_sd,
-    unfit_for,
-    unvouched,
     withheld,
 )
 from shootout.journal.journal import History
-from shootout.journal.records import Checked, Ended, Played, Prepared
+from shootout.journal.records import Checked, Ended, Header, Played, Prepared
 from shootout.journal.samples import Samples
+from shootout.journal.time_spent import find_time_spent
 from shootout.messages import Scope
 from shootout.results import footprint, pareto, rates, roofline
-from shootout.results.answer import Answer
-from shootout.results.choice import Cell, choose
+from shootout.results.cells import Cell, make_cells
+from shootout.results.choice import choose
 from shootout.results.comparisons import ratio_of
 from shootout.results.document import (
     SCHEMA,
@@ -51,11 +50,7 @@ from shootout.results.document import (
 )
 from shootout.results.quantization import joined
 from shootout.results.questions import find_nearest, find_open
-from shootout.results.time_spent import find_time_spent
 from shootout.stats import quantiles
-from shootout.stats.evidence import LEAST_GENERATIONS
-from shootout.stats.goals import Aim
-from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import confirming_name, scopes_of
 from shootout.units import counted
@@ -66,8 +61,32 @@ MISSED = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysed:
+    """A run's document, and what a decision over several runs asks beside it.
+
+    Attributes:
+        cells: by group, those whose figures count.
+        groups: by name, all.
+    """
+
+    document: Document
+    header: Header
+    cells: Mapping[str, Cell]
+    groups: Mapping[str, Group]
+
+
 def analyse(folder: Path) -> Document:
     """The document of the run in `folder`.
+
+    Raises:
+        UsageError: there is no run, or not one that this version can read.
+    """
+    return analyse_cells(folder).document
+
+
+def analyse_cells(folder: Path) -> Analysed:
+    """The same, with the cells that its answers rest on.
 
     Raises:
         UsageError: there is no run, or not one that this version can read.
@@ -80,9 +99,11 @@ def analyse(folder: Path) -> Document:
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summary(group, chose.get(group.record.name)) for group in groups]
     crossed = crossings(groups, header.axis, complete=history.complete)
-    answers = tuple(_answers(groups, summaries, rows, crossed, complete=history.complete))
+    cells = dict(make_cells(groups, summaries, rows, crossed, complete=history.complete))
+    answers = tuple(map(choose, cells.values()))
     worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
-    return Document(
+    by_name = {group.record.name: group for group in groups}
+    document = Document(
         schema_version=SCHEMA,
         run=str(folder),
         study=header.study,
@@ -90,7 +111,7 @@ def analyse(folder: Path) -> Document:
         complete=history.complete,
         budget_s=history.budget_s,
         answer=answers,
-        open_questions=tuple(find_open({group.record.name: group for group in groups}, answers, crossed)),
+        open_questions=tuple(find_open(by_name, answers, crossed)),
         nearest_open=find_nearest(groups),
         environment=header.environment,
         rows=tuple(rows),
@@ -101,9 +122,10 @@ def analyse(folder: Path) -> Document:
         spent_s=find_time_spent(history.lines),
         warnings=(*history.damaged, *samples.lost),
         crossovers=crossed,
-        pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in _right(group).items()}),
+        pareto=pareto.fronts(summaries, rows, {k: v for group in groups for k, v in right_rows(group).items()}),
         holding=history.holding,
     )
+    return Analysed(document=document, header=header, cells=cells, groups=by_name)
 
 
 def _summary(group: Group, confirms: str | None) -> GroupSummary:
@@ -122,58 +144,6 @@ def _summary(group: Group, confirms: str | None) -> GroupSummary:
     )
 
 
-def _answers(
-    groups: Sequence[Group],
-    summaries: Sequence[GroupSummary],
-    rows: Sequence[Row],
-    crossovers: Sequence[Crossover],
-    *,
-    complete: bool,
-) -> Iterator[Answer]:
-    """One for each group whose figures count: not those that select settings, or that narrow a crossover down."""
-    for group, summary in zip(groups, summaries, strict=True):
-        if not summary.selects and not group.record.narrows:
-            mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
-            yield choose(_cell(group, summary, mine, crossovers, complete=complete))
-
-
-def _cell(
-    group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover], *, complete: bool
-) -> Cell:
-    blocks, ground, rules = group.blocks(Scope.END_TO_END), group.ground(Scope.END_TO_END), group.rules
-    timed = rules.goal.aim is not Aim.BASELINE
-    goes_on = not complete and rules.goal.aim is Aim.BEST
-    ahead = rules if goes_on else replace(rules, comparisons=1)  # two arms alone have α to themselves
-
-    def needed(one: str, other: str) -> int | None:
-        found = compare_pair(blocks, ahead, one, other, ground=ground)
-        if found is None:
-            return None
-        return found.generations if found.decided else found.generations_needed
-
-    return Cell(
-        group=summary.name,
-        baseline=summary.baseline,
-        generations=summary.generations,
-        sentinel_holds=_vouched(summary.sentinel),
-        goes_on=goes_on,
-        most_generations=rules.max_generations if timed else MAX_GENERATIONS_IN_TIME,
-        generation_s=group.rounds[-1].wall_s if group.rounds else 0.0,
-        rows=rows,
-        crossovers=crossovers,
-        compare=lambda one, other: compare_pair(blocks, rules, one, other, ground=ground, estimate=False),
-        generations_needed=needed,
-        unvouched=unvouched(group),
-        withheld=lambda label: unfit_for(group, label),
-    )
-
-
-def _vouched(sentinel: Sentinel) -> bool | None:
-    """Whether the copy came out like the baseline; None: nothing shows it, as after one generation."""
-    known = sentinel.ratio is not None and sentinel.ratio.generations >= LEAST_GENERATIONS
-    return sentinel.holds if known else None
-
-
 def _sentinel(group: Group) -> Sentinel:
     """Whether the hidden copy of the baseline came out like the baseline."""
     found = compare(group, Scope.END_TO_END, group.rules.sentinel)
@@ -182,12 +152,12 @@ def _sentinel(group: Group) -> Sentinel:
 
 def _rows(group: Group, samples: Samples, history: History) -> list[Row]:
     rows = [_row(group, arm, samples, history.complete) for arm in group.record.arms if not arm.sentinel]
-    right = {label: kept for (_, label), kept in _right(group).items()}
+    right = {label: kept for (_, label), kept in right_rows(group).items()}
     rows = roofline.with_ceilings(rows, history.header.environment)
     return joined(rows, group.record, right, history.header.environment)
 
 
-def _right(group: Group) -> dict[tuple[str, str], str]:
+def right_rows(group: Group) -> dict[tuple[str, str], str]:
     """By group and arm, which rows of the report split were right: the first generation ran it."""
     played = (line for lines in group.played.values() for line in lines)
     lines: list[Checked | Played] = [*group.checked.values(), *played]

@@ -12,75 +12,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from shootout.constants import INDIFFERENT
-from shootout.contract import NotRunKind, Standing
+from shootout.contract import NotRunKind
 from shootout.crossover.brackets import Kind
 from shootout.messages import Scope
 from shootout.results.answer import Answer, Chosen, NotRaced, Passed, Rival, Shipped, Step, Sure, WouldChange
-from shootout.results.comparisons import Ratio, ratio_of
-from shootout.results.document import Crossover, Row, Timing
-from shootout.results.pareto import MARGIN
-from shootout.stats.leaders import find_leaders
-from shootout.stats.verdicts import Comparison, Verdict
-from shootout.study.group import family, is_exact, short
+from shootout.results.cells import Cell, is_judged, is_near, is_plain
+from shootout.results.comparisons import Ratio
+from shootout.results.document import Row, Timing
+from shootout.stats.leaders import Compare, Leaders, find_leaders
+from shootout.stats.verdicts import Verdict
+from shootout.study.group import family, short
 from shootout.units import counted
 
-Admitted = Literal["fp32", "accuracy"]
 UNJUDGED = "nobody's error could be held against what its precision explains"
 AS_SMALL = 1.05
 """Artifacts within 5 % of the smallest count as equally small."""
 AS_SOON, AS_SOON_S = 1.2, 0.05
 """Arms that are ready within 20 %, or 50 ms, of the soonest count as ready equally soon."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """What is known of a group of arms that raced each other.
-
-    Attributes:
-        goes_on: the same command, given more time, goes on until it is known who is fastest.
-        most_generations: that a race for the best arm may last.
-        generation_s: how long the last one took.
-        rows: of the group, and those of the group that chose its settings.
-        crossovers: of the whole run.
-        compare: (arm, other) → the first one's time ÷ the other's.
-        generations_needed: (arm, other) → in all, for a verdict on the two: in this race if it goes on, else in one of
-            the two alone. None: nobody knows.
-        unvouched: why no verdict of the group stands; None where they stand.
-        withheld: why no verdict on an arm may be given, whatever stands of the group.
-    """
-
-    group: str
-    baseline: str | None
-    generations: int
-    sentinel_holds: bool | None
-    goes_on: bool
-    most_generations: int
-    generation_s: float
-    rows: Sequence[Row]
-    crossovers: Sequence[Crossover]
-    compare: Callable[[str, str], Comparison | None]
-    generations_needed: Callable[[str, str], int | None]
-    unvouched: str | None
-    withheld: Callable[[str], str | None]
-
-    def admits(self, row: Row) -> Admitted | None:
-        """Why a row may be shipped without a word about its error; None: it may not."""
-        if is_plain(row):
-            return "fp32"
-        change = row.fidelity.accuracy_change if row.fidelity else None
-        plain = {one.arm for one in self.rows if is_plain(one)}
-        return "accuracy" if change and change.against in plain and change.low > -MARGIN else None
-
-    def judged(self, arm: str, other: str) -> Comparison | None:
-        """The first one's time ÷ the other's, without a verdict where none stands."""
-        found = self.compare(arm, other)
-        return replace(found, verdict=Verdict.CANT_TELL) if found and self.unvouched else found
-
-    def ratio(self, arm: str, other: str) -> Ratio | None:
-        """The same, as the document shows it."""
-        found = self.compare(arm, other)
-        return ratio_of(found, self.unvouched) if found else None
 
 
 def choose(cell: Cell) -> Answer:
@@ -147,22 +95,6 @@ def _untold(rivals: Collection[Ratio | None]) -> str | None:
     return f"nothing is told apart after {counted(max(map(_generations, rivals)), 'generation')}"
 
 
-def is_plain(row: Row) -> bool:
-    """Whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the band."""
-    is_met = row.fidelity is None or row.fidelity.standing is Standing.MET
-    return is_met and is_exact(row.precision, row.scheme, row.file)
-
-
-def is_judged(row: Row) -> bool:
-    """Whether its error was held against what its label explains, or may show nothing."""
-    return row.fidelity is None or row.fidelity.standing is not Standing.NOT_JUDGED
-
-
-def is_near(ratio: Ratio | None) -> bool:
-    """Whether the ratio measured is within the indifference, whatever its interval."""
-    return ratio is not None and 1 / (1 + INDIFFERENT) <= ratio.value <= 1 + INDIFFERENT
-
-
 def _fault(cell: Cell, row: Row) -> str | None:
     """Why a row's time is no ground to ship it; None where it is one."""
     if row.reason and row.cause is not NotRunKind.NOT_REACHED:  # what it measured in time counts
@@ -183,30 +115,61 @@ def _broken_limit(row: Row) -> str | None:
 def _leader(
     cell: Cell, rows: Sequence[Row], *, by_time: bool = False
 ) -> tuple[Row, tuple[Chosen, ...], Mapping[str, str]]:
-    """The row to ship, what chose it among the leaders, and who of the others lost to which leader.
+    """The row to ship, what chose it among the leaders, and who of the others lost to which leader."""
+    found = find_leader(
+        rows,
+        order_times(rows, cell.baseline),
+        cell.judged,
+        lambda one, other: is_near(cell.ratio(one, other)),
+        by_time=by_time,
+    )
+    return found.row, found.chosen_by, found.leaders.beaten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Led:
+    """The row that a rule chose among the leaders, and by what."""
+
+    row: Row
+    chosen_by: tuple[Chosen, ...]
+    leaders: Leaders
+
+
+def find_leader(
+    rows: Sequence[Row],
+    times: Mapping[str, float],
+    judged: Compare,
+    near: Callable[[str, str], bool],
+    *,
+    by_time: bool = False,
+) -> Led:
+    """Of the rows that none is known to beat, the one to ship: of those near the best the smaller, then the sooner.
 
     Args:
-        by_time: the fastest, whoever is as near as can be.
+        times: by arm, what is to be least.
+        judged: how two of them compare.
+        near: whether two measured within the indifference.
+        by_time: the best, whoever is as near as can be.
     """
-    leaders = find_leaders(_times(rows, cell.baseline), cell.judged)
+    leaders = find_leaders(times, judged)
     by_arm = {row.arm: row for row in rows}
-    near = [arm for arm in leaders.tied if arm == leaders.fastest or is_near(cell.ratio(arm, leaders.fastest))]
+    close = [arm for arm in leaders.tied if arm == leaders.fastest or near(arm, leaders.fastest)]
     if by_time:
-        near = [leaders.fastest]
-    least = min(by_arm[arm].artifact_bytes or 0 for arm in near)
-    small = [arm for arm in near if (by_arm[arm].artifact_bytes or 0) <= AS_SMALL * least]
+        close = [leaders.fastest]
+    least = min(by_arm[arm].artifact_bytes or 0 for arm in close)
+    small = [arm for arm in close if (by_arm[arm].artifact_bytes or 0) <= AS_SMALL * least]
     soonest = min(by_arm[arm].ready_s or 0.0 for arm in small)
     soon = [arm for arm in small if (by_arm[arm].ready_s or 0.0) <= max(AS_SOON * soonest, soonest + AS_SOON_S)]
     decided: dict[Chosen, bool] = {
-        "smaller artifact": len(small) < len(near),
+        "smaller artifact": len(small) < len(close),
         "shorter start": len(soon) < len(small),
         "lower time": len(soon) > 1,
     }
     # the leaders come in the order of their times
-    return by_arm[soon[0]], tuple(how for how, did in decided.items() if did), leaders.beaten
+    return Led(row=by_arm[soon[0]], chosen_by=tuple(how for how, did in decided.items() if did), leaders=leaders)
 
 
-def _times(rows: Sequence[Row], baseline: str | None) -> dict[str, float]:
+def order_times(rows: Sequence[Row], baseline: str | None) -> dict[str, float]:
     """What orders the rows: ratios to the baseline, which come from shared generations, or else medians."""
     timed = {row.arm: _timing(row) for row in rows}
     ratios = {arm: timing.ratio.value for arm, timing in timed.items() if timing.ratio}

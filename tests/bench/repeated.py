@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shootout.results.time_spent import STEPS
+from shootout.journal.time_spent import STEPS
 
 from .common import Bench, Table, Tables, say
 from .whole_runs import Run, by_arm, by_pair, run, settled_s, shipped_slower

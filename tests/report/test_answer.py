@@ -15,7 +15,7 @@ from shootout.contract import NotRunKind
 from shootout.crossover.brackets import Kind
 from shootout.report import answers
 from shootout.report.lines import NAMED
-from shootout.results.choice import Cell
+from shootout.results.cells import Cell
 from shootout.results.comparisons import ratio_of
 from shootout.results.document import Crossover, Document, Rate
 

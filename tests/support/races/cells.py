@@ -8,7 +8,7 @@ from typing import Any
 
 from shootout.constants import INDIFFERENT
 from shootout.contract import NotRunKind
-from shootout.results.choice import Cell
+from shootout.results.cells import Cell
 from shootout.results.comparisons import AccuracyChange, Ratio, ratio_of
 from shootout.results.document import Document, FidelityFigures, GroupSummary, Row, Sentinel, Timing
 from shootout.stats.verdicts import Comparison, judge

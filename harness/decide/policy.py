@@ -1,0 +1,188 @@
+"""`deploy.toml`: what a deployment needs, written down beside the model; `decide` and all that follows read the same.
+
+Every value has its unit, and nothing has a price that the file doesn't give with its source and date.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from shootout.constants import INDIFFERENT
+from shootout.decide.quantities import LIMITS, PER_SECOND, SHARE, Limit
+from shootout.errors import UsageError, unknown
+
+UTILISATION = 0.7
+"""Of what a machine was measured to do at most, the share that is counted on."""
+STALE_DAYS = 180
+"""A price that is older is warned of."""
+KEYS = ("objective", "indifferent", "load", "utilisation", "limits", "machine")
+MACHINE_KEYS = ("match", "price", "currency", "source", "as-of")
+
+
+class Objective(StrEnum):
+    """What is made best among those that meet every limit."""
+
+    LATENCY = "latency"
+    RATE = "rate"
+    COST = "cost"
+    SIZE = "size"
+    INSTALL = "install"
+
+
+class Priced(BaseModel):
+    """What a machine costs an hour, as it is rented.
+
+    Attributes:
+        match: what its key or its name holds.
+        source, as_of: where the price stands, and when it did.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    match: str
+    price: float
+    currency: str
+    source: str
+    as_of: date
+
+    def is_for(self, key: str, name: str) -> bool:
+        """Whether it is a machine of this key and name."""
+        return self.match == key or self.match.casefold() in name.casefold()
+
+
+class Policy(BaseModel):
+    """What a deployment needs; the limits in basic units (nanoseconds, bytes, shares, a second, an hour).
+
+    Attributes:
+        indifferent: of two that differ by no more than this share, either may be shipped.
+        load: requests a second that are to be served; None: one call after another.
+        utilisation: of a machine's measured rate, the share that is counted on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    objective: Objective = Objective.LATENCY
+    indifferent: float = INDIFFERENT
+    load: float | None = None
+    utilisation: float = UTILISATION
+    limits: Mapping[Limit, float] = {}
+    machines: tuple[Priced, ...] = ()
+
+    def warnings(self, today: date) -> Iterable[str]:
+        """Prices that may not be so any more."""
+        for one in self.machines:
+            if (days := (today - one.as_of).days) > STALE_DAYS:
+                yield f"the price of {one.match!r} is {days} days old ({one.source}, {one.as_of})"
+
+    @property
+    def currency(self) -> str:
+        """Of all prices; "" without any."""
+        return next((one.currency for one in self.machines), "")
+
+
+def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
+    """The policy of a file with changes on top, as its own keys; a limit's key changes that limit.
+
+    Args:
+        path: None: no file, the changes are all.
+
+    Raises:
+        UsageError: the file can't be read, a key that there isn't, or a value without its unit; names the key.
+    """
+    fields = dict(_read(path)) if path else {}
+    source = f"{path}: " if path else ""
+    if not isinstance(fields.get("limits", {}), dict):
+        raise UsageError(f"{source}limits is a table: write [limits]")
+    if not isinstance(machines := fields.get("machine", []), list) or not all(
+        isinstance(one, dict) for one in machines
+    ):
+        raise UsageError(f"{source}machine is a list of tables: write [[machine]]")
+    limits = {key: value for key, value in changes.items() if key in {*Limit}}
+    own = {key: value for key, value in changes.items() if key not in limits}
+    machines = [*own.pop("machine", ()), *machines]
+    merged = {**fields, **own, "limits": {**fields.get("limits", {}), **limits}, "machine": machines}
+    try:
+        return _checked(merged)
+    except UsageError as error:
+        raise UsageError(f"{source}{error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"can't read the policy {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"can't read the policy {str(path)!r}: it is no text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
+
+
+def _checked(fields: Mapping[str, Any]) -> Policy:
+    for key in fields:
+        if key in {*Limit}:
+            raise UsageError(f"{key} is a limit: write it below [limits]")
+        if key not in KEYS:
+            raise unknown("key", key, (*KEYS, *Limit))
+    for key in fields["limits"]:
+        if key not in {*Limit}:
+            raise unknown("limit", key, Limit)
+    objective = fields.get("objective", Objective.LATENCY)
+    if objective not in {*Objective}:
+        raise unknown("objective", str(objective), Objective)
+    machines = tuple(_machine(one) for one in fields["machine"])
+    if len(currencies := sorted({one.currency for one in machines})) > 1:
+        raise UsageError(f"prices are in {' and '.join(currencies)}: give all machines' prices in one currency")
+    policy = Policy(
+        objective=Objective(objective),
+        indifferent=SHARE.read("indifferent", fields.get("indifferent", f"{100 * INDIFFERENT:g}%")),
+        load=PER_SECOND.read("load", fields["load"]) if "load" in fields else None,
+        utilisation=SHARE.read("utilisation", fields.get("utilisation", f"{100 * UTILISATION:g}%")),
+        limits={Limit(key): LIMITS[Limit(key)].unit.read(key, value) for key, value in fields["limits"].items()},
+        machines=machines,
+    )
+    _refuse_costless(policy)
+    return policy
+
+
+def _refuse_costless(policy: Policy) -> None:
+    """What asks for a cost and gives nothing to reckon it from."""
+    asks = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
+    if policy.objective is not Objective.COST and Limit.COST not in policy.limits:
+        return
+    if policy.load is None:
+        raise UsageError(f'{asks} needs a load: write load = "200/s"')
+    if not policy.machines:
+        raise UsageError(f"{asks} needs the price of each machine: a [[machine]] with {', '.join(MACHINE_KEYS)}")
+
+
+def _machine(given: Mapping[str, Any]) -> Priced:
+    name = f"the machine {given['match']!r}" if "match" in given else "a machine"
+    for key in given:
+        if key not in MACHINE_KEYS:
+            raise unknown(f"key of {name}", key, MACHINE_KEYS)
+    for key in MACHINE_KEYS:
+        if given.get(key) in (None, ""):
+            raise UsageError(f"{name} has no {key}: a price needs {', '.join(MACHINE_KEYS)}")
+    price, as_of = given["price"], given["as-of"]
+    if isinstance(price, bool) or not isinstance(price, int | float) or not 0 < price < float("inf"):
+        raise UsageError(f"the price of {name} is {price!r}: write the price of an hour as a number, 0.0893")
+    if isinstance(as_of, str):
+        try:
+            as_of = date.fromisoformat(as_of)
+        except ValueError:
+            raise UsageError(f"as-of of {name} is {as_of!r}: write a date as 2026-11-20") from None
+    if type(as_of) is not date:
+        raise UsageError(f"as-of of {name} is {as_of!r}: write a date as 2026-11-20")
+    texts = {key: given[key] for key in ("match", "currency", "source")}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{key} of {name} is {value!r}: write a text")
+    return Priced(price=float(price), as_of=as_of, **texts)
