@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -15,6 +16,7 @@ from shootout.commands.output import show_progress
 from shootout.commands.run import measure
 from shootout.commands.tune import measure_settings
 from shootout.errors import ArmFailed, Undecided
+from shootout.formats.files import write_files
 from shootout.host import gpu
 from shootout.host.placement import pass_on, passing_on_ends
 from shootout.journal.run_folder import choose_folder
@@ -25,7 +27,7 @@ from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Document, Row
-from shootout.results.frame import flatten_rows
+from shootout.results.frame import arrow_table, flatten_rows
 from shootout.study import points, selection
 from shootout.study.options import RunOptions, TuneOptions, check_keywords
 from shootout.study.plan import Plan, make_plan
@@ -34,6 +36,7 @@ from shootout.units import counted
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -58,8 +61,20 @@ class Run:
         timed = [(row, row.end_to_end) for row in self.rows if row.end_to_end]
         return {(row.group, row.arm): timing.ratio for row, timing in timed if timing.ratio}
 
+    def to_arrow(self) -> pyarrow.Table:
+        """One line per row, nested figures as `end_to_end.median_ns`, the same columns and types of every run."""
+        return arrow_table(self.rows)
+
+    def write(self, *files: str | PathLike[str]) -> None:
+        """Write it into files for other programs, each by the end of its name, as `--to`: see docs/outputs.md.
+
+        Raises:
+            UsageError: a name has another end, or can't be written to.
+        """
+        write_files(self.document, files)
+
     def to_pandas(self) -> pandas.DataFrame:
-        """One line per row, nested figures as `end_to_end.median_ns`, the same columns of every run; needs pandas."""
+        """The same table; needs pandas."""
         import pandas
 
         columns, rows = flatten_rows(self.rows)

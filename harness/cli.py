@@ -51,6 +51,15 @@ Full = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show the plan and measure nothing.", rich_help_panel=Group.STOP)
 ]
+To = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--to",
+        help="Also write a file, by its end: .csv, .parquet, .xml (JUnit), bencher.json, .json (the document).",
+        metavar="FILE",
+        rich_help_panel=Group.WHERE,
+    ),
+]
 RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this tool"
 """The groups of commands."""
 INIT_EXAMPLES = """\
@@ -135,12 +144,13 @@ def run(
     ] = False,
     full: Full = False,
     as_json: Json = False,
+    to: To = None,
     **options: Unpack[RunOptions],
 ) -> None:
     """Race backends on a model or a study of several, and say which to ship."""
     from shootout.commands.run import run
 
-    raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json))
+    raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json, to=to or ()))
 
 
 @command(LabelledOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
@@ -190,11 +200,12 @@ def show(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     full: Full = False,
     as_json: Json = False,
+    to: To = None,
 ) -> None:
     """Show a run again; measures nothing."""
     from shootout.commands.show import show
 
-    raise typer.Exit(show(folder, full=full, as_json=as_json))
+    raise typer.Exit(show(folder, full=full, as_json=as_json, to=to or ()))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)

@@ -12,7 +12,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
-    *("cli", "api", "testing", "commands", "tune", "report", "decide", "results", "race", "crossover", "journal"),
+    *(
+        "cli",
+        "api",
+        "testing",
+        "commands",
+        "tune",
+        "formats",
+        "report",
+        "decide",
+        "results",
+        "race",
+        "crossover",
+        "journal",
+    ),
     *("build", "study", "export", "ceilings", "worker", "backends", "quantize", "models", "bundle", "stats"),
     *("host", "root"),
 )

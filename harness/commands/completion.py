@@ -19,6 +19,7 @@ from shootout.contract import Device, Precision, Scenario, is_among
 from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import is_file
 from shootout.export.request import path_of
+from shootout.formats.files import FORMATS
 from shootout.models.base import OneOf
 from shootout.stats.goals import Aim
 from shootout.study import axes, schema
@@ -290,5 +291,6 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "l2": lambda *_: ("warm", "cold"),
     "threads": lambda *_: ("all",),
     **dict.fromkeys(("inputs", "calibration", "labels"), lambda word, _: _files(word, ".npz", ".npy")),
+    "to": lambda word, _: _files(word, *FORMATS),
     **dict.fromkeys(("folder", "into", "out"), lambda word, _: _files(word, "/")),
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -12,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from shootout.errors import printable
+from shootout.formats.json_text import json_text
 from shootout.report import table
 from shootout.report.progress import Progress
 from shootout.results.document import Document
@@ -48,20 +47,10 @@ def print_document(document: Document, *, full: bool, as_json: bool) -> int:
 def print_answer(text: RenderableType, data: Any, *, as_json: bool) -> int:
     """Data on stdout as JSON, or the same as text for people; always 0, the exit code."""
     if as_json:
-        json.dump(_finite(data), sys.stdout, indent=1, allow_nan=False)
-        sys.stdout.write("\n")
+        sys.stdout.write(json_text(data))
     else:
         _console().print(text)
     return 0
-
-
-def _finite(data: Any) -> Any:
-    """The same for JSON, which has no infinity and no NaN: null, as for all that isn't known."""
-    if isinstance(data, dict):
-        return {name: _finite(one) for name, one in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(one) for one in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def width() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from shootout.ceilings.measure import known_ceilings
@@ -9,6 +10,7 @@ from shootout.clock import Deadline
 from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
 from shootout.errors import Interrupted, Undecided
+from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
 from shootout.host.placement import pass_on
@@ -36,8 +38,22 @@ CEILINGS_S = 300.0
 """A run with less time than that, for each number of threads, doesn't measure what this machine can do at most."""
 
 
-def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, as_json: bool) -> int:
-    """Plan, measure, print; returns the exit code; `full`: all columns, and a table for each size of a sweep."""
+def run(
+    study: str,
+    options: RunOptions,
+    *,
+    dry_run: bool,
+    full: bool = False,
+    as_json: bool,
+    to: Sequence[Path] = (),
+) -> int:
+    """Plan, measure, print; returns the exit code.
+
+    Args:
+        full: all columns, and a table for each size of a sweep.
+        to: files to write what was measured into as well.
+    """
+    check_files(to)
     limit = Deadline(options.get("max_time_s"))
     pass_on(options.get("env", ()))
     chosen, fresh = selection.choose(study, options), options.get("fresh", False)
@@ -60,6 +76,7 @@ def run(study: str, options: RunOptions, *, dry_run: bool, full: bool = False, a
             code = exit_code(document, plan, strict=options.get("strict", False))
             code = code or _undecided(document, options, progress)
         progress.say(f"run folder: {out}")
+    write_files(document, to)
     print_document(document, full=full, as_json=as_json)
     return code
 

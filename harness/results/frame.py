@@ -1,14 +1,18 @@
-"""Rows as a flat table for other libraries: the same columns of every run, whatever is missing in it."""
+"""Rows as a flat table for other libraries: the same columns and types of every run, whatever is missing in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from shootout.contract import Executed
 from shootout.results.document import Row
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _KNOWN = {"executed": Executed}
 """What lies in a row as a mapping of known keys."""
@@ -20,22 +24,62 @@ def flatten_rows(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
     Returns:
         Columns that every run has, then those of what is named freely (parameters, options, precisions).
     """
-    fixed = list(_columns(TypeAdapter(Row).json_schema(mode="serialization")))
+    fixed = list(_fixed())
     known = frozenset(fixed)
     flat = [dict(_leaves(row.model_dump(mode="json"), known)) for row in rows]
     found = dict.fromkeys(name for row in flat for name in row)
     return [*fixed, *(name for name in found if name not in known)], flat
 
 
-def _columns(schema: Mapping[str, Any], prefix: str = "", shared: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """The name of each leaf of a schema; of a mapping with free keys none, since these are known only where it is."""
+def arrow_table(rows: Sequence[Row]) -> pyarrow.Table:
+    """The same as an Arrow table; a column that every run has is of the same type in all of them."""
+    import pyarrow
+
+    columns, flat = flatten_rows(rows)
+    schemas = _fixed()
+    values = {name: [row.get(name) for row in flat] for name in columns}
+    types = {name: _arrow_type(schema) for name, schema in schemas.items()}
+    return pyarrow.table({name: _array(found, types.get(name)) for name, found in values.items()})
+
+
+def _array(values: Sequence[Any], type_: pyarrow.DataType | None) -> pyarrow.Array:
+    """Values as an Arrow array; those that no one type holds as text."""
+    import pyarrow
+
+    try:
+        return pyarrow.array(values, type_)
+    except (pyarrow.ArrowException, OverflowError):
+        return pyarrow.array([None if value is None else str(value) for value in values])
+
+
+def _arrow_type(schema: Mapping[str, Any]) -> pyarrow.DataType:
+    """The type of a leaf; what may be null is no other one."""
+    import pyarrow
+
+    (one,) = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
+    if one.get("type") == "array":
+        return pyarrow.list_(_arrow_type(one["items"]))
+    simple = {"number": pyarrow.float64(), "integer": pyarrow.int64(), "boolean": pyarrow.bool_()}
+    return simple.get(one.get("type", ""), pyarrow.string())
+
+
+@cache
+def _fixed() -> dict[str, Mapping[str, Any]]:
+    """The columns that every run has, each with its schema."""
+    return dict(_columns(TypeAdapter(Row).json_schema(mode="serialization")))
+
+
+def _columns(
+    schema: Mapping[str, Any], prefix: str = "", shared: Mapping[str, Any] | None = None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each leaf of a schema by name; of a mapping with free keys none, since these are known only where it is."""
     shared = shared or schema.get("$defs", {})
     for name, value in schema["properties"].items():
         part = _part(value, shared)
         if name in _KNOWN and not prefix:
             yield from _columns(TypeAdapter(_KNOWN[name]).json_schema(mode="serialization"), f"{name}.")
         elif part is None:
-            yield prefix + name
+            yield prefix + name, value
         elif "properties" in part:
             yield from _columns(part, f"{prefix}{name}.", shared)
 

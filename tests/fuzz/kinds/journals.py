@@ -11,13 +11,16 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import numpy as np
 from hypothesis.strategies import SearchStrategy
 
-from shootout.commands.output import PlainConsole, _finite
+from shootout.commands.output import PlainConsole
 from shootout.contract import NotRun, NotRunKind
 from shootout.errors import printable
+from shootout.formats import bencher, junit
+from shootout.formats.json_text import document_text
 from shootout.journal import journal, samples
 from shootout.journal.journal import NAME, PACKED
 from shootout.journal.records import LINE, Added, Confirming, Holding, Line, PlayedOnGpu, Served, Step, not_run
@@ -121,7 +124,9 @@ def _show(folder: Path) -> None:
         PlainConsole(file=shown, width=100).print(text)
         PlainConsole(file=shown, width=100, force_terminal=True, color_system=None).print(text)
     assert printable(shown.getvalue()) == shown.getvalue(), "it steers the terminal"
-    json.dumps(_finite(document.model_dump(mode="json", by_alias=True)), allow_nan=False)
+    json.loads(document_text(document))
+    Xml.fromstring(junit.as_xml(document))
+    json.loads(bencher.as_text(document))
 
 
 @cache

@@ -1,0 +1,66 @@
+"""Which format a file's name asks for, and writing it (`--to FILE`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from shootout.errors import UsageError
+from shootout.formats import bencher, junit, tables
+from shootout.formats.json_text import document_text
+from shootout.journal import journal, samples
+from shootout.results.document import Document
+
+FORMATS: Mapping[str, Callable[[Document], bytes]] = {
+    "bencher.json": lambda document: bencher.as_text(document).encode(),
+    ".json": lambda document: document_text(document).encode(),
+    ".xml": lambda document: junit.as_xml(document),
+    ".csv": lambda document: tables.as_csv(document.rows).encode(),
+    ".parquet": lambda document: tables.as_parquet(document.rows),
+}
+"""By the end of a file's name, the first that fits."""
+ENDS = ", ".join(FORMATS)
+
+
+def check_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
+    """The files that are to be written, which can be; before anything is measured.
+
+    Raises:
+        UsageError: a name has another end, or can't be written to; or it would write over a run's own samples.
+    """
+    return tuple(_checked(Path(path)) for path in paths)
+
+
+def write_files(document: Document, paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
+    """Write a run into files, each in the format that its name asks for; what is there is written over.
+
+    Raises:
+        UsageError: as `check_files`.
+    """
+    checked = check_files(paths)
+    for path in checked:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(FORMATS[_end(path)](document))
+    return checked
+
+
+def _checked(path: Path) -> Path:
+    _end(path)
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a folder; name a file in it")
+    there = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
+    if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
+        raise UsageError(f"{str(path)!r} can't be written: see {str(there)!r}")
+    run = path.parent.parent if path.parent.name == samples.FOLDER else path.parent
+    if (path.name == samples.PACKED or run != path.parent) and journal.begun(run):
+        raise UsageError(f"{str(path)!r} is where the run in {str(run)!r} keeps its samples; choose another name")
+    return path
+
+
+def _end(path: Path) -> str:
+    """The key of its format."""
+    found = next((end for end in FORMATS if path.name.lower().endswith(end)), None)
+    if found is None:
+        raise UsageError(f"no format is known by the name {path.name!r}; end it in one of {ENDS}")
+    return found

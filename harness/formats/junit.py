@@ -1,0 +1,90 @@
+"""JUnit XML for a CI's list of tests: a suite per group, a case per arm.
+
+The schema: junit-10.xsd of Jenkins' xUnit plugin, which takes what pytest writes too.
+"""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as Xml
+
+from shootout.errors import printable
+from shootout.report.figures import error, known, timed
+from shootout.results.document import Document, Row
+
+
+def as_xml(document: Document) -> bytes:
+    """The file's content: who failed is a failure, who has no time for another reason is skipped."""
+    groups = list(dict.fromkeys(row.group for row in document.rows))
+    root = _element(None, "testsuites", name="shootout", time=f"{document.wall_s:.3f}", **_counts(document.rows))
+    for group in groups:
+        rows = [row for row in document.rows if row.group == group]
+        skipped = sum(_is_skipped(row) for row in rows)
+        suite = _element(root, "testsuite", name=group, **_counts(rows), skipped=str(skipped))
+        properties = _element(suite, "properties")
+        for name, value in _answer(document, group).items():
+            _element(properties, "property", name=name, value=value)
+        for row in rows:
+            _add_case(suite, row)
+    Xml.indent(root)
+    text = Xml.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
+
+
+def _counts(rows: tuple[Row, ...] | list[Row]) -> dict[str, str]:
+    failed = sum(row.outcome == "failed" for row in rows)
+    return {"tests": str(len(rows)), "failures": str(failed), "errors": "0"}
+
+
+def _is_skipped(row: Row) -> bool:
+    return row.outcome in ("skipped", "not timed")
+
+
+def _answer(document: Document, group: str) -> dict[str, str]:
+    """What is said of the whole group, by name."""
+    found = {"run": document.run, "study": document.study}
+    for answer in document.answer:
+        if answer.group == group:
+            holds = answer.sure.sentinel_holds
+            found |= {
+                "ship": answer.ship.arm if answer.ship else "",
+                "no verdict because": answer.reason or "",
+                "tied": ", ".join(one.arm for one in answer.tied),
+                "not told apart": ", ".join(one.arm for one in answer.unsettled),
+                "generations": str(answer.sure.generations),
+                "control": "" if holds is None else "passed" if holds else "failed",
+            }
+    return {name: value for name, value in found.items() if value}
+
+
+def _add_case(suite: Xml.Element, row: Row) -> None:
+    timing = row.end_to_end
+    seconds = {"time": f"{timing.median_ns / 1e9:.9f}"} if timing else {}
+    case = _element(suite, "testcase", name=row.arm, classname=row.group, **seconds)
+    if row.outcome == "failed" or _is_skipped(row):
+        kind, reason = "failure" if row.outcome == "failed" else "skipped", row.reason or row.outcome
+        why = _element(case, kind, type=str(row.cause or row.outcome), message=reason)
+        why.text = _legal(f"{reason}. Fix: {row.fix}" if row.fix else reason)
+    if told := "\n".join(_told(row)):
+        _element(case, "system-out").text = _legal(told)
+
+
+def _told(row: Row) -> list[str]:
+    """The figures of a row that a person looks for in a CI's log."""
+    lines = []
+    if timing := row.end_to_end:
+        lines.append(f"time {timed(timing)}")
+        if timing.ratio:
+            lines.append(f"ratio {known(timing.ratio)}, {timing.ratio.verdict}")
+    if row.fidelity and row.fidelity.relative_l2 is not None:
+        lines.append(f"error {error(row.fidelity.relative_l2)}")
+    return [*lines, *row.notes]
+
+
+def _element(parent: Xml.Element | None, tag: str, **attributes: str) -> Xml.Element:
+    legal = {name: _legal(value) for name, value in attributes.items()}
+    return Xml.Element(tag, legal) if parent is None else Xml.SubElement(parent, tag, legal)
+
+
+def _legal(text: str) -> str:
+    """Without what XML has no way to write: control letters, half of a pair, what is no letter at all."""
+    return printable(text)

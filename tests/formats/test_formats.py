@@ -1,0 +1,140 @@
+"""A run as files for other programs: each format is legal, tells every row, and holds no trap for who opens it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pyarrow.parquet
+import pytest
+from support.console import here
+from support.races import cells
+from support.races.made import COPY, A, B, ended, header, played, rounds, write
+
+import shootout
+from shootout.contract import NotRunKind
+from shootout.errors import UsageError
+from shootout.formats import bencher, junit, tables
+from shootout.formats.files import FORMATS, check_files, write_files
+from shootout.journal import samples
+from shootout.results.document import Document, Row
+
+ROOT = Path(__file__).resolve().parents[2]
+EVIL = "=cmd|' /C calc'!A0 <script>\x1b[2J\x00\ufffe]]>\u202e & \"q\" é"
+SEEN = "=cmd|' /C calc'!A0 <script>[2J]]> & \"q\" é"
+
+
+def failed(arm: str) -> Row:
+    return cells.row(arm, None, outcome="failed", reason=EVIL, fix=None, cause=NotRunKind.FAILED, notes=(EVIL,))
+
+
+def document() -> Document:
+    rows = cells.row("a", 1e6), cells.row("b", 5e5, parameters={"w": 3}), cells.row("c", None), failed("d")
+    return cells.document(cells.cell(*rows))
+
+
+def test_junit_has_a_case_for_each_arm_and_no_letter_that_xml_has_not():
+    root = Xml.fromstring(junit.as_xml(document()))
+    assert (root.tag, root.get("tests"), root.get("failures")) == ("testsuites", "4", "1")
+    (suite,) = root
+    assert {name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped")} == {
+        "name": cells.GROUP, "tests": "4", "failures": "1", "errors": "0", "skipped": "1",
+    }  # fmt: skip
+    said = {one.get("name"): one.get("value") for one in suite.iterfind("properties/property")}
+    assert said["ship"] == "b:cpu:fp32"
+    assert said["control"] == "passed"
+    a, b, c, d = suite.iterfind("testcase")
+    assert (a.get("name"), a.get("classname"), a.get("time")) == ("a:cpu:fp32", cells.GROUP, "0.001000000")
+    assert "ratio 0.5 [" in (b.findtext("system-out") or "")
+    assert c.find("skipped").attrib == {"type": "unavailable", "message": "no GPU"}
+    assert c.findtext("skipped") == "no GPU. Fix: get one"
+    assert d.find("failure").get("message") == SEEN
+    assert (d.findtext("system-out") or "").splitlines()[-1] == SEEN
+
+
+def test_bencher_gets_figures_of_what_was_measured_and_names_that_it_takes():
+    faulty = cells.fidelity(math.inf, accuracy=0.5)
+    rows = cells.row("a", 1e6), cells.row("b", 5e5, fidelity=faulty), failed("d")
+    long = tuple(cells.row(f"{'x' * 2_000}:cpu:fp32{end}", 1.0) for end in ("", "#2"))
+    found = json.loads(bencher.as_text(cells.document(cells.cell(*rows, *long))))
+    assert [name for name in found if len(name) < 100] == [f"{cells.GROUP} / {arm}:cpu:fp32" for arm in "ab"]
+    assert len(found) == 4
+    assert max(map(len, found)) <= bencher.LONGEST_NAME
+    b = found[f"{cells.GROUP} / b:cpu:fp32"]
+    assert b["latency"] == {"value": 5e5, "lower_value": 4.8e5, "upper_value": 5.2e5}
+    assert b["ratio"]["value"] == 0.5 < b["ratio"]["upper_value"]
+    assert b["file-size"] == {"value": 1_000_000}
+    assert b["accuracy"] == {"value": 0.5}
+    assert "error" not in b, "an infinite figure is none"
+
+
+def test_a_spreadsheet_computes_no_text_and_shows_every_row():
+    columns, *rows = csv.reader(io.StringIO(tables.as_csv([*document().rows, cells.row("e", -1.0, reason=" @x")])))
+    told = [dict(zip(columns, row, strict=True)) for row in rows]
+    assert [row["arm"][0] for row in told] == ["a", "b", "c", "d", "e"]
+    assert told[3]["reason"] == f"'{SEEN}"
+    assert told[4]["reason"] == "' @x"
+    assert [row["end_to_end.median_ns"] for row in told] == ["1000000.0", "500000.0", "", "", "-1.0"]
+    assert [row["parameters.w"] for row in told] == ["", "3", "", "", ""]
+
+
+def test_parquet_has_the_same_types_whatever_was_measured():
+    full = pyarrow.parquet.read_table(pyarrow.BufferReader(tables.as_parquet(document().rows)))
+    empty = pyarrow.parquet.read_table(pyarrow.BufferReader(tables.as_parquet(())))
+    assert set(full.schema) - set(empty.schema) == {pyarrow.field("parameters.w", pyarrow.int64())}
+    assert empty.schema.field("end_to_end.median_ns").type == pyarrow.float64()
+    assert empty.schema.field("artifact_bytes").type == pyarrow.int64()
+    assert full.column("notes").to_pylist() == [[], [], [], [EVIL]]
+    odd = tables.as_parquet([cells.row(arm, 1.0, parameters={"w": w}) for arm, w in (("a", 2**70), ("b", "x"))])
+    assert pyarrow.parquet.read_table(pyarrow.BufferReader(odd)).column("parameters.w").to_pylist() == [str(2**70), "x"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lines = [
+        line for g in range(5) for line in (played(A, g, 1_000), played(COPY, g, 1_001), played(B, g, 500), rounds(g))
+    ]
+    return write(tmp_path_factory.mktemp("run") / "run", header(), *lines, ended())
+
+
+def test_the_end_of_a_name_says_which_format(run: Path, tmp_path: Path):
+    names = [f"new/X{end.upper()}" for end in FORMATS]
+    told = here("show", run, *(word for name in names for word in ("--to", name)), cwd=tmp_path)
+    assert told.out.startswith("Ship  b:cpu:fp32")
+    found = {end: (tmp_path / name).read_bytes() for end, name in zip(FORMATS, names, strict=True)}
+    assert "latency" in next(iter(json.loads(found["bencher.json"]).values()))
+    assert json.loads(found[".json"]) == here("show", run, "--json", cwd=tmp_path).data
+    assert Xml.fromstring(found[".xml"]).tag == "testsuites"
+    assert found[".csv"].startswith(b"group,arm,")
+    assert found[".parquet"].startswith(b"PAR1")
+    shootout.load(run).write(tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_bytes() == found[".csv"]
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(run: Path, tmp_path: Path):
+    for command in (("run", "nonsense"), ("show", run)):
+        told = here(*command, "--to", "rows.xlsx", cwd=tmp_path)
+        assert told.code == 2
+        assert told.err == (
+            "shootout: no format is known by the name 'rows.xlsx'; end it in one of bencher.json, .json, .xml, .csv, "
+            ".parquet\n"
+        )
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(UsageError, match="is a folder"):
+        check_files([tmp_path / "folder.csv"])
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="can't be written"):
+        check_files([tmp_path / "file" / "rows.csv"])
+    tuning = ROOT / "results/reference/tune"
+    assert "holds a tuning run" in here("show", tuning, "--to", "rows.csv", cwd=tmp_path).err
+
+
+@pytest.mark.parametrize("name", [samples.PACKED, f"{samples.FOLDER}/g0-000.parquet"])
+def test_a_runs_own_samples_are_never_written_over(run: Path, name: str):
+    with pytest.raises(UsageError, match="keeps its samples"):
+        write_files(document(), [run / name])
+    check_files([run / "rows.parquet"])
