@@ -5,30 +5,76 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Capabilities, Executed
+import numpy as np
+
+from shootout.contract import Array, Capabilities, Executed
 from shootout.errors import ArmFailed, explained
+from shootout.messages import Looked
 from shootout.trace_events import Event
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _LARGEST = 2**63 - 1
 """What tables, Parquet and other programs' JSON can hold."""
-_ACCOUNT = "its account of what it ran: "
 _AMOUNTS = ("threads", "artifact_bytes", "conversion_nodes")
 
 
-def account(executed: Executed) -> Executed:
-    """The runtime's account with the types and amounts it must have, or it could not be kept and shown.
+def typed(kind: Any, value: Any, place: str) -> Any:
+    """A value of this type down to the last field of its records, which may have been made with any.
+
+    Args:
+        place: where it comes from, for the error.
 
     Raises:
-        ArmFailed: it has others, and they mean nothing.
+        ArmFailed: it is of another.
+        AttributeError: a record lacks a field.
     """
-    found: Executed = _typed(Executed, asdict(executed), _ACCOUNT)
-    fault = _fault(asdict(found)) or next((f"{name} is negative" for name in _AMOUNTS if _below(found, name)), "")
-    if fault:
-        raise ArmFailed(_ACCOUNT + fault)
+    from pydantic import ValidationError
+
+    try:
+        (found,) = _checker(kind).validate_python((value,))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(_safe, map(str, first["loc"][1:])))
+        told = f"{where} is {_shown(first['input'])}: " if where else f"{_shown(first['input'])}: "
+        raise ArmFailed(f"{place}{told}{first['msg']}") from None
     return found
+
+
+@cache
+def _checker(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    config = ConfigDict(revalidate_instances="always", arbitrary_types_allowed=True)
+    return TypeAdapter(tuple[kind], config=config)  # a record by itself would not be looked into
+
+
+def answer(kind: Any, said: Any, place: str) -> Any:
+    """What a worker answered, of this type, if it can be kept and shown.
+
+    Args, Raises:
+        as `typed`, and `ArmFailed` for an amount or a text that can't be.
+    """
+    found = typed(kind, said, place)
+    if fault := _fault(found):
+        raise ArmFailed(place + fault)
+    return found
+
+
+def account(executed: Executed) -> Executed:
+    """The runtime's account of what it ran, if its amounts can be.
+
+    Raises:
+        ArmFailed: one is negative.
+    """
+    if below := [name for name in _AMOUNTS if _below(executed, name)]:
+        raise ArmFailed(f"its account of what it ran: {below[0]} is negative")
+    return executed
 
 
 def capabilities(said: Mapping[str, Any]) -> Capabilities:
@@ -44,7 +90,7 @@ def capabilities(said: Mapping[str, Any]) -> Capabilities:
         rest = dict(_pairs(said["rest"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ArmFailed(f"{place}rest: {explained(error)}") from None
-    found: Capabilities = _typed(Capabilities, {**said, "rest": rest}, place)
+    found: Capabilities = typed(Capabilities, {**said, "rest": rest}, place)
     if not found.consumes or not (found.targets or found.native):
         raise ArmFailed(f"{place}there is nothing that it takes, or nothing that it runs")
     return found
@@ -60,13 +106,14 @@ def facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         ArmFailed: they can't.
     """
+    from pydantic import JsonValue
+
     kinds = {"artifact_bytes": int, "compute_nodes_by_precision": dict[str, int], "notes": tuple[str, ...]}
     place = "what it says of its build: "
-    if fault := _fault(said):
-        raise ArmFailed(place + fault)
+    answer(dict[str, JsonValue], said, place)
     for name, kind in kinds.items():
         if said.get(name) is not None:
-            _typed(kind, said[name], f"{place}{name}: ")
+            typed(kind, said[name], f"{place}{name}: ")
     return said
 
 
@@ -81,10 +128,25 @@ def events(told: Iterable[Event]) -> tuple[Event, ...]:
         raise ArmFailed(fault)
     for one in found:
         lasts = one.get("ph") == "X" and one.get("dur") is not None
-        _typed(str, one.get("name"), "an event's name: ")
+        typed(str, one.get("name"), "an event's name: ")
         for name in ("ts", "dur") if lasts else ():
-            _typed(float, one.get(name), f"an event's {name}: ")
+            typed(float, one.get(name), f"an event's {name}: ")
     return tuple(found)
+
+
+def profile(told: Looked, calls: int) -> Looked:
+    """What a worker saw of so many calls, if it can be drawn.
+
+    Raises:
+        ArmFailed: it can't.
+    """
+    steps = {tuple(name for name, _, _ in one) for one in told.steps}
+    if len(told.steps) != calls or len(steps) != 1 or not all(steps):
+        raise ArmFailed("it tells of other calls than it was asked for")
+    try:
+        return replace(told, events=events(told.events))
+    except (TypeError, ValueError) as error:
+        raise ArmFailed(f"what its profiler tells: {explained(error)}") from None
 
 
 def amounts(told: Iterable[Any]) -> list[float]:
@@ -93,22 +155,10 @@ def amounts(told: Iterable[Any]) -> list[float]:
     Raises:
         ArmFailed: one is no finite amount, or negative.
     """
-    found: list[float] = _typed(list[float], list(told), "")
+    found: list[float] = typed(list[float], list(told), "")
     if wrong := [one for one in found if not math.isfinite(one) or one < 0]:
         raise ArmFailed(f"{wrong[0]} is no amount")
     return found
-
-
-def _typed(kind: Any, value: Any, place: str) -> Any:
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(kind).validate_python(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(_safe, map(str, first["loc"])))
-        told = f"{where} is {_shown(first['input'])}: " if where else f"{_shown(first['input'])}: "
-        raise ArmFailed(f"{place}{told}{first['msg']}") from None
 
 
 def _below(executed: Executed, name: str) -> bool:
@@ -117,11 +167,18 @@ def _below(executed: Executed, name: str) -> bool:
 
 
 def _fault(told: Any) -> str:
-    """The first value that is no finite amount of at most 64 bits, or no Unicode, and the way to it; "" for none."""
+    """The first value that is no finite amount of at most 64 bits, or no Unicode, and the way to it; "" for none.
+
+    Arrays are readings.
+    """
+    if is_dataclass(told):
+        return _first((one.name, getattr(told, one.name)) for one in fields(told))
     if isinstance(told, Mapping):
         return _first((str(key), one) for key, value in told.items() for one in (key, value))
     if isinstance(told, list | tuple):
         return _first((str(index), one) for index, one in enumerate(told))
+    if isinstance(told, np.ndarray):
+        return "" if _are_readings(told) else "it has no readings, or some that no clock can give"
     if isinstance(told, float) and not math.isfinite(told):
         return f"{told} is no amount"
     if isinstance(told, int) and abs(told) > _LARGEST:
@@ -129,6 +186,12 @@ def _fault(told: Any) -> str:
     if isinstance(told, str) and told != _safe(told):
         return "text that is no Unicode"
     return ""
+
+
+def _are_readings(array: Array) -> bool:
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        return False
+    return array.size > 0 and bool(np.isfinite(array).all() and (array > 0).all())
 
 
 def _first(named: Iterable[tuple[str, Any]]) -> str:

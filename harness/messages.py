@@ -25,9 +25,6 @@ _OURS = frozenset(
         "shootout.messages",
         "shootout.contract",
         "shootout.errors",
-        "shootout.backends.adapter",
-        "shootout.bundle.bundle",
-        "shootout.bundle.workload",
         "shootout.host.placement",
     }
 )
@@ -75,7 +72,6 @@ _PLAIN: Mapping[str, Any] = {
     "collections.Counter": dict,
     "collections.OrderedDict": dict,
     "collections.defaultdict": _empty,
-    f"{__name__}.{path_of.__name__}": path_of,
 }
 
 
@@ -162,12 +158,12 @@ class Energy:
     @property
     def per_call_mj(self) -> float:
         """Millijoules of one call, the idle GPU's share among them."""
-        return self.total_mj / self.calls
+        return self.total_mj / max(self.calls, 1)
 
     @property
     def above_idle_mj(self) -> float:
         """Millijoules of one call on top of what the idle GPU takes in that time."""
-        return (self.total_mj - 1e3 * self.idle_w * self.seconds) / self.calls
+        return (self.total_mj - 1e3 * self.idle_w * self.seconds) / max(self.calls, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

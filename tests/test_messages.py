@@ -7,17 +7,13 @@ from collections import Counter, OrderedDict, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.exports import bare_bundle
-from support.races.made import EXECUTED, A
+from support.races.made import EXECUTED
 
-from shootout.backends.adapter import Built
-from shootout.bundle.workload import Work
-from shootout.contract import Device, NotRun, NotRunKind, TensorSpec
+from shootout.contract import Device, NotRun, NotRunKind
 from shootout.errors import printable
 from shootout.host.child import Child
 from shootout.host.placement import Bounds
@@ -33,20 +29,16 @@ class Strange:
 
 def test_our_own_messages_come_back_as_they_were():
     turn = Turn(latency_ns={Scope.COMPUTE: np.arange(3.0)}, gpu=GpuState(throttled=("a",)))
-    found, place = read(bytes(ForkingPickler.dumps((turn, Path("/x/y")))))
-    assert (found.gpu, place) == (turn.gpu, Path("/x/y"))
+    found = read(bytes(ForkingPickler.dumps(turn)))
+    assert found.gpu == turn.gpu
     assert found.latency_ns[Scope.COMPUTE].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_what_accounts_and_builds_are_made_of_comes_back(tmp_path: Path):
+def test_what_accounts_and_builds_are_made_of_comes_back():
     counts: Any = Counter(fp32=3)
     flops: Any = defaultdict(float, fp32=2.0)
     executed = replace(EXECUTED, compute_nodes_by_precision=counts, flops_by_precision=flops)
-    work = Work(
-        flops=1.0, elementwise_ops=0, weight_bytes=0, input_bytes=0, output_bytes=0, activation_bytes=0, widest_bytes=0
-    )
-    bundle = bare_bundle({}, inputs=(TensorSpec(name="x", shape=(1,), dtype="float32"),), work=work)
-    built = Built(arm=A, bundle=bundle, folder=tmp_path, facts={"of": OrderedDict(a=1)})
+    built = ({"of": OrderedDict(a=1)}, 0.5)
     bounds = Bounds(cpus=frozenset({1}), os_threads=2, variables={"OMP_NUM_THREADS": "1"})
     sent = (executed, built, bounds, NotRun(NotRunKind.BROKEN, "why"), {1, 2}, np.float64(3.0), Device.CPU)
     for protocol in (4, 5):

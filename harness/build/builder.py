@@ -170,8 +170,8 @@ class Workshop:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with scratch(self.cache) as fresh:
             with place as worker:
-                built, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
-                facts = dict(reported.facts(built.facts))
+                said, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
+                facts = dict(reported.facts(said))
                 probe = self._probe(worker, arm) if runs else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
@@ -187,7 +187,8 @@ class Workshop:
             return None
         asked = replace(arm, target=replace(arm.target, scheme="+".join(scheme_of(arm.target).for_probe().words)))
         with scratch(self.cache) as folder:
-            built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=probe, arm=asked, folder=folder)
+            facts, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=probe, arm=asked, folder=folder)
+            built = Built(arm=asked, bundle=probe, folder=folder, facts=facts)
             answer: str = worker.ask("probe", LOAD_TIMEOUT_S, built=built)
         return answer
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, get_type_hints
 
 from shootout import backends
+from shootout.backends import reported
+from shootout.ceilings import worker as figures
 from shootout.ceilings.model import Bandwidth, Ceilings, Peak, as_data, read_ceilings, write_ceilings
 from shootout.clock import utc_now
 from shootout.errors import ArmFailed, ShootoutError
@@ -130,7 +132,7 @@ def _rates(placement: Placement, source: str, notes: list[str]) -> dict[str, flo
     rates: dict[str, float]
     faults: list[str]
     asked = {"source": source, "threads": placement.threads}
-    rates, faults = _asked(placement, placement.threads, "peak_rates", asked, source, notes) or ({}, [])
+    rates, faults = _asked(placement, placement.threads, figures.peak_rates, asked, source, notes) or ({}, [])
     notes += [f"{source} {fault}" for fault in faults]
     return rates
 
@@ -160,14 +162,14 @@ def _bandwidth(
     each = [max(int(size / placement.threads) // 16, 1) * 16 for size in sets]  # halves of whole 64-bit numbers
     asked = {"bytes_each": each, "threads": placement.threads}
     # The threads are ours, each with a BLAS of one thread, so that all levels are read alike.
-    found = _asked(placement, 1, "bandwidth", asked, level, notes)
+    found = _asked(placement, 1, figures.bandwidth, asked, level, notes)
     return Bandwidth(level=level, holds_bytes=held, read_gbs=found[0], copy_gbs=found[1]) if found else None
 
 
 def _asked(
     placement: Placement,
     library_threads: int,
-    figure: str,
+    figure: Callable[..., Any],
     arguments: Mapping[str, Any],
     what: str,
     notes: list[str],
@@ -177,9 +179,9 @@ def _asked(
         log = folder / "worker.log"
         try:
             with worker(child_environment(library_threads, 0), placement.arms, log) as process:
-                return process.ask(
-                    "measure", TIMEOUT_S, function=f"shootout.ceilings.worker:{figure}", arguments=dict(arguments)
-                )
+                asked = {"function": f"{figure.__module__}:{figure.__name__}", "arguments": dict(arguments)}
+                answer = process.ask("measure", TIMEOUT_S, **asked)
+                return reported.answer(get_type_hints(figure)["return"], answer, "")
         except ArmFailed as error:
             notes.append(f"{what}: {error}")
             return None

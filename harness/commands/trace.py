@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from shootout import backends, trace_events
+from shootout.backends import reported
 from shootout.backends.adapter import Built
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
@@ -72,7 +73,7 @@ def _trace(
     try:
         with worker(environment, place.arms, log, other) as process:
             process.ask("load", _at_most(LOAD_TIMEOUT_S, limit), built=built)
-            looked: Looked = process.ask("look", _at_most(BUILD_TIMEOUT_S, limit), calls=CALLS)
+            looked = reported.profile(process.ask("look", _at_most(BUILD_TIMEOUT_S, limit), calls=CALLS), CALLS)
     except (ArmFailed, SkippedArm) as error:
         if not limit.allows(0.0):
             return f"{built.arm.label}: no trace: --max-time was over"

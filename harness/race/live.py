@@ -116,6 +116,9 @@ class LivePlayer:
     def tune(self) -> Tuned:
         """Fix the calls per reading."""
         tuned: Tuned = self._ask("tune", BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S)
+        for of in (tuned.per_reading, tuned.call_ns):
+            if set(of) != set(Scope) or min(of.values()) <= 0:
+                raise ArmFailed("it did not tell how long its calls take")
         self._call_s = sum(tuned.call_ns.values()) / 1e9
         return tuned
 
@@ -126,14 +129,15 @@ class LivePlayer:
             ArmFailed: its answers are wrong, now that it is timed.
         """
         estimate_s = self._call_s * (LEAD_IN_CALLS + 1)
-        return _true(self._ask("turn", BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S, scopes=scopes))
+        limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
+        return _true(self._ask("turn", limit_s, scopes=scopes), scopes)
 
     def serve(self, offer: Offer) -> Turn:
         """Requests as offered; an arm that can't follow takes as long as its calls do."""
         requests = offer.requests + offer.lead_in
         estimate_s = requests * max(1 / offer.rate_per_s, self._call_s)
         limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
-        return _true(self._ask("serve", limit_s, offer=offer))
+        return _true(self._ask("serve", limit_s, offer=offer), (Scope.END_TO_END,), offer)
 
     def placed(self) -> Placed:
         """Where its threads may run now, after calls on its own CPUs.
@@ -199,9 +203,11 @@ class LivePlayer:
         self._process.kill()
 
 
-def _true(turn: Turn) -> Turn:
+def _true(turn: Turn, scopes: Collection[Scope], offer: Offer | None = None) -> Turn:
     if turn.fault:
         raise ArmFailed(turn.fault)
+    if set(turn.latency_ns) != set(scopes) or turn.offer != offer:
+        raise ArmFailed("it did not time what it was asked to")
     return turn
 
 

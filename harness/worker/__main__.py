@@ -70,14 +70,14 @@ class Worker:
         """Do what a build of this backend begins with, its model not being there yet."""
         backends.get_ready(backend)
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Built, float]:
-        """Build the arm's artifact into `folder`; also returns the seconds it took, imports included."""
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[dict[str, Any], float]:
+        """Build the arm's artifact into `folder`; returns its facts, and the seconds it took, imports included."""
         _look_at_source(bundle)
         self._device, self._backend = arm.target.device, arm.target.backend
         with clock.Stopwatch() as watch:
             built = backends.get(arm.target.backend).build(bundle, arm, folder)
         facts = json.loads(json.dumps(dict(built.facts)))  # so they are kept; what isn't JSON is this adapter's fault
-        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts), watch.seconds
+        return facts, watch.seconds
 
     def probe(self, built: Built) -> str:
         """Which precision the probe that was built finds in this arm's hands."""

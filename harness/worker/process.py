@@ -13,17 +13,19 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
+from shootout.backends import reported
 from shootout.clock import Deadline
 from shootout.contract import NotRun
 from shootout.errors import ArmFailed, NotRunKind, SkippedArm, one_line
 from shootout.host.child import LOOKING_S, Child
 from shootout.host.placement import hint
 from shootout.messages import Fault, read
+from shootout.worker.__main__ import Worker
 from shootout.worker.starter import NotForked
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class WorkerProcess:
         """Send a command and wait for its answer.
 
         Raises:
-            ArmFailed: the command raised, the process died, or no answer came within `timeout_s`.
+            ArmFailed: the command raised, the process died, no answer came within `timeout_s`, or what came is none.
             SkippedArm: the worker says that this can't be asked here.
         """
         try:
@@ -98,14 +100,14 @@ class WorkerProcess:
                 raise ArmFailed(
                     self._child.told(f"hung: no answer to {command!r} within {timeout_s:g} s; it was killed")
                 )
-            answer = read(self._pipe.recv_bytes())
+            answer = _checked(command, read(self._pipe.recv_bytes()))
         except ArmFailed:
             raise
         except (EOFError, ConnectionError, BlockingIOError):
             how = self._child.told(f"{self._how_it_died()} during {command!r}")
             kind = NotRunKind.KILLED if self._child.was_killed else NotRunKind.FAILED
             raise ArmFailed(how, kind) from None
-        except Exception as error:  # a type of the adapter's own, whose code never runs here
+        except Exception as error:  # a type of the adapter's own, whose code never runs here; or half a record
             raise ArmFailed(f"{command} gave an answer that can't be read: {one_line(str(error))}") from None
         if isinstance(answer, NotRun):
             raise SkippedArm(answer.reason, answer.fix, answer.kind)
@@ -160,6 +162,23 @@ class WorkerProcess:
 
     def _how_it_died(self) -> str:
         return self._child.wait(_GOODBYE_S) or "closed its pipe and went on running; it was killed"
+
+
+@cache
+def _given_by(command: str) -> Any:
+    return get_type_hints(getattr(Worker, command))["return"]
+
+
+def _checked(command: str, answer: Any) -> Any:
+    """An answer of the type that the worker's own method promises, or one of the two that mean there is none.
+
+    Raises:
+        ArmFailed: it is nothing of these.
+    """
+    place = f"its answer to {command}: "
+    if isinstance(answer, NotRun | Fault):
+        return reported.typed(type(answer), answer, place)
+    return reported.answer(_given_by(command), answer, place)
 
 
 def _hint(answer: Fault) -> str:

@@ -157,8 +157,8 @@ class Answers:
     def __init__(self, rates: dict[str, Any], faults: dict[str, list[str]] | None = None) -> None:
         self.rates, self.faults = rates, faults or {}
 
-    def __call__(self, placement: Any, threads: int, figure: str, asked: Any, what: str, notes: list[str]) -> Any:
-        if figure == "bandwidth":
+    def __call__(self, placement: Any, threads: int, figure: Any, asked: Any, what: str, notes: list[str]) -> Any:
+        if figure is worker.bandwidth:
             return (10.0, 20.0)
         found = self.rates.get(asked["source"])
         if found is None:
@@ -273,8 +273,8 @@ def test_kernels_say_what_they_move(kernel: worker.Kernel):
 def test_a_fresh_process_answers_or_leaves_a_note():
     notes: list[str] = []
     asked = {"source": "numpy", "threads": 1, "sizes": [32]}
-    rates, _ = measure._asked(ONE, 1, "peak_rates", asked, "numpy", notes)
+    rates, _ = measure._asked(ONE, 1, worker.peak_rates, asked, "numpy", notes)
     assert rates["fp32"] > 0
     assert not notes
-    assert measure._asked(ONE, 1, "peak_rates", {**asked, "source": "none"}, "none", notes) is None
+    assert measure._asked(ONE, 1, worker.peak_rates, {**asked, "source": "none"}, "none", notes) is None
     assert notes == ["none: measure raised KeyError: 'none'"]

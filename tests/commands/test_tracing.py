@@ -17,6 +17,7 @@ from support.exports import obtain
 from shootout import clock, trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
+from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
 from shootout.clock import Deadline
 from shootout.commands import trace
@@ -89,7 +90,8 @@ def test_every_backend_shows_its_products(backends: tuple[str, ...], bundle: Mod
         for backend in backends:
             arm = Arm(target=Target(backend=backend), model=bundle.model, parameters=bundle.parameters, batch=2)
             (tmp_path / backend).mkdir()
-            built, _ = process.ask("build", 300, bundle=bundle, arm=arm, folder=tmp_path / backend)
+            facts, _ = process.ask("build", 300, bundle=bundle, arm=arm, folder=tmp_path / backend)
+            built = Built(arm=arm, bundle=bundle, folder=tmp_path / backend, facts=facts)
             process.ask("load", 300, built=built)
             looked: Looked = process.ask("look", 300, calls=3)
             process.ask("close", 300)

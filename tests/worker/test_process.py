@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 from support.adapters.misbehaving import FAULTS, installed
 from support.console import TESTS, children_of, environment, state
@@ -18,11 +24,12 @@ from support.exports import obtain
 
 from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Target
+from shootout.contract import Arm, NotRun, Target
 from shootout.errors import ArmFailed, NotRunKind, one_line
 from shootout.host.placement import allowed_cpus
 from shootout.host.scratch import _those_in
-from shootout.messages import Loaded
+from shootout.messages import Fault, GpuState, Loaded, Scope, Turn
+from shootout.worker.__main__ import Worker
 from shootout.worker.process import WorkerProcess, worker
 from shootout.worker.starter import Starter
 
@@ -69,6 +76,53 @@ def until(condition: Callable[[], bool]) -> None:
     """Wait for what another process does in its own time; the test's time-out is the limit."""
     while not condition():
         time.sleep(0.01)
+
+
+def lacking() -> Turn:
+    """As a message can make one: no field of it is there."""
+    return object.__new__(Turn)
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+LOADED = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=1)
+TIMED = Turn(latency_ns={Scope.COMPUTE: np.ones(3)})
+FORGED: list[tuple[str, Any, str]] = [
+    ("load", None, "its answer to load: None: Input should be"),
+    ("load", 10**9, "its answer to load: 1000000000: Input should be"),
+    ("load", replace(LOADED, load_s="now"), "its answer to load: load_s is 'now': Input should be a valid number"),
+    ("load", replace(LOADED, first_call_s=math.nan), "its answer to load: first_call_s: nan is no amount"),
+    ("load", replace(LOADED, rss_after_bytes=2**64), "its answer to load: rss_after_bytes: a number of more than"),
+    ("load", replace(LOADED, gpu=TIMED), r"its answer to load: gpu is Turn\("),
+    ("turn", lacking(), "turn gave an answer that can't be read: 'Turn' object has no attribute 'latency_ns'"),
+    ("turn", replace(TIMED, latency_ns=[1.0]), "its answer to turn: latency_ns is "),
+    ("turn", replace(TIMED, latency_ns={Scope.COMPUTE: [1.0]}), "its answer to turn: latency_ns.compute is "),
+    ("turn", replace(TIMED, latency_ns={Scope.COMPUTE: np.zeros(3)}), "latency_ns: compute: it has no readings"),
+    ("turn", replace(TIMED, latency_ns={Scope.COMPUTE: np.ones(0)}), "latency_ns: compute: it has no readings"),
+    ("turn", replace(TIMED, latency_ns={Scope.COMPUTE: np.array([{}])}), "latency_ns: compute: it has no readings"),
+    ("turn", replace(TIMED, gpu=GpuState(throttled=(1,))), "its answer to turn: gpu.throttled.0 is 1: "),  # type: ignore[arg-type]
+    ("build", ({"of": ENDLESS}, 1.0), "build gave an answer that can't be read: maximum recursion depth"),
+    ("probe", b"fp32\xff", "its answer to probe: "),
+    ("look", NotRun(NotRunKind.BROKEN, 3), "its answer to look: reason is 3: "),  # type: ignore[arg-type]
+    ("recheck", Fault(kind="Error", message=[]), r"its answer to recheck: message is \[\]: "),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("command", "answer", "reason"), FORGED)
+def test_an_answer_is_of_the_type_that_the_command_gives(
+    monkeypatch: pytest.MonkeyPatch, command: str, answer: Any, reason: str
+):
+    child, pipe = SimpleNamespace(), SimpleNamespace(send=id, poll=bool, recv_bytes=lambda: pickle.dumps(answer))
+    monkeypatch.setattr(WorkerProcess, "_start", lambda *_, **__: (child, pipe))
+    process = WorkerProcess({}, frozenset(), Path(os.devnull))
+    with pytest.raises(ArmFailed, match=f"^.*{reason}"):
+        process.ask(command, 60)
+
+
+def test_what_a_command_gives_is_told_by_its_method():
+    for name, method in vars(Worker).items():
+        if not name.startswith("_"):
+            assert "return" in get_type_hints(method), name
 
 
 def test_a_worker_that_behaves_answers(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):

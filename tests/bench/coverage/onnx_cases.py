@@ -187,12 +187,11 @@ def _answer(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> 
     folder.mkdir(parents=True)
     target = BUILDERS.get(backend, Target(backend=backend))
     arm = Arm(target=target, model=taken.bundle.model, parameters=taken.bundle.parameters)
-    built: Built
-    built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=taken.bundle, arm=arm, folder=folder)
+    facts, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=taken.bundle, arm=arm, folder=folder)
     if backend in BUILDERS:
         return AGREES
     for reference, bundle in (("the oracle", taken.bundle), ("the package's outputs", taken.expected)):
-        worker.ask("load", LOAD_TIMEOUT_S, built=replace(built, bundle=bundle))
+        worker.ask("load", LOAD_TIMEOUT_S, built=Built(arm=arm, bundle=bundle, folder=folder, facts=facts))
         verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S, with_accuracy=False)
         worker.ask("close", LOAD_TIMEOUT_S)
         if verified.fault:

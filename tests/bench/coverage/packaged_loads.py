@@ -15,6 +15,7 @@ from typing import Any
 
 import onnx
 
+from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.own_precisions import own_precisions
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
@@ -88,8 +89,8 @@ def _answer(worker: WorkerProcess, target: Target, bundle: ModelBundle, folder: 
     if skip := feasibility.unfit(arm, bundle):
         return skip.reason
     folder.mkdir()
-    built, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=bundle, arm=arm, folder=folder)
-    worker.ask("load", LOAD_TIMEOUT_S, built=built)
+    facts, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=bundle, arm=arm, folder=folder)
+    worker.ask("load", LOAD_TIMEOUT_S, built=Built(arm=arm, bundle=bundle, folder=folder, facts=facts))
     verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S, with_accuracy=False)
     worker.ask("close", LOAD_TIMEOUT_S)
     return verified.fault or ", but ".join([AGREES, *verified.executed.fallbacks])

@@ -14,7 +14,6 @@ from typing import Any
 
 from shootout import models
 from shootout.backends._tensorrt.network import TYPED_AS
-from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Precision, Value
 from shootout.errors import ShootoutError, SkippedArm
@@ -63,20 +62,20 @@ def _row(bench: Bench, label: str, bundle: ModelBundle | ShootoutError) -> dict[
         if isinstance(bundle, ShootoutError):
             raise bundle
         arm = bench.arm(f"tensorrt:cuda:{label}", bundle.model, bundle.parameters)
-        built, build_s = _built(bench, arm, bundle)
+        facts, build_s = _built(bench, arm, bundle)
     except ShootoutError as error:
         return {"outcome": "skipped" if isinstance(error, SkippedArm) else "failed", "reason": _told(error, bench)}
-    return {"outcome": "built", "build s": build_s, **_read(built.facts, arm.target.precision), "reason": ""}
+    return {"outcome": "built", "build s": build_s, **_read(facts, arm.target.precision), "reason": ""}
 
 
-def _built(bench: Bench, arm: Arm, bundle: ModelBundle) -> tuple[Built, float]:
+def _built(bench: Bench, arm: Arm, bundle: ModelBundle) -> tuple[Mapping[str, Any], float]:
     with tempfile.TemporaryDirectory(dir=bench.folder) as name:
         folder = Path(name, "built")
         folder.mkdir()
         environment = child_environment(arm.threads, 0)
         with worker(environment, bench.placement.arms, Path(name, "log")) as process:
-            answer: tuple[Built, float] = process.ask("build", LIMIT_S, bundle=bundle, arm=arm, folder=folder)
-        return answer
+            facts, build_s = process.ask("build", LIMIT_S, bundle=bundle, arm=arm, folder=folder)
+        return facts, build_s
 
 
 def _read(facts: Mapping[str, Any], precision: Precision) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from shootout.contract import (
     NotRunKind,
     Precision,
 )
+from shootout.messages import Verified
 from support.adapters.third_party import install
 
 CALLS_BEFORE_THE_END = 200
@@ -201,6 +202,16 @@ class Nonsense(Well):
         session.__dict__["executed"] = account
 
 
+class Forges(Well):
+    """Answers with the harness's own records, and in their fields what breaks whoever looks at it."""
+
+    def begin(self, session: NumpySession) -> None:
+        fidelity = session.executed
+        forged = Verified(executed=session.executed, fidelity=fidelity, fault=None)  # type: ignore[arg-type]
+        its = sys.modules.get("shootout.worker.__main__") or sys.modules["__main__"]
+        its.Worker.verify = lambda *_, **__: forged  # type: ignore[attr-defined]
+
+
 class NoBuilt(Well):
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
         return None  # type: ignore[return-value]
@@ -312,12 +323,16 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "not-a-number-later": (NotANumberLater, r"^between timed blocks it answered wrongly: the output has NaN"),
     "constant-later": (ConstantLater, r"^between timed blocks it answered wrongly: relative L2 error"),
     "lies": (Lies, r"labelled fp32, but the permutation probe finds bf16"),
-    "nonsense": (Nonsense, r"its account of what it ran: threads is 'all'"),
+    "nonsense": (Nonsense, r"^its answer to verify: executed\.threads is 'all'"),
+    "forges": (Forges, r"^its answer to verify: fidelity is Executed\("),
     "no-built": (NoBuilt, r"build raised AttributeError: .*facts"),
     "wanders": (Wanders, r"was given the CPUs \[\d+\], but has threads that may run on \[\d"),
     "widens": (Widens, r"was started with OMP_NUM_THREADS=\d, which is 64 after loading"),
-    "endless-facts": (EndlessFacts, r"^what it says of its build: artifact_bytes: a number of more than 64 bits$"),
-    "endless-account": (EndlessAccount, r"^its account of what it ran: artifact_bytes"),
+    "endless-facts": (EndlessFacts, r"^its answer to build: 0: artifact_bytes: a number of more"),
+    "endless-account": (
+        EndlessAccount,
+        r"^its answer to verify: executed: artifact_bytes: a number of more",
+    ),
     "odd-facts": (OddFacts, r"build raised TypeError: .*not JSON serializable"),
 }
 """Backend name → its adapter, and what the row's reason must say."""
