@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -20,72 +19,23 @@ from typing import Any, cast
 from shootout.backends import described, words
 from shootout.backends.adapter import Adapter, Fixture
 from shootout.backends.described import Description, Folders
-from shootout.contract import Capabilities, Device, Gemms, NotRun, Precision
-from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, install, unknown
+from shootout.backends.row import Entry as Entry
+from shootout.contract import SCALED, Capabilities, Device, Gemms, NotRun, Precision
+from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, unknown
 from shootout.host.placement import MORE
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One row of the registry: all that the harness knows of a backend by name, without importing anything.
-
-    Attributes:
-        path: `module:Class` of the adapter.
-        extra: the package extra that installs its library, "" where none is needed.
-        package: the third party's, "" for a backend that ships.
-        needs: what has to be there beside shootout itself, for people.
-        default: the device and precision that the bare backend name means.
-        hidden: whether `list` and `*` leave it out (the harness's own instruments).
-        baseline: whether the others are compared with it where nobody says with what.
-        file_baseline: likewise, of a user's ONNX file.
-        makers: packages beside its own library that decide what is built: quantizers, exporters.
-        loads: the frameworks that an arm's process may hold, by mode; those of "" in every mode.
-        gemms: `module:function` of its library's fastest square products (see `Gemms`), "" where another row or nobody
-            has them; the library's name is the first of `loads`.
-        get_ready: `module:function` of what a build does before it needs the model, done while that is being exported;
-            "" where that takes no time worth it.
-        fixture: `module:NAME` of how the conformance suite drives it, "" for the plain way.
-        words: `module:NAME` of what its library's own errors mean (see `backends.words`), "" for none.
-        movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
-            takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
-        shared: modules that an arm's process on the CPU begins with, where importing them takes long and leaves no
-            threads. Arms with the same ones (with none, too) may be forked from one process that has imported them.
-        ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
-        build_s: seconds that `build` takes there, quantization apart; `mode_build_s` of modes that take otherwise.
-    """
-
-    path: str
-    extra: str = ""
-    package: str = ""
-    needs: str = ""
-    default: tuple[Device, Precision] = (Device.CPU, Precision.FP32)
-    hidden: bool = False
-    baseline: bool = False
-    file_baseline: bool = False
-    makers: tuple[str, ...] = ()
-    loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    gemms: str = ""
-    get_ready: str = ""
-    fixture: str = ""
-    words: str = ""
-    movable: bool = False
-    shared: tuple[str, ...] = ()
-    ready_s: float = 2.0
-    build_s: float = 3.0
-    mode_build_s: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def fix(self) -> str:
-        """The command that makes it available."""
-        return f"pip install --upgrade {self.package}" if self.package else install(self.extra)
-
+_TORCH = ("torch", "numpy", "safetensors")
+_TORCHAO: Mapping[str, tuple[str, ...]] = {str(one): ("torchao",) for one in SCALED}
+"""What torchao quantized is loaded with its classes."""
 
 SHIPPED = {
     "numpy": Entry(
         path="shootout.backends._numpy.backend:NumpyAdapter",
+        installs={"": ("numpy", "safetensors")},
         makers=("onnx",),
         movable=True,
         loads={"": ("numpy", "safetensors")},
@@ -98,6 +48,7 @@ SHIPPED = {
         extra="torch",
         needs="torch",
         baseline=True,
+        installs={"": _TORCH, **_TORCHAO},
         makers=("torchao",),
         movable=True,
         shared=("torch",),
@@ -110,6 +61,7 @@ SHIPPED = {
         path="shootout.backends._torch.compile:TorchCompileAdapter",
         extra="torch",
         needs="torch, a C++ compiler, Python's headers",
+        installs={"": _TORCH, "aoti": ("torch", "numpy"), **_TORCHAO},
         makers=("torchao",),
         movable=True,
         shared=("torch",),
@@ -124,6 +76,7 @@ SHIPPED = {
         path="shootout.backends._torch.script:TorchScriptAdapter",
         extra="torch",
         needs="torch",
+        installs={"": ("torch", "numpy")},
         fixture="shootout.backends._torch.script:FIXTURE",
         movable=True,
         shared=("torch",),
@@ -134,6 +87,11 @@ SHIPPED = {
         path="shootout.backends._jax.backend:JaxJitAdapter",
         extra="jax",
         needs="jax; torchax for models without array code",
+        installs={
+            "": ("jax", "safetensors"),
+            "torchax": ("jax", "torchax", "torch", "safetensors"),
+            "cuda": ("jax-cuda13-plugin[with-cuda]|jax-cuda12-plugin[with-cuda]",),
+        },
         makers=("torch", "torchax"),
         movable=True,
         loads={"": ("jax", "scipy", "safetensors"), "torchax": ("torch", "torchax")},
@@ -146,6 +104,12 @@ SHIPPED = {
         path="shootout.backends._onnxruntime.backend:OnnxRuntimeAdapter",
         extra="onnxruntime",
         needs="onnxruntime; onnxruntime-gpu for cuda",
+        installs={
+            "": ("onnxruntime-gpu|onnxruntime",),
+            "tensorrt": ("onnxruntime-gpu", "tensorrt"),
+            "ep=*": None,
+            "cuda": ("onnxruntime-gpu[cuda,cudnn]",),
+        },
         makers=("onnx",),
         movable=True,
         loads={"": ("onnxruntime",)},
@@ -159,6 +123,7 @@ SHIPPED = {
         path="shootout.backends._openvino.backend:OpenVinoAdapter",
         extra="openvino",
         needs="openvino; nncf for int8; Intel's drivers for xpu and npu",
+        installs={"": ("openvino",)},
         makers=("nncf",),
         loads={"": ("openvino",)},
         gemms="shootout.backends._openvino.backend:gemms",
@@ -171,6 +136,7 @@ SHIPPED = {
         path="shootout.backends._litert.backend:LiteRtAdapter",
         extra="litert",
         needs="ai-edge-litert; its converter is installed into the cache once",
+        installs={"": ("ai-edge-litert",)},
         makers=("torch", "litert-torch", "litert-converter", "ai-edge-quantizer"),
         movable=True,
         loads={"": ("ai_edge_litert",)},
@@ -183,6 +149,7 @@ SHIPPED = {
         path="shootout.backends._ncnn.backend:NcnnAdapter",
         extra="ncnn",
         needs="ncnn; pnnx converts for it",
+        installs={"": ("ncnn",)},
         makers=("pnnx",),
         movable=True,
         loads={"": ("ncnn",)},
@@ -195,6 +162,9 @@ SHIPPED = {
         extra="tensorrt-rtx",
         needs="tensorrt, or tensorrt-rtx (also builds without a GPU)",
         default=(Device.CUDA, Precision.FP16),
+        installs={
+            "": ("tensorrt|tensorrt-rtx-cu13-bindings", "tensorrt|tensorrt-rtx-cu13-libs", "cuda-bindings", "numpy")
+        },
         makers=("onnx",),
         loads={"": ("tensorrt", "tensorrt_rtx")},
         fixture="shootout.backends._tensorrt.backend:FIXTURE",
@@ -202,6 +172,7 @@ SHIPPED = {
     "spin": Entry(
         path="shootout.backends._spin.backend:SpinAdapter",
         hidden=True,
+        installs={"": ("numpy",)},
         fixture="shootout.backends._spin.backend:FIXTURE",
         movable=True,
         ready_s=0.3,

@@ -19,6 +19,7 @@ from typing import Any
 from shootout import backends, quantize
 from shootout.backends import code, reported
 from shootout.backends.adapter import Built
+from shootout.backends.installed import install_bytes
 from shootout.build.exports import ProbeKey, probe_key
 from shootout.bundle import bundle
 from shootout.bundle.bundle import ModelBundle
@@ -45,12 +46,14 @@ class BuiltArm:
 
     Attributes:
         probe: what the permutation probe, or for integers the grid probe, found; None where neither applies (spin).
+        install_bytes: of its runtime; None where that can't be told.
     """
 
     built: Built
     build_s: float
     cached: bool
     probe: str | None
+    install_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +113,9 @@ class Workshop:
                     found = self._build(arm, model, folder, runs, self.worker(arm, cpus))
         if runs and (fault := probe_fault(found.probe, arm.target)):
             raise ArmFailed(fault)
-        return found
+        other = self.interpreters.get(arm.target.python)
+        there = (other.folders, other.version) if other else ()
+        return replace(found, install_bytes=install_bytes(arm.target, *there))
 
     def holds(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> bool:
         """Whether this build is in the cache, as far as can be told without reading it."""

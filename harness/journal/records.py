@@ -74,6 +74,8 @@ class Prepared(Record):
         notes: what a search chose, one line each.
         work: what one call of the model takes.
         bundle: the key of the export that it was built from; "" in older runs.
+        install_bytes: of its runtime's packages, all that they require included; null where that isn't known, as in
+            older runs.
     """
 
     kind: Literal["prepared"] = "prepared"
@@ -88,6 +90,7 @@ class Prepared(Record):
     notes: tuple[str, ...] = ()
     work: Work | None = None
     bundle: str = ""
+    install_bytes: int | None = None
 
 
 class Checked(Record):

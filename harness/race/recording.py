@@ -163,6 +163,7 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
         notes=(*found.built.bundle.notes, *facts.get("notes", ()), *_doubts(arm, found, runs=runs)),
         work=found.built.bundle.work,
         bundle=found.built.bundle.key,
+        install_bytes=found.install_bytes,
     )
 
 

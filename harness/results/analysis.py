@@ -233,6 +233,7 @@ def _preparation(prepared: Prepared | None) -> dict[str, Any]:
     if prepared is None:
         return {}
     kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "built_nodes_by_precision", "notes", "work"}
+    kept |= {"install_bytes"}
     return prepared.model_dump(include=kept)
 
 

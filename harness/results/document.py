@@ -180,6 +180,7 @@ class Row(Part):
 
     Attributes:
         why: from evidence, why it is or isn't faster than its own backend's FP32.
+        install_bytes: of its runtime's packages, with all that they require.
         memory_bytes: the most of any generation where it computes: of the whole process with its runtime, or of a GPU.
         ready_s: context, load and first call, the slowest of `starts`.
         cause: what kind of reason `reason` is, for this program alone: not in the JSON.
@@ -220,6 +221,7 @@ class Row(Part):
     notes: tuple[str, ...] = ()
     built_nodes_by_precision: dict[str, int] | None = None
     artifact_bytes: int | None = None
+    install_bytes: int | None = None
     memory_bytes: int | None = None
     peak_rss_bytes: int | None = None
     rss_loaded_bytes: int | None = None

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _ASK = """
 import json, sys
 sys.path[:] = [place for place in sys.path if place]  # not the folder we happen to be in
-found = {"version": list(sys.version_info[:3]), "libraries": {}, "numpy": None}
+found = {"version": list(sys.version_info[:3]), "folders": sys.path, "libraries": {}, "numpy": None}
 if sys.version_info >= (3, 8):
     from importlib.metadata import PackageNotFoundError, version
     for name in sys.argv[1:]:
@@ -59,6 +59,7 @@ class Interpreter:
         version: of Python.
         libraries: versions of the installed packages that we can use, by name.
         lent: the folder that makes our package importable there.
+        folders: where it looks for packages itself.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Interpreter:
     version: str
     libraries: Mapping[str, str]
     lent: str
+    folders: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -143,7 +145,12 @@ def _interpreter(name: str, path: str) -> Interpreter:
         needs = _dotted(OLDEST_NUMPY)
         raise UsageError(f"{what} has NumPy {said['numpy']}: {found} -m pip install 'numpy>={needs}'")
     return Interpreter(
-        name=name, path=str(found), version=_dotted(version), libraries=said["libraries"], lent=str(_lent())
+        name=name,
+        path=str(found),
+        version=_dotted(version),
+        libraries=said["libraries"],
+        lent=str(_lent()),
+        folders=tuple(said["folders"]),
     )
 
 
@@ -166,7 +173,7 @@ def _ask(what: str, path: Path) -> dict[str, Any]:
         raise UsageError(f"{what} can't be started: {error.strerror}; name a Python interpreter") from None
     try:
         said: dict[str, Any] = json.loads(done.stdout)
-        said["version"], said["libraries"], said["numpy"]
+        said["version"], said["folders"], said["libraries"], said["numpy"]
     except (ValueError, KeyError, TypeError):
         raise UsageError(f"{what} doesn't answer as Python does; name a Python interpreter") from None
     return said

@@ -145,6 +145,7 @@ def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
         build_s=1.0,
         cached=False,
         probe="fp32",
+        install_bytes=None,
     )
     old = replace(built.built.bundle, key="")
     before: Any = SimpleNamespace(**{**vars(built), "built": SimpleNamespace(bundle=old, facts={})})

@@ -103,11 +103,17 @@ def test_without_a_question_of_its_own_each_target_races_its_twins_only():
     [
         ("echo hello", "doesn't answer as Python does"),
         (
-            """echo '{"version": [3, 10, 2], "libraries": {}, "numpy": "2.0.0"}'""",
+            """echo '{"version": [3, 10, 2], "folders": [], "libraries": {}, "numpy": "2.0.0"}'""",
             "3.10.2; backends need 3.11",
         ),
-        ("""echo '{"version": [3, 12, 1], "libraries": {}, "numpy": null, "why": "no"}'""", "pip install numpy$"),
-        ("""echo '{"version": [3, 12, 1], "libraries": {}, "numpy": "1.25.9"}'""", "has NumPy 1.25.9: .*numpy>=1.26"),
+        (
+            """echo '{"version": [3, 12, 1], "folders": [], "libraries": {}, "numpy": null, "why": "no"}'""",
+            "pip install numpy$",
+        ),
+        (
+            """echo '{"version": [3, 12, 1], "folders": [], "libraries": {}, "numpy": "1.25.9"}'""",
+            "has NumPy 1.25.9: .*numpy>=1.26",
+        ),
     ],
 )
 def test_what_is_no_fit_interpreter_is_refused_with_the_reason(tmp_path: Path, text: str, says: str):

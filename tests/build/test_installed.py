@@ -1,0 +1,88 @@
+"""What running an arm takes to install: packages made by hand, each with the record that an installer writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shootout import backends
+from shootout.backends.installed import install_bytes
+from shootout.backends.row import Entry
+from shootout.contract import Device, Precision, Target
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages that a backend `made` runs with: `runtime` and its own `extra`."""
+    row = Entry(path="made:Made", installs={"": ("gpu-runtime|runtime",), "old": None, "cuda": ("runtime[cuda]",)})
+    monkeypatch.setitem(backends.SHIPPED, "made", row)
+    package(tmp_path, "runtime", 1_000, "arrays>=1", "wire; python_version < '3.12'", "driver; extra == 'cuda'")
+    package(tmp_path, "wire", 200, "Arrays", "shootout")
+    package(tmp_path, "arrays", 30)
+    return tmp_path
+
+
+def package(site: Path, name: str, size: int, *requires: str, origin: object = None) -> None:
+    folder = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    folder.mkdir()
+    lines = [f"Requires-Dist: {one}" for one in requires]
+    (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", f"Name: {name}", "Version: 1.0", *lines]))
+    code = f'"{name}/a, b.py",sha256=x,{size - 1}\n{name}/c.py,sha256=y,1\n{name}/c.pyc,,\n'
+    (folder / "RECORD").write_text(f"{code}{name}-1.0.dist-info/RECORD,,\n")
+    if origin is not None:
+        (folder / "direct_url.json").write_text(json.dumps(origin))
+
+
+def of(site: Path, target: Target | None = None, python: str = "3.11.2") -> int | None:
+    return install_bytes(target or Target(backend="made"), [str(site)], python)
+
+
+def test_a_package_that_several_need_counts_once_and_the_harness_never(site: Path):
+    assert of(site) == 1_230
+
+
+def test_what_another_python_does_not_need_does_not_count(site: Path):
+    assert of(site, python="3.12.0") == 1_030
+
+
+def test_the_first_choice_that_is_installed_counts(site: Path):
+    package(site, "gpu-runtime", 5_000)
+    assert of(site) == 5_000
+
+
+def test_a_device_takes_what_it_needs_beside(site: Path):
+    on_gpu = Target(backend="made", device=Device.CUDA)
+    assert of(site, on_gpu) is None, "the driver's package is missing"
+    package(site, "driver", 9_000)
+    assert of(site, on_gpu) is None, "what was found is remembered, as for a run"
+    assert install_bytes(on_gpu, [str(site), ""], "3.11.2") == 10_230
+
+
+@pytest.mark.parametrize("origin", [{"dir_info": {"editable": True}}, None])
+def test_what_has_no_sizes_is_unknown(site: Path, origin: object):
+    package(site, "gpu-runtime", 5, origin=origin)
+    if origin is None:
+        (site / "gpu_runtime-1.0.dist-info" / "RECORD").unlink()
+    assert of(site) is None
+
+
+def test_a_mode_that_nobody_knows_the_packages_of_is_unknown(site: Path):
+    assert of(site, Target(backend="made", mode="old")) is None
+
+
+def test_a_third_partys_package_is_what_its_adapter_came_in():
+    assert Entry(path="x:X", package="theirs").installed(Target(backend="x")) == ("theirs",)
+
+
+def test_a_quantized_module_is_loaded_with_torchaos_classes():
+    found = [backends.entry("torch-eager").installed(Target(backend="torch-eager", precision=one)) for one in Precision]
+    assert [one for one, some in zip(Precision, found, strict=True) if "torchao" in some] == [
+        *(Precision.FP8, Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
+    ]
+
+
+@pytest.mark.parametrize("name", backends.SHIPPED)
+def test_each_backend_says_what_runs_its_artifacts(name: str):
+    assert backends.entry(name).installed(Target(backend=name))
