@@ -6,7 +6,7 @@ COMPILE :=
 
 # The editable install is a tree of links (so that type checkers see it), which knows only the files there were when it
 # was made. So its stamp carries a checksum of the file list.
-FILES := $(sort $(wildcard harness/*.py harness/*/*.py harness/*/*/*.py harness/studies/*.toml backends/*.py backends/*/*.py backends/*/*.t* models/*.py models/*/*.py))
+FILES := $(sort $(wildcard harness/*.py harness/*/*.py harness/*/*/*.py harness/*/*.html harness/studies/*.toml backends/*.py backends/*/*.py backends/*/*.t* models/*.py models/*/*.py))
 STAMP := $(VENV)/.installed-$(shell echo $(FILES) | cksum | cut -d' ' -f1)
 
 # A GPU machine's campaign (docs/gpu.md) installs nothing and runs under PYTHON itself. OUT counts on the command line only:

@@ -209,6 +209,22 @@ def show(
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="What to write: a page .html, Markdown .md, or a figure .svg or .png.", metavar="FILE"
+        ),
+    ] = Path("report.html"),
+) -> None:
+    """Runs as one page that opens anywhere, as Markdown, or as a figure; measures nothing."""
+    from shootout.commands.decisions.report import report
+
+    raise typer.Exit(report(folders, out))
+
+
+@app.command(cls=GroupedCommand, rich_help_panel=READ)
 def pack(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, of `run` or of `tune`.")],
     into: Annotated[Path, typer.Argument(metavar="INTO", help="A new folder.")],

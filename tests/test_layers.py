@@ -19,6 +19,7 @@ LAYERS = (
         "commands",
         "tune",
         "formats",
+        "page",
         "report",
         "decide",
         "results",

@@ -222,10 +222,10 @@ def _passed(answer: Answer) -> Iterator[str]:
             )
             yield f"{short(one.arm)} slower{than} {_ratio(one.ratio)}"
         else:
-            yield f"{short(one.arm)} {_cost(one)}"
+            yield f"{short(one.arm)} {tell_cost(one)}"
 
 
-def _cost(one: Passed | WouldChange | Step) -> str:
+def tell_cost(one: Passed | WouldChange | Step) -> str:
     """What it does to the outputs."""
     if one.accuracy_change:
         return f"accuracy{told_change(one.accuracy_change)}"
@@ -235,7 +235,7 @@ def _cost(one: Passed | WouldChange | Step) -> str:
 def tell_step(one: Step) -> str:
     """A smaller artifact than that of the arm to ship, and what it costs."""
     time = f"{known(one.ratio)} of the shipped one's time" if one.ratio else "never side by side"
-    return f"{short(one.arm)} {size(one.artifact_bytes)}, {time}, {_cost(one)}"
+    return f"{short(one.arm)} {size(one.artifact_bytes)}, {time}, {tell_cost(one)}"
 
 
 def _ratio(ratio: Ratio | None) -> str:
@@ -278,6 +278,6 @@ def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
             limits.setdefault("no loss allowed, FP32 alone", []).append(arm)
         else:
             what = "accuracy" if one.accuracy_change else "error"
-            limits.setdefault(f"a looser {what} limit", []).append(f"{arm}, {_cost(one)}")
+            limits.setdefault(f"a looser {what} limit", []).append(f"{arm}, {tell_cost(one)}")
     for limit, arms in limits.items():
         yield f"{limit} ({'; '.join(fold(arms, NAMED))})"

@@ -88,8 +88,15 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     for summary in (one for one in document.groups if one.name not in shown):
         mine = [row for row in document.rows if row.group == summary.name]
         parts += _group(summary, mine, width, full=full)
-    parts += notes.tell_crossovers(document)
-    parts += _front(document, full=full)
+    parts += tell_run(document, full=full)
+    if not full and any(row.outcome == "measured" for row in document.rows):
+        parts.append(Text(MORE, style="dim"))
+    return Group(*parts)
+
+
+def tell_run(document: Document, *, full: bool) -> list[Text]:
+    """What is to be said below all tables: crossovers, the front, what was set, and how the run ended."""
+    parts = [*notes.tell_crossovers(document), *_front(document, full=full)]
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all targets: {text}.", style="dim"))
@@ -99,17 +106,35 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
         parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
         parts += [Text(line, style="dim") for line in trust.tell_time(document.spent_s)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
-    parts += [Text(line, style="dim" if document.complete else "yellow") for line in more_time.tell_end(document)]
-    if not full and any(row.outcome == "measured" for row in document.rows):
-        parts.append(Text(MORE, style="dim"))
-    return Group(*parts)
+    return [
+        *parts,
+        *(Text(line, style="dim" if document.complete else "yellow") for line in more_time.tell_end(document)),
+    ]
+
+
+def tabulate(summary: GroupSummary, rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Cell]]]:
+    """All columns that have a figure, and the cells of the group's rows by column, the fastest first.
+
+    Args:
+        rows: of the group.
+    """
+    known = _known(rows)
+    lines = [_cells(summary, row, COSTS if _is_about_costs(known) else RACE) for row in known]
+    return [name for name in (lines[0] if lines else ()) if any(str(one[name]) for one in lines)], lines
+
+
+def tell_group(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> list[Text]:
+    """What is to be said below the group's table: why not faster, who is out and why, how far it is to be trusted."""
+    measured = [row for row in _known(rows) if row.end_to_end]
+    parts = [*_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
+    parts += _setbacks([row for row in rows if row.reason], full=full)
+    return [*parts, *map(Text, trust.tell_trust(summary, measured, full=full) if measured else ())]
 
 
 def _group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool) -> list[RenderableType]:
-    measured = sorted((row for row in rows if row.end_to_end), key=lambda row: _timing(row).median_ns)
-    known = [*measured, *(row for row in rows if not row.end_to_end and (row.fidelity or row.serve))]
-    costs = _is_about_costs(measured)
-    parts: list[RenderableType] = [Text(_title(summary, rows), style="bold")]
+    known = _known(rows)
+    costs = _is_about_costs(known)
+    parts: list[RenderableType] = [Text(title(summary, rows), style="bold")]
     if known:
         headers = (COSTS if full else COSTS_FIRST) if costs else (RACE if full else RACE_FIRST)
         if full:
@@ -117,10 +142,13 @@ def _group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool
             parts += _tables(cells, COSTS_ANSWER if costs else ANSWER, width)
         else:
             parts += _narrowed(summary, known, headers, width)
-    parts += _whys(measured, full=full)
-    parts += map(Text, notes.tell_gpu(measured))
-    parts += _setbacks([row for row in rows if row.reason], full=full)
-    return [*parts, *map(Text, trust.tell_trust(summary, measured, full=full) if measured else ())]
+    return [*parts, *tell_group(summary, rows, full=full)]
+
+
+def _known(rows: Sequence[Row]) -> list[Row]:
+    """Those that a table has a line for: by time, then those of which something else is known."""
+    measured = sorted((row for row in rows if row.end_to_end), key=lambda row: _timing(row).median_ns)
+    return [*measured, *(row for row in rows if not row.end_to_end and (row.fidelity or row.serve))]
 
 
 def _front(document: Document, *, full: bool) -> list[Text]:
@@ -135,7 +163,8 @@ def _front(document: Document, *, full: bool) -> list[Text]:
     return [Text(title, style="bold"), *map(Text, lines)]
 
 
-def _title(summary: GroupSummary, rows: Sequence[Row]) -> str:
+def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
+    """The group's name, with its threads."""
     threads = {row.threads for row in rows}
     return f"{summary.name}, {'/'.join(map(str, sorted(threads)))} thread{'' if threads == {1} else 's'}"
 

@@ -1,0 +1,68 @@
+"""`shootout report`: runs as a page, as Markdown, or their first figure alone; measures nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from shootout.errors import UsageError, install
+from shootout.results.analysis import analyse
+from shootout.results.document import Document
+from shootout.tune.results import is_tuning
+from shootout.units import size
+
+EXTRA = "report"
+NEEDED = ("altair", "jinja2", "vl_convert")
+"""What draws; Markdown needs none of it."""
+
+
+def report(folders: Sequence[Path], out: Path) -> int:
+    """Write what is in these run folders to `out`, in the form that its name ends with.
+
+    Raises:
+        UsageError: another ending, a folder that is no run, or a library that isn't installed.
+    """
+    ending = out.suffix.lower()
+    if ending not in (".html", ".md", ".svg", ".png"):
+        raise UsageError(f"-o {str(out)!r}: write a name that ends in .html, .md, .svg or .png")
+    if ending != ".md":
+        check_installed()
+    if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
+        raise UsageError(f"{tuned[0]!r} is a tuning run; report takes the runs in it: {tuned[0]}/confirmed")
+    content = render([analyse(folder) for folder in folders], ending)
+    out.write_bytes(content)
+    sys.stderr.write(f"{out}: {size(len(content))}\n")
+    return 0
+
+
+def render(documents: Sequence[Document], ending: str) -> bytes:
+    """The runs in one form; a figure alone is that of the first run.
+
+    Raises:
+        UsageError: nothing in the run has a time that could be drawn.
+    """
+    from shootout.page import markdown
+
+    if ending == ".md":
+        return markdown.render(documents).encode()
+    from shootout.page import charts, intervals, page
+
+    if ending == ".html":
+        return page.render(documents).encode()
+    chart = intervals.draw(documents[0], narrow=False)
+    if chart is None:
+        raise UsageError(f"nothing was timed in {documents[0].run!r}: there is nothing to draw")
+    return charts.to_png(chart) if ending == ".png" else charts.to_svg(chart, background="white").encode()
+
+
+def check_installed() -> None:
+    """Say what to install where a library that draws is missing.
+
+    Raises:
+        UsageError: one is.
+    """
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"a page needs {', '.join(missing)}: {install(EXTRA)}. -o report.md needs nothing more")

@@ -1,0 +1,113 @@
+"""What all figures share: colours that a page can darken, the width, and the way from a chart to SVG and PNG.
+
+Whatever a stranger named is data of a chart, never a field or an expression, and nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import vl_convert
+from rich.cells import cell_len, set_cell_size
+
+from shootout.errors import printable
+
+Chart = alt.LayerChart | alt.VConcatChart | alt.HConcatChart
+INK, SOFT, RULE, SHADE = "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"
+"""Text; what matters less; lines of a grid; a shaded range."""
+CHOSEN, EVEN, BEHIND = "#0b5cad", "#0f7b6c", "#b4540a"
+"""The arm to ship; what isn't told apart from it; what is slower. Who is refused is as soft as what matters less."""
+DARK = {
+    INK: "#e6e9ed",
+    SOFT: "#98a2ae",
+    RULE: "#3a414a",
+    SHADE: "#232d3b",
+    CHOSEN: "#62a8f5",
+    EVEN: "#4cc2ae",
+    BEHIND: "#f0a35e",
+}
+"""What each of these becomes on a dark page, whose style sheet says so; no other colour depends on the page."""
+SERIES = ("#2f7fd1", "#d1661f", "#159c79", "#bf5ba0", "#a58300", "#7f6bd6", "#4f9fb8", "#c0504d", "#808890")
+"""Lines of arms, legible on light and on dark; from the tenth on they come again, and the labels tell them apart."""
+FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
+WIDE, NARROW = 960, 340
+"""Pixels of a figure, on a desktop and on a phone."""
+_TICKS = (1, 2, 5)
+CONFIG: dict[str, Any] = {
+    "view": {"stroke": None},
+    "text": {"color": INK, "fontSize": 12},
+    "title": {"color": INK, "fontSize": 13, "anchor": "start", "fontWeight": 600},
+    "aria": False,
+    "axis": {
+        "gridColor": RULE,
+        "domainColor": RULE,
+        "tickColor": RULE,
+        "labelColor": SOFT,
+        "labelFontSize": 11,
+        "titleColor": SOFT,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    },
+}
+
+
+def layer(*parts: alt.Chart, **size: Any) -> alt.LayerChart:
+    """Charts on top of each other, of one size."""
+    found: alt.LayerChart = alt.LayerChart(layer=list(parts)).properties(**size)
+    return found
+
+
+def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
+    """A chart of inline data, without a mark yet."""
+    return alt.Chart(alt.InlineData(values=[dict(one) for one in values]))
+
+
+def to_svg(chart: Chart, *, background: str | None = None) -> str:
+    """A chart as SVG whose text is text; without a background it lies on the page's own."""
+    svg = vl_convert.vegalite_to_svg(_spec(chart, background), allowed_base_urls=[])
+    return printable(svg).replace("<svg ", f'<svg style="font-family:{FONT}" ', 1)
+
+
+def to_png(chart: Chart) -> bytes:
+    """A chart as PNG, two pixels for each of its own."""
+    found: bytes = vl_convert.vegalite_to_png(_spec(chart, "white"), scale=2, allowed_base_urls=[])
+    return found
+
+
+def _spec(chart: Chart, background: str | None) -> dict[str, Any]:
+    spec: dict[str, Any] = chart.to_dict()
+    return {**_printable(spec), "background": background, "padding": 4, "config": CONFIG}
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """At most so many round numbers of a logarithmic axis."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in (_TICKS, (1, 3), (1,)):
+        found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(found) <= most:
+            return found
+    return found[:: math.ceil(len(found) / most)]
+
+
+def widened(values: Iterable[float], by: float = 1.08) -> tuple[float, float]:
+    """The range of a logarithmic axis, with some room at both ends."""
+    every = list(values)
+    return min(every) / by, max(every) * by
+
+
+def cut(text: str, columns: int) -> str:
+    """Text on one line in at most so many columns; Vega's own way to cut it breaks letters beyond 16 bits in two."""
+    line = " ".join(text.split())
+    return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1).rstrip()}…"
+
+
+def _printable(part: Any) -> Any:
+    """The same without letters that steer anything: the renderer aborts the whole process on a control character."""
+    if isinstance(part, dict):
+        return {name: _printable(one) for name, one in part.items()}
+    if isinstance(part, list):
+        return [_printable(one) for one in part]
+    return printable(part) if isinstance(part, str) else part

@@ -1,0 +1,68 @@
+"""Runs as Markdown for the summary of a CI job: the answer as the terminal has it, tables, and what is to be said."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+
+from shootout.errors import printable
+from shootout.page.text import as_plain
+from shootout.report import answers, table
+from shootout.results.document import Document, GroupSummary
+
+MOST_BYTES = 900 * 1024
+"""Of a summary; GitHub refuses more than 1 MiB."""
+CUT = "\n\nThe rest is left out: a summary may be no longer. `shootout report` with `-o page.html` has all.\n"
+_STEERING = re.compile(r"([\\`*_{}\[\]#|~$@])")
+
+
+def render(documents: Sequence[Document]) -> str:
+    """All runs below each other, in at most `MOST_BYTES`; where it would be more, whole parts at the end go."""
+    room = MOST_BYTES - len(CUT.encode())
+    kept: list[str] = []
+    for part in (part for document in documents for part in _parts(document)):
+        text = printable(part)
+        room -= len(text.encode()) + 2
+        if room < 0:
+            return "\n\n".join(kept) + CUT
+        kept.append(text)
+    return "\n\n".join(kept) + "\n"
+
+
+def _parts(document: Document) -> Iterator[str]:
+    yield f"## {escape(document.study)}"
+    yield fenced(as_plain(answers.render(document, answers.WIDEST), answers.WIDEST))
+    for summary in document.groups:
+        yield _group(summary, document)
+    yield _list([one.plain for one in table.tell_run(document, full=True)])
+
+
+def _group(summary: GroupSummary, document: Document) -> str:
+    rows = [row for row in document.rows if row.group == summary.name]
+    headers, lines = table.tabulate(summary, rows)
+    cells = [[str(line[name]) for name in headers] for line in lines]
+    title = html.escape(table.title(summary, rows))
+    grid = [_line(headers), _line(["---"] * len(headers), raw=True), *map(_line, cells)] if lines else []
+    told = _list([one.plain for one in table.tell_group(summary, rows, full=True)])
+    return "\n".join([f"<details><summary>{title}</summary>", "", *grid, "", told, "", "</details>"])
+
+
+def fenced(text: str) -> str:
+    """Text to the letter; no backticks in it end the block."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def escape(text: str) -> str:
+    """Text on one line that is no Markdown and no HTML."""
+    return _STEERING.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+
+
+def _line(cells: Sequence[str], *, raw: bool = False) -> str:
+    return f"| {' | '.join(cells if raw else map(escape, cells))} |"
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {escape(line)}" for line in lines)

@@ -1,0 +1,40 @@
+"""`shootout report`: what it writes, and what it says where it can't."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from shootout.commands.decisions.report import report
+from shootout.errors import UsageError
+
+RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
+
+
+@pytest.mark.parametrize(
+    ("ending", "begins"), [(".html", b"<!doctype html>"), (".md", b"## "), (".svg", b"<svg "), (".png", b"\x89PNG")]
+)
+def test_a_run_is_written_in_the_form_that_its_name_asks_for(tmp_path: Path, ending: str, begins: bytes):
+    out = tmp_path / f"page{ending}"
+    assert report([RUN], out) == 0
+    assert out.read_bytes().startswith(begins)
+
+
+def test_another_ending_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"\.html, \.md, \.svg or \.png"):
+        report([RUN], tmp_path / "page.pdf")
+
+
+def test_without_the_extra_the_command_to_install_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "altair" else found(name))
+    with pytest.raises(UsageError, match=r"altair: pip install 'shootout\[report\]'"):
+        report([RUN], tmp_path / "page.html")
+    assert report([RUN], tmp_path / "page.md") == 0
+
+
+def test_a_tuning_run_is_refused_with_the_run_in_it(tmp_path: Path):
+    with pytest.raises(UsageError, match="tune/confirmed"):
+        report([RUN.parent / "tune"], tmp_path / "page.html")
