@@ -253,9 +253,9 @@ def _nothing_runs(folder: Path) -> Iterator[None]:
     ends = (
         "run.measure",
         "tune._measure",
-        "selftest.run",
-        "doctor.examine",
-        "ceilings.obtain_ceilings",
+        "machine.selftest.run",
+        "machine.doctor.examine",
+        "machine.ceilings.obtain_ceilings",
         "sensitivity.rank_layers",
     )
     with ExitStack() as stack:
