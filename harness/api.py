@@ -25,7 +25,7 @@ from shootout.report import dry_run
 from shootout.report.answer import SO_FAR
 from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
-from shootout.results.comparisons import Ratio
+from shootout.results.comparisons import Ratio, compare_arms
 from shootout.results.document import Document, Row
 from shootout.results.frame import arrow_table, flatten_rows
 from shootout.study import points, selection
@@ -60,6 +60,20 @@ class Run:
         """(group, arm) → the end-to-end ratio with its verdict, for every arm that was compared."""
         timed = [(row, row.end_to_end) for row in self.rows if row.end_to_end]
         return {(row.group, row.arm): timing.ratio for row, timing in timed if timing.ratio}
+
+    def verdict(self, arm: str, other: str, *, group: str | None = None) -> Ratio:
+        """One arm's end-to-end time ÷ another's with its verdict, from the generations that both played.
+
+        It errs with the α that the run gave each of its verdicts; of many pairs looked at, so many the more may err.
+
+        Args:
+            arm, other: of one group, as in `rows` or as short as in tables: `numpy`.
+            group: where both are in several.
+
+        Raises:
+            UsageError: there is no such arm, they are in no group together or in several, or one has no time.
+        """
+        return compare_arms(Path(self.document.run), arm, other, group)
 
     def to_arrow(self) -> pyarrow.Table:
         """One line per row, nested figures as `end_to_end.median_ns`, the same columns and types of every run."""

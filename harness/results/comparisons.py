@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shootout.errors import UsageError, unknown
+from shootout.journal import journal
+from shootout.journal.group import Group, against, group_of, withheld
+from shootout.messages import Scope
 from shootout.stats.paired import Change
 from shootout.stats.verdicts import Comparison, Verdict
+from shootout.study.group import short
 
 
 class Part(BaseModel):
@@ -45,3 +52,49 @@ def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:
     """A comparison as the document shows it; `withheld` says why its verdict may not be given."""
     verdict = Verdict.CANT_TELL if withheld else found.verdict
     return Ratio(**asdict(replace(found, verdict=verdict)), reason=withheld)
+
+
+def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -> Ratio:
+    """One arm's end-to-end time ÷ another's, from the generations that both played; see `shootout.api.Run.verdict`."""
+    history = journal.read(folder)
+    groups = {record.name: group_of(history, record) for record in history.groups}
+    if group is not None and group not in groups:
+        raise unknown("group", group, groups)
+    mine = [one for name, one in groups.items() if group in (None, name)]
+    labels = _label(arm, mine), _label(other, mine)
+    if labels[0] == labels[1]:
+        raise UsageError(f"{arm!r} and {other!r} are one arm; a target that is given twice to a run races itself")
+    raced = [one for one in mine if set(labels) <= set(_labels(one))]
+    if not raced:
+        raise UsageError(f"{labels[0]!r} and {labels[1]!r} are in no group together, so they raced in none")
+    if len(raced) > 1:
+        names = ", ".join(repr(one.record.name) for one in raced)
+        raise UsageError(f"{labels[0]!r} and {labels[1]!r} raced in several groups; name one: {names}")
+    return _ratio(raced[0], *labels)
+
+
+def _ratio(group: Group, arm: str, other: str) -> Ratio:
+    found = against(group, Scope.END_TO_END, arm, other)
+    if found is not None:
+        return ratio_of(found, withheld(group, arm, other))
+    for label in (arm, other):
+        if why := group.setbacks.get(label):
+            raise UsageError(f"{label!r} has no time to compare: {why.reason}")
+    raise UsageError(f"{arm!r} and {other!r} were never timed in the same generation")
+
+
+def _labels(group: Group) -> list[str]:
+    return [arm.label for arm in group.record.arms if not arm.sentinel]
+
+
+def _label(name: str, groups: Sequence[Group]) -> str:
+    """An arm's label, which may be given as short as tables show it.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    labels = {label for one in groups for label in _labels(one)}
+    by_name = {short(label): label for label in labels} | {label: label for label in labels}
+    if name not in by_name:
+        raise unknown("arm", name, labels)
+    return by_name[name]
