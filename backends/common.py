@@ -170,14 +170,16 @@ def widen(array: Array) -> Array:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-def trial(extra: str, run: Callable[[], str]) -> Availability:
+def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
     """Turn a tiny real session into an answer that always explains itself.
 
     Args:
         extra: the package extra that installs the backend, for the fix; "" is the bare package.
         run: runs the session and returns the library's version; `SkippedArm` carries a reason and a fix of its own.
+        fix: the command that installs the library, where no extra of this package does.
     """
-    fix = install(extra) if extra else "pip install --force-reinstall shootout"
+    own = "" if fix or extra else "pip install --force-reinstall shootout"
+    fix = fix or own or install(extra)
     try:
         return Availability(version=run())
     except SkippedArm as skipped:
@@ -190,7 +192,7 @@ def trial(extra: str, run: Callable[[], str]) -> Availability:
         if old := find_old_driver(error):
             return Availability(why=old.why)
         reason = f"a tiny session failed: {type(error).__name__}: {error}"
-        fix = f"{fix} --force-reinstall" if extra else fix
+        fix = own or f"{fix} --force-reinstall"
         return Availability(why=NotRun(NotRunKind.BROKEN, reason, fix))
 
 

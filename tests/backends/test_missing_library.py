@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from shootout import backends
+from shootout.backends.common import trial
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.testing.fresh import run_fresh
 
@@ -48,3 +50,10 @@ def test_a_broken_library_is_a_reason_not_a_crash(name: str, library: str, tmp_p
     assert not found.ok
     assert "libbroken.so" in found.reason
     assert "pip install" in found.fix
+
+
+def test_a_third_party_names_its_own_command() -> None:
+    missing = trial("", lambda: import_module("no_such_library").__name__, fix="pip install it")
+    broken = trial("", lambda: f"{1 / 0}", fix="pip install it")
+    assert missing.why == NotRun(NotRunKind.NOT_INSTALLED, "no_such_library is not installed", "pip install it")
+    assert broken.fix == "pip install it --force-reinstall"
