@@ -66,6 +66,8 @@ WINDOW_NS = 50_000_000
 """Several instances at once are read for at least so long, and `BLOCK_CALLS` calls each."""
 SHORT_CALL_NS = 20_000
 """Calls shorter than this are read k at a time."""
+SINGLE_LEAD_IN, SINGLE_CALLS = 100, 1_000
+"""Of such an arm so many more are read one by one, in each generation: the mean of k calls has no tail."""
 
 RECHECK_SHARE = 0.1
 """So much of the time that an arm is timed may go into asking it again, see `worker.rechecks`."""

@@ -17,7 +17,6 @@ from shootout.errors import UsageError
 from shootout.journal import journal, samples
 from shootout.journal.journal import History
 from shootout.journal.records import Played
-from shootout.messages import Scope
 
 Key = tuple[str, str, str, int, int]
 """Group, arm, scope, generation, and how many calls share a reading."""
@@ -64,7 +63,7 @@ def readings_of(folder: Path, history: History) -> dict[Key, Array]:
     found: dict[Key, list[Array]] = {}
     for line in (line for line in history.lines if isinstance(line, Played)):
         for scope, calls in line.per_reading.items():
-            latency_ns = samples.read(folder, line.samples, line.arm, Scope(scope))
+            latency_ns = samples.read(folder, line.samples, line.arm, scope)
             whole = np.rint(latency_ns * calls)
             exact = np.array_equal(whole / calls, latency_ns)
             key = (line.group, line.arm, scope, line.generation, calls if exact else 1)

@@ -17,7 +17,7 @@ import numpy as np
 from shootout.contract import Array
 from shootout.errors import ShootoutError
 from shootout.journal.journal import sync_folder
-from shootout.messages import Scope, Turn
+from shootout.messages import Turn
 
 FOLDER, PACKED = "samples", "samples.parquet"
 """Where a run has its files, and the one file of a packed run."""
@@ -25,17 +25,22 @@ _UNREADABLE = (OSError, LookupError, TypeError, ValueError, NotImplementedError)
 """What a file that is gone or damaged ends in; Arrow's own errors are among these."""
 PLACE = ["group", "arm", "scope"]
 """The columns of that file which say whose reading a row holds; it is sorted by them, then by generation."""
+SINGLE = "single"
+"""In place of a scope: calls end to end, read one by one after the rounds, of an arm whose readings hold several."""
 GENERATION = "generation"
 """The column which files packed by older versions don't have."""
 
 
-def write(folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]]) -> None:
+def write(
+    folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]], single_ns: Iterable[tuple[str, Array]] = ()
+) -> None:
     """Write the readings of one generation.
 
     Args:
         folder: the run folder.
         name: the file's path inside it, e.g. `samples/g0-003.parquet`.
         turns: by arm label, one `Turn` per round.
+        single_ns: by arm label, calls read one by one after that: of round -1.
 
     Raises:
         ShootoutError: the disk is full or gone; nothing of the file is left.
@@ -43,7 +48,7 @@ def write(folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]]) 
     import pyarrow
     import pyarrow.parquet
 
-    columns = _columns(turns)
+    columns = _columns(turns, single_ns)
     types = {"arm": pyarrow.string(), "scope": pyarrow.string(), "round": pyarrow.int16()}
     schema = pyarrow.schema({**types, "latency_ns": pyarrow.float64()})
     path = folder / name
@@ -67,15 +72,22 @@ def write(folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]]) 
         ) from None
 
 
-def _columns(turns: Iterable[tuple[str, Sequence[Turn]]]) -> dict[str, list[Any]]:
+def _columns(
+    turns: Iterable[tuple[str, Sequence[Turn]]], single_ns: Iterable[tuple[str, Array]]
+) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {"arm": [], "scope": [], "round": [], "latency_ns": []}
+
+    def add(label: str, scope: str, index: int, latency: Array) -> None:
+        for name, value in (("arm", label), ("scope", scope), ("round", index)):
+            columns[name] += [value] * latency.size
+        columns["latency_ns"] += latency.tolist()
+
     for label, rounds in turns:
         for index, turn in enumerate(rounds):
             for scope, latency in turn.latency_ns.items():
-                columns["arm"] += [label] * latency.size
-                columns["scope"] += [scope.value] * latency.size
-                columns["round"] += [index] * latency.size
-                columns["latency_ns"] += latency.tolist()
+                add(label, scope.value, index, latency)
+    for label, latency in single_ns:
+        add(label, SINGLE, -1, latency)
     return columns
 
 
@@ -95,16 +107,17 @@ class Samples:
         files = f"{first} is" if count == 1 else f"{first} and {count - 1} more files are"
         return (f"{files} gone or damaged: their readings are missing from p99 and from the counts of samples",)
 
-    def of(self, group: str, arm: str, scope: Scope, names: Mapping[int, str]) -> dict[int | None, Array]:
+    def of(self, group: str, arm: str, scope: str, names: Mapping[int, str]) -> dict[int | None, Array]:
         """All readings (ns) of one arm in one scope by generation; files that are gone or damaged count as empty.
 
         Args:
+            scope: or `SINGLE`.
             names: the files of its generations, as the journal names them.
 
         Returns:
             Under None what an older version has packed: nothing tells its generations apart.
         """
-        found = dict(self._packed.get((group, arm, scope.value), {}))
+        found = dict(self._packed.get((group, arm, scope), {}))
         for generation, name in names.items():
             try:
                 own = _readings(self._folder, name, arm, scope)
@@ -159,7 +172,7 @@ def _packed_readings(folder: Path) -> dict[tuple[str, str, str], dict[int | None
     return found
 
 
-def read(folder: Path, name: str, arm: str, scope: Scope) -> Array:
+def read(folder: Path, name: str, arm: str, scope: str) -> Array:
     """One arm's readings (ns) in one scope of one generation's file, in order; none where it is gone or damaged.
 
     Args:
@@ -172,11 +185,11 @@ def read(folder: Path, name: str, arm: str, scope: Scope) -> Array:
         return np.array([])
 
 
-def _readings(folder: Path, name: str, arm: str, scope: Scope) -> Array:
+def _readings(folder: Path, name: str, arm: str, scope: str) -> Array:
     """As `read`, but raises one of `_UNREADABLE`."""
     import pyarrow.parquet
 
-    wanted = [("arm", "=", arm), ("scope", "=", scope.value)]
+    wanted = [("arm", "=", arm), ("scope", "=", str(scope))]
     path = _inside(folder, name)
     table = pyarrow.parquet.read_table(path, columns=["latency_ns"], filters=wanted, page_checksum_verification=True)
     found: Array = table["latency_ns"].cast(pyarrow.float64()).to_numpy()

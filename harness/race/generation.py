@@ -37,7 +37,7 @@ from shootout.messages import Offer, Scope
 from shootout.race import pace
 from shootout.race.loading import Entrance, Loading
 from shootout.race.pausing import Hold, on_gpu
-from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp
+from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp, cpu_ns
 from shootout.race.serving import Desk, Terms, desk_of, needed_s
 from shootout.stats.warmup import steady_from
 from shootout.units import span
@@ -299,12 +299,12 @@ class Generation:
     def _watched(self) -> Callable[[Gpus], tuple[Disturbance, ...]]:
         """Start watching the machine; what is returned tells, once it is called, what disturbed the time since."""
         players, contexts = [performance.player for performance in self.performances], self._cuda_contexts()
-        before_ns = _cpu_ns(players)
+        before_ns = cpu_ns(players)
         self.context.watch.begin()
 
         def disturbances(gpus: Gpus) -> tuple[Disturbance, ...]:
             # Who left meanwhile took its count along: then nobody can tell others' CPU time from ours.
-            after_ns = _cpu_ns(players) if len(self.performances) == len(players) else None
+            after_ns = cpu_ns(players) if len(self.performances) == len(players) else None
             spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
             return self.context.watch.reasons(gpus, Own(gpu_processes=contexts, cpu_ns=spent_ns))
 
@@ -317,6 +317,7 @@ class Generation:
             player = performance.player
             player.release()
             performance.peak_rss_bytes = player.peak_memory()
+            performance.read_singly()
             if on_gpu(performance.arm):
                 disturbances = self._watched()
                 performance.on_gpu = undisturbed(player.on_gpu(), partial(disturbances, {}))
@@ -387,13 +388,6 @@ def rounds_for(performances: Sequence[Performance]) -> int:
     """12 rounds, fewer (at least 4) where calls are so long that 12 would pass the budget of a generation."""
     round_ns = sum(2.0 * sum(performance.tuned.call_ns.values()) for performance in performances)
     return max(MIN_ROUNDS, min(ROUNDS, int(ROUNDS_BUDGET_NS / max(round_ns, 1.0))))
-
-
-def _cpu_ns(players: Sequence[Player]) -> int | None:
-    """CPU time that all of these used so far; None where one of them can't be told."""
-    found = [player.cpu_ns() for player in players]
-    told = [ns for ns in found if ns is not None]
-    return sum(told) if len(told) == len(found) else None
 
 
 def _shuffled(items: Sequence[T], rng: random.Random) -> list[T]:

@@ -5,12 +5,15 @@ Protocols and records only. A generation knows processes and clocks through thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from shootout.clock import Deadline
-from shootout.contract import Arm, NotRun
+from shootout.constants import SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
+from shootout.contract import Arm, Array, NotRun, Scenario
 from shootout.host.noise import Disturbance, Own
 from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
 
@@ -41,6 +44,13 @@ class Player(Protocol):
     def release(self) -> None: ...  # noqa: D102
     def end(self) -> None: ...  # noqa: D102
     def kill(self) -> None: ...  # noqa: D102
+
+
+def cpu_ns(players: Sequence[Player]) -> int | None:
+    """CPU time that all of these used so far; None where one of them can't be told."""
+    found = [player.cpu_ns() for player in players]
+    told = [ns for ns in found if ns is not None]
+    return sum(told) if len(told) == len(found) else None
 
 
 class Starters(Protocol):
@@ -118,6 +128,8 @@ class Performance:
         sm_clock_mhz: the highest SM clock after any of its turns: its reference.
         peak_rss_bytes: the most that was ever resident, asked after the rounds; None where no time was left for it.
         on_gpu: its figures beside the verdict, likewise.
+        single_ns: calls end to end read one by one, likewise; empty where its readings hold one call each, or are of
+            several sessions at once.
         spent_s: seconds of the steps before the rounds, by name.
     """
 
@@ -133,6 +145,13 @@ class Performance:
     peak_rss_bytes: int | None = None
     sm_clock_mhz: int | None = None
     on_gpu: OnGpu | None = None
+    single_ns: Array = field(default_factory=lambda: np.array([]))
+
+    def read_singly(self) -> None:
+        """Read some calls one by one where a reading of the rounds holds several."""
+        if self.tuned.per_reading[Scope.END_TO_END] > 1 and self.arm.scenario is Scenario.LATENCY:
+            most_ns = 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
+            self.single_ns = self.player.warm(SINGLE_LEAD_IN + SINGLE_CALLS, most_ns).latency_ns[SINGLE_LEAD_IN:]
 
     def look_at_gpu(self) -> tuple[int | None, GpuState] | None:
         """Note its highest clock so far (a first turn's own); that, and the GPU after its last turn. None on a CPU."""

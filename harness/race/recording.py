@@ -130,7 +130,8 @@ class Recorder:
             A line for each performance, in their order.
         """
         name = f"samples/g{one.index}-{played.index:03}.parquet"
-        samples.write(self.out, name, [(p.arm.label, p.turns) for p in played.performances])
+        turns = [(p.arm.label, p.turns) for p in played.performances]
+        samples.write(self.out, name, turns, [(p.arm.label, p.single_ns) for p in played.performances])
         rounds = Rounds(
             group=one.group.record.name,
             generation=played.index,
@@ -198,7 +199,8 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
         steady_from=found.warm_up.steady_from,
         executed=found.verified.executed,
         fidelity=found.verified.fidelity,
-        per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()},
+        per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()}
+        | ({samples.SINGLE: 1} if found.single_ns.size else {}),
         block_median_ns=block_medians(found),
         flagged=flagged_blocks(found, generation.flagged),
         rss_before_bytes=found.loaded.rss_before_bytes,

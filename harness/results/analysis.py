@@ -29,7 +29,7 @@ from shootout.journal.group import (
 )
 from shootout.journal.journal import History
 from shootout.journal.records import Checked, Ended, Header, Played, Prepared
-from shootout.journal.samples import Samples
+from shootout.journal.samples import SINGLE, Samples
 from shootout.journal.time_spent import find_time_spent
 from shootout.messages import Scope
 from shootout.results import footprint, pareto, rates, roofline
@@ -271,19 +271,36 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
     middle = quantiles.median_interval(medians)
     lines = group.played[label]
     calls = samples.of(group.record.name, label, scope, {line.generation: line.samples for line in lines})
-    shared = any(line.per_reading.get(scope, 1) > 1 for line in lines)  # means of several calls have no tail
     found, own = compare(group, scope, label), compare_own(group, scope, label)
     return Timing(
         median_ns=middle.median,
         low_ns=middle.low,
         high_ns=middle.high,
         confidence=middle.confidence,
-        **_tails([] if shared else [values for generation, values in calls.items() if generation is not None]),
+        **_tails(_single_calls(group, label, scope, samples, calls)),
         samples=sum(values.size for values in calls.values()),
         generations=medians.size,
         ratio=ratio_of(found, withheld(group, label, group.rules.baseline)) if found else None,
         own_fp32_ratio=ratio_of(own, withheld(group, label, group.record.references[label])) if own else None,
     )
+
+
+def _single_calls(
+    group: Group, label: str, scope: Scope, samples: Samples, calls: Mapping[int | None, Array]
+) -> list[Array]:
+    """What each generation read of calls one by one: the mean of several has no tail."""
+    lines = group.played[label]
+    alone = {line.generation for line in lines if line.per_reading.get(scope, 1) == 1 or _is_offered(line)}
+    found = [calls[one] for one in sorted(alone) if one in calls]
+    if scope is not Scope.END_TO_END:
+        return found
+    names = {line.generation: line.samples for line in lines if SINGLE in line.per_reading}
+    return [*found, *samples.of(group.record.name, label, SINGLE, names).values()]
+
+
+def _is_offered(line: Played) -> bool:
+    """Whether each reading is a request's, at a given rate; those of a search are of many rates."""
+    return line.served is not None and line.served.given_per_s is not None
 
 
 def _tails(generations: Sequence[Array]) -> dict[str, float | None]:

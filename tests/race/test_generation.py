@@ -14,7 +14,7 @@ import pytest
 from support.races import fakes
 from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
-from shootout.constants import ROUNDS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
+from shootout.constants import ROUNDS, SINGLE_CALLS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
 from shootout.contract import Arm, Device, NotRun, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own, undisturbed
 from shootout.journal.group import counted, counting
@@ -172,6 +172,25 @@ def test_rounds_before_an_arm_was_begun_anew_count_for_nobody() -> None:
     assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
     assert len(turns(world)) > 3 * ROUNDS
     assert found.flagged == (), "the flags were those rounds'"
+
+
+def test_only_an_arm_whose_readings_hold_several_calls_reads_some_one_by_one() -> None:
+    world = World(THREE)
+
+    class Short(FakePlayer):
+        def tune(self):
+            found = super().tune()
+            return replace(found, per_reading=dict.fromkeys(Scope, 4)) if self.arm.target.backend == "b" else found
+
+    world.spawn = lambda arm, *_, **__: world.players.append(Short(world, arm, 0)) or world.players[-1]  # type: ignore[method-assign]
+    found = generation(world)
+    assert {p.arm.label: p.single_ns.size for p in found.performances} == {
+        "a:cpu:fp32": 0,
+        "b:cpu:fp32": SINGLE_CALLS,
+        "c:cpu:fp32": 0,
+    }
+    last = max(index for index, (what, _) in enumerate(world.events) if what.startswith("turn "))
+    assert ("warm", "b:cpu:fp32") in world.events[last:], "after the rounds, which it would disturb"
 
 
 def test_an_arm_that_is_killed_again_leaves_the_generation_and_one_killed_at_its_end_stays() -> None:

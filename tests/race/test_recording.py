@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from support.exports import bare_bundle
 
@@ -128,7 +129,12 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
     )
     one.known = one.group
     generation: Any = SimpleNamespace(
-        index=1, rounds=2, disturbed=(), spent_s={}, killed=["a"], performances=[SimpleNamespace(arm=arms[0], turns=[])]
+        index=1,
+        rounds=2,
+        disturbed=(),
+        spent_s={},
+        killed=["a"],
+        performances=[SimpleNamespace(arm=arms[0], turns=[], single_ns=np.array([]))],
     )
     found.generation(one, generation)
     assert written[-1].killed == ("a",)

@@ -36,7 +36,7 @@ MUTATIONS = (
     Mutation(
         "samples are written before the journal names them",
         "harness/race/recording.py",
-        "        samples.write(self.out, name, [(p.arm.label, p.turns) for p in played.performances])\n"
+        "        samples.write(self.out, name, turns, [(p.arm.label, p.single_ns) for p in played.performances])\n"
         "        rounds = Rounds(",
         "        rounds = Rounds(",
         (WIRING, RESUME),
