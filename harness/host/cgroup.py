@@ -1,4 +1,4 @@
-"""What the control groups allow, versions 1 and 2.
+"""What the control groups allow, versions 1 and 2; and groups of our own, to end all that a child ever started.
 
 In a container the machine has more CPUs and memory than we may use, and it is the group that throttles. A limit may
 sit on any level above our own group, so every level that can be seen counts. Where there are no groups, every answer
@@ -7,10 +7,16 @@ is None.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
+from shootout.clock import Deadline, sleep
+
 ROOT = Path("/sys/fs/cgroup")
+_KILL, _PROCESSES = "cgroup.kill", "cgroup.procs"
+_PATIENCE_S, _LOOKING_S = 2.0, 0.01
 
 
 def read(path: Path) -> str | None:
@@ -102,6 +108,46 @@ def memory_free_bytes(groups: Iterable[Path]) -> int | None:
             droppable = stat.get("total_inactive_file", stat.get("inactive_file", 0))
             free.append(max(0, limit - max(0, used - droppable)))
     return min(free, default=None)
+
+
+def gather(name: str, process: int) -> None:
+    """Move a process into a child of our own group, where the system lets us: `end` reaches all that it starts then.
+
+    That takes version 2, a group that is ours to divide (root's, or one that systemd delegates), and Linux 5.14.
+
+    Args:
+        name: the new group's, nobody else's.
+    """
+    if group := _own_group(name):
+        with suppress(OSError):
+            group.mkdir(exist_ok=True)
+            if (group / _KILL).exists():
+                (group / _PROCESSES).write_text(str(process))
+                return
+        with suppress(OSError):
+            group.rmdir()
+
+
+def end(name: str) -> None:
+    """Kill all that is in such a group, whoever its parent is by now, and remove it; harmless where there is none."""
+    if not (group := _own_group(name)) or not group.is_dir():
+        return
+    with suppress(OSError):
+        (group / _KILL).write_text("1")
+        patience = Deadline(_PATIENCE_S)
+        while _table(read(group / "cgroup.events") or "").get("populated") and patience.allows(0.0):
+            sleep(_LOOKING_S)
+        for folder, _, _ in os.walk(group, topdown=False):
+            Path(folder).rmdir()
+
+
+def _own_group(child: str) -> Path | None:
+    """Where a child of our group of version 2 is, or would be; None where that version isn't there."""
+    for line in (read(Path("/proc/self/cgroup")) or "").splitlines():
+        if line.startswith("0::"):
+            mine = [mount / line[3:].strip("/") for mount in _mounts("", "", ROOT)]
+            return next((group / child for group in mine if (group / _PROCESSES).exists()), None)
+    return None
 
 
 def _memory(group: Path, new: str, old: str) -> int | None:

@@ -127,6 +127,7 @@ class Child:
         except BaseException:
             self._close()
             raise
+        cgroup.gather(self._scratch.path.name, self.pid)
 
     def __enter__(self) -> Child:
         return self

@@ -4,7 +4,7 @@ Each folder is locked (flock on the folder itself) by the process that made it, 
 that process ends: what nobody holds is a dead process's. Other hosts on a network's disk don't hear of such locks, so
 a folder's name has its host in it, and no other one removes it. Who works in one has its path as TMPDIR, and so has all
 that it started, in whatever session and under whatever parent: a process that outlived its owner is known by that, and
-ended, stopped or not.
+ended, stopped or not. Where we may make control groups, one of the folder's name holds those that forgot their TMPDIR.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Lock
 
 from shootout.clock import Deadline, sleep
+from shootout.host import cgroup
 
 NAME = f"shootout-scratch-{hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]}-"
 _PROC = Path("/proc")
@@ -77,7 +78,10 @@ def collect(parent: Path) -> None:
 
 
 def end_those_in(folder: Path) -> None:
-    """End every process whose TMPDIR this folder is, and wait until they are gone, as far as /proc tells."""
+    """End every process in the group of this folder's name, or whose TMPDIR it is, and wait until they are gone, as far
+    as /proc tells.
+    """
+    cgroup.end(folder.name)
     patience = Deadline(_PATIENCE_S)
     while (found := _those_in(folder)) and patience.allows(0.0):
         for pid in found:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from shootout import clock
+from shootout.host import cgroup
 from shootout.host.child import Child, ending, last_words, run
 
 ODD = """
@@ -66,6 +67,30 @@ def test_what_it_started_in_a_session_of_its_own_ends_with_it_and_its_folder_too
         assert not alive(int(pid)), "its own end is not waited for"
         assert Path(folder).is_dir()
     assert not Path(folder).exists()
+
+
+def can_make_groups() -> bool:
+    """Whether this system lets us make control groups, as a systemd user's does and most containers don't."""
+    group = cgroup._own_group("shootout-test")
+    try:
+        assert group
+        group.mkdir()
+        group.rmdir()
+    except (AssertionError, OSError):
+        return False
+    return True
+
+
+@pytest.mark.skipif(not can_make_groups(), reason="no control group can be made here")
+def test_what_forgot_its_folder_and_its_session_ends_with_it_by_their_group(odd: Path):
+    add(odd, f"import subprocess\nprint(subprocess.Popen({['setsid', 'env', '-i', 'sleep', '600']!r}).pid)\n")
+    with Child("odd") as child:
+        ended = child.finish(60)
+        folder = child._scratch.path
+    assert not alive(int(ended.said))
+    group = cgroup._own_group(folder.name)
+    assert group is not None
+    assert not group.exists()
 
 
 @pytest.mark.parametrize("seen_by", ["wait", "finish", "kill"])
