@@ -21,7 +21,7 @@ from shootout.host import gpu
 from shootout.host.placement import pass_on, passing_on_ends
 from shootout.journal.run_folder import choose_folder
 from shootout.models.user import program
-from shootout.report import dry_run
+from shootout.report import dry_run, notebook
 from shootout.report.answer import SO_FAR
 from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
@@ -93,6 +93,10 @@ class Run:
 
         columns, rows = flatten_rows(self.rows)
         return pandas.DataFrame(rows, columns=columns)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, and the tables to open."""
+        return notebook.as_html(self.document)
 
     def __repr__(self) -> str:
         """Where it is and what it says, in a line."""

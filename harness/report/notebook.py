@@ -1,0 +1,39 @@
+"""A run in a notebook: the answer and the tables as a small piece of HTML, as the terminal shows them."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console, RenderableType
+from rich.terminal_theme import TerminalTheme
+
+from shootout.errors import printable
+from shootout.report import answers, table
+from shootout.results.document import Document
+from shootout.units import counted
+
+_BLACK, _RED, _GREEN, _YELLOW = (0, 0, 0), (201, 60, 60), (38, 132, 62), (150, 104, 0)
+_BLUE, _MAGENTA, _CYAN, _WHITE = (60, 110, 200), (150, 80, 160), (22, 127, 143), (255, 255, 255)
+_THEME = TerminalTheme(_WHITE, _BLACK, [_BLACK, _RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _WHITE])
+"""Of colours that can be read on white as well as on black: a notebook doesn't say which it has."""
+_WIDTH = 120
+"""Columns; what is wider can be scrolled."""
+_STYLE = "line-height:1.35; white-space:pre; overflow-x:auto"
+
+
+def as_html(document: Document) -> str:
+    """The answer, and the tables below it to open; every letter of the run is text."""
+    answer = _pre(*answers.render(document, _WIDTH))
+    rows = counted(len(document.rows), "row")
+    tables = _pre(table.render_tables(document, _WIDTH))
+    return printable(f"{answer}<details><summary>{rows}</summary>{tables}</details>")
+
+
+def _pre(*parts: RenderableType) -> str:
+    console = Console(
+        width=_WIDTH, record=True, file=StringIO(), markup=False, emoji=False, highlight=False,
+        color_system="standard", force_terminal=True, legacy_windows=False,
+    )  # fmt: skip
+    console.print(*parts, sep="\n")
+    code = console.export_html(theme=_THEME, code_format="{code}", inline_styles=True)
+    return f"<pre style='{_STYLE}'>{code.strip()}</pre>"
