@@ -7,6 +7,8 @@ import re
 import pytest
 from support.console import TESTS
 
+from shootout import backends
+
 FOLDER = TESTS.parent / "docs" / "runtimes"
 PAGES = sorted(page.name for page in FOLDER.glob("*.md") if page.name != "README.md")
 FORM = ["How it is set", "What ran", "Quantizers", "Where it wins", "What it can't do"]
@@ -19,6 +21,9 @@ def test_a_page_has_the_form(name: str):
     assert re.findall(r"^## (.*)", text, re.MULTILINE)[: len(FORM)] == FORM
 
 
-def test_the_table_lists_each_page():
-    rows = re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", (FOLDER / "README.md").read_text(), re.MULTILINE)
-    assert sorted(rows) == PAGES
+def test_the_table_lists_each_page_and_each_backend():
+    text = (FOLDER / "README.md").read_text()
+    rows = re.findall(r"^\| \[[^]]+\]\(([^)]+)\) \| (.*?) \|", text, re.MULTILINE)
+    assert sorted(name for name, _ in rows) == PAGES
+    shipped = {name for name, row in backends.SHIPPED.items() if not row.hidden}
+    assert shipped <= set(re.findall(r"`([\w-]+)`", " ".join(told for _, told in rows)))

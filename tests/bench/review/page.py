@@ -29,7 +29,7 @@ HEADINGS: Mapping[str, tuple[tuple[str, ...], str]] = {
 INTRODUCTION = """# What an adapter decides
 
 How a backend is called can change its figures more than which backend it is. Here is what each choice is worth.
-[backends.md](backends.md) tells what each adapter does and why. This page is written by
+[A page per runtime](runtimes/README.md) tells what each adapter does and why. This page is written by
 `python -m tests.bench.review.page` from {files}.
 """
 CASES = """A review of all adapters, at commit 809f14f, told what it had measured on a busy machine. Its cases again,
