@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn, Unpack, get_type_hints
 import typer
 
 from shootout.commands.help import GroupedCommand, GroupedCommands
+from shootout.decide.options import PolicyOptions
 from shootout.errors import Interrupted
 from shootout.study.options import (
     Flag,
@@ -62,6 +63,10 @@ To = Annotated[
 ]
 RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this tool"
 """The groups of commands."""
+DECIDE_EXAMPLES = """\
+shootout decide results/run --policy deploy.toml
+shootout decide results/run --p99 5ms --max-accuracy-drop 0.5pp
+shootout decide runs/small runs/large --policy deploy.toml --json"""
 INIT_EXAMPLES = """\
 shootout init net.onnx --shape x=1x3x224x224
 shootout run shootout.toml"""
@@ -193,6 +198,37 @@ def tune(
     if chosen is not None:
         options["model"] = read_place(chosen, options.get("model"))
     raise typer.Exit(tune(options, as_json=as_json))
+
+
+@command(PolicyOptions, DECIDE, DECIDE_EXAMPLES)
+def decide(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="A run folder; or several, of one model, on one machine or on many."),
+    ],
+    *,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            help="The policy, which holds all that options can say. Default: none.",
+            metavar="TOML",
+            rich_help_panel=Group.WHAT,
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="The cell to decide on, where there are several.", metavar="NAME", rich_help_panel=Group.WHAT
+        ),
+    ] = None,
+    as_json: Json = False,
+    **options: Unpack[PolicyOptions],
+) -> None:
+    """What to ship by your own limits, prices and objective; measures nothing. Exit 3: nothing may be, 7: not known."""
+    from shootout.commands.decisions.decide import decide
+
+    keys = {name.replace("_", "-"): value for name, value in options.items()}
+    raise typer.Exit(decide(folders, policy, keys, group=group, as_json=as_json))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)

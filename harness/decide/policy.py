@@ -130,13 +130,13 @@ def _checked(fields: Mapping[str, Any]) -> Policy:
         if key in {*Limit}:
             raise UsageError(f"{key} is a limit: write it below [limits]")
         if key not in KEYS:
-            raise unknown("key", key, (*KEYS, *Limit))
+            raise unknown("key", key, KEYS)
     for key in fields["limits"]:
         if key not in {*Limit}:
-            raise unknown("limit", key, Limit)
+            raise unknown("limit", key, map(str, Limit))
     objective = fields.get("objective", Objective.LATENCY)
     if objective not in {*Objective}:
-        raise unknown("objective", str(objective), Objective)
+        raise unknown("objective", str(objective), map(str, Objective))
     machines = tuple(_machine(one) for one in fields["machine"])
     if len(currencies := sorted({one.currency for one in machines})) > 1:
         raise UsageError(f"prices are in {' and '.join(currencies)}: give all machines' prices in one currency")

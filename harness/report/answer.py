@@ -46,10 +46,15 @@ def screen(answer: Answer, rows: Sequence[Row], document: Document, width: int) 
 
 
 def _head(answer: Answer, title: str, width: int) -> Iterator[Text]:
-    """What to ship, and at the right, or below where there is no room, of what."""
+    """What to ship of what."""
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
     if answer.ship and answer.reason:
         words += SO_FAR
+    yield from head(words, title, width)
+
+
+def head(words: str, title: str, width: int) -> Iterator[Text]:
+    """The first line: what to ship, and at the right, or below where there is no room, of what."""
     free = width - INDENT - len(words) - len(title)
     if free >= 2:
         yield bold(f"Ship  {words}{' ' * free}{title}", INDENT + len(words))
@@ -62,10 +67,10 @@ def _title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) 
     """Model, batch, threads and machine."""
     threads = sorted({row.threads for row in rows})
     count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
-    return " · ".join([*answer.group.split(", "), *([count] if threads else []), *_machine(environment)])
+    return " · ".join([*answer.group.split(", "), *([count] if threads else []), *tell_machine(environment)])
 
 
-def _machine(environment: Mapping[str, Any]) -> Iterator[str]:
+def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     """The processor in so many words as are known of it, and the GPUs."""
     cpu = environment.get("cpu", {})
     words = cpu.get("model", "").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
@@ -152,7 +157,7 @@ def told_change(change: AccuracyChange | None) -> str:
 def _tied(answer: Answer) -> Iterator[str]:
     told = []
     if answer.tied:
-        told.append(f"{', '.join(fold((short(one.arm) for one in answer.tied), SHOWN))}: {_within(answer.tied)}.")
+        told.append(f"{', '.join(fold((short(one.arm) for one in answer.tied), SHOWN))}: {tell_within(answer.tied)}.")
     if answer.chosen_by:
         told.append(f"Chosen by: {', then '.join(CHOICES[one] for one in answer.chosen_by)}.")
     if answer.unsettled:
@@ -162,7 +167,7 @@ def _tied(answer: Answer) -> Iterator[str]:
         yield " ".join(told)
 
 
-def _within(rivals: Iterable[Rival]) -> str:
+def tell_within(rivals: Iterable[Rival]) -> str:
     """How far apart they can be."""
     ratios = [one.ratio for one in rivals]
     bounds = [(ratio.low, ratio.high) for ratio in ratios if ratio and ratio.low and ratio.high]

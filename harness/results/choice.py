@@ -35,7 +35,7 @@ def choose(cell: Cell) -> Answer:
     """The cell's answer; without one to ship where nothing sound is measured, or the sentinel shows a bias."""
     mine = [row for row in cell.rows if row.group == cell.group]
     measured = [row for row in mine if row.end_to_end]
-    faults = {row.arm: why for row in measured if (why := _fault(cell, row))}
+    faults = {row.arm: why for row in measured if (why := find_fault(cell, row))}
     never_held = {row.arm: row.reason or "" for row in mine if row.serve and not row.end_to_end}
     told: dict[str, Any] = {"group": cell.group, "not_raced": _not_raced(cell.rows, measured)}
     sure = Sure(generations=cell.generations, sentinel_holds=cell.sentinel_holds)
@@ -95,7 +95,7 @@ def _untold(rivals: Collection[Ratio | None]) -> str | None:
     return f"nothing is told apart after {counted(max(map(_generations, rivals)), 'generation')}"
 
 
-def _fault(cell: Cell, row: Row) -> str | None:
+def find_fault(cell: Cell, row: Row) -> str | None:
     """Why a row's time is no ground to ship it; None where it is one."""
     if row.reason and row.cause is not NotRunKind.NOT_REACHED:  # what it measured in time counts
         return f"failed: {row.reason}" if row.outcome == "failed" else row.reason

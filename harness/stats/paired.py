@@ -16,7 +16,7 @@ class Change:
 
     Attributes:
         value: accuracy after less accuracy before.
-        low, high: its 95 % interval.
+        low, high: its interval, 95 % unless asked otherwise.
         lost: rows that were right and are wrong now.
         won: rows that were wrong and are right now.
         p_value: of the exact McNemar test: how likely so uneven a split of the changed rows is by chance.
@@ -30,11 +30,12 @@ class Change:
     p_value: float
 
 
-def change(before: str, after: str) -> Change:
+def change(before: str, after: str, *, confidence: float = CONFIDENCE) -> Change:
     """Compare two models on the same rows.
 
     Args:
         before, after: "1" for each row that was classified rightly, "0" for the others, in the same order.
+        confidence: of the interval.
 
     Raises:
         ValueError: they aren't about the same number of rows, or about none.
@@ -46,15 +47,15 @@ def change(before: str, after: str) -> Change:
         raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
     pairs = list(zip(before, after, strict=True))
     lost, won = pairs.count(("1", "0")), pairs.count(("0", "1"))
-    low, high = _interval(lost, won, len(pairs))
+    low, high = _interval(lost, won, len(pairs), confidence)
     return Change(value=(won - lost) / len(pairs), low=low, high=high, lost=lost, won=won, p_value=_mcnemar(lost, won))
 
 
-def _interval(lost: int, won: int, count: int) -> tuple[float, float]:
+def _interval(lost: int, won: int, count: int, confidence: float) -> tuple[float, float]:
     total = count + 2
     lose, win = (lost + 0.5) / total, (won + 0.5) / total
     middle = win - lose
-    reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt((lose + win - middle**2) / total)
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((lose + win - middle**2) / total)
     return max(middle - reach, -1.0), min(middle + reach, 1.0)
 
 

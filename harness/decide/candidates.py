@@ -1,0 +1,206 @@
+"""Runs → the candidates of one decision: each arm × setting × machine, with all that was measured of it.
+
+Runs are put together only where they ask the same of the same model: else the field that differs is named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from shootout.contract import Device, Scenario
+from shootout.errors import UsageError
+from shootout.journal.group import Group
+from shootout.results.analysis import Analysed, analyse_cells, right_rows
+from shootout.results.answer import Answer
+from shootout.results.cells import Cell
+from shootout.results.document import Document, Row
+from shootout.study.group import name_model
+from shootout.units import counted
+
+SHARED = ("--inputs", "--labels", "--calibration", "--weights")
+"""What two runs must have been given alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where a run was measured; `cpus` are those that it was allowed to use."""
+
+    key: str
+    name: str
+    cpus: int
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """One arm in one cell of one run.
+
+    Attributes:
+        group: its part of the journal, for what each generation showed.
+        right: by arm of the cell, which rows of the report split were right.
+    """
+
+    run: str
+    cell: Cell
+    row: Row
+    group: Group
+    right: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """An arm with its threads and instances on a machine; `plays` is never empty.
+
+    Attributes:
+        label: the arm, with what else tells it from the other candidates.
+    """
+
+    label: str
+    machine: Machine
+    plays: tuple[Play, ...]
+
+    @cached_property
+    def row(self) -> Row:
+        """Of the play that counts most: one call after the other before all others, then the most generations."""
+        return max(self.plays, key=lambda one: (one.row.scenario == Scenario.LATENCY, _generations(one))).row
+
+    def best(self, *scenarios: Scenario) -> Play | None:
+        """The timed play of one of these scenarios that has the most generations; None without one."""
+        mine = [one for one in self.plays if one.row.scenario in scenarios and one.row.end_to_end]
+        return max(mine, key=_generations, default=None)
+
+    @property
+    def takes_the_machine(self) -> bool:
+        """Whether it was measured on all of its machine, so that what it did is what the machine can do."""
+        if self.row.device != Device.CPU:
+            return len(self.machine.gpus) == 1
+        return self.row.threads * self.row.instances >= self.machine.cpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is decided on.
+
+    Attributes:
+        title: the model and what a call gets, a part each.
+        documents: all that it rests on, `answers` of the cells among them.
+    """
+
+    title: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    documents: tuple[Document, ...]
+    answers: tuple[Answer, ...]
+
+
+def read_question(folders: Sequence[Path], group: str | None = None) -> Question:
+    """The candidates of these runs.
+
+    Args:
+        group: the cell to decide on, where the runs hold several: its name, or how it begins.
+
+    Raises:
+        UsageError: a folder holds no run, or the runs ask different things; names what differs.
+    """
+    runs = [analyse_cells(folder) for folder in folders]
+    cells = [(run, cell) for run in runs for cell in run.cells.values() if group is None or _is_named(cell, group)]
+    if not cells:
+        known = ", ".join(repr(name) for run in runs for name in run.cells)
+        raise UsageError(f"no cell is named {group!r}; there are: {known}")
+    _refuse_strangers([(run, _asked(run, cell)) for run, cell in cells])
+    plays: dict[tuple[str, str, int, int], list[Play]] = {}
+    machines: dict[str, Machine] = {}
+    for run, cell in cells:
+        machine = machine_of(run.document.environment)
+        machines[machine.key] = machine
+        found = run.groups[cell.group]
+        right = {arm: rows for (_, arm), rows in right_rows(found).items()}
+        for row in (row for row in cell.rows if row.group == cell.group and (row.end_to_end or row.serve)):
+            key = machine.key, row.arm, row.threads, row.instances
+            play = Play(run=run.document.run, cell=cell, row=row, group=found, right=right)
+            plays.setdefault(key, []).append(play)
+    named = {cell.group for _, cell in cells}
+    return Question(
+        title=_title(cells[0][1]),
+        candidates=tuple(_named(plays, machines)),
+        documents=tuple(run.document for run in runs),
+        answers=tuple(one for run in runs for one in run.document.answer if one.group in named),
+    )
+
+
+def machine_of(environment: Mapping[str, Any]) -> Machine:
+    """The machine of a run, by its environment."""
+    cpu = environment.get("cpu") or {}
+    model = " ".join(str(cpu.get("model") or "?").replace("(R)", "").replace("(TM)", "").partition("@")[0].split())
+    cpus = len(cpu.get("allowed_cpus") or ())
+    gpus = tuple(str(gpu["name"]) for gpu in environment.get("gpus") or () if "name" in gpu)
+    name = ", ".join([model, counted(cpus, "CPU"), *gpus])
+    return Machine(key=str(environment.get("machine") or ""), name=name, cpus=cpus, gpus=gpus)
+
+
+def _generations(play: Play) -> int:
+    return play.row.end_to_end.generations if play.row.end_to_end else 0
+
+
+def _is_named(cell: Cell, group: str) -> bool:
+    return cell.group == group or cell.group.startswith(f"{group}, ")
+
+
+def _asked(run: Analysed, cell: Cell) -> dict[str, Any]:
+    """What must be the same in all runs, by the name that people know it by."""
+    found = run.groups[cell.group]
+    arm = found.record.arms[0]
+    given = dict(zip(run.header.given[::2], run.header.given[1::2], strict=True))
+    exports = {one.bundle for one in found.prepared.values() if one.bundle}
+    trains = "train-step" if arm.scenario == Scenario.TRAIN_STEP else "inference"
+    files = {name: Path(given[name]).name if name in given else None for name in SHARED}
+    batch = min(one.batch for one in found.record.arms)
+    return {"model": name_model(arm.model), "scenario": trains, "batch": batch, **arm.parameters, **files} | {
+        "export": exports
+    }
+
+
+def _refuse_strangers(asked: Sequence[tuple[Analysed, Mapping[str, Any]]]) -> None:
+    first_run, first = asked[0]
+    for run, one in asked[1:]:
+        names = dict.fromkeys([*first, *one])
+        differing = next((name for name in names if _differ(name, first.get(name), one.get(name))), None)
+        if differing is None:
+            continue
+        if run is first_run:
+            there = ", ".join(repr(name) for name in run.cells)
+            raise UsageError(f"{run.document.run} asks several questions: give --group, one of {there}")
+        pair = f"{first_run.document.run} and {run.document.run}"
+        if differing == "export":
+            raise UsageError(f"{pair} can't be put together: their exports differ, in weights, data or exporter")
+        told = f"{first.get(differing)} and {one.get(differing)}"
+        raise UsageError(f"{pair} can't be put together: {differing.lstrip('-')} differs: {told}")
+
+
+def _differ(name: str, one: Any, other: Any) -> bool:
+    if name == "export":
+        return bool(one and other and not one & other)
+    return bool(one != other)
+
+
+def _title(cell: Cell) -> tuple[str, ...]:
+    """`residual_mlp`, `batch 1`: without what only tells cells of the same question apart."""
+    return tuple(cell.group.split(", ")[:2])
+
+
+def _named(
+    plays: Mapping[tuple[str, str, int, int], Sequence[Play]], machines: Mapping[str, Machine]
+) -> Iterable[Candidate]:
+    arms = Counter(arm for _, arm, *_ in plays)
+    spread = {arm: {(threads, instances) for _, mine, threads, instances in plays if mine == arm} for arm in arms}
+    for (key, arm, threads, instances), mine in plays.items():
+        parts = [arm]
+        if len(spread[arm]) > 1:
+            parts.append(counted(threads, "thread") + (f" x {instances}" if instances > 1 else ""))
+        if len(machines) > 1:
+            parts.append(machines[key].name)
+        yield Candidate(label=" on ".join(parts), machine=machines[key], plays=tuple(mine))

@@ -1,0 +1,257 @@
+"""A policy and the candidates → what to ship, or why nobody knows, or why nothing may be. Pure; docs/deciding.md.
+
+Chosen is only who is proven to meet every limit; the rule among those is the answer's own (`results.choice`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, Literal
+
+from pydantic import Field
+
+from shootout.decide.candidates import Candidate, Question
+from shootout.decide.cost import Cost, find_cost
+from shootout.decide.limits import Finding, Standing, judge_limits
+from shootout.decide.objective import Measure, compare, measure, order
+from shootout.decide.policy import Policy
+from shootout.decide.quantities import Limit
+from shootout.decide.stability import find_stability
+from shootout.results.answer import Chosen, Rival
+from shootout.results.choice import find_leader
+from shootout.results.comparisons import Part, Ratio, ratio_of
+from shootout.stats.verdicts import Comparison
+from shootout.study.group import family, short
+
+Outcome = Literal["chosen", "tied", "undecided", "infeasible"]
+EXIT_CODES: Mapping[Outcome, int] = {"chosen": 0, "tied": 0, "infeasible": 3, "undecided": 7}
+
+
+class Judged(Part):
+    """One candidate.
+
+    Attributes:
+        candidate: its label; `arm` and `machine` are parts of it.
+        standing: `met` where every limit is; `broken` where one is, or its figures are no ground to ship it: `fault`.
+        objective: what is made least: nanoseconds, seconds an item, the price of an hour, or bytes; null: `unmeasured`.
+        ratio: its objective ÷ the chosen one's; null without a chosen one, and of itself.
+        cost: of the policy's load; null where no price is asked or the cost isn't known.
+    """
+
+    candidate: str
+    arm: str
+    machine: str
+    standing: Standing
+    fault: str | None = None
+    objective: float | None = None
+    unmeasured: str | None = None
+    limits: tuple[Finding, ...]
+    ratio: Ratio | None = None
+    cost: Cost | None = None
+
+
+class Miss(Part):
+    """A candidate that fails by one limit alone, or by the least: `excess` is a share of the limit."""
+
+    candidate: str
+    limit: Limit
+    excess: float
+    alone: bool
+
+
+class Decision(Part):
+    """What a policy says of some runs.
+
+    Attributes:
+        chosen: a label; null where nobody is proven to meet every limit, or nothing stands behind the first place.
+        tied: those that may be as good; the choice among them is by `chosen_by`.
+        reason: why nothing is chosen.
+        settle: the command that would settle it; `…` stands for the words of the run.
+        misses: of those that break a limit, the nearest first.
+        stability: how often each is chosen when it is decided again on 1,000 resamples of the generations.
+    """
+
+    outcome: Outcome
+    title: tuple[str, ...]
+    runs: tuple[str, ...]
+    policy: Policy
+    chosen: str | None = None
+    tied: tuple[Rival, ...] = ()
+    chosen_by: tuple[Chosen, ...] = ()
+    reason: str | None = None
+    settle: str | None = None
+    candidates: tuple[Judged, ...] = ()
+    misses: tuple[Miss, ...] = ()
+    stability: dict[str, float] = Field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 where one is chosen, 3 where nothing may be, 7 where nobody knows."""
+        return EXIT_CODES[self.outcome]
+
+    def of(self, candidate: str) -> Judged:
+        """What is said of one candidate."""
+        return next(one for one in self.candidates if one.candidate == candidate)
+
+
+def decide(policy: Policy, question: Question, *, today: date) -> Decision:
+    """Which candidate the policy chooses.
+
+    Args:
+        today: prices are as old as that.
+    """
+    candidates = question.candidates
+    measures = {one.label: measure(policy, one) for one in candidates}
+    findings = {one.label: judge_limits(policy, one, len(candidates)) for one in candidates}
+    standings = {one.label: _standing(measures[one.label], findings[one.label]) for one in candidates}
+    facts: dict[str, Any] = {
+        "title": question.title,
+        "runs": tuple(document.run for document in question.documents),
+        "policy": policy,
+        "warnings": tuple(policy.warnings(today)),
+    }
+    feasible = [one for one in candidates if standings[one.label] is Standing.MET]
+    open_ = [one for one in candidates if standings[one.label] is Standing.UNKNOWN]
+    judged = [
+        _judged(policy, one, measures[one.label], findings[one.label], standings[one.label]) for one in candidates
+    ]
+    if feasible:
+        return Decision(**facts, **_choose(policy, feasible, measures, judged))
+    if open_:
+        best = min(open_, key=lambda one: _distance(measures[one.label], findings[one.label]))
+        why = next((one.reason for one in findings[best.label] if one.standing is Standing.UNKNOWN), None)
+        return Decision(
+            **facts,
+            outcome="undecided",
+            reason=f"nobody is known to meet every limit; {short(best.label)}: {why or measures[best.label].reason}",
+            settle=_settle(policy, best, findings[best.label]),
+            candidates=tuple(judged),
+            misses=_misses(judged),
+        )
+    reason = "nobody meets every limit" if candidates else "nothing was timed"
+    return Decision(**facts, outcome="infeasible", reason=reason, candidates=tuple(judged), misses=_misses(judged))
+
+
+def _distance(found: Measure, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
+    """How far a candidate is from being known: what takes data of the user's comes last, then the best goes first."""
+    needs_data = any(one.needs and "--inputs" in one.needs for one in findings)
+    return needs_data, found.reason is not None, found.value
+
+
+def _standing(found: Measure, findings: Sequence[Finding]) -> Standing:
+    standings = {one.standing for one in findings}
+    if found.fault or Standing.BROKEN in standings:
+        return Standing.BROKEN
+    return Standing.UNKNOWN if found.reason or Standing.UNKNOWN in standings else Standing.MET
+
+
+def _judged(
+    policy: Policy, candidate: Candidate, found: Measure, findings: tuple[Finding, ...], standing: Standing
+) -> Judged:
+    cost = find_cost(policy, candidate) if policy.machines else None
+    return Judged(
+        candidate=candidate.label,
+        arm=candidate.row.arm,
+        machine=candidate.machine.name,
+        standing=standing,
+        fault=found.fault,
+        objective=None if found.reason else found.value,
+        unmeasured=found.reason,
+        limits=findings,
+        cost=cost if isinstance(cost, Cost) else None,
+    )
+
+
+def _choose(
+    policy: Policy, feasible: Sequence[Candidate], measures: Mapping[str, Measure], judged: Sequence[Judged]
+) -> dict[str, Any]:
+    """The decision among those that meet every limit."""
+
+    def compared(one: str, other: str) -> Comparison:
+        return compare(policy, measures[one], measures[other])
+
+    def is_close(one: str, other: str) -> bool:
+        return 1 / (1 + policy.indifferent) <= compared(one, other).value <= 1 + policy.indifferent
+
+    rows = [one.row.model_copy(update={"arm": one.label}) for one in feasible]
+    times = order(feasible, measures)
+    reason = _untold(feasible, measures)
+    led = find_leader(rows, times, compared, is_close, by_time=reason is not None)
+    chosen = led.row.arm
+    tied = [one for one in led.leaders.tied if one != chosen]
+    ratios = {
+        one.candidate: ratio_of(compared(one.candidate, chosen))
+        for one in judged
+        if one.candidate != chosen and one.objective is not None
+    }
+    outcome: Outcome = "undecided" if reason else "tied" if tied else "chosen"
+    return {
+        "outcome": outcome,
+        "chosen": None if reason else chosen,
+        "tied": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in tied),
+        "chosen_by": () if reason else led.chosen_by,
+        "reason": f"{reason}; {short(chosen)} is the best so far" if reason else None,
+        "settle": _part(feasible, measures, chosen, tied) if tied else None,
+        "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
+        "misses": _misses(judged),
+        "stability": find_stability(policy, feasible, measures),
+    }
+
+
+def _untold(feasible: Sequence[Candidate], measures: Mapping[str, Measure]) -> str | None:
+    """Why no first place stands among several; None where one does, or where there is one alone."""
+    plays = [play for one in feasible if (play := measures[one.label].play)]
+    if len(feasible) < 2 or not plays:
+        return None
+    if why := next((play.cell.unvouched for play in plays if play.cell.unvouched), None):
+        return why
+    if all(play.row.end_to_end and play.row.end_to_end.generations < 2 for play in plays):
+        return "nothing is told apart after 1 generation"
+    return None
+
+
+def _misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
+    """The nearest first: those with one broken limit, then the others by their worst one."""
+    found = []
+    for one in judged:
+        broken = [finding for finding in one.limits if finding.standing is Standing.BROKEN]
+        if broken and not one.fault:
+            worst = max(broken, key=lambda finding: finding.excess or 0.0)
+            found.append(
+                Miss(candidate=one.candidate, limit=worst.limit, excess=worst.excess or 0.0, alone=len(broken) == 1)
+            )
+    return tuple(sorted(found, key=lambda miss: (miss.excess, miss.candidate)))
+
+
+def _settle(policy: Policy, candidate: Candidate, findings: Sequence[Finding]) -> str | None:
+    """What measures all that isn't known of a candidate."""
+    needs = dict.fromkeys(one.needs for one in findings if one.standing is Standing.UNKNOWN and one.needs)
+    if policy.load and not any("serve" in need for need in needs if need):
+        needs |= dict.fromkeys([f"--scenario serve --rate {policy.load:g}/s"])
+    return " ".join(["shootout run …", f"--backends {_target(candidate)}", *filter(None, needs)]) if needs else None
+
+
+def _part(
+    feasible: Sequence[Candidate], measures: Mapping[str, Measure], chosen: str, tied: Sequence[str]
+) -> str | None:
+    """What would tell the chosen one from the nearest that is tied with it."""
+    by_label = {one.label: one for one in feasible}
+    mine = measures[chosen].play
+    if mine is None:
+        return None
+    for other in tied:
+        play = measures[other].play
+        if play and play.cell is mine.cell and not play.row.setting:
+            needed = mine.cell.generations_needed(play.row.arm, mine.row.arm)
+            if needed and needed <= mine.cell.most_generations:
+                minutes = max(math.ceil(needed * mine.cell.generation_s / 60), 1)
+                targets = f"{_target(by_label[chosen])},{_target(by_label[other])}"
+                return f"shootout run … --backends {targets} --goal best --max-time {minutes}m"
+    return None
+
+
+def _target(candidate: Candidate) -> str:
+    return short(family(candidate.row.arm).partition("#")[0])

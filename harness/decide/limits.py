@@ -1,0 +1,341 @@
+"""Limits against figures: `met` when the bad-side bound meets it, `broken` when the good one doesn't; else unknown.
+
+What was never measured is unknown, and never counts as met. The chance of an error is shared over all candidates and
+limits; a bound over few generations is the worst of them, of at least four.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist
+
+from shootout.contract import Scenario
+from shootout.decide.candidates import Candidate, Play
+from shootout.decide.cost import Cost, find_cost, find_rate
+from shootout.decide.policy import Policy
+from shootout.decide.quantities import LIMITS, Limit
+from shootout.results.cells import is_plain
+from shootout.results.comparisons import Part
+from shootout.results.document import Row
+from shootout.results.pareto import MARGIN
+from shootout.stats.paired import change
+from shootout.stats.quantiles import LEAST_TAILS
+from shootout.units import counted
+
+ALPHA = 0.05
+"""The chance that any limit of any candidate is called met or broken and isn't."""
+FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.METRIC, Limit.ERROR, Limit.AGREEMENT})
+MORE = "--goal 'resolve 2%'"
+"""What makes a run go on for more generations."""
+LEAST_CALLS = 662
+"""So many a p99 takes; see `stats.quantiles`."""
+MOST_ROWS = 10_000_000
+"""More labelled rows than that nobody is asked for."""
+
+
+class Standing(StrEnum):
+    """How a candidate stands to a limit."""
+
+    MET = "met"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+
+
+class Finding(Part):
+    """A candidate's figure against one limit, in the limit's basic unit.
+
+    Attributes:
+        wanted: the limit; `implied`: the policy limits nothing of the kind, so that the default does.
+        low, high: the figure's bounds; null where that side isn't known.
+        reason: why it is unknown, in a few words.
+        needs: what to add to `shootout run` to know it.
+        excess: of a broken limit, by which share the good-side bound is beyond it; in points where the unit is a share.
+    """
+
+    limit: Limit
+    wanted: float
+    implied: bool = False
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    standing: Standing
+    reason: str | None = None
+    needs: str | None = None
+    excess: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What is known of one figure: its bounds, and why not more."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    needs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What a figure is asked for: of whom, by which policy, how surely."""
+
+    policy: Policy
+    candidate: Candidate
+    wanted: float
+    alpha: float
+
+    @property
+    def row(self) -> Row:
+        return self.candidate.row
+
+
+def wanted_limits(policy: Policy) -> dict[Limit, float]:
+    """The policy's limits; where it has none on what outputs are worth, they must be as good as plain FP32's."""
+    if FIDELITY & policy.limits.keys():
+        return dict(policy.limits)
+    return {**policy.limits, Limit.DROP: MARGIN}
+
+
+def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple[Finding, ...]:
+    """How a candidate stands to each limit.
+
+    Args:
+        candidates: how many there are in all, which share the chance of an error.
+    """
+    wanted = wanted_limits(policy)
+    alpha = ALPHA / max(candidates * len(wanted), 1)
+    return tuple(
+        judge_figure(
+            limit,
+            most,
+            FIGURES[limit](_Asked(policy=policy, candidate=candidate, wanted=most, alpha=alpha)),
+            implied=limit not in policy.limits,
+        )
+        for limit, most in wanted.items()
+    )
+
+
+def judge_figure(limit: Limit, wanted: float, figure: Figure, *, implied: bool = False) -> Finding:
+    """A figure's bounds against a limit."""
+    is_most = LIMITS[limit].side == "most"
+    bad, good = (figure.high, figure.low) if is_most else (figure.low, figure.high)
+    standing, excess = Standing.UNKNOWN, None
+    if bad is not None and (bad <= wanted if is_most else bad >= wanted):
+        standing = Standing.MET
+    elif good is not None and (good > wanted if is_most else good < wanted):
+        standing = Standing.BROKEN
+        excess = abs(good - wanted) / wanted
+    unknown = standing is Standing.UNKNOWN
+    return Finding(
+        limit=limit,
+        wanted=wanted,
+        implied=implied,
+        value=figure.value,
+        low=figure.low,
+        high=figure.high,
+        standing=standing,
+        reason=(figure.reason or "met by less than is known") if unknown else None,
+        needs=(figure.needs or None) if unknown else None,
+        excess=excess,
+    )
+
+
+def _p99(asked: _Asked) -> Figure:
+    return _p99_served(asked, asked.policy.load) if asked.policy.load else _p99_alone(asked)
+
+
+def _p99_alone(asked: _Asked) -> Figure:
+    """One call after another."""
+    play = asked.candidate.best(Scenario.LATENCY)
+    timing = play.row.end_to_end if play else None
+    if timing is None:
+        return Figure(reason="never timed one call after another", needs="--scenario latency")
+    reason = needs = ""
+    if timing.p99_highest_ns is None:
+        reason, needs = "its calls are too short to be read one by one", ""
+    if timing.generations < LEAST_TAILS:
+        reason, needs = _of(timing.generations, "generations"), MORE
+    elif timing.samples < LEAST_CALLS:
+        reason, needs = f"{timing.samples} of {LEAST_CALLS} calls", MORE
+    low, high = timing.p99_low_ns, timing.p99_highest_ns
+    return Figure(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs)
+
+
+def _p99_served(asked: _Asked, load: float) -> Figure:
+    """Under requests that arrive by themselves, at that rate or more: fewer of them are answered no later."""
+    needs = f"--scenario serve --rate {load:g}/s"
+    play = asked.candidate.best(Scenario.SERVE)
+    served = play.row.serve if play else None
+    if served is None:
+        return Figure(reason="never served requests", needs=needs)
+    if served.rate_per_s.low < load:
+        return Figure(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
+    if served.p99_highest_ns is None:
+        return Figure(value=served.p99_ns, reason=f"fewer than {LEAST_TAILS} generations that served", needs=needs)
+    return Figure(value=served.p99_ns, high=served.p99_highest_ns, needs=needs)
+
+
+def _of(count: int, what: str) -> str:
+    """`3 of 4 starts`."""
+    return f"{count} of {LEAST_TAILS} {what}"
+
+
+def _accuracy(asked: _Asked) -> Figure:
+    right = _right(asked.candidate, asked.row.arm)
+    if not right:
+        known = asked.row.fidelity.accuracy if asked.row.fidelity else None
+        reason = "nothing is labelled" if known is None else "of how many rows isn't known: the run is an older one"
+        return Figure(value=known, reason=reason, needs="--inputs data.npz --labels labels.npz")
+    count, share = len(right), right.count("1") / len(right)
+    low, high = wilson(right.count("1"), count, asked.alpha)
+    return Figure(value=share, low=low, high=high, reason=_told_rows(count, _rows_for_accuracy(share, asked)))
+
+
+def wilson(right: int, count: int, alpha: float) -> tuple[float, float]:
+    """A share's interval that errs on either side with `alpha` in all.
+
+    Source: Wilson 1927, JASA 22.
+    """
+    z, share = NormalDist().inv_cdf(1 - alpha / 2), right / count
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    reach = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+
+
+def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
+    """How many labelled rows would tell, if the share stayed; None: no number that anybody has."""
+    count = 1
+    while count <= MOST_ROWS:
+        low, high = wilson(round(share * count), count, asked.alpha)
+        if low >= asked.wanted or high < asked.wanted:
+            return count
+        count *= 2
+    return None
+
+
+def _told_rows(count: int, needed: int | None) -> str:
+    return f"{counted(count, 'labelled row')}; " + (
+        f"about {needed:,} would tell" if needed else "no number would tell"
+    )
+
+
+def _drop(asked: _Asked) -> Figure:
+    """Against plain FP32, in pairs of rows; of plain FP32 itself it is none."""
+    if is_plain(asked.row):
+        return Figure(value=0.0, low=0.0, high=0.0)
+    play, against = next(_with_reference(asked.candidate), (None, ""))
+    if play is None:
+        return Figure(reason="no accuracy beside plain FP32's is known", needs="--inputs data.npz --labels labels.npz")
+    before, after = play.right[against], play.right[play.row.arm]
+    found = change(before, after, confidence=1 - asked.alpha)
+    figure = Figure(value=0.0 - found.value, low=0.0 - found.high, high=0.0 - found.low)
+    spread = (found.high - found.low) / 2
+    margin = abs(asked.wanted + found.value)
+    needed = math.ceil(len(before) * (spread / margin) ** 2) if margin else None
+    needed = needed if needed and needed <= MOST_ROWS else None
+    return Figure(value=figure.value, low=figure.low, high=figure.high, reason=_told_rows(len(before), needed))
+
+
+def _with_reference(candidate: Candidate) -> Iterator[tuple[Play, str]]:
+    return (
+        (play, against)
+        for play in candidate.plays
+        if play.row.arm in play.right
+        for against in (one.arm for one in play.cell.rows if is_plain(one) and one.arm in play.right)
+    )
+
+
+def _right(candidate: Candidate, arm: str) -> str:
+    return next((play.right[arm] for play in candidate.plays if arm in play.right), "")
+
+
+def _exact(value: float | None, reason: str, needs: str = "") -> Figure:
+    return Figure(value=value, low=value, high=value) if value is not None else Figure(reason=reason, needs=needs)
+
+
+def _error(asked: _Asked) -> Figure:
+    errors = [play.row.fidelity.relative_l2 for play in asked.candidate.plays if play.row.fidelity]
+    worst = None if None in errors else max((one for one in errors if one is not None), default=None)
+    return _exact(worst, "no error against the oracle is known")
+
+
+def _agreement(asked: _Asked) -> Figure:
+    found = asked.row.fidelity.top1_agreement if asked.row.fidelity else None
+    return _exact(found, "its outputs are no classes")
+
+
+def _metric(_: _Asked) -> Figure:
+    return Figure(reason="no score of yours is measured", needs="--metric file.py:score")
+
+
+def _memory(asked: _Asked) -> Figure:
+    """The most of all generations of all its plays: each instance is in its process."""
+    found = [play.row.memory_bytes for play in asked.candidate.plays if play.row.memory_bytes is not None]
+    return _exact(max(found, default=None), "its memory isn't known")
+
+
+def _size(asked: _Asked) -> Figure:
+    return _exact(asked.row.artifact_bytes, "its size isn't known")
+
+
+def _install(asked: _Asked) -> Figure:
+    return _exact(install_bytes(asked.row), "what its runtime takes on disk isn't known: the run is an older one")
+
+
+def install_bytes(row: Row) -> int | None:
+    """What the runtime takes on disk; None: nobody measured it."""
+    found = getattr(row, "install_bytes", None)
+    return found if isinstance(found, int) else None
+
+
+def _ready(asked: _Asked) -> Figure:
+    """The slowest of at least four starts."""
+    rows = [play.row for play in asked.candidate.plays if play.row.ready_s is not None]
+    if not rows:
+        return Figure(reason="its start isn't known")
+    slowest = max(row.ready_s for row in rows if row.ready_s is not None) * 1e9
+    usual = [row.load_s + (row.first_call_s or 0.0) for row in rows if row.load_s is not None]
+    starts = sum(row.starts or 0 for row in rows)
+    low = min(usual, default=0.0) * 1e9 if starts >= LEAST_TAILS else None
+    if starts < LEAST_TAILS:
+        return Figure(value=slowest, reason=_of(starts, "starts"), needs=MORE)
+    return Figure(value=slowest, low=low, high=slowest)
+
+
+def _rate(asked: _Asked) -> Figure:
+    found = find_rate(asked.policy, asked.candidate)
+    if isinstance(found, str):
+        return Figure(reason=found, needs=_rate_needs(asked.policy))
+    value, low, high = (asked.policy.utilisation * one for one in (found.value, found.low, found.high))
+    return Figure(value=value, low=low, high=high)
+
+
+def _cost(asked: _Asked) -> Figure:
+    found = find_cost(asked.policy, asked.candidate)
+    if isinstance(found, Cost):
+        return Figure(value=found.per_hour, low=found.low_per_hour, high=found.per_hour)
+    return Figure(reason=found, needs=f"{_rate_needs(asked.policy)} --threads all")
+
+
+def _rate_needs(policy: Policy) -> str:
+    limit = policy.limits.get(Limit.P99)
+    return f"--scenario serve --p99 {limit / 1e6:g}ms" if limit else "--scenario throughput"
+
+
+FIGURES: Mapping[Limit, Callable[[_Asked], Figure]] = {
+    Limit.P99: _p99,
+    Limit.ACCURACY: _accuracy,
+    Limit.DROP: _drop,
+    Limit.METRIC: _metric,
+    Limit.ERROR: _error,
+    Limit.AGREEMENT: _agreement,
+    Limit.MEMORY: _memory,
+    Limit.SIZE: _size,
+    Limit.INSTALL: _install,
+    Limit.READY: _ready,
+    Limit.RATE: _rate,
+    Limit.COST: _cost,
+}

@@ -1,0 +1,67 @@
+"""How stable a choice is: decided again on resamples of the generations that it rests on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from shootout.contract import Array
+from shootout.decide.candidates import Candidate
+from shootout.decide.objective import Measure
+from shootout.decide.policy import Policy
+from shootout.messages import Scope
+from shootout.results.choice import AS_SMALL, AS_SOON, AS_SOON_S
+from shootout.stats.quantiles import median
+
+DRAWS = 1_000
+SEED = 0
+
+
+def find_stability(
+    policy: Policy, candidates: Sequence[Candidate], measures: Mapping[str, Measure]
+) -> dict[str, float]:
+    """How often each candidate is chosen, by label, the most often first; those never chosen are left out.
+
+    Whole generations are drawn with replacement, for all arms of a cell alike, since they share what disturbs them.
+    Limits stay as they are; a candidate that isn't timed keeps its figure.
+    """
+    seeds = _seeds(measures)
+    values = np.array([_draws(measures[one.label], seeds) for one in candidates])
+    sizes = np.array([one.row.artifact_bytes or 0 for one in candidates], dtype=np.float64)
+    starts = np.array([one.row.ready_s or 0.0 for one in candidates])
+    near = values <= values.min(axis=0) * (1 + policy.indifferent)
+    least = np.where(near, sizes[:, None], np.inf).min(axis=0)
+    small = near & (sizes[:, None] <= AS_SMALL * least)
+    soonest = np.where(small, starts[:, None], np.inf).min(axis=0)
+    soon = small & (starts[:, None] <= np.maximum(AS_SOON * soonest, soonest + AS_SOON_S))
+    chosen = np.where(soon, values, np.inf).argmin(axis=0)
+    counts = Counter(candidates[index].label for index in chosen.tolist())
+    return {label: count / DRAWS for label, count in counts.most_common()}
+
+
+def _seeds(measures: Mapping[str, Measure]) -> dict[int, int]:
+    """A seed for each cell, so that its arms draw the same generations."""
+    cells = dict.fromkeys(id(one.play.cell) for one in measures.values() if one.play)
+    return {cell: SEED + index for index, cell in enumerate(cells)}
+
+
+def _draws(found: Measure, seeds: Mapping[int, int]) -> Array:
+    """A candidate's objective in each resample, shape (DRAWS,)."""
+    if found.play is None:
+        return np.full(DRAWS, found.value)
+    play = found.play
+    blocks = play.group.blocks(Scope.END_TO_END)
+    centre = blocks.get(play.cell.baseline or "", {})
+    generations = sorted({g for arm in blocks.values() for g in arm})
+    mine = blocks.get(play.row.arm, {})
+    against = {g: median(centre[g]) for g in centre}
+    x = np.array([np.log(median(mine[g]) / against.get(g, 1.0)) if g in mine else np.nan for g in generations])
+    rng = np.random.default_rng(seeds[id(play.cell)])
+    drawn = x[rng.integers(len(generations), size=(DRAWS, len(generations)))]
+    lost = np.isnan(drawn).all(axis=1)
+    drawn[lost] = np.nanmedian(x)
+    middle = np.nanmedian(drawn, axis=1)
+    usual = float(np.nanmedian(x))
+    return found.value * np.exp(middle - usual)  # type: ignore[no-any-return]

@@ -1,0 +1,222 @@
+"""A decision's first screen: what to ship by a policy, what proves it, and why the others aren't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from shootout.decide.candidates import Question
+from shootout.decide.cost import Cost
+from shootout.decide.decision import Decision, Judged
+from shootout.decide.limits import Finding, Standing
+from shootout.decide.policy import Objective
+from shootout.decide.quantities import LIMITS
+from shootout.report.answer import CHOICES, SHOWN, head, tell_machine, tell_not_raced, tell_within
+from shootout.report.figures import known, share
+from shootout.report.lines import INDENT, NAMED, fold, glued, labelled
+from shootout.results.document import Row
+from shootout.stats.verdicts import Verdict
+from shootout.study.group import short
+from shootout.units import counted, duration, number, size
+
+STABLE = 0.995
+"""From here on a choice counts as the same in all resamples."""
+
+
+def render(decision: Decision, question: Question, width: int) -> list[Text]:
+    """The screen, in so many columns."""
+    chosen = decision.of(decision.chosen) if decision.chosen else None
+    rows = {one.label: one.row for one in question.candidates}
+    environments = {document.environment.get("machine"): document.environment for document in question.documents}
+    lines = [
+        *head(_words(decision), " · ".join(_title(decision, rows, list(environments.values()))), width),
+        *labelled("     ", _figures(decision, chosen, rows), width),
+        *labelled("Met  ", (tell_finding(one) for one in chosen.limits if not one.implied) if chosen else (), width),
+        *labelled("Cost ", _cost(decision, chosen), width),
+        *labelled("Tied ", _tied(decision), width),
+        *labelled("Sure?", [_sure(decision, question, width - INDENT)], width),
+        *labelled("Not  ", fold(_passed(decision), SHOWN), width),
+        *labelled("Unknown", fold(_unknown(decision), SHOWN), width),
+        *labelled("Nearest", _nearest(decision), width),
+        *labelled(
+            "Not raced",
+            tell_not_raced(question.answers, [row for one in question.documents for row in one.rows]),
+            width,
+        ),
+        *labelled("Would change it", _changes(decision), width),
+    ]
+    return [*lines, *(Text(f"warning: {one}", style="yellow") for one in decision.warnings), Text()]
+
+
+def _words(decision: Decision) -> str:
+    if decision.chosen:
+        return decision.chosen
+    return "nothing: nobody meets every limit" if decision.outcome == "infeasible" else "undecided"
+
+
+def _title(decision: Decision, rows: Mapping[str, Row], environments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Model, batch, threads and machine; or how many machines."""
+    threads = sorted({row.threads for row in rows.values()})
+    told = [f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"] if threads else []
+    machines = [" ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
+    return [*decision.title, *told, *(machines or [counted(len(environments), "machine")])]
+
+
+def _figures(decision: Decision, chosen: Judged | None, rows: Mapping[str, Row]) -> Iterator[str]:
+    """The chosen one's objective and what it takes, or why there is none."""
+    if chosen is None:
+        if decision.outcome == "undecided" and decision.reason:
+            yield decision.reason
+        return
+    row = rows[chosen.candidate]
+    yield tell_objective(decision, chosen)
+    if row.end_to_end and decision.policy.objective not in (Objective.LATENCY, Objective.RATE):
+        yield f"{duration(row.end_to_end.median_ns)} a call"
+    if row.artifact_bytes and decision.policy.objective is not Objective.SIZE:
+        yield size(row.artifact_bytes)
+    if row.ready_s is not None:
+        yield f"ready in {row.ready_s:.2g} s"
+    if row.fidelity and row.fidelity.accuracy is not None:
+        yield f"accuracy {share(row.fidelity.accuracy)}"
+
+
+def tell_objective(decision: Decision, one: Judged) -> str:
+    """A candidate's objective with its unit."""
+    value = one.objective or 0.0
+    told = {
+        Objective.LATENCY: lambda: f"{duration(value)}{' p99 under the load' if decision.policy.load else ''}",
+        Objective.RATE: lambda: f"{number(1 / value)}/s",
+        Objective.COST: lambda: f"{value:.3g} {decision.policy.currency} an hour",
+        Objective.SIZE: lambda: f"artifact of {size(round(value))}",
+        Objective.INSTALL: lambda: f"{size(round(value))} installed",
+    }
+    return told[decision.policy.objective]()
+
+
+def tell_finding(one: Finding) -> str:
+    """`p99 4.1 ms ≤ 5 ms`: the bound that decides, and the limit."""
+    quantity = LIMITS[one.limit]
+    is_most, met = quantity.side == "most", one.standing is Standing.MET
+    bound = one.high if is_most is met else one.low
+    sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
+    if one.standing is Standing.UNKNOWN:
+        figure = f" {quantity.unit.told(one.value)}" if one.value is not None else ""
+        return f"{one.limit}{figure}: {one.reason}"
+    return f"{one.limit} {quantity.unit.told(bound or 0.0)} {sign} {quantity.unit.told(one.wanted)}"
+
+
+def _cost(decision: Decision, chosen: Judged | None) -> Iterator[str]:
+    if chosen is None or chosen.cost is None:
+        return
+    yield tell_cost(chosen.cost, decision.policy.load or 0.0)
+    price = next((one for one in decision.policy.machines if one.price == chosen.cost.price), None)
+    if price:
+        yield f"{price.price:g} {price.currency} an hour each ({price.source}, {price.as_of})"
+
+
+def tell_cost(cost: Cost, load: float) -> str:
+    """Machines, an hour and a million requests."""
+    rate = f"{number(cost.rate_low)}/s each at {cost.utilisation:.0%} utilisation"
+    return (
+        f"{counted(cost.machines, 'machine')} for {number(load)}/s ({rate}): {cost.per_hour:.3g} {cost.currency} "
+        f"an hour, {cost.per_million:.3g} a million requests"
+    )
+
+
+def _tied(decision: Decision) -> Iterator[str]:
+    if not decision.tied or not decision.chosen:
+        return
+    told = f"{', '.join(fold((short(one.arm) for one in decision.tied), SHOWN))}: {tell_within(decision.tied)}."
+    if decision.chosen_by:
+        told += f" Chosen by: {', then '.join(CHOICES[one] for one in decision.chosen_by)}."
+    yield told
+
+
+def _sure(decision: Decision, question: Question, room: int) -> str:
+    counts = sorted(
+        {summary.generations for one in question.documents for summary in one.groups if summary.generations}
+    )
+    generations = counted(counts[0], "generation") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} generations"
+    told = [f"{generations if counts else 'No generation'}."]
+    if decision.stability:
+        told.append(_stability(decision))
+    if decision.settle:
+        command = glued(decision.settle) if len(decision.settle) <= room else decision.settle
+        told.append(f"This would settle it:  {command}")
+    return " ".join(told)
+
+
+def _stability(decision: Decision) -> str:
+    parts = [(label, often) for label, often in decision.stability.items() if often >= 1 - STABLE]
+    if decision.stability.get(decision.chosen or "", 0.0) >= STABLE:
+        return "Chosen in all of 1,000 resamples of the generations."
+    told = ", ".join(f"{short(label)} in {often:.0%}" for label, often in parts[:NAMED])
+    return f"Of 1,000 resamples of the generations, chosen: {told}."
+
+
+def _passed(decision: Decision) -> Iterator[str]:
+    """Who is out, and why: a fault, a broken limit, or that it lost."""
+    tied = {one.arm for one in decision.tied}
+    for one in decision.candidates:
+        if one.candidate == decision.chosen or one.candidate in tied or one.standing is Standing.UNKNOWN:
+            continue
+        broken = [finding for finding in one.limits if finding.standing is Standing.BROKEN]
+        if one.fault:
+            yield f"{short(one.candidate)}: {one.fault.removeprefix(one.arm).strip()}"
+        elif broken:
+            yield f"{short(one.candidate)} {', '.join(map(tell_finding, broken))}"
+        elif one.ratio and decision.chosen:
+            yield f"{short(one.candidate)} {_worse(decision)} {known(one.ratio)}"
+
+
+def _worse(decision: Decision) -> str:
+    worse = {Objective.LATENCY: "slower", Objective.RATE: "slower", Objective.COST: "dearer"}
+    return worse.get(decision.policy.objective, "larger")
+
+
+def _unknown(decision: Decision) -> Iterator[str]:
+    """Who may meet every limit, by what isn't known."""
+    why: dict[str, list[str]] = {}
+    for one in decision.candidates:
+        if one.standing is Standing.UNKNOWN:
+            reasons = [tell_finding(finding) for finding in one.limits if finding.standing is Standing.UNKNOWN]
+            reasons += [f"{decision.policy.objective}: {one.unmeasured}"] if one.unmeasured else []
+            why.setdefault("; ".join(reasons), []).append(short(one.candidate))
+    for reason, labels in why.items():
+        yield f"{', '.join(fold(labels, NAMED))} ({reason})"
+
+
+def _nearest(decision: Decision) -> Iterator[str]:
+    """Where nobody is chosen: the one that misses by least."""
+    if decision.outcome == "infeasible" and decision.misses:
+        miss = decision.misses[0]
+        finding = next(one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
+        yield f"{short(miss.candidate)}: {tell_finding(finding)}, {_beyond(miss.excess)}"
+
+
+def _beyond(excess: float) -> str:
+    return f"{excess:.0%} beyond it" if excess < 1 else f"{1 + excess:.3g}x the limit"
+
+
+def _changes(decision: Decision) -> Iterator[str]:
+    """Whom one looser limit would let in: all of them where nobody is chosen, else those that are better."""
+    letting: dict[str, list[str]] = {}
+    for miss in decision.misses:
+        ratio = decision.of(miss.candidate).ratio
+        if miss.alone and (decision.outcome == "infeasible" or (ratio and ratio.verdict is Verdict.FASTER)):
+            letting.setdefault(miss.limit, []).append(short(miss.candidate) + (f" {known(ratio)}" if ratio else ""))
+    for limit, labels in letting.items():
+        yield f"a looser {limit} ({'; '.join(fold(labels, NAMED))})"
+    yield from _proofs(decision)
+
+
+def _proofs(decision: Decision) -> Iterable[str]:
+    """Who is better than the chosen one, and isn't known to meet every limit."""
+    better = [
+        f"{short(one.candidate)} {known(one.ratio)}"
+        for one in decision.candidates
+        if one.standing is Standing.UNKNOWN and one.ratio and one.ratio.verdict is Verdict.FASTER
+    ]
+    return [f"proof that the limits hold ({'; '.join(fold(better, NAMED))})"] if better else []

@@ -1,0 +1,113 @@
+"""What a policy may hold, and what is said to whoever wrote something else."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from shootout.decide.options import PolicyOptions
+from shootout.decide.policy import KEYS, Objective, read_policy
+from shootout.decide.quantities import LIMITS, Limit
+from shootout.errors import UsageError
+from shootout.study.options import flags_of
+
+WHOLE = """
+objective = "cost"
+indifferent = "3%"
+load = "200/s"
+utilisation = "60%"
+[limits]
+p99 = "5ms"
+max-accuracy-drop = "0.5pp"
+memory = "500MB"
+install = "250MiB"
+ready = "2s"
+[[machine]]
+match = "Xeon"
+price = 0.0893
+currency = "USD"
+source = "the provider's list"
+as-of = 2026-11-20
+"""
+MACHINE = 'price = 1.0\ncurrency = "EUR"\nsource = "a list"\nas-of = 2026-11-20\n'
+
+
+def read(tmp_path: Path, text: str, **changes: object):
+    path = tmp_path / "deploy.toml"
+    path.write_text(text)
+    return read_policy(path, changes)
+
+
+def test_each_value_is_read_with_its_unit(tmp_path: Path):
+    found = read(tmp_path, WHOLE)
+    assert (found.objective, found.indifferent, found.load, found.utilisation) == (Objective.COST, 0.03, 200.0, 0.6)
+    assert found.limits == pytest.approx(
+        {Limit.P99: 5e6, Limit.DROP: 0.005, Limit.MEMORY: 5e8, Limit.INSTALL: 250 * 2**20, Limit.READY: 2e9}
+    )
+    (machine,) = found.machines
+    assert (machine.price, machine.currency, machine.as_of) == (0.0893, "USD", date(2026, 11, 20))
+    assert machine.is_for("", "Intel Xeon, 2 CPUs")
+    assert not machine.is_for("", "AMD EPYC")
+
+
+def test_an_option_stands_above_the_file(tmp_path: Path):
+    found = read(tmp_path, WHOLE, p99="7ms", objective="latency")
+    assert (found.limits[Limit.P99], found.limits[Limit.READY], found.objective) == (7e6, 2e9, Objective.LATENCY)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('objectiv = "cost"', ("unknown key 'objectiv'", "did you mean 'objective'")),
+        ("[limits]\nmemroy = '5MB'", ("unknown limit 'memroy'", "did you mean 'memory'")),
+        ("p99 = '5ms'", ("p99 is a limit: write it below [limits]",)),
+        ("[limits]\np99 = 5", ("p99 is 5: write a time with its unit as 5ms",)),
+        ("[limits]\nmemory = '500'", ("memory is '500'", "500" and "250MB")),
+        ("[limits]\nmax-accuracy-drop = '0.5%'", ("write percentage points with their unit as 0.5pp",)),
+        ("[limits]\np99 = '0ms'", ("must be more than 0",)),
+        ("[limits]\nmin-accuracy = '150%'", ("at most 100 %",)),
+        ("load = 200", ("load is 200: write a rate with its unit as 200/s",)),
+        ("load = true", ("load is True",)),
+        ('objective = "speed"', ("unknown objective 'speed'",)),
+        ('objective = "cost"', ("objective cost needs a load",)),
+        ('objective = "cost"\nload = "1/s"', ("needs the price of each machine",)),
+        (
+            f'[[machine]]\nmatch = "a"\n{MACHINE}[[machine]]\nmatch = "b"\n{MACHINE.replace("EUR", "USD")}',
+            ("EUR and USD",),
+        ),
+        ('[[machine]]\nmatch = "a"\nprice = 1.0\ncurrency = "EUR"\nas-of = 2026-11-20', ("'a' has no source",)),
+        (f'[[machine]]\nmatch = "a"\ncores = 2\n{MACHINE}', ("unknown key of the machine 'a' 'cores'",)),
+        (f'[[machine]]\nmatch = "a"\n{MACHINE.replace("1.0", "-1")}', ("price of the machine 'a' is -1",)),
+        (f'[[machine]]\nmatch = "a"\n{MACHINE.replace("2026-11-20", "2026")}', ("write a date as 2026-11-20",)),
+        ("machine = 3", ("write [[machine]]",)),
+        ("limits = 3", ("write [limits]",)),
+        ("load = ", ("not valid TOML",)),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_the_way_out(tmp_path: Path, text: str, words: tuple[str, ...]):
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, text)
+    for part in words:
+        assert part in str(caught.value)
+    assert "deploy.toml" in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path):
+    with pytest.raises(UsageError, match="can't read the policy"):
+        read_policy(tmp_path / "none.toml", {})
+
+
+def test_an_old_price_is_warned_of(tmp_path: Path):
+    found = read(tmp_path, WHOLE)
+    assert not list(found.warnings(date(2027, 5, 1)))
+    assert list(found.warnings(date(2027, 6, 1))) == [
+        "the price of 'Xeon' is 193 days old (the provider's list, 2026-11-20)"
+    ]
+
+
+def test_there_is_an_option_for_each_key():
+    flags = {name.replace("_", "-") for name in flags_of(PolicyOptions)}
+    assert flags == {*KEYS, *Limit} - {"limits"}
+    assert {*LIMITS} == {*Limit}

@@ -1,0 +1,47 @@
+"""Candidates of a decision made by hand: rows of cells, on machines, with generations that are drawn; nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from shootout.decide.candidates import Candidate, Machine, Play, Question
+from shootout.journal.group import Group
+from shootout.results.cells import Cell
+from shootout.results.document import Row
+
+from .cells import cell, document
+
+HERE = Machine(key="0123456789abcdef", name="Toy, 1 CPU", cpus=1, gpus=())
+
+
+def group(found: Cell, generations: int = 5, sd: float = 0.0, seed: int = 0) -> Group:
+    """The journal's part of a cell: each arm's time in each generation, scattered by `sd`."""
+    rng = np.random.default_rng(seed)
+    blocks = {
+        row.arm: {g: np.array([row.end_to_end.median_ns * np.exp(rng.normal(0.0, sd))]) for g in range(generations)}
+        for row in found.rows
+        if row.end_to_end
+    }
+    return cast(Group, SimpleNamespace(blocks=lambda _: blocks))
+
+
+def question(*rows: Row, right: Mapping[str, str] | None = None, sd: float = 0.0, **how: Any) -> Question:
+    """One cell's rows as candidates on one machine; `right` as `Play` has it, all else as `cells.cell` takes it."""
+    machine = how.pop("machine", HERE)
+    found = cell(*rows, **how)
+    journal = group(found, sd=sd)
+    candidates = [
+        Candidate(
+            label=row.arm,
+            machine=machine,
+            plays=(Play(run="made", cell=found, row=row, group=journal, right=right or {}),),
+        )
+        for row in found.rows
+        if row.end_to_end
+    ]
+    made = document(found)
+    return Question(title=("toy", "batch 1"), candidates=tuple(candidates), documents=(made,), answers=made.answer)
