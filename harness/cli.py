@@ -5,28 +5,24 @@ Imports stand inside the commands, so that `--help` answers at once and analysis
 
 from __future__ import annotations
 
-import inspect
 import signal
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Unpack, get_type_hints
+from typing import Annotated, Any, NoReturn, Unpack
 
 import typer
 
+from shootout.commands.declared import declare
 from shootout.commands.help import GroupedCommand, GroupedCommands
 from shootout.decide.options import PolicyOptions
-from shootout.errors import Interrupted
 from shootout.study.options import (
-    Flag,
     Group,
     InputOptions,
     LabelledOptions,
     MachineOptions,
     RunOptions,
     TuneOptions,
-    flags_of,
-    read_words,
 )
 
 app = typer.Typer(
@@ -76,63 +72,8 @@ shootout run net.py:make --backends torch-compile,onnxruntime,openvino
 shootout run model.onnx --backends 'onnxruntime:cpu:*' --inputs data.npz --labels labels.npz
 shootout run model.onnx --scenario serve --p99 5ms
 shootout run batch-sweep --dry-run"""
-
-
-def command(
-    table: Any, panel: str, epilog: str | None = None, **help_here: str
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a command to the command line, with the options of a table in place of its `**options`, their words read.
-
-    Args:
-        table: one of `shootout.study.options`.
-        panel: the group that the list of commands has it in.
-        epilog: examples, one a line.
-        help_here: what an option's help is here, where it isn't that of all commands.
-    """
-    flags = flags_of(table)
-
-    def add(function: Callable[..., None]) -> Callable[..., None]:
-        def parsed(**words: Any) -> None:
-            own = {name: words.pop(name) for name in list(words) if name not in flags}
-            try:
-                function(**own, **read_words(table, words))
-            except KeyboardInterrupt:  # which typer would end without a word
-                raise Interrupted("interrupted") from None
-
-        first, later = _own_parameters(function)
-        options = [_parameter(name, flag, help_here.get(name, flag.help)) for name, flag in flags.items()]
-        everything = [*first, *options, *later]
-        parsed.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
-        parsed.__annotations__ = {one.name: one.annotation for one in everything}
-        name, told = function.__name__.rstrip("_"), inspect.getdoc(function)
-        app.command(name, cls=GroupedCommand, help=told, epilog=epilog, rich_help_panel=panel)(parsed)
-        return function
-
-    return add
-
-
-def _own_parameters(function: Callable[..., None]) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
-    """A command's own parameters: arguments, and options that no table has."""
-    hints = get_type_hints(function, include_extras=True)
-    found = inspect.signature(function).parameters.values()
-    named = [one.replace(annotation=hints[one.name]) for one in found if one.kind is not one.VAR_KEYWORD]
-    by_name = inspect.Parameter.KEYWORD_ONLY
-    return [one.replace(kind=by_name) for one in named if one.kind is not by_name], [
-        one for one in named if one.kind is by_name
-    ]
-
-
-def _parameter(name: str, flag: Flag, told: str) -> inspect.Parameter:
-    """One option as typer reads it."""
-    kind: Any = bool if flag.kind is bool else list[flag.kind] | None if flag.several else flag.kind | None  # type: ignore[name-defined]
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=False if flag.kind is bool else None,
-        annotation=Annotated[
-            kind, typer.Option(flag.name, help=told, metavar=flag.word or None, rich_help_panel=flag.group)
-        ],
-    )
+command = partial(declare, app)
+"""Adds a command with a table's options."""
 
 
 @command(RunOptions, RACE, RUN_EXAMPLES)
