@@ -145,6 +145,18 @@ SHIPPED = {
         ready_s=0.4,
         build_s=11.0,
     ),
+    "executorch": Entry(
+        path="shootout.backends._executorch.backend:ExecuTorchAdapter",
+        extra="executorch",
+        needs="executorch",
+        makers=("torch", "torchao"),
+        movable=True,
+        shared=("torch",),
+        loads={"": ("executorch", "torch")},
+        fixture="shootout.backends._executorch.backend:FIXTURE",
+        ready_s=1.9,
+        build_s=14.0,
+    ),
     "ncnn": Entry(
         path="shootout.backends._ncnn.backend:NcnnAdapter",
         extra="ncnn",

@@ -1,0 +1,125 @@
+"""What a .pte file computes: by the runtime's own record of a call, and by the steps in the file.
+
+The record names each operator that XNNPACK made, with the types that it computes in. Shapes, and so operations, are in
+the file alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shootout.backends._executorch.files import Operand, Step, steps_of
+from shootout.backends._executorch.runtime import record_calls
+from shootout.bundle.workload import convolution_flops, flops_by_precision, is_product, product_flops
+from shootout.contract import Precision
+
+PRODUCT = re.compile(
+    r"(?:Dynamic )?(?:Fully Connected|Batch Matrix Multiply|Convolution|Deconvolution) \(\w+, (?P<types>[^)]*)\)"
+)
+"""An operator of XNNPACK that multiplies: the type of its inputs, where they differ also of its outputs and weights."""
+IN_FILE = {
+    "XNNFullyConnected",
+    "XNNBatchMatrixMultiply",
+    "XNNConv2d",
+    "XNNDepthwiseConv2d",
+    "XNNConvTranspose2d",
+    "XNNScaledDotProductAttention",
+}
+CONVERSIONS = r"^XNNConvert$|quantize|choose_qparams|_to_copy"
+FLOATS = {"F32": Precision.FP32.value, "F16": Precision.FP16.value, "BF16": Precision.BF16.value}
+TYPES = {
+    "float": Precision.FP32.value,
+    "fp32": Precision.FP32.value,
+    "double": "fp64",
+    "half": Precision.FP16.value,
+    "fp16": Precision.FP16.value,
+    "bfloat16": Precision.BF16.value,
+    "bf16": Precision.BF16.value,
+    "char": Precision.INT8.value,
+    "byte": Precision.INT8.value,
+}
+"""Our names for the types in a file."""
+
+
+def account(path: Path, threads: int, inputs: Sequence[Any]) -> dict[str, Any]:
+    """What `Executed` says of one call, by its own names, and what XNNPACK doesn't run; JSON.
+
+    Args:
+        inputs: tensors, in the file's order.
+    """
+    steps = [*steps_of(path)]
+    (call,) = record_calls(path, threads, inputs, 1)
+    outside = [step for step in steps if not step.is_delegated]
+    labels = [*labels_of(call), *(_type(step.operands[0]) for step in outside if _is_product(step))]
+    products = [step for step in steps if _is_product(step)]
+    return {
+        "compute_nodes_by_precision": dict(Counter(labels)),
+        "other_nodes_by_precision": dict(Counter(_type(step.operands[-1]) for step in steps if not _is_product(step))),
+        "flops_by_precision": flops_by_precision((_label_in_file(step), _flops(step)) for step in products),
+        "conversion_nodes": sum(re.search(CONVERSIONS, step.name) is not None for step in steps),
+        "undelegated": dict(Counter(step.name.partition("::")[2] for step in outside)),
+    }
+
+
+def labels_of(call: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The precisions of the products that XNNPACK ran in a recorded call."""
+    found = (PRODUCT.match(part.get("delegate_debug_id_str") or "") for part in call)
+    return [label(match["types"]) for match in found if match]
+
+
+def label(types: str) -> str:
+    """A product's precision by XNNPACK's own words for its types: `F32`, `QS8, QC8W`, `QD8, F32, QC4W`.
+
+    The first is that of the inputs, Q where they are integers, `QD` where each call rounds them; the last that of the
+    weights. P is only a way to pack. A single one is that of both.
+    """
+    names = [name.removeprefix("P") for name in re.split(r", |_", types)]
+    left, right = names[0], names[-1]
+    bits = re.match(r"Q[A-Z]*(\d)", right)
+    if not bits:
+        return FLOATS.get(right, right.lower())
+    if left.startswith("Q"):
+        return Precision.INT8.value if bits[1] == "8" else f"int{bits[1]}-activations-8"
+    return "int8-weights" if bits[1] == "8" else f"int{bits[1]}"
+
+
+def _label_in_file(step: Step) -> str:
+    """Likewise by the file: weights in integers beside inputs that are, or that were rounded just before."""
+    left, right = (step.operands[place].kind for place in (0, 1))
+    bits = re.match(r"q\D*int(\d)", right)
+    if not step.is_delegated or not bits:
+        return _type(step.operands[0])
+    return label(f"{'Q' if left.startswith('q') else ''}F32, QC{bits[1]}W")
+
+
+def _is_product(step: Step) -> bool:
+    return step.name in IN_FILE if step.is_delegated else is_product(step.name) and len(step.operands) > 1
+
+
+def _type(operand: Operand) -> str:
+    kind = operand.kind.lower()
+    return Precision.INT8.value if re.match(r"q\D*int8", kind) else TYPES.get(kind, kind)
+
+
+def _flops(step: Step) -> float | None:
+    """Two for each multiply-add; XNNPACK has filters as (out, *window, in), of depthwise ones as (1, *window, out)."""
+    left, right, output = step.operands[0].shape, step.operands[1].shape, step.operands[-1].shape
+    match step.name:
+        case "XNNFullyConnected" | "XNNBatchMatrixMultiply" | "aten::mm" | "aten::bmm" | "aten::linear":
+            return product_flops(output, left[-1])
+        case "aten::addmm":
+            return product_flops(output, right[-1])
+        case "aten::convolution":
+            return convolution_flops(output, right)
+        case "XNNConv2d":
+            return convolution_flops(output, right)
+        case "XNNDepthwiseConv2d":
+            return product_flops(output, math.prod(right[1:-1]))
+        case "XNNConvTranspose2d":  # each input element is multiplied by the weights of its channel
+            return product_flops(left, math.prod(right[:-1]))
+    return None

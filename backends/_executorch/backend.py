@@ -1,0 +1,82 @@
+"""ExecuTorch on the CPU: a .pte file from the torch program, its products in XNNPACK. The file is what people ship."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shootout.backends._executorch.account import account
+from shootout.backends._executorch.lower import OPTIONS, examples, lower
+from shootout.backends._executorch.quantize import SCHEMES, quantize
+from shootout.backends._executorch.runtime import FORWARD, import_runtime
+from shootout.backends._executorch.session import MODEL, PACKAGE, ExecuTorchSession
+from shootout.backends.adapter import Built, Fixture
+from shootout.backends.common import check_options, require_device, trial
+from shootout.backends.common_torch import float32_module
+from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
+from shootout.host.environment import version_of
+from shootout.schemes import shown_as
+
+if TYPE_CHECKING:
+    from shootout.bundle.bundle import ModelBundle
+
+TINY = Path(__file__).with_name("tiny.pte")
+"""A sum of its only input with itself, in XNNPACK."""
+NOTE = "ready in Python: most of it is torch's import, which an application in C++ doesn't have"
+WARM = "executorch.exir"
+FIXTURE = Fixture(parameters={"d_model": 64, "n_layers": 1}, warm={"": (WARM, WARM)})
+
+
+class ExecuTorchAdapter:
+    """ExecuTorch's runtime: XNNPACK, and ExecuTorch's own kernels for what that doesn't take."""
+
+    name = "executorch"
+    capabilities = Capabilities(
+        consumes=(Artifact.MODULE,),
+        targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, *SCHEMES)),
+        schemes=SCHEMES,
+        options=OPTIONS,
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Run a sum."""
+        return trial("executorch", lambda: _try(device))
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """The model as a .pte file, quantized for an integer precision, and what the runtime records of a call.
+
+        Raises:
+            ValueError: an unknown option, nothing to quantize, or unusable calibration data.
+        """
+        check_options(arm, self.capabilities.options)
+        module, target = float32_module(bundle), arm.target
+        if target.precision in SCHEMES:
+            module = quantize(module, bundle, arm)
+        (folder / MODEL).write_bytes(lower(module, bundle, arm))
+        facts = account(folder / MODEL, arm.threads, examples(bundle))
+        if target.precision in SCHEMES:
+            _require_quantized(facts, target)
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={"account": facts, "notes": [NOTE]})
+
+    def load(self, built: Built) -> ExecuTorchSession:
+        """Read the file; XNNPACK packs the weights."""
+        return ExecuTorchSession(built)
+
+
+def _require_quantized(facts: Mapping[str, Any], target: Target) -> None:
+    counts, wanted = facts["compute_nodes_by_precision"], shown_as(target.precision, target.scheme)
+    if wanted not in counts:
+        ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "there is none"
+        raise ValueError(f"nothing to quantize: XNNPACK's quantizer takes none of the model's products ({ran})")
+
+
+def _try(device: Device) -> str:
+    require_device(device, [Device.CPU])
+    method = import_runtime(threads=1)._load_program(str(TINY)).load_method(FORWARD)
+    import torch
+
+    (output,) = method.call([torch.ones(1, 2)])
+    if output.tolist() != [[2, 2]]:
+        raise ArithmeticError("1 + 1 came out wrong")
+    return version_of(PACKAGE)

@@ -1,0 +1,120 @@
+"""ExecuTorch's files, read as they lie on disk: a .pte file's steps and the graphs that it hands to XNNPACK.
+
+Their formats are in the wheel, and so is the program that reads them: nothing of the compiler, which takes five seconds
+to import, is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+ETDUMP = ("executorch.devtools.etdump", "etdump_schema_flatcc.fbs")
+PROGRAM = ("executorch.exir._serialize", "program.fbs")
+XNN_GRAPH = ("executorch.backends.xnnpack.serialization", "schema.fbs")
+"""Where the wheel keeps the formats: a package, and a file in it."""
+HEADER = struct.Struct("<8x4sIQQ")
+"""Of a .pte file, behind the first 8 bytes: `eh00`, its size, how long the program is, where the segments begin."""
+XNN_HEADER = struct.Struct("<4x4sHIIIQ")
+"""Of a graph for XNNPACK: `XH00`, its size, where the graph lies and how long it is, and the constants likewise."""
+XNNPACK = "XnnpackBackend"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A tensor of a step.
+
+    Attributes:
+        kind: its type by the file's own name: `FLOAT` outside XNNPACK, `qcint8` inside.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One operation that each call runs.
+
+    Attributes:
+        name: `XNNFullyConnected` inside XNNPACK, `aten::mm` outside.
+        operands: its tensors in the file's order, the one that it writes last.
+        is_delegated: whether XNNPACK runs it.
+    """
+
+    name: str
+    operands: tuple[Operand, ...]
+    is_delegated: bool
+
+
+def steps_of(path: Path) -> Iterator[Step]:
+    """What a .pte file's method runs, in order.
+
+    Raises:
+        ValueError: a part of it is for another backend.
+    """
+    content = path.read_bytes()
+    magic, _, length, base = HEADER.unpack_from(content)
+    program = read_flatbuffer(content[:length] if magic == b"eh00" else content, PROGRAM)
+    (plan,) = program["execution_plan"]
+    for chain in plan["chains"]:
+        for instruction in chain["instructions"]:
+            told = instruction["instr_args"]
+            match instruction["instr_args_type"]:
+                case "KernelCall":
+                    values = (plan["values"][place] for place in told["args"])
+                    tensors = [one["val"] for one in values if one["val_type"] == "Tensor"]
+                    yield Step(
+                        name=plan["operators"][told["op_index"]]["name"],
+                        operands=tuple(Operand(kind=one["scalar_type"], shape=_shape(one["sizes"])) for one in tensors),
+                        is_delegated=False,
+                    )
+                case "DelegateCall":
+                    delegate = plan["delegates"][told["delegate_index"]]
+                    if delegate["id"] != XNNPACK:
+                        raise ValueError(f"a part of the file is for {delegate['id']}")
+                    segment = program["segments"][delegate["processed"]["index"]]
+                    begin = base + segment["offset"]
+                    yield from _xnn_steps(content[begin : begin + segment["size"]])
+
+
+def read_flatbuffer(content: bytes, schema: tuple[str, str], *options: str) -> Any:
+    """Bytes in one of the package's own formats."""
+    flatc, place = files("executorch.data.bin") / "flatc", files(schema[0]) / schema[1]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "content.bin"
+        source.write_bytes(content)
+        told = ("--json", "--strict-json", "--defaults-json", "--raw-binary", *options)
+        subprocess.run([str(flatc), *told, "-o", folder, str(place), "--", str(source)], check=True)  # noqa: S603
+        return json.loads(re.sub(r"(?<=: )(-?)inf\b", r"\1Infinity", source.with_suffix(".json").read_text()))
+
+
+def _xnn_steps(content: bytes) -> Iterator[Step]:
+    _, _, begin, size, _, _ = XNN_HEADER.unpack_from(content)
+    graph = read_flatbuffer(content[begin : begin + size], XNN_GRAPH)
+    values: dict[int, Operand] = {}
+    for one in graph["xvalues"]:
+        found = one["xvalue_union"]
+        found = found.get("tensor_value", found)
+        kind = found["datatype"].removeprefix("xnn_datatype_")
+        values[found["id_out"]] = Operand(kind=kind, shape=_shape(found["dims"]))
+    for one in graph["xnodes"]:
+        node: Mapping[str, Any] = one["xnode_union"]
+        places = [node[end] for end in ("input_id", "input1_id", "input2_id", "filter_id") if end in node]
+        yield Step(
+            name=one["xnode_union_type"],
+            operands=tuple(values[place] for place in (*places, node["output_id"])),
+            is_delegated=True,
+        )
+
+
+def _shape(sizes: list[int]) -> tuple[int, ...]:
+    return tuple(int(size) for size in sizes)

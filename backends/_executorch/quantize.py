@@ -1,0 +1,60 @@
+"""Quantized models for ExecuTorch by its vendor's own way: XNNPACK's quantizer in torchao's export flow (PT2E)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shootout.backends._executorch.lower import examples
+from shootout.backends.common import calibration_of
+from shootout.contract import Arm, Precision
+from shootout.schemes import Scheme, parse
+
+if TYPE_CHECKING:
+    import torch
+
+    from shootout.bundle.bundle import ModelBundle
+
+SCHEMES = {
+    Precision.INT8: frozenset({"per-channel", "per-tensor", "minmax", "samples-*"}),
+    Precision.INT8_DYNAMIC: frozenset({"per-channel"}),
+}
+SMALLEST_SCALE = 2**-12
+"""Of the quantizer's own observers, for one in their place."""
+
+
+def quantize(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
+    """The module with quantize and dequantize nodes around what XNNPACK computes in integers; inputs and outputs float.
+
+    Raises:
+        ValueError: the calibration data can't be used.
+    """
+    import torch
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    scheme = parse(arm.target.scheme)
+    with torch.no_grad():
+        graph = torch.export.export(module, examples(bundle)).module()
+        prepared = prepare_pt2e(graph, XNNPACKQuantizer().set_global(_config(arm, scheme)))
+        if arm.target.precision is Precision.INT8:
+            for one in calibration_of(bundle, scheme):
+                prepared(*(torch.from_numpy(one[spec.name]) for spec in bundle.inputs))
+        else:  # for the weights' ranges
+            prepared(*examples(bundle))
+        return convert_pt2e(prepared)
+
+
+def _config(arm: Arm, scheme: Scheme) -> Any:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import get_symmetric_quantization_config
+    from torchao.quantization.pt2e import MinMaxObserver
+
+    config = get_symmetric_quantization_config(
+        is_per_channel=scheme.granularity != "per-tensor", is_dynamic=arm.target.precision is Precision.INT8_DYNAMIC
+    )
+    if scheme.ranges != "minmax":
+        return config
+    activations = replace(
+        config.input_activation, observer_or_fake_quant_ctr=MinMaxObserver.with_args(eps=SMALLEST_SCALE)
+    )
+    return replace(config, input_activation=activations, output_activation=activations)

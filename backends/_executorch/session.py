@@ -1,0 +1,86 @@
+"""A loaded .pte file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shootout.backends._executorch.lower import BUILTIN, KERNELS
+from shootout.backends._executorch.runtime import FORWARD, import_runtime, record_calls
+from shootout.backends.adapter import Built
+from shootout.backends.common import check_inputs, widen
+from shootout.contract import Arrays, Executed
+from shootout.host.environment import version_of
+from shootout.trace_events import Event
+
+PACKAGE = "executorch"
+MODEL = "model.pte"
+
+
+class ExecuTorchSession:
+    """The file's only method. Its outputs lie in memory that the file plans, and are copied out."""
+
+    gpu = None
+
+    def __init__(self, built: Built) -> None:
+        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        self._path = built.folder / MODEL
+        self._runtime = import_runtime(built.arm.threads)
+        self._method: Any = self._runtime._load_program(str(self._path)).load_method(FORWARD)
+        import torch
+
+        self._from_numpy = torch.from_numpy
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The runtime's own record of a call, made by the build, beside its threads now."""
+        facts = dict(self._built.facts["account"])
+        undelegated: Mapping[str, int] = facts.pop("undelegated")
+        builtin = self._built.arm.options.get(KERNELS) == BUILTIN
+        outside = ", ".join(f"{count} {name}" for name, count in sorted(undelegated.items()))
+        told = f"not in XNNPACK but in ExecuTorch's own kernels: {outside}" if outside and not builtin else ""
+        return Executed(
+            library="executorch",
+            version=version_of(PACKAGE),
+            device=f"cpu ({BUILTIN if builtin else 'xnnpack'})",
+            threads=self._runtime._threadpool_get_thread_count(),
+            fallbacks=tuple(filter(None, (told,))),
+            artifact_bytes=self._path.stat().st_size,
+            **facts,
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> list[Any]:  # noqa: ARG002 - each call has its own tensors
+        """Tensors on the caller's own memory."""
+        check_inputs(self._inputs, inputs)
+        return [self._from_numpy(np.ascontiguousarray(inputs[spec.name])) for spec in self._inputs]
+
+    def execute(self, staged: list[Any]) -> list[Any]:
+        """Run the method; returns when done."""
+        return self._method.call(staged, clone_outputs=False)  # type: ignore[no-any-return]
+
+    def synchronize(self) -> None:
+        """Nothing is pending when `execute` has returned."""
+
+    def fetch(self, raw: list[Any]) -> Arrays:
+        """Copies, since the next run overwrites what the file plans for its outputs."""
+        return {spec.name: widen(one.numpy().copy()) for spec, one in zip(self._outputs, raw, strict=True)}
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - a file of its own
+        """The runtime's record of some calls of the same file, loaded once more: it is made from the start or not."""
+        inputs = self.stage(self._built.bundle.input_buffers()[0], 0)
+        recorded = record_calls(self._path, self._built.arm.threads, inputs, calls)
+        return [event for one in recorded for event in map(_event, one)]
+
+    def close(self) -> None:
+        """Drop the method."""
+        self._method = None
+
+
+def _event(part: Mapping[str, Any]) -> Event:
+    """One part of a call; XNNPACK's clock and the runtime's are the same."""
+    name = part.get("delegate_debug_id_str") or part.get("name") or ""
+    began, ended = part["start_time"], part["end_time"]
+    return {"name": name, "ph": "X", "ts": began / 1e3, "dur": (ended - began) / 1e3, "pid": PACKAGE, "tid": PACKAGE}
