@@ -6,7 +6,7 @@ COMPILE :=
 
 # The editable install is a tree of links (so that type checkers see it), which knows only the files there were when it
 # was made. So its stamp carries a checksum of the file list.
-FILES := $(sort $(wildcard harness/*.py harness/*/*.py harness/*/*/*.py harness/*/*.html harness/studies/*.toml backends/*.py backends/*/*.py backends/*/*.t* models/*.py models/*/*.py))
+FILES := $(sort $(wildcard harness/*.py harness/*/*.py harness/*/*/*.py harness/*/*.html harness/studies/*.toml backends/*.py backends/*/*.py backends/*/*.[pt]* models/*.py models/*/*.py))
 STAMP := $(VENV)/.installed-$(shell echo $(FILES) | cksum | cut -d' ' -f1)
 
 # A GPU machine's campaign (docs/gpu.md) installs nothing and runs under PYTHON itself. OUT counts on the command line only:
@@ -18,8 +18,8 @@ GPU_OUT = $(if $(findstring command,$(origin OUT)),$(OUT))
 HERE_PYTHON = $(if $(findstring /,$(PYTHON)),$(abspath $(PYTHON)),$(PYTHON))
 NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shootout needs Python 3.11 or newer; run: make PYTHON=python3.11")'
 
-# What converts models for LiteRT: it can't be resolved beside our other packages, see there.
-CONVERTER := backends/_litert/converter.txt
+# What demands packages that it doesn't need here, or that exclude others of ours: see there.
+APART := backends/_litert/converter.txt backends/_executorch/package.txt
 
 .PHONY: run test test-full check bench selftest gpu gpu-wheels wheel clean
 
@@ -62,12 +62,12 @@ gpu-wheels:
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
-$(STAMP): pyproject.toml constraints.txt $(CONVERTER)
+$(STAMP): pyproject.toml constraints.txt $(APART)
 	@$(NEW_ENOUGH)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) -c constraints.txt -e '.[dev]' --config-settings editable_mode=strict
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) --no-deps -r $(CONVERTER) \
-		|| echo "$(CONVERTER) can't be installed here: a run skips what LiteRT needs it for"
+	for one in $(APART); do $(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) --no-deps -r $$one \
+		|| echo "$$one can't be installed here: a run skips what needs it"; done
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

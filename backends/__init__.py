@@ -149,6 +149,7 @@ SHIPPED = {
         path="shootout.backends._executorch.backend:ExecuTorchAdapter",
         extra="executorch",
         needs="executorch",
+        installs={"": ("executorch", "torch")},
         makers=("torch", "torchao"),
         movable=True,
         shared=("torch",),

@@ -82,7 +82,7 @@ def label(types: str) -> str:
     left, right = names[0], names[-1]
     bits = re.match(r"Q[A-Z]*(\d)", right)
     if not bits:
-        return FLOATS.get(right, right.lower())
+        return FLOATS.get(left, left.lower())
     if left.startswith("Q"):
         return Precision.INT8.value if bits[1] == "8" else f"int{bits[1]}-activations-8"
     return "int8-weights" if bits[1] == "8" else f"int{bits[1]}"

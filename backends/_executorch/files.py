@@ -13,14 +13,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-ETDUMP = ("executorch.devtools.etdump", "etdump_schema_flatcc.fbs")
-PROGRAM = ("executorch.exir._serialize", "program.fbs")
-XNN_GRAPH = ("executorch.backends.xnnpack.serialization", "schema.fbs")
-"""Where the wheel keeps the formats: a package, and a file in it."""
+ETDUMP = "devtools/etdump/etdump_schema_flatcc.fbs"
+PROGRAM = "schema/program.fbs"
+XNN_GRAPH = "backends/xnnpack/serialization/schema.fbs"
+"""Where the wheel keeps the formats."""
 HEADER = struct.Struct("<8x4sIQQ")
 """Of a .pte file, behind the first 8 bytes: `eh00`, its size, how long the program is, where the segments begin."""
 XNN_HEADER = struct.Struct("<4x4sHIIIQ")
@@ -86,14 +85,16 @@ def steps_of(path: Path) -> Iterator[Step]:
                     yield from _xnn_steps(content[begin : begin + segment["size"]])
 
 
-def read_flatbuffer(content: bytes, schema: tuple[str, str], *options: str) -> Any:
+def read_flatbuffer(content: bytes, schema: str, *options: str) -> Any:
     """Bytes in one of the package's own formats."""
-    flatc, place = files("executorch.data.bin") / "flatc", files(schema[0]) / schema[1]
+    import executorch
+
+    place = Path(executorch.__path__[0])
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "content.bin"
         source.write_bytes(content)
         told = ("--json", "--strict-json", "--defaults-json", "--raw-binary", *options)
-        subprocess.run([str(flatc), *told, "-o", folder, str(place), "--", str(source)], check=True)  # noqa: S603
+        subprocess.run([place / "data/bin/flatc", *told, "-o", folder, place / schema, "--", source], check=True)  # noqa: S603
         return json.loads(re.sub(r"(?<=: )(-?)inf\b", r"\1Infinity", source.with_suffix(".json").read_text()))
 
 

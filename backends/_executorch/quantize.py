@@ -42,7 +42,8 @@ def quantize(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> torch.nn
                 prepared(*(torch.from_numpy(one[spec.name]) for spec in bundle.inputs))
         else:  # for the weights' ranges
             prepared(*examples(bundle))
-        return convert_pt2e(prepared)
+        converted: torch.nn.Module = convert_pt2e(prepared)
+    return converted
 
 
 def _config(arm: Arm, scheme: Scheme) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
@@ -80,7 +81,7 @@ class ExecuTorchSession:
 
 
 def _event(part: Mapping[str, Any]) -> Event:
-    """One part of a call; XNNPACK's clock and the runtime's are the same."""
-    name = part.get("delegate_debug_id_str") or part.get("name") or ""
+    """One part of a call, without the number that XNNPACK gives each operator of a kind."""
+    name = re.sub(r" #\d+$", "", part.get("delegate_debug_id_str") or part.get("name") or "")
     began, ended = part["start_time"], part["end_time"]
     return {"name": name, "ph": "X", "ts": began / 1e3, "dur": (ended - began) / 1e3, "pid": PACKAGE, "tid": PACKAGE}

@@ -46,11 +46,13 @@ def test_every_row_leads_to_an_adapter_of_its_name_that_has_the_default_target()
 def test_every_row_says_how_to_install_it_and_what_it_loads():
     extras = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     on_a_cpu = set(re.findall(r"[\w-]+", extras["cpu"][0]))
+    apart = {file.parent.name for file in (TESTS.parent / "backends").glob("*/package.txt")}
+    assert all(f"{name}/package.txt" in (TESTS.parent / "Makefile").read_text() for name in apart)
     for name in SHIPPED:
         row = backends.entry(name)
         assert row.loads.get(""), f"{name}: its process could hold any framework"
         assert row.extra in {"", *extras}
-        assert row.default[0] is not Device.CPU or row.extra in {"", *on_a_cpu}
+        assert row.default[0] is not Device.CPU or row.extra in {"", *on_a_cpu} or f"_{row.extra}" in apart
 
 
 def test_every_row_s_preparation_is_there():

@@ -1,0 +1,79 @@
+"""ExecuTorch's own traps: what stays outside XNNPACK, a compiler that takes seconds to import, inputs in place."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from shootout import backends
+from shootout.backends._executorch import backend
+from shootout.backends._executorch.files import PROGRAM, read_flatbuffer
+from shootout.backends._executorch.session import MODEL, ExecuTorchSession
+from shootout.bundle import fidelity
+from shootout.contract import Arm, Device, Executed, Precision, Target
+from shootout.testing.cases import case_of, warm_of
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+
+FP32 = Target(backend="executorch")
+OWN = {"kernels": "builtin", "alloc_graph_input": "false"}
+
+
+def what_a_probe_imports() -> set[str]:
+    assert backends.get("executorch").probe(Device.CPU).ok
+    return {"executorch.exir", "torchao"} & set(sys.modules)
+
+
+def test_what_runs_a_file_imports_no_compiler():
+    """Which would take five seconds of each start."""
+    assert run_fresh(what_a_probe_imports, warm="torch") == set()
+
+
+def outside_xnnpack(folder: Path) -> tuple[Executed, list[str], bool, Any]:
+    """A file without XNNPACK that plans no memory for its inputs: its account, its record, whether it is right."""
+    case, adapter = case_of(FP32), backends.get("executorch")
+    built = adapter.build(case.bundle, replace(case.arm, options=OWN), folder)
+    session, inputs = adapter.load(built), case.bundle.input_buffers()
+    outputs = [call(session, one) for one in inputs]
+    events = session.profile(lambda: None, 2)
+    plan = read_flatbuffer((folder / MODEL).read_bytes(), PROGRAM)["execution_plan"][0]
+    planned = plan["values"][plan["inputs"][0]]["val"].get("allocation_info")
+    is_right = fidelity.gate(fidelity.compare(outputs, case.bundle.oracle_outputs()), 1e-5) is None
+    return session.executed, [str(event["name"]) for event in events], is_right, planned
+
+
+def test_what_xnnpack_does_not_run_is_told_and_counted(tmp_path: Path):
+    executed, events, is_right, planned = run_fresh(outside_xnnpack, tmp_path, warm=warm_of(FP32))
+    assert is_right
+    assert planned is None
+    assert executed.compute_nodes_by_precision == {"fp32": 1}
+    assert executed.device == "cpu (builtin)"
+    assert executed.fallbacks == (), "it was asked for"
+    assert len([name for name in events if name == "native_call_mm.out"]) == 2, events
+
+
+def test_nodes_outside_xnnpack_are_a_line_under_the_table(tmp_path: Path):
+    (tmp_path / MODEL).write_bytes(b"a file")
+    facts = {"compute_nodes_by_precision": {"fp32": 3}, "undelegated": {"native_layer_norm": 4, "bmm": 1}}
+    session = object.__new__(ExecuTorchSession)
+    session._built = Mock(facts={"account": facts}, arm=Mock(options={}))
+    session._path, session._runtime = tmp_path / MODEL, Mock(_threadpool_get_thread_count=lambda: 2)
+    assert session.executed.threads == 2
+    assert session.executed.fallbacks == ("not in XNNPACK but in ExecuTorch's own kernels: 1 bmm, 4 native_layer_norm",)
+
+
+def test_a_quantizer_that_takes_no_product_is_refused_with_what_runs_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("float32_module", "quantize", "examples"):
+        monkeypatch.setattr(backend, name, Mock())
+    monkeypatch.setattr(backend, "lower", lambda *_: b"a file")
+    monkeypatch.setattr(backend, "account", lambda *_: {"compute_nodes_by_precision": {"fp32": 3}})
+    arm = Arm(target=Target(backend="executorch", precision=Precision.INT8), model="m")
+    with pytest.raises(ValueError, match=r"nothing to quantize: XNNPACK's quantizer takes .* products \(3 in fp32\)"):
+        backends.get("executorch").build(Mock(), arm, tmp_path)
