@@ -170,6 +170,18 @@ SHIPPED = {
         ready_s=0.3,
         build_s=1.0,
     ),
+    "iree": Entry(
+        path="shootout.backends._iree.backend:IreeAdapter",
+        extra="iree",
+        needs="iree-base-compiler and iree-base-runtime",
+        makers=("iree-base-compiler", "onnx", "onnxruntime"),
+        movable=True,
+        loads={"": ("iree", "ml_dtypes")},
+        fixture="shootout.backends._iree.backend:FIXTURE",
+        words="shootout.backends._iree.words:WORDS",
+        ready_s=0.4,
+        build_s=4.0,
+    ),
     "tensorrt": Entry(
         path="shootout.backends._tensorrt.backend:TensorRtAdapter",
         extra="tensorrt-rtx",

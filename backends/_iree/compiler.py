@@ -1,0 +1,134 @@
+"""From ONNX to IREE's module, by its importer and its compiler, a program of its own; weights lie in a file beside it.
+
+The compiler takes a graph's types as they are. What it would do otherwise to reach a precision (`demote-f32-to-f16`)
+narrows inputs and outputs too, and leaves the weights' file in float32.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shootout.contract import Arm, Device, Option
+from shootout.errors import NotRunKind, SkippedArm, install, one_line
+from shootout.host.child import ending
+
+MODULE, WEIGHTS = "model.vmfb", "model.irpa"
+SCOPE = "model"
+"""The name under which the module looks for its weights."""
+INLINE_ELEMENTS = 256
+"""Smaller weights are constants of the module, which the compiler folds into what reads them."""
+OLDEST_OPSET = 17
+"""What the importer is written for; older files are lifted to it first."""
+TIMEOUT_S = 1_800
+_WORDS = 200
+"""Characters of the compiler's output, at most, that a reason repeats."""
+_ELSEWHERE = "other backends take the file as it is"
+_UNKNOWN = re.compile(r"failed to legalize operation 'torch\.operator'.*?name = \"onnx\.(?P<operator>\w+)\"")
+_ERROR = re.compile(r"error: (.*)")
+CPU, VULKAN = "llvmcpu-target-cpu", "vulkan-target"
+HOST = "host"
+_ON_CPU, _ON_VULKAN = frozenset({Device.CPU}), frozenset({Device.VULKAN})
+OPTIONS = (
+    Option(
+        name="opt-data-tiling",
+        help="whether matrices are kept in the order in which tiles read them (0)",
+        values=("0", "1"),
+        tries=("1",),
+    ),
+    Option(
+        name="opt-level", help="how hard the compiler tries (O0)", values=("O0", "O1", "O2", "O3"), tries=("O2", "O3")
+    ),
+    Option(
+        name="llvmcpu-enable-ukernels",
+        help="whether products of tiles are hand-written code (default)",
+        values=("default", "none", "all"),
+        devices=_ON_CPU,
+        tries=("none", "all"),
+    ),
+    Option(name=CPU, help=f"the CPU it is compiled for, by LLVM's name ({HOST})", form=r"[\w.+-]+", devices=_ON_CPU),
+    Option(
+        name=VULKAN,
+        help="the GPU it is compiled for, by IREE's name, such as rdna3 or adreno (any)",
+        form=r"[\w.+-]+",
+        devices=_ON_VULKAN,
+    ),
+)
+"""The compiler's own, by its flags without `--iree-`."""
+
+
+def import_onnx(source: Path, folder: Path) -> Path:
+    """The graph in the compiler's language; its weights go into WEIGHTS in `folder`, where there are any.
+
+    Raises:
+        SkippedArm: the compiler isn't installed.
+    """
+    _find_program()
+    from iree.compiler.tools.import_onnx import __main__ as importer
+
+    graph = folder / "model.mlir"
+    settings = ["--externalize-params", f"--save-params-to={folder / WEIGHTS}", f"--params-scope={SCOPE}"]
+    settings += [f"--num-elements-threshold={INLINE_ELEMENTS}"]
+    settings += [f"--opset-version={OLDEST_OPSET}"] if _opset(source) < OLDEST_OPSET else []
+    importer.main(importer.parse_arguments([str(source), f"-o={graph}", *settings]))
+    return graph
+
+
+def compile_graph(graph: Path, module: Path, device: Device, options: Mapping[str, str], dumps: Sequence[str]) -> None:
+    """Write a graph's module.
+
+    Args:
+        options: those of OPTIONS that are set.
+        dumps: flags for what the compiler is to tell of it.
+
+    Raises:
+        SkippedArm: the compiler isn't installed, or can't take this model.
+    """
+    flags = [*_target(device), *(f"--iree-{name}={value}" for name, value in options.items())]
+    ended = subprocess.run(  # noqa: S603 - the compiler that was installed with its package
+        [_find_program(), str(graph), "-o", str(module), *flags, *dumps],
+        capture_output=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    if ended.returncode:
+        reason = _why(ended.stderr.decode(errors="replace")) or ending(ended.returncode)
+        raise SkippedArm(f"IREE's compiler can't take this model: {reason}", _ELSEWHERE, NotRunKind.UNFIT)
+
+
+def flags_of(arm: Arm) -> dict[str, str]:
+    """The compiler's flags that the arm sets, without `--iree-`."""
+    own = {option.name for option in OPTIONS}
+    chosen = {name: value for name, value in arm.options.items() if name in own}
+    return chosen if arm.target.device is Device.VULKAN else {CPU: HOST} | chosen
+
+
+def _target(device: Device) -> list[str]:
+    if device is Device.VULKAN:
+        return ["--iree-hal-target-device=vulkan"]
+    return ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu"]
+
+
+def _find_program() -> str:
+    try:
+        import iree  # noqa: F401 - named by itself where it is missing
+        from iree.compiler.tools.binaries import find_tool
+    except ModuleNotFoundError as error:
+        raise SkippedArm(f"{error.name} is not installed", install("iree"), NotRunKind.NOT_INSTALLED) from error
+    return str(find_tool("iree-compile"))
+
+
+def _opset(source: Path) -> int:
+    from shootout.bundle.onnx_header import header
+
+    return next((one.version for one in header(source).opset_import if one.domain in ("", "ai.onnx")), OLDEST_OPSET)
+
+
+def _why(said: str) -> str:
+    """The compiler's first complaint, in a line."""
+    if unknown := _UNKNOWN.search(said):
+        return f"it has no way to write ONNX's {unknown['operator']}"
+    found = _ERROR.search(said)
+    return one_line(found[1])[:_WORDS] if found else one_line(said)[-_WORDS:]

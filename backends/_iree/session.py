@@ -1,0 +1,207 @@
+"""A loaded module, called as IREE's own benchmark does: one function, with views of buffers in and out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
+from shootout.backends._iree.device import PACKAGE, count_threads, open_device
+from shootout.backends.adapter import Built
+from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
+from shootout.bundle.npz import ALIGNMENT
+from shootout.contract import Array, Arrays, Executed, TensorSpec
+from shootout.host.environment import version_of
+from shootout.trace_events import Event
+
+ASYNC = "$async"
+"""Ends the name of a function's other form, which doesn't wait."""
+ELEMENTS = {
+    "float64": "FLOAT_64",
+    "float32": "FLOAT_32",
+    "float16": "FLOAT_16",
+    "int64": "INT_64",
+    "int32": "INT_32",
+    "int16": "INT_16",
+    "int8": "INT_8",
+    "uint8": "INT_8",
+    "bool": "BOOL_8",
+}
+"""Types of inputs by IREE's names; its modules don't tell signed ones from others."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """One input set.
+
+    Attributes:
+        memory: by input name, where small ones are copied to.
+        kept: large ones, which are read where they lie.
+        views: of either, by input name.
+        arguments: the same as the function takes them.
+    """
+
+    memory: dict[str, Array] = field(default_factory=dict)
+    kept: dict[str, Array] = field(default_factory=dict)
+    views: dict[str, Any] = field(default_factory=dict)
+    arguments: Any = None
+
+
+class IreeSession:
+    """A module in a context of its own."""
+
+    gpu = None
+
+    def __init__(self, built: Built) -> None:
+        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        self._device = open_device(built.arm)
+        self._context, self._function = load_module(self._device, built.folder)
+        self._new_list = new_list()
+        self._slots: dict[int, Slot] = {}
+
+    @cached_property
+    def executed(self) -> Executed:
+        """What the compiler put into the module, and the threads that are there."""
+        facts, threads = self._built.facts, self._built.arm.threads
+        return Executed(
+            library="iree",
+            version=version_of(PACKAGE),
+            device=f"cpu ({'local-sync' if threads == 1 else 'local-task'})",
+            threads=count_threads(threads),
+            artifact_bytes=facts["artifact_bytes"],
+            staged="fp32",
+            **facts["account"],
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Slot:
+        """Copy small inputs into buffers of IREE's own; large ones are read where they lie."""
+        check_inputs(self._inputs, inputs)
+        handle = self._slots.get(slot) or self._new_slot(slot)
+        for name, memory in handle.memory.items():
+            memory[...] = inputs[name]
+        if handle.arguments is None or any(inputs[name] is not array for name, array in handle.kept.items()):
+            self._take(handle, inputs)
+        return handle
+
+    def execute(self, staged: Slot) -> Any:
+        """Call the function; returns when done."""
+        results = self._new_list(len(self._outputs))
+        self._context.invoke(self._function, staged.arguments, results)
+        return results
+
+    def synchronize(self) -> None:
+        """Nothing is pending when `execute` has returned."""
+
+    def fetch(self, raw: Any) -> Arrays:
+        """Copies; large outputs are handed out as they are: each call writes to memory of its own."""
+        return {spec.name: _given(raw, place, spec) for place, spec in enumerate(self._outputs)}
+
+    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
+        """Nothing: the package's profiles are files of its own format."""
+        return ()
+
+    def close(self) -> None:
+        """Drop what was loaded; the device stays."""
+        self._slots.clear()
+        for name in ("_function", "_context", "_device"):
+            self.__dict__.pop(name, None)
+
+    def _new_slot(self, slot: int) -> Slot:
+        """Memory for small inputs, and their views; large ones have theirs from `_take`."""
+        handle = self._slots[slot] = Slot()
+        for spec in self._inputs:
+            if not is_shared(spec):
+                handle.memory[spec.name], handle.views[spec.name] = new_input(self._device, spec)
+        handle.arguments = self._arguments(handle) if len(handle.views) == len(self._inputs) else None
+        return handle
+
+    def _take(self, handle: Slot, inputs: Arrays) -> None:
+        """Views of large inputs where they lie, or of copies where the runtime can't read them there."""
+        for spec in self._inputs:
+            if spec.name not in handle.memory:
+                handle.kept[spec.name] = inputs[spec.name]
+                handle.views[spec.name] = _viewed(self._device, inputs[spec.name], spec)
+        handle.arguments = self._arguments(handle)
+
+    def _arguments(self, handle: Slot) -> Any:
+        arguments = self._new_list(len(self._inputs))
+        for spec in self._inputs:
+            arguments.push_ref(handle.views[spec.name].ref)
+        return arguments
+
+
+def load_module(device: Any, folder: Path) -> tuple[Any, Any]:
+    """A context with the module in `folder` and its weights, which are mapped; and the module's function.
+
+    Raises:
+        RuntimeError: the module is for another kind of device.
+    """
+    from iree.runtime import _binding as runtime
+
+    instance = runtime.VmInstance()
+    modules = [runtime.create_hal_module(instance, device)]
+    if (folder / WEIGHTS).exists():
+        index = runtime.ParameterIndex()
+        index.load(str(folder / WEIGHTS))
+        modules.append(runtime.create_io_parameters_module(instance, index.create_provider(scope=SCOPE)))
+    module = runtime.VmModule.mmap(instance, str(folder / MODULE))
+    context = runtime.VmContext(instance, [*modules, module])
+    own = next(name for name in module.function_names if not name.startswith("__") and not name.endswith(ASYNC))
+    return context, module.lookup_function(own)
+
+
+def new_list() -> Any:
+    """What makes a list of a function's arguments or results."""
+    from iree.runtime import _binding as runtime
+
+    return runtime.VmVariantList
+
+
+def element_type(spec: TensorSpec) -> Any:
+    """IREE's word for an input's type."""
+    from iree.runtime import _binding as runtime
+
+    return getattr(runtime.HalElementType, ELEMENTS[spec.dtype])
+
+
+def new_input(device: Any, spec: TensorSpec) -> tuple[Array, Any]:
+    """Memory that the device reads, as an array, and a view of it."""
+    from iree.runtime import _binding as runtime
+
+    size = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+    kind = int(runtime.MemoryType.HOST_LOCAL) | int(runtime.MemoryType.DEVICE_VISIBLE)
+    usage = int(runtime.BufferUsage.DEFAULT) | int(runtime.BufferUsage.MAPPING)
+    buffer = device.allocator.allocate_buffer(kind, usage, size)
+    array: Array = buffer.map().asarray(list(spec.shape), np.dtype(spec.dtype))
+    return array, runtime.HalBufferView(buffer, list(spec.shape), element_type(spec))
+
+
+def _viewed(device: Any, array: Array, spec: TensorSpec) -> Any:
+    """A view of an array's own memory, where that begins as the module's code expects it; else of a copy."""
+    from iree.runtime import _binding as runtime
+
+    kind = int(runtime.MemoryType.HOST_LOCAL) | int(runtime.MemoryType.DEVICE_VISIBLE)
+    is_readable = array.flags.writeable and array.flags.c_contiguous and not array.ctypes.data % ALIGNMENT
+    if not is_readable:
+        memory, view = new_input(device, spec)
+        memory[...] = array
+        return view
+    buffer = device.allocator.import_host_allocation(array, kind, int(runtime.BufferUsage.DEFAULT))
+    return runtime.HalBufferView(buffer, list(spec.shape), element_type(spec))
+
+
+def _given(results: Any, place: int, spec: TensorSpec) -> Array:
+    """An output as the model's own."""
+    from iree.runtime import _binding as runtime
+
+    view = results.get_as_object(place, runtime.HalBufferView)
+    array: Array = view.map().asarray(list(spec.shape), runtime.HalElementType.map_to_dtype(view.element_type))
+    if array.dtype == spec.dtype and is_handed_out(spec):
+        return array
+    return widen(array.astype(spec.dtype))

@@ -1,0 +1,18 @@
+"""What the errors of IREE's importer mean."""
+
+from __future__ import annotations
+
+from shootout.backends.words import Words
+
+WORDS = (
+    Words(
+        said=r"ValidationError: No Op registered for (?P<operator>\w+)",
+        reason="IREE's importer can't take this model: {operator} isn't one of ONNX's own operators",
+        fix="other backends take the file as it is",
+    ),
+    Words(
+        said=r"OnnxImportError: (?P<why>.{1,200})",
+        reason="IREE's importer can't take this model: {why}",
+        fix="other backends take the file as it is",
+    ),
+)

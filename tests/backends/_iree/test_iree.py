@@ -1,0 +1,97 @@
+"""IREE: what its compiler tells of a module is what a call computes, in each precision and with its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+from shootout import backends
+from shootout.bundle import fidelity
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Executed, Precision, Target
+from shootout.export.client import Request
+from shootout.testing.cases import OURS, bundles
+from shootout.testing.checks import call
+from shootout.testing.fresh import run_fresh
+
+IMAGES = Request(model="digits_cnn", parameters={"channels": 32, "n_blocks": 3}, batch=2)
+SINE = Request(model="nested_sin", parameters={"elements": 1 << 16, "depth": 4}, batch=1)
+FP32 = Target(backend="iree")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one arm did: its account, its error, whether large inputs and outputs were copied."""
+
+    executed: Executed
+    error: float | None
+    kept: bool
+
+
+def run_one(bundle: ModelBundle, arm: Arm) -> Ran:
+    adapter, buffers = backends.get("iree"), bundle.input_buffers()
+    with TemporaryDirectory() as folder:
+        session = adapter.load(adapter.build(bundle, arm, Path(folder)))
+        outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(buffers)]
+        again = [dict(call(session, inputs, 0)) for inputs in buffers]
+        error = fidelity.compare([*outputs, *again], bundle.oracle_outputs() * 2).relative_l2
+        kept = all(np.array_equal(buffers[0][name], array) for name, array in bundle.input_buffers()[0].items())
+        executed = session.executed
+        session.close()
+        return Ran(executed, error, kept)
+
+
+ARMS: dict[str, tuple[Request, Target, int, dict[str, str]]] = {
+    "images": (IMAGES, FP32, 1, {}),
+    "images in bf16, tiled": (
+        IMAGES,
+        replace(FP32, precision=Precision.BF16),
+        1,
+        {"opt-data-tiling": "1", "opt-level": "O3"},
+    ),
+    "sine": (SINE, FP32, 2, {"task_worker_spin_us": "10"}),
+}
+
+
+def run_all(work: list[tuple[ModelBundle, Arm]]) -> list[Ran]:
+    return [run_one(bundle, arm) for bundle, arm in work]
+
+
+@cache
+def everything() -> dict[str, Ran]:
+    exported = bundles(*(request for request, *_ in ARMS.values()))
+    work = [
+        (bundle, Arm(target=target, model=bundle.model, batch=bundle.batch, threads=threads, options=options))
+        for bundle, (_, target, threads, options) in zip(exported, ARMS.values(), strict=True)
+    ]
+    found: list[Ran] = run_fresh(run_all, work, warm=OURS)
+    return dict(zip(ARMS, found, strict=True))
+
+
+@pytest.mark.parametrize(("name", "label"), [("images", "fp32"), ("images in bf16, tiled", "bf16")])
+def test_convolutions_are_counted_by_the_types_and_loops_of_their_code(name: str, label: str):
+    """Pooling has a window and sums, and multiplies nothing; tiled weights are rearranged as the module is loaded."""
+    (bundle,) = bundles(IMAGES)
+    assert bundle.work is not None
+    found = everything()[name]
+    assert found.executed.compute_nodes_by_precision == {label: 4}
+    assert found.executed.flops_by_precision == {label: bundle.work.flops}
+    assert found.executed.threads in (1, None)
+    assert found.kept
+    assert found.error is not None
+    assert found.error < bundle.bands[label]
+
+
+def test_a_model_without_weights_reads_large_inputs_and_runs_on_a_pool_of_threads():
+    found = everything()["sine"]
+    assert found.executed.compute_nodes_by_precision == {}
+    assert found.executed.other_nodes_by_precision
+    assert (found.executed.device, found.executed.threads) == ("cpu (local-task)", 2)
+    assert found.kept
+    assert found.error is not None
+    assert found.error < 1e-5
