@@ -67,14 +67,16 @@ def answer(kind: Any, said: Any, place: str) -> Any:
 
 
 def account(executed: Executed) -> Executed:
-    """The runtime's account of what it ran, if its amounts can be.
+    """The runtime's account with the types and amounts it must have, or it could not be kept and shown.
 
     Raises:
-        ArmFailed: one is negative.
+        ArmFailed: it has others, and they mean nothing.
     """
-    if below := [name for name in _AMOUNTS if _below(executed, name)]:
-        raise ArmFailed(f"its account of what it ran: {below[0]} is negative")
-    return executed
+    place = "its account of what it ran: "
+    found: Executed = answer(Executed, executed, place)
+    if below := [name for name in _AMOUNTS if _below(found, name)]:
+        raise ArmFailed(f"{place}{below[0]} is negative")
+    return found
 
 
 def capabilities(said: Mapping[str, Any]) -> Capabilities:
