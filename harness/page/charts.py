@@ -33,7 +33,7 @@ DARK = {
 SERIES = ("#2f7fd1", "#d1661f", "#159c79", "#bf5ba0", "#a58300", "#7f6bd6", "#4f9fb8", "#c0504d", "#808890")
 """Lines of arms, legible on light and on dark; from the tenth on they come again, and the labels tell them apart."""
 FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
-WIDE, NARROW = 960, 340
+WIDE, NARROW = 960, 350
 """Pixels of a figure, on a desktop and on a phone."""
 _TICKS = (1, 2, 5)
 CONFIG: dict[str, Any] = {
@@ -111,3 +111,26 @@ def _printable(part: Any) -> Any:
     if isinstance(part, list):
         return [_printable(one) for one in part]
     return printable(part) if isinstance(part, str) else part
+
+
+def apart(wanted: Mapping[str, float], gap: float, height: float) -> dict[str, float]:
+    """Where labels stand so that none lies upon another, each as near as may be to the place that it wants; pixels."""
+    found: dict[str, float] = {}
+    for name, place in sorted(wanted.items(), key=lambda one: one[1]):
+        found[name] = max(place, max(found.values(), default=-gap) + gap)
+    lowest = height
+    for name in reversed(found):
+        found[name] = min(found[name], lowest)
+        lowest = found[name] - gap
+    return found
+
+
+def beside(last: Mapping[str, float], ends: tuple[float, float], height: float) -> dict[str, float]:
+    """Where on a logarithmic axis the labels of lines stand, by what each line ends at, so that all can be read.
+
+    Args:
+        ends: the least and the largest value of the axis, so many pixels high.
+    """
+    span = math.log(ends[1] / ends[0])
+    wanted = {name: height * math.log(ends[1] / value) / span for name, value in last.items()}
+    return {name: ends[1] * math.exp(-span * place / height) for name, place in apart(wanted, 13.0, height).items()}

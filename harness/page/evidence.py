@@ -60,6 +60,6 @@ def _leaves(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{name}.")
         elif isinstance(value, list | tuple):
-            yield f"{prefix}{name}", ", ".join(map(str, value))
-        elif value is not None:
+            yield f"{prefix}{name}", ", ".join(map(str, value)) or "none"
+        elif value not in (None, ""):
             yield f"{prefix}{name}", str(value)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
+from rich.cells import cell_len
 
 from shootout.page.charts import (
     BEHIND,
@@ -35,8 +36,10 @@ from shootout.units import counted, duration
 MOST_CELLS, MOST_ARMS = 6, 30
 """More would be no figure any more; the tables have them all."""
 SHAPES = {CHOSEN: "diamond", EVEN: "circle", BEHIND: "circle", SOFT: "cross"}
-COLUMNS, FEW_COLUMNS = (34, 50), (22, 30)
-"""Letters of a name at the left, and of the words at the right: on a desktop, and on a phone."""
+NAME, TOLD = 34, 50
+"""Letters of a name at the left, and of the words at the right."""
+FEW, FEW_TOLD = 52, 34
+"""Letters of both together on a phone, and of the words alone."""
 FARTHEST = 40.0
 """The axis ends at so many times the farthest ratio or its inverse; an interval that goes on has an arrow."""
 
@@ -207,10 +210,11 @@ def _texts(
 def _datum(index: int, line: Line, low: float, high: float, *, narrow: bool) -> dict[str, Any]:
     """A line as data of the chart, its interval cut where the axis ends."""
     ends = (line.low or low, line.high or high)
+    told = cut(line.told, FEW_TOLD if narrow else TOLD)
     return {
         "row": index,
-        "name": cut(line.name, (FEW_COLUMNS if narrow else COLUMNS)[0]),
-        "told": cut(line.told, (FEW_COLUMNS if narrow else COLUMNS)[1]),
+        "name": cut(line.name, FEW - cell_len(told) if narrow else NAME),
+        "told": told,
         "colour": line.colour,
         "ink": SOFT if line.colour == SOFT else INK,
         "shape": SHAPES[line.colour],

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from shootout.errors import printable
-from shootout.page import charts, intervals, markup
+from shootout.page import charts, intervals, markup, precisions, readiness, run_order, serving, sizes
 from shootout.page.evidence import Table, environment, proof
+from shootout.page.sources import Source
 from shootout.report import table
 from shootout.results.document import Document
 
@@ -48,24 +48,25 @@ class Section:
     remarks: Sequence[Markup]
 
 
-def render(documents: Sequence[Document]) -> str:
+def render(sources: Sequence[Source]) -> str:
     """All runs below each other, in the order in which they are given."""
     loader = jinja2.PackageLoader("shootout.page", ".")
     templates = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    sections = [_section(document) for document in documents]
+    sections = [_section(source) for source in sources]
     templates.tests["left"] = markup.is_left
     page = templates.get_template("page.html").render(sections=sections, dark=charts.DARK)
     return printable(page)
 
 
-def _section(document: Document) -> Section:
+def _section(source: Source) -> Section:
+    document = source.document
     return Section(
         name=f"{document.study} ({document.run})" if document.study else document.run,
         screen=markup.first_screen(document, markup.COLUMNS),
         narrow_screen=markup.first_screen(document, markup.FEW_COLUMNS),
         intervals=_intervals(document),
         tables=list(_tables(document)),
-        figures=[],
+        figures=list(_figures(source)),
         proof=proof(document),
         environment=environment(document),
         remarks=markup.sentences(table.tell_run(document, full=True)),
@@ -89,13 +90,53 @@ def _intervals(document: Document) -> Figure | None:
         "Time against the arm to ship",
         "Dots are ratios, bars their intervals, the shaded stripe is what counts as equally fast. "
         "Blue: to ship; green: tied or not told apart; brown: slower; grey: not to be shipped, and why.",
-        {narrow: intervals.draw(document, narrow=narrow) for narrow in (False, True)},
+        lambda narrow: intervals.draw(document, narrow=narrow),
         intervals.left_out(document),
     )
 
 
-def _figure(name: str, told: str, drawn: Mapping[bool, Any], more: str = "") -> Figure | None:
-    if not all(drawn.values()):
-        return None
-    wide, narrow = (Markup(charts.to_svg(drawn[is_narrow])) for is_narrow in (False, True))  # noqa: S704 (escaped there)
-    return Figure(name=name, told=told, wide=wide, narrow=narrow, more=more)
+def _figures(source: Source) -> Iterator[Figure]:
+    """The other five, as far as the run has anything to show in them."""
+    document = source.document
+    found = (
+        _figure(
+            "Latency by size",
+            "Medians with their intervals. Shaded is the bracket in which the lead changes.",
+            lambda narrow: sizes.draw(document, narrow=narrow),
+            sizes.tell(document),
+        ),
+        _figure(
+            "Size, latency and accuracy",
+            "An arrow goes from a backend's FP32 to a lower precision. Green: known to keep the accuracy; "
+            "brown: not known to; grey: an error is all that is known. Labels stand where there is room.",
+            lambda narrow: precisions.draw(document, narrow=narrow),
+            precisions.tell(document),
+        ),
+        _figure(
+            "Rate against p99",
+            "Each rate that was offered, with p99's upper bound, the median over generations. Dots held the limit, "
+            "crosses broke it, triangles were given up early, and stand above it for that.",
+            lambda narrow: serving.draw(source, narrow=narrow),
+            serving.tell(source),
+        ),
+        _figure(
+            "Ready, and when a later start has paid back",
+            "Blue: loading; brown: the first call; medians. Ahead after so many calls of the arm that is ready "
+            "first, one after the other, counted from the start of both. Building, once, is not among it.",
+            lambda narrow: readiness.draw(document, narrow=narrow),
+            readiness.tell(document),
+        ),
+        _figure(
+            "Run order",
+            "Each arm's rounds in the order in which they were played, slower is higher; lines part where processes "
+            "began anew, crosses are rounds that the machine disturbed. A race that drifts, drifts for all.",
+            lambda narrow: run_order.draw(source, narrow=narrow),
+            run_order.tell(source),
+        ),
+    )
+    return (one for one in found if one)
+
+
+def _figure(name: str, told: str, draw: Callable[[bool], charts.Chart | None], more: str = "") -> Figure | None:
+    drawn = [Markup(charts.to_svg(chart)) for narrow in (False, True) if (chart := draw(narrow))]  # noqa: S704
+    return Figure(name=name, told=told, wide=drawn[0], narrow=drawn[1], more=more) if drawn else None

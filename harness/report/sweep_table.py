@@ -36,8 +36,8 @@ class Line:
     selecting: dict[str, int]
 
 
-def lines(document: Document) -> list[Line]:
-    """The document's sweeps of more than three sizes, along the run's axis or else along the longest one."""
+def lines(document: Document, *, more_than: int = MANY) -> list[Line]:
+    """The document's sweeps of more than so many sizes, along the run's axis or else along the longest one."""
     chose = {one.name for one in document.groups if one.selects}
     confirms = {one.name: one.confirms for one in document.groups if one.confirms}
     first: dict[str, Row] = {}
@@ -59,7 +59,7 @@ def lines(document: Document) -> list[Line]:
             selecting={confirms[name]: size for size, name in sorted(groups.items()) if name in confirms},
         )
         for fixed, groups in found.items()
-        if len(groups) > MANY and not _about_costs(document, set(groups.values()))
+        if len(groups) > more_than and not _about_costs(document, set(groups.values()))
     ]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shootout.errors import UsageError, install
-from shootout.results.analysis import analyse
-from shootout.results.document import Document
+from shootout.page import markdown
+from shootout.page.sources import Source, read
 from shootout.tune.results import is_tuning
 from shootout.units import size
 
@@ -31,29 +31,28 @@ def report(folders: Sequence[Path], out: Path) -> int:
         check_installed()
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
         raise UsageError(f"{tuned[0]!r} is a tuning run; report takes the runs in it: {tuned[0]}/confirmed")
-    content = render([analyse(folder) for folder in folders], ending)
+    content = render([read(folder) for folder in folders], ending)
     out.write_bytes(content)
     sys.stderr.write(f"{out}: {size(len(content))}\n")
     return 0
 
 
-def render(documents: Sequence[Document], ending: str) -> bytes:
+def render(sources: Sequence[Source], ending: str) -> bytes:
     """The runs in one form; a figure alone is that of the first run.
 
     Raises:
         UsageError: nothing in the run has a time that could be drawn.
     """
-    from shootout.page import markdown
-
     if ending == ".md":
-        return markdown.render(documents).encode()
+        return markdown.render([source.document for source in sources]).encode()
     from shootout.page import charts, intervals, page
 
     if ending == ".html":
-        return page.render(documents).encode()
-    chart = intervals.draw(documents[0], narrow=False)
+        return page.render(sources).encode()
+    document = sources[0].document
+    chart = intervals.draw(document, narrow=False)
     if chart is None:
-        raise UsageError(f"nothing was timed in {documents[0].run!r}: there is nothing to draw")
+        raise UsageError(f"nothing was timed in {document.run!r}: there is nothing to draw")
     return charts.to_png(chart) if ending == ".png" else charts.to_svg(chart, background="white").encode()
 
 

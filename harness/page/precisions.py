@@ -1,0 +1,188 @@
+"""Size, latency and accuracy together: an arrow from each backend's FP32 to what a lower precision makes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import altair as alt
+
+from shootout.page.charts import (
+    BEHIND,
+    EVEN,
+    INK,
+    NARROW,
+    SOFT,
+    WIDE,
+    Chart,
+    cut,
+    layer,
+    marks,
+    ticks,
+    widened,
+)
+from shootout.report.figures import error
+from shootout.results.document import Document, Row
+from shootout.results.pareto import MARGIN
+from shootout.study.group import is_exact, short
+from shootout.units import counted, points
+
+MOST_GROUPS = 3
+SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
+LETTER, LINE = 5.8, 14.0
+"""Pixels that a letter and a line of a label take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A row in a lower precision, beside the FP32 of its backend."""
+
+    row: Row
+    own: Row
+
+
+def draw(document: Document, *, narrow: bool) -> Chart | None:
+    """A panel for each group that has a lower precision beside its own FP32; None where none has."""
+    groups = _groups(document)
+    panels = [_panel(name, steps, narrow=narrow) for name, steps in list(groups.items())[:MOST_GROUPS]]
+    if not panels:
+        return None
+    return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=24)
+
+
+def tell(document: Document) -> str:
+    """What has no room."""
+    more = len(_groups(document)) - MOST_GROUPS
+    return f"Not drawn: {counted(more, 'more group')}, which the tables have." if more > 0 else ""
+
+
+def _groups(document: Document) -> dict[str, list[Step]]:
+    found: dict[str, list[Step]] = {}
+    for name in (summary.name for summary in document.groups):
+        rows = [row for row in document.rows if row.group == name and row.end_to_end and row.artifact_bytes]
+        own = {(row.backend, row.device): row for row in rows if is_exact(row.precision, row.scheme, row.file)}
+        steps = [
+            Step(row=row, own=own[row.backend, row.device])
+            for row in rows
+            if (row.backend, row.device) in own and row is not own[row.backend, row.device]
+        ]
+        if steps:
+            found[name] = steps
+    return found
+
+
+def kept(row: Row) -> tuple[str, str]:
+    """The colour of what became of its outputs, and that in words."""
+    change = row.fidelity.accuracy_change if row.fidelity else None
+    if change is None:
+        known = row.fidelity is not None and row.fidelity.relative_l2 is not None
+        return SOFT, f"error {error(row.fidelity.relative_l2 or 0.0)}" if known and row.fidelity else "error unknown"
+    told = f"{points(change.value)} points"
+    return (EVEN if change.low > -MARGIN else BEHIND), told
+
+
+def _panel(name: str, steps: Sequence[Step], *, narrow: bool) -> alt.LayerChart:
+    width, height = (NARROW - 60, 320) if narrow else (WIDE - 90, 380)
+    rows = {row.arm: row for step in steps for row in (step.own, step.row)}
+    left, right = widened((row.artifact_bytes or 1 for row in rows.values()), 1.25)
+    low, high = widened((_ns(row) for row in rows.values()), 1.25)
+
+    def place(row: Row) -> tuple[float, float]:
+        across = math.log((row.artifact_bytes or 1) / left) / math.log(right / left)
+        return width * across, height * math.log(high / _ns(row)) / math.log(high / low)
+
+    x_axis = alt.Axis(
+        values=[one / 1e6 for one in ticks(left, right, 4 if narrow else 8)], format="~g", title="size, MB"
+    )
+    y_axis = alt.Axis(values=[one / 1e6 for one in ticks(low, high, 6)], format="~g", title="latency, ms")
+    x_scale = alt.Scale(type="log", domain=[left / 1e6, right / 1e6], nice=False)
+    y_scale = alt.Scale(type="log", domain=[low / 1e6, high / 1e6], nice=False)
+    x, y = alt.X("mb:Q", scale=x_scale, axis=x_axis), alt.Y("ms:Q", scale=y_scale, axis=y_axis)
+    colour = alt.Color("colour:N", scale=None)
+    arrows = [_arrow(step, place(step.own), place(step.row)) for step in steps]
+    origins = [_dot(row) | {"colour": INK} for row in {step.own.arm: step.own for step in steps}.values()]
+    labels = [
+        {
+            "name": one["name"],
+            "colour": one["colour"],
+            "side": one["side"],
+            "mb": left / 1e6 * (right / left) ** (one["x"] / width),
+            "ms": high / 1e6 * (low / high) ** (one["y"] / height),
+        }
+        for one in _labels(rows, {step.own.arm for step in steps}, place, width, height, narrow=narrow)
+    ]
+    parts = [
+        marks(arrows)
+        .mark_rule(opacity=0.25, strokeWidth=1.2)
+        .encode(x=x, y=y, x2="from_mb:Q", y2="from_ms:Q", color=colour),
+        marks(arrows)
+        .mark_point(shape="triangle", filled=True, size=70, opacity=1)
+        .encode(x=x, y=y, color=colour, angle=alt.Angle("turn:Q", scale=None)),
+        marks(origins).mark_point(shape="square", filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour),
+        *(
+            marks([one for one in labels if one["side"] == side])
+            .mark_text(align=side, fontSize=11)
+            .encode(x=x, y=y, text="name:N", color=colour)
+            for side in SIDES
+        ),
+    ]
+    return layer(*parts, width=width, height=height).properties(title=cut(name, 44 if narrow else 110))
+
+
+def _ns(row: Row) -> float:
+    return row.end_to_end.median_ns if row.end_to_end else 1.0
+
+
+def _dot(row: Row) -> dict[str, Any]:
+    return {"mb": (row.artifact_bytes or 1) / 1e6, "ms": _ns(row) / 1e6}
+
+
+def _arrow(step: Step, start: tuple[float, float], end: tuple[float, float]) -> dict[str, Any]:
+    """From FP32 to the row; its head is turned clockwise from straight up."""
+    turn = math.degrees(math.atan2(end[0] - start[0], start[1] - end[1]))
+    own = _dot(step.own)
+    return _dot(step.row) | {
+        "from_mb": own["mb"],
+        "from_ms": own["ms"],
+        "turn": turn,
+        "colour": kept(step.row)[0],
+    }
+
+
+def _labels(
+    rows: Mapping[str, Row], origins: set[str], place: Any, width: float, height: float, *, narrow: bool
+) -> Iterator[dict[str, Any]]:
+    """Names where there is room: first of those that nothing beats in size and time together, then of all others.
+
+    Args:
+        place: a row's pixels.
+        narrow: a lower precision is named without its backend, which is where its arrow comes from.
+    """
+    taken = [(px - 6, py - 6, px + 6, py + 6) for px, py in map(place, rows.values())]
+    every = sorted(rows.values(), key=_ns)
+    best = [row for row in every if not any(_beats(other, row) for other in every)]
+    for row in [*best, *(row for row in every if row not in best)]:
+        own = row.arm in origins
+        precision = f"{row.precision}/{row.scheme}" if row.scheme else row.precision
+        name = cut(precision if narrow and not own else short(row.arm), 40) + ("" if own else f", {kept(row)[1]}")
+        px, py = place(row)
+        wide = len(name) * LETTER
+        for dx, dy in ((9, 0), (-9 - wide, 0), (9, -LINE), (9, LINE), (-9 - wide, -LINE), (-9 - wide, LINE)):
+            box = (px + dx, py + dy - LINE / 2, px + dx + wide, py + dy + LINE / 2)
+            inside = box[0] >= 0 and box[2] <= width and box[1] >= 0 and box[3] <= height
+            if inside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                side, edge = ("left", box[0]) if dx > 0 else ("right", box[2])
+                colour = INK if own else kept(row)[0]
+                yield {"name": name, "side": side, "x": edge, "y": py + dy, "colour": colour}
+                break
+
+
+def _beats(one: Row, other: Row) -> bool:
+    return one is not other and (one.artifact_bytes or 0) <= (other.artifact_bytes or 0) and _ns(one) <= _ns(other)
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -1,0 +1,104 @@
+"""How soon each arm is ready, and after how many calls one that starts later has caught up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from shootout.page.charts import BEHIND, CHOSEN, INK, NARROW, SOFT, WIDE, Chart, cut, layer, marks
+from shootout.results.document import Document, Row
+from shootout.study.group import short
+from shootout.units import counted, seconds
+
+MOST_GROUPS, MOST_ARMS = 2, 24
+STEPS = {"load": CHOSEN, "first call": BEHIND}
+
+
+def draw(document: Document, *, narrow: bool) -> Chart | None:
+    """A panel a group, the soonest ready first; None where nothing was loaded."""
+    groups = _groups(document)[:MOST_GROUPS]
+    panels = [_panel(rows, narrow=narrow, several=len(groups) > 1) for rows in groups]
+    if not panels:
+        return None
+    return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=24)
+
+
+def tell(document: Document) -> str:
+    """What has no room."""
+    more = len(_groups(document)) - MOST_GROUPS
+    return f"Not drawn: {counted(more, 'more group')}." if more > 0 else ""
+
+
+def _groups(document: Document) -> list[list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in document.rows:
+        if row.end_to_end and row.load_s is not None:
+            found.setdefault(row.group, []).append(row)
+    return [sorted(rows, key=_ready_s)[:MOST_ARMS] for rows in found.values() if len(rows) > 1]
+
+
+def pay_back_calls(row: Row, soonest: Row) -> int | None:
+    """After how many calls an arm that is ready later than another has caught up; None: it never does.
+
+    Both count from the start of their process, one call after the other, at their medians.
+    """
+    gain_ns = _ns(soonest) - _ns(row)
+    late_ns = 1e9 * (_ready_s(row) - _ready_s(soonest))
+    return math.ceil(late_ns / gain_ns) if gain_ns > 0 else None
+
+
+def _ready_s(row: Row) -> float:
+    return (row.load_s or 0.0) + (row.first_call_s or 0.0)
+
+
+def _ns(row: Row) -> float:
+    return row.end_to_end.median_ns if row.end_to_end else 0.0
+
+
+def _told(row: Row, soonest: Row) -> str:
+    ready = seconds(_ready_s(row))
+    if row is soonest:
+        return f"{ready}, the soonest"
+    calls = pay_back_calls(row, soonest)
+    return f"{ready}, ahead after {counted(calls, 'call')}" if calls is not None else f"{ready}, never ahead"
+
+
+def _panel(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChart:
+    soonest = rows[0]
+    width, step, letters = (NARROW - 20, 38, 20) if narrow else (WIDE - 500, 24, 34)
+    below = 8 if narrow else 0
+    bars: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
+    for index, row in enumerate(rows):
+        parts = {"load": row.load_s or 0.0, "first call": row.first_call_s or 0.0}
+        begin = 0.0
+        for name, taken in parts.items():
+            bars.append({"row": index, "from": begin, "to": begin + taken, "colour": STEPS[name]})
+            begin += taken
+        texts.append({"row": index, "name": cut(short(row.arm), letters), "told": _told(row, soonest)})
+    y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
+    axis = alt.Axis(title="seconds", tickCount=5 if narrow else 8, format="~g")
+    x = alt.X("from:Q", axis=axis, scale=alt.Scale(domain=[0, 1.02 * max(one["to"] for one in bars)], nice=False))
+    names, words = marks(texts), marks(texts)
+    if narrow:
+        shown = [
+            names.mark_text(align="left", yOffset=-9, color=INK, fontSize=11.5).encode(
+                x=alt.value(0), text="name:N", **y
+            ),
+            words.mark_text(align="right", yOffset=-9, color=SOFT, fontSize=11.5).encode(
+                x=alt.value(width), text="told:N", **y
+            ),
+        ]
+    else:
+        shown = [
+            names.mark_text(align="right", color=INK).encode(x=alt.value(-8), text="name:N", **y),
+            words.mark_text(align="left", color=SOFT).encode(x=alt.value(width + 8), text="told:N", **y),
+        ]
+    drawn = (
+        marks(bars).mark_bar(size=9, yOffset=below).encode(x=x, x2="to:Q", color=alt.Color("colour:N", scale=None), **y)
+    )
+    found = layer(drawn, *shown, width=width, height=alt.Step(step))
+    return found.properties(title=cut(rows[0].group, 44 if narrow else 110)) if several else found

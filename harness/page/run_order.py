@@ -1,0 +1,128 @@
+"""What was measured when: each arm's rounds in the order in which they were played, against its own median."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+import altair as alt
+
+from shootout.journal.records import Played
+from shootout.messages import Scope
+from shootout.page.charts import BEHIND, CHOSEN, INK, NARROW, RULE, SOFT, WIDE, Chart, cut, layer, marks
+from shootout.page.sources import Source
+from shootout.study.group import short
+from shootout.units import counted
+
+MOST_ARMS = 24
+LEAST_SPAN, WIDEST_SPAN = 0.02, 1.0
+"""A strip reaches from minus to plus so much of the arm's median, in logarithms: at least, and at most."""
+
+
+def draw(source: Source, *, narrow: bool) -> Chart | None:
+    """A strip an arm, of the first group that was raced; None without a journal."""
+    lines = _lines(source)
+    if not lines:
+        return None
+    arms = list(lines)[:MOST_ARMS]
+    span = _span([offset for arm in arms for one in _rounds(lines[arm]) for offset in one[1]])
+    width, step = (NARROW - 20, 40) if narrow else (WIDE - 320, 30)
+    height = step * len(arms)
+    rounds, starts = _axis(lines)
+    room, below = (step - 16, step / 2 + 6) if narrow else (step - 6, step / 2)
+    data, flags = [], []
+    for index, arm in enumerate(arms):
+        for generation, offsets, flagged in _rounds(lines[arm]):
+            for place, offset in enumerate(offsets):
+                one = {
+                    "at": starts[generation] + place + 1,
+                    "y": index * step + below - max(-1.0, min(1.0, offset / span)) * room / 2,
+                    "part": f"{index} {generation}",
+                }
+                data.append(one)
+                if place in flagged:
+                    flags.append(one)
+    x = alt.X(
+        "at:Q",
+        scale=alt.Scale(domain=[0.5, rounds + 0.5], nice=False),
+        axis=alt.Axis(title="round", tickMinStep=1, grid=False),
+    )
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[height, 0], nice=False), axis=None)
+    middles = [{"y": index * step + below} for index in range(len(arms))]
+    texts = [
+        {
+            "y": index * step + (8 if narrow else step / 2),
+            "name": cut(short(arm), 40 if narrow else 34),
+            "told": f"SD {_spread(lines[arm]):.1%}",
+        }
+        for index, arm in enumerate(arms)
+    ]
+    parts = [
+        marks([{"at": start + 0.5} for start in starts.values() if start]).mark_rule(color=RULE).encode(x=x),
+        marks(middles).mark_rule(color=RULE, strokeDash=[2, 3]).encode(y=y),
+        marks(data).mark_line(color=CHOSEN, strokeWidth=1.3).encode(x=x, y=y, detail="part:N"),
+        marks(flags).mark_point(shape="cross", filled=True, color=BEHIND, size=40, opacity=1).encode(x=x, y=y),
+        marks(texts)
+        .mark_text(align="left" if narrow else "right", color=INK, fontSize=11.5)
+        .encode(x=alt.value(0 if narrow else -8), y=y, text="name:N"),
+        marks(texts)
+        .mark_text(align="right" if narrow else "left", color=SOFT, fontSize=11.5)
+        .encode(x=alt.value(width if narrow else width + 8), y=y, text="told:N"),
+    ]
+    return layer(*parts, width=width, height=height)
+
+
+def tell(source: Source) -> str:
+    """Of which group, how high a strip is, and what has no room."""
+    lines = _lines(source)
+    if not lines:
+        return ""
+    arms = list(lines)[:MOST_ARMS]
+    span = _span([offset for arm in arms for one in _rounds(lines[arm]) for offset in one[1]])
+    group = next(iter(lines.values()))[0].group
+    more = len(lines) - len(arms)
+    told = f"{group}. From the middle of a strip to its edge: {math.expm1(span):.0%} of the arm's median."
+    return told + (f" Not drawn: {counted(more, 'more arm')}." if more > 0 else "")
+
+
+def _lines(source: Source) -> dict[str, list[Played]]:
+    """By arm, the generations of the first answer's group."""
+    groups = [answer.group for answer in source.document.answer]
+    found: dict[str, list[Played]] = {}
+    shown = {row.arm for row in source.document.rows}
+    for line in source.played:
+        if groups and line.group == groups[0] and line.arm in shown and line.block_median_ns.get(Scope.END_TO_END):
+            found.setdefault(line.arm, []).append(line)
+    return found
+
+
+def _axis(lines: Mapping[str, Sequence[Played]]) -> tuple[int, dict[int, int]]:
+    """How many rounds there are in all, and where each generation begins."""
+    longest: dict[int, int] = {}
+    for line in (line for some in lines.values() for line in some):
+        count = len(line.block_median_ns[Scope.END_TO_END])
+        longest[line.generation] = max(longest.get(line.generation, 0), count)
+    starts, total = {}, 0
+    for generation in sorted(longest):
+        starts[generation] = total
+        total += longest[generation]
+    return total, starts
+
+
+def _rounds(lines: Sequence[Played]) -> Iterator[tuple[int, list[float], set[int]]]:
+    """(generation, log of each round ÷ the arm's median, which are flagged)."""
+    middle = statistics.median(ns for line in lines for ns in line.block_median_ns[Scope.END_TO_END])
+    for line in lines:
+        times = line.block_median_ns[Scope.END_TO_END]
+        yield line.generation, [math.log(ns / middle) for ns in times], set(line.flagged)
+
+
+def _span(offsets: Sequence[float]) -> float:
+    """So much that all but the farthest of a hundred fit."""
+    every = sorted(map(abs, offsets))
+    return min(max(every[int(0.99 * (len(every) - 1))], LEAST_SPAN), WIDEST_SPAN)
+
+
+def _spread(lines: Sequence[Played]) -> float:
+    return statistics.pstdev([offset for one in _rounds(lines) for offset in one[1]])

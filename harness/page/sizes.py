@@ -1,0 +1,157 @@
+"""Latency over batch or size, a line an arm, and between which sizes the lead changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from shootout.crossover.brackets import Kind
+from shootout.messages import Scope
+from shootout.page.charts import (
+    CHOSEN,
+    NARROW,
+    SERIES,
+    SHADE,
+    WIDE,
+    Chart,
+    beside,
+    cut,
+    layer,
+    marks,
+    ticks,
+    widened,
+)
+from shootout.report.notes import say_crossings
+from shootout.report.sweep_table import Line, lines
+from shootout.results.document import Crossover, Document, Row
+from shootout.study.group import short
+from shootout.units import counted
+
+MOST_SWEEPS, MOST_ARMS = 3, 14
+"""More would be no figure any more; the tables have them all."""
+
+
+def draw(document: Document, *, narrow: bool) -> Chart | None:
+    """The sweeps of the run below each other; None where nothing was measured at two sizes."""
+    panels = [_panel(line, document, narrow=narrow) for line in _drawn(document)]
+    if not panels:
+        return None
+    return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=24)
+
+
+def tell(document: Document) -> str:
+    """The brackets in words, and what has no room."""
+    found = [f"{short(one.a)} or {short(one.b)}: {say_crossings([one])}" for one in _brackets(document)]
+    told = [f"Shaded: {'; '.join(found)}."] if found else []
+    more = len(_sweeps(document)) - MOST_SWEEPS
+    told += [f"Not drawn: {counted(more, 'more sweep')}, which the tables have."] if more > 0 else []
+    return " ".join(told)
+
+
+def _sweeps(document: Document) -> list[Line]:
+    return [line for line in lines(document, more_than=1) if len({row.group for row in _rows(line, document)}) > 1]
+
+
+def _drawn(document: Document) -> list[Line]:
+    return _sweeps(document)[:MOST_SWEEPS]
+
+
+def _rows(line: Line, document: Document) -> list[Row]:
+    """Those with a time, the arms that are fastest at the largest size first."""
+    names = set(line.groups.values())
+    return [row for row in document.rows if row.group in names and row.end_to_end]
+
+
+def _brackets(document: Document) -> list[Crossover]:
+    return [one for one in document.crossovers if one.outcome is Kind.BRACKET and one.scope == Scope.END_TO_END]
+
+
+def _brackets_of(line: Line, document: Document) -> list[Crossover]:
+    """Those whose arms are drawn there."""
+    rows = _rows(line, document)
+    found = []
+    for one in _brackets(document):
+        for row in rows:
+            place: dict[str, Any] = {**row.parameters, "batch": row.batch, "threads": row.threads}
+            place.pop(one.axis, None)
+            if row.arm == one.a and (row.model, row.scenario, place) == (one.model, one.scenario, one.fixed):
+                found.append(one)
+                break
+    return found
+
+
+def _points(line: Line, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    size_of = {name: size for size, name in line.groups.items()}
+    last = {row.arm: row.end_to_end.median_ns for row in rows if row.end_to_end}
+    arms = sorted(last, key=lambda arm: last[arm])[:MOST_ARMS]
+    colours = dict(zip(sorted(arms), SERIES * 2, strict=False))
+    for row in rows:
+        if row.end_to_end and row.arm in colours:
+            yield {
+                "arm": short(row.arm),
+                "size": max(size_of[row.group], 1),
+                "ms": row.end_to_end.median_ns / 1e6,
+                "low": row.end_to_end.low_ns / 1e6,
+                "high": row.end_to_end.high_ns / 1e6,
+                "colour": colours[row.arm],
+            }
+
+
+def _panel(line: Line, document: Document, *, narrow: bool) -> alt.LayerChart:
+    found = sorted(_points(line, _rows(line, document)), key=lambda one: (one["arm"], one["size"]))
+    height, letters = (300, 16) if narrow else (340, 34)
+    width = NARROW - 150 if narrow else WIDE - 300
+    left, right = widened([one["size"] for one in found], 1.1)
+    low, high = widened([end for one in found for end in (one["low"], one["high"])], 1.15)
+    sizes = sorted({one["size"] for one in found})
+    x_axis = alt.Axis(values=_few(sizes, 5 if narrow else 12), format="~d", grid=False, title=line.axis)
+    x_scale = alt.Scale(type="log", domain=[left, right], nice=False)
+    y_axis = alt.Axis(values=ticks(low, high, 6), format="~g", title="latency, ms")
+    y_scale = alt.Scale(type="log", domain=[low, high], nice=False)
+    y = alt.Y("ms:Q", scale=y_scale, axis=y_axis)
+    x = alt.X("size:Q", scale=x_scale, axis=x_axis)
+    colour = alt.Color("colour:N", scale=None)
+    brackets = [
+        {"from": max(one.low or left, left), "to": min(one.high or right, right), "told": f"→ {short(one.above or '')}"}
+        for one in _brackets_of(line, document)
+    ]
+    shaded = marks(brackets).encode(x=alt.X("from:Q", scale=x_scale, axis=x_axis), x2="to:Q")
+    parts = [
+        shaded.mark_rect(color=SHADE),
+        shaded.mark_rule(color=CHOSEN, strokeWidth=3).encode(y=alt.value(0)),
+        marks(found)
+        .mark_rule(opacity=0.5)
+        .encode(x=x, y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2="high:Q", color=colour),
+        marks(found).mark_line(strokeWidth=1.8).encode(x=x, y=y, color=colour, detail="arm:N"),
+        marks(found).mark_point(filled=True, size=36, opacity=1).encode(x=x, y=y, color=colour),
+        *_labels(found, (low, high), height, y, letters, width),
+    ]
+    return layer(*parts, width=width, height=height).properties(title=cut(line.fixed, 44 if narrow else 110))
+
+
+def _labels(
+    found: Sequence[Mapping[str, Any]],
+    ends: tuple[float, float],
+    height: int,
+    y: alt.Y,
+    letters: int,
+    width: int,
+) -> Iterator[alt.Chart]:
+    """The arms' names at the right, none upon another."""
+    last = {one["arm"]: one for one in found}
+    data = [
+        {"name": cut(arm, letters), "ms": ms, "colour": last[arm]["colour"]}
+        for arm, ms in beside({arm: one["ms"] for arm, one in last.items()}, ends, height).items()
+    ]
+    yield (
+        marks(data)
+        .mark_text(align="left")
+        .encode(x=alt.value(width + 6), y=y, text="name:N", color=alt.Color("colour:N", scale=None))
+    )
+
+
+def _few(sizes: Sequence[int], most: int) -> list[int]:
+    return list(sizes[:: math.ceil(len(sizes) / most)])

@@ -1,0 +1,29 @@
+"""What a page is made of: a run's document, and what its journal tells of each generation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shootout.journal import journal
+from shootout.journal.records import Played
+from shootout.results.analysis import analyse
+from shootout.results.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One run; without its journal's lines the figures that need them are left out."""
+
+    document: Document
+    played: tuple[Played, ...] = ()
+
+
+def read(folder: Path) -> Source:
+    """The run in a folder.
+
+    Raises:
+        UsageError: there is no run, or not one that this version can read.
+    """
+    lines = journal.read(folder).lines
+    return Source(analyse(folder), tuple(line for line in lines if isinstance(line, Played)))

@@ -1,0 +1,145 @@
+"""The other five figures, as charts: what is drawn of a run, and when there is nothing to draw. Nothing is rendered."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.races.cells import cell, document, fidelity, row
+
+from shootout.journal.records import Played, Served, Step
+from shootout.page import precisions, readiness, run_order, serving, sizes, sources
+from shootout.page.charts import BEHIND, EVEN, SOFT, apart, cut
+from shootout.page.sources import Source
+from shootout.results.document import Rate, Row, Serving
+
+REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
+PLAIN = document(cell(row("slow", 2e6), row("fast", 5e5)))
+
+
+@cache
+def read(name: str) -> Source:
+    return sources.read(REFERENCE / name)
+
+
+def inline(chart: Any) -> list[list[dict[str, Any]]]:
+    """Each layer's data."""
+    return list(chart.to_dict()["datasets"].values())
+
+
+def holding(chart: Any, key: str) -> list[dict[str, Any]]:
+    """The data whose items have this key."""
+    return next(values for values in inline(chart) if values and key in values[0])
+
+
+def served(arm: str, rate: float, **changes: Any) -> Row:
+    facts: dict[str, Any] = {
+        "rate_per_s": Rate(value=rate, low=rate, high=rate), "searched": True, "holds": True, "p99_ns": 4e6,
+        "limit_ns": 5e6, "unloaded_ns": 1e6, "start_late_ns": 0.0,
+    }  # fmt: skip
+    return row(arm, 1e9 / rate, scenario="serve", serve=Serving(**{**facts, **changes}))
+
+
+def test_a_sweep_is_drawn_with_the_bracket_in_which_the_lead_changes():
+    found = read("batch-crossover").document
+    bracket = holding(sizes.draw(found, narrow=False), "from")
+    assert [(one["from"], one["to"]) for one in bracket] == [(64, 224)]
+    assert sizes.tell(found).startswith("Shaded: onnxruntime or torch-compile+aoti: onnxruntime:cpu:fp32 wins up to 64")
+    points = [one for values in inline(sizes.draw(found, narrow=True)) for one in values if "size" in one]
+    assert {one["size"] for one in points} >= {1, 16, 64, 224, 256}
+
+
+def test_one_size_is_no_sweep():
+    assert sizes.draw(PLAIN, narrow=False) is None
+    assert sizes.tell(PLAIN) == ""
+
+
+def test_an_arrow_goes_from_each_backends_own_fp32():
+    kept, lost, unknown = (
+        row("a:cpu:int8", 5e5, artifact_bytes=250_000, fidelity=fidelity(0.01, (0.0, 0.004, "a:cpu:fp32"))),
+        row("a:cpu:int4", 4e5, artifact_bytes=125_000, fidelity=fidelity(0.1, (-0.05, 0.01, "a:cpu:fp32"))),
+        row("a:cpu:bf16", 8e5, artifact_bytes=500_000, fidelity=fidelity(0.002)),
+    )
+    found = document(cell(row("a", 1e6), kept, lost, unknown, row("b:cpu:int8", 1e5)))
+    arrows = holding(precisions.draw(found, narrow=False), "turn")
+    assert [(one["mb"], one["from_mb"], one["from_ms"], one["colour"]) for one in arrows] == [
+        (0.25, 1.0, 1.0, EVEN),
+        (0.125, 1.0, 1.0, BEHIND),
+        (0.5, 1.0, 1.0, SOFT),
+    ]
+    assert all(180 < one["turn"] % 360 < 270 for one in arrows)  # smaller and faster: to the left, and down
+    names = {one["name"] for values in inline(precisions.draw(found, narrow=False)) for one in values if "side" in one}
+    assert {"a", "a:cpu:int8, +0.0 points", "a:cpu:bf16, error 2.0e-03"} <= names
+    assert precisions.draw(PLAIN, narrow=False) is None
+
+
+def test_the_later_start_pays_back_after_what_it_gains_a_call():
+    soon, late = row("soon", 2e6, load_s=0.1, first_call_s=0.0), row("late", 1e6, load_s=1.0, first_call_s=0.1)
+    slow = row("slow", 3e6, load_s=3.0, first_call_s=0.0)
+    assert readiness.pay_back_calls(late, soon) == 1000
+    assert readiness.pay_back_calls(slow, soon) is None
+    texts = holding(readiness.draw(document(cell(slow, late, soon)), narrow=False), "told")
+    assert [one["told"] for one in texts] == [
+        "0.1 s, the soonest",
+        "1.1 s, ahead after 1,000 calls",
+        "3 s, never ahead",
+    ]
+
+
+def test_each_rate_has_the_median_of_its_generations():
+    found = served("a", 200.0)
+    steps = [
+        (
+            Step(rate_per_s=100.0, requests=9, bound_ns=bound, held=True),
+            Step(rate_per_s=400.0, requests=9, bound_ns=end, held=False),
+        )
+        for bound, end in ((1e6, 8e6), (3e6, None), (2e6, 9e6))
+    ]
+    lines = [
+        Played.model_construct(
+            group=found.group,
+            arm=found.arm,
+            served=Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=one),
+        )
+        for one in steps
+    ]
+    assert list(serving.find_points(found, lines)) == [(100.0, 2e6, True), (400.0, None, False)]
+    assert list(serving.find_points(found, [])) == [(200.0, 4e6, True)]
+
+
+def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
+    source = Source(document(cell(served("a", 200.0), served("b", 100.0, p99_ns=None, holds=False))))
+    chart = serving.draw(source, narrow=False)
+    shapes = {one["arm"]: (one["shape"], one["ms"]) for one in holding(chart, "rate")}
+    assert shapes == {"a": ("circle", 4.0), "b": ("triangle-up", 15.0)}
+    assert holding(chart, "told")[0] == {"ms": 5.0, "told": "limit 5 ms"}
+    assert serving.draw(Source(PLAIN), narrow=False) is None
+
+
+def test_rounds_stand_in_the_order_in_which_they_were_played():
+    source = read("shootout")
+    chart = run_order.draw(source, narrow=False)
+    ats = [one["at"] for one in holding(chart, "part") if one["part"] == "2 1"]
+    assert ats == list(range(13, 25))  # the second generation goes on where the first one ended
+    assert run_order.tell(source).startswith("residual_mlp, batch 1. From the middle of a strip to its edge: ")
+    assert not [one for one in holding(chart, "name") if "sentinel" in one["name"]]
+    assert run_order.draw(Source(PLAIN), narrow=False) is None
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_no_chart_asks_for_data_elsewhere(narrow: bool):
+    source = read("batch-crossover")
+    charts = (sizes.draw(source.document, narrow=narrow), run_order.draw(source, narrow=narrow))
+    assert all("url" not in str(chart.to_dict()["datasets"]) for chart in charts if chart)
+
+
+def test_labels_stand_apart_and_inside():
+    found = apart({"a": 10.0, "b": 12.0, "c": 99.0, "d": 100.0}, 10.0, 100.0)
+    assert found == {"a": 10.0, "b": 20.0, "c": 90.0, "d": 100.0}
+
+
+def test_letters_beyond_16_bits_are_never_cut_in_two():
+    assert cut("😀" * 30, 10) == "😀😀😀😀…"
+    assert cut("one\ntwo", 10) == "one two"
