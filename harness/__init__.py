@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shootout.api import Run, find_settings, load, plan, run
+    from shootout.api import Decided, Run, find_settings, load, plan, run
 
-__all__ = ["Run", "__version__", "find_settings", "load", "plan", "run"]
+__all__ = ["Decided", "Run", "__version__", "find_settings", "load", "plan", "run"]
 
 try:
     __version__ = version("shootout")

@@ -6,7 +6,9 @@ Their keyword arguments are those tables of `shootout.study.options` that the co
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -15,7 +17,11 @@ from shootout.clock import Deadline
 from shootout.commands.output import show_progress
 from shootout.commands.run import measure
 from shootout.commands.tune import measure_settings
-from shootout.errors import ArmFailed, Undecided
+from shootout.decide.candidates import Question, read_question
+from shootout.decide.decision import Decision, decide
+from shootout.decide.policy import Policy, read_policy
+from shootout.decide.quantities import Limit
+from shootout.errors import ArmFailed, Undecided, UsageError, unknown
 from shootout.formats.files import write_files
 from shootout.host import gpu
 from shootout.host.placement import pass_on, passing_on_ends
@@ -23,6 +29,8 @@ from shootout.journal.run_folder import choose_folder
 from shootout.models.user import program
 from shootout.report import dry_run, notebook
 from shootout.report.answer import SO_FAR
+from shootout.report.answers import WIDEST
+from shootout.report.decision import render as render_decision
 from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio, compare_arms
@@ -37,6 +45,10 @@ from shootout.units import counted
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+    from rich.text import Text
+
+PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]
+"""A policy, its keys, or the path of its file."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -75,6 +87,21 @@ class Run:
         """
         return compare_arms(Path(self.document.run), arm, other, group)
 
+    def decide(self, policy: PolicyLike, *others: Run, group: str | None = None) -> Decided:
+        """What to ship by your own limits, as `shootout decide`; measures nothing, see docs/deciding.md.
+
+        Args:
+            policy: the path of a `deploy.toml`, or its keys as a dict: `{"load": "200/s", "limits": {"p99": "5ms"}}`.
+            others: further runs of the same model with the same inputs, perhaps on other machines.
+            group: the cell to decide on, where the runs have several.
+
+        Raises:
+            UsageError: an unknown key, a value without its unit, or runs that can't be put together; says which.
+        """
+        wanted = _policy_of(policy)
+        question = read_question([Path(one.document.run) for one in (self, *others)], group)
+        return Decided(decide(wanted, question, today=date.today()), question)
+
     def to_arrow(self) -> pyarrow.Table:
         """One line per row, nested figures as `end_to_end.median_ns`, the same columns and types of every run."""
         return arrow_table(self.rows)
@@ -107,6 +134,56 @@ class Run:
 def _told(answer: Answer) -> str:
     so_far = SO_FAR if answer.reason else ""
     return f"{answer.ship.arm}{so_far}" if answer.ship else "no answer"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Decided:
+    """A decision, and the runs that it was made of; printed, it is what `shootout decide` prints."""
+
+    decision: Decision
+    question: Question
+
+    @property
+    def outcome(self) -> str:
+        """`chosen`, `tied` (one is chosen all the same), `undecided` or `infeasible`."""
+        return self.decision.outcome
+
+    @property
+    def chosen(self) -> str | None:
+        """The arm to ship, with what tells it from the other candidates; None where there is none."""
+        return self.decision.chosen
+
+    def __str__(self) -> str:
+        """The whole screen, as lines."""
+        return "\n".join(line.plain for line in self._lines()).rstrip()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook.as_pre(*self._lines())
+
+    def _lines(self) -> list[Text]:
+        return render_decision(self.decision, self.question, WIDEST)
+
+    def __repr__(self) -> str:
+        """The outcome in a line."""
+        why = self.decision.reason
+        return f"<Decided {self.outcome}: {self.chosen or why}>"
+
+
+def _policy_of(policy: PolicyLike) -> Policy:
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, str | PathLike):
+        return read_policy(Path(policy), {})
+    if not isinstance(policy, Mapping):
+        raise UsageError(f"a policy is the path of a deploy.toml, or its keys as a dict, and not {policy!r}")
+    keys, limits = {name: value for name, value in policy.items() if name != "limits"}, policy.get("limits", {})
+    if not isinstance(limits, Mapping):
+        raise UsageError(f"limits is a dict, as {{'p99': '5ms'}}, and not {limits!r}")
+    for name in limits:
+        if name not in {*Limit}:
+            raise unknown("limit", str(name), Limit)
+    return read_policy(None, {**keys, **limits})
 
 
 def load(path: str | Path) -> Run:

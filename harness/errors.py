@@ -168,7 +168,7 @@ def install(extra: str) -> str:
 
 def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:
     """A usage error for a name that isn't known, with the nearest one that is."""
-    names = sorted(known)
+    names = sorted(map(str, known))
     near = difflib.get_close_matches(received, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UsageError(f"unknown {what} {received!r}: {hint}known: {', '.join(names) or 'none'}")

@@ -23,17 +23,18 @@ _STYLE = "line-height:1.35; white-space:pre; overflow-x:auto"
 
 def as_html(document: Document) -> str:
     """The answer, and the tables below it to open; every letter of the run is text."""
-    answer = _pre(*answers.render(document, _WIDTH))
+    answer = as_pre(*answers.render(document, _WIDTH))
     rows = counted(len(document.rows), "row")
-    tables = _pre(table.render_tables(document, _WIDTH))
-    return printable(f"{answer}<details><summary>{rows}</summary>{tables}</details>")
+    tables = as_pre(table.render_tables(document, _WIDTH))
+    return f"{answer}<details><summary>{rows}</summary>{tables}</details>"
 
 
-def _pre(*parts: RenderableType) -> str:
+def as_pre(*parts: RenderableType) -> str:
+    """What the terminal shows, as a block of text."""
     console = Console(
         width=_WIDTH, record=True, file=StringIO(), markup=False, emoji=False, highlight=False,
         color_system="standard", force_terminal=True, legacy_windows=False,
     )  # fmt: skip
     console.print(*parts, sep="\n")
     code = console.export_html(theme=_THEME, code_format="{code}", inline_styles=True)
-    return f"<pre style='{_STYLE}'>{code.strip()}</pre>"
+    return printable(f"<pre style='{_STYLE}'>{code.strip()}</pre>")

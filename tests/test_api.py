@@ -1,0 +1,53 @@
+"""`Run.decide`: a policy as a file, as keys or as a `Policy` says the same, and what is wrong with one is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shootout
+from shootout.errors import UsageError
+
+REFERENCE = Path(__file__).resolve().parents[1] / "results" / "reference"
+POLICY = {"objective": "latency", "limits": {"size": "20MB", "max-error": "0.2"}}
+
+
+@pytest.fixture(scope="module")
+def run() -> shootout.Run:
+    return shootout.load(REFERENCE / "efficientnet-quantization")
+
+
+def test_a_policy_says_the_same_in_every_form(run: shootout.Run, tmp_path: Path):
+    file = tmp_path / "deploy.toml"
+    file.write_text('objective = "latency"\n[limits]\nsize = "20MB"\nmax-error = "0.2"\n')
+    found = run.decide(POLICY)
+    assert found.chosen == "openvino:cpu:int8"
+    assert repr(found) == "<Decided chosen: openvino:cpu:int8>"
+    assert found.decision == run.decide(file).decision == run.decide(found.decision.policy).decision
+    assert str(found).startswith("Ship  openvino:cpu:int8 ")
+    assert "<span" in found._repr_html_()
+    assert repr(run.decide({"limits": {"size": "1kB"}})) == "<Decided infeasible: nobody meets every limit>"
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ({"limits": {"sise": "20MB"}}, "unknown limit 'sise': did you mean 'size'?"),
+        ({"limts": {}}, "unknown key 'limts': did you mean 'limits'?"),
+        ({"limits": {"size": 20}}, "size is 20: write"),
+        ({"limits": ["size"]}, "limits is a dict"),
+        ("nowhere.toml", "can't read the policy 'nowhere.toml'"),
+        (20, "and not 20"),
+    ],
+)
+def test_what_is_wrong_with_a_policy_is_said(run: shootout.Run, policy: Any, said: str):
+    with pytest.raises(UsageError) as error:
+        run.decide(policy)
+    assert said in str(error.value)
+
+
+def test_runs_of_different_models_are_no_question(run: shootout.Run):
+    with pytest.raises(UsageError, match="model differs: efficientnet and digits"):
+        run.decide(POLICY, shootout.load(REFERENCE / "digits"))
