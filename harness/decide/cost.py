@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from datetime import date
+from itertools import pairwise
 
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
@@ -14,12 +16,16 @@ from shootout.stats.quantiles import LEAST_TAILS
 
 HOUR_S = 3_600
 MILLION = 1e6
+MOST_MACHINES = 1_000
+"""Nobody looks for a load that takes more of them."""
 
 
 class Cost(Part):
-    """What `load` costs; `low` and `high` from the ends of the rate's interval, `value` is the high one.
+    """What the policy's load costs on machines of one kind.
 
     Attributes:
+        price: of one for an hour, by `source` on `as_of`.
+        rate_low, rate_high: items or requests a second of one, as measured.
         machines: that the load takes, by the rate's lower end × utilisation.
         per_hour: of them all; `low_per_hour` by the rate's upper end.
         per_million: of requests, at that load.
@@ -28,6 +34,8 @@ class Cost(Part):
     machine: str
     price: float
     currency: str
+    source: str
+    as_of: date
     rate_low: float
     rate_high: float
     utilisation: float
@@ -55,6 +63,8 @@ def find_cost(policy: Policy, candidate: Candidate) -> Cost | str:
         machine=candidate.machine.name,
         price=price.price,
         currency=price.currency,
+        source=price.source,
+        as_of=price.as_of,
         rate_low=found.low,
         rate_high=found.high,
         utilisation=policy.utilisation,
@@ -99,6 +109,74 @@ def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
     return candidate.best(Scenario.THROUGHPUT) if limit is None else None
 
 
+def rate_needs(policy: Policy) -> str:
+    """What to add to `shootout run` for a rate."""
+    limit = policy.limits.get(Limit.P99)
+    return f"--scenario serve --p99 {limit / 1e6:g}ms" if limit else "--scenario throughput"
+
+
+def cost_needs(policy: Policy) -> str:
+    """Likewise for a cost, which is that of a whole machine."""
+    return f"{rate_needs(policy)} --threads all"
+
+
 def count_machines(load: float, rate: float, utilisation: float) -> int:
     """⌈load ÷ (rate × utilisation)⌉, at least one."""
     return max(math.ceil(round(load / (rate * utilisation), 9)), 1)
+
+
+class Flip(Part):
+    """When another candidate would cost less than the chosen one; brackets by both rates' intervals, null: never.
+
+    Attributes:
+        load_from: the least load above the policy's from which it costs less: by the ends that favour it, and by those
+            that don't.
+        load_to: the largest load below the policy's up to which it costs less, likewise.
+        price: of an hour of its machine, below which it costs less at the policy's load: surely, and perhaps.
+    """
+
+    candidate: str
+    load_from: tuple[float | None, float | None]
+    load_to: tuple[float | None, float | None]
+    price: tuple[float, float]
+
+
+def find_flip(candidate: str, load: float, chosen: Cost, other: Cost) -> Flip:
+    """When `other`, of another machine, costs less than the chosen one."""
+    for_it = _capacity(chosen, chosen.rate_low), _capacity(other, other.rate_high)
+    against = _capacity(chosen, chosen.rate_high), _capacity(other, other.rate_low)
+    prices = chosen.price, other.price
+    spans = [_cheaper_at(load, *capacities, *prices) for capacities in (for_it, against)]
+    surely, perhaps = (_count(load, mine) * chosen.price / _count(load, theirs) for mine, theirs in (against, for_it))
+    (to_perhaps, from_perhaps), (to_surely, from_surely) = spans
+    return Flip(
+        candidate=candidate,
+        load_from=(from_perhaps, from_surely),
+        load_to=(to_perhaps, to_surely),
+        price=(surely, perhaps),
+    )
+
+
+def _capacity(cost: Cost, rate: float) -> float:
+    return rate * cost.utilisation
+
+
+def _count(load: float, capacity: float) -> int:
+    return count_machines(load, capacity, 1.0)
+
+
+def _cheaper_at(
+    load: float, mine: float, theirs: float, price: float, other_price: float
+) -> tuple[float | None, float | None]:
+    """The loads nearest to `load`, below and above it, at which theirs cost less; costs change in steps of machines."""
+    steps = sorted({count * capacity for capacity in (mine, theirs) for count in range(1, MOST_MACHINES + 1)})
+    steps = [step for step in steps if step <= MOST_MACHINES * min(mine, theirs)]
+
+    def is_cheaper(at: float) -> bool:
+        return _count(at, theirs) * other_price < _count(at, mine) * price
+
+    below = next((step for step in reversed(steps) if step < load and is_cheaper(step)), None)
+    above = next(
+        (step for step, following in pairwise(steps) if step >= load and is_cheaper((step + following) / 2)), None
+    )
+    return below, above

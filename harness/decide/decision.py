@@ -6,19 +6,21 @@ Chosen is only who is proven to meet every limit; the rule among those is the an
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Literal
 
 from pydantic import Field
 
 from shootout.decide.candidates import Candidate, Question
-from shootout.decide.cost import Cost, find_cost
+from shootout.decide.cost import Cost, Flip, find_cost, find_flip, price_of
 from shootout.decide.limits import Finding, Standing, judge_limits
 from shootout.decide.objective import Measure, compare, measure, order
-from shootout.decide.policy import Policy
+from shootout.decide.policy import Objective, Policy
 from shootout.decide.quantities import Limit
 from shootout.decide.stability import find_stability
+from shootout.errors import UsageError
 from shootout.results.answer import Chosen, Rival
 from shootout.results.choice import find_leader
 from shootout.results.comparisons import Part, Ratio, ratio_of
@@ -69,6 +71,7 @@ class Decision(Part):
         tied: those that may be as good; the choice among them is by `chosen_by`.
         reason: why nothing is chosen.
         settle: the command that would settle it; `…` stands for the words of the run.
+        flips: by candidate on another machine, when it would cost less than the chosen one.
         misses: of those that break a limit, the nearest first.
         stability: how often each is chosen when it is decided again on 1,000 resamples of the generations.
     """
@@ -84,6 +87,7 @@ class Decision(Part):
     settle: str | None = None
     candidates: tuple[Judged, ...] = ()
     misses: tuple[Miss, ...] = ()
+    flips: tuple[Flip, ...] = ()
     stability: dict[str, float] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -102,8 +106,12 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
 
     Args:
         today: prices are as old as that.
+
+    Raises:
+        UsageError: a cost is asked for, and none of the machines has a price.
     """
     candidates = question.candidates
+    _refuse_unpriced(policy, candidates)
     measures = {one.label: measure(policy, one) for one in candidates}
     findings = {one.label: judge_limits(policy, one, len(candidates)) for one in candidates}
     standings = {one.label: _standing(measures[one.label], findings[one.label]) for one in candidates}
@@ -127,12 +135,20 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
             **facts,
             outcome="undecided",
             reason=f"nobody is known to meet every limit; {short(best.label)}: {why or measures[best.label].reason}",
-            settle=_settle(policy, best, findings[best.label]),
+            settle=_settle(best, measures[best.label], findings[best.label]),
             candidates=tuple(judged),
             misses=_misses(judged),
         )
     reason = "nobody meets every limit" if candidates else "nothing was timed"
     return Decision(**facts, outcome="infeasible", reason=reason, candidates=tuple(judged), misses=_misses(judged))
+
+
+def _refuse_unpriced(policy: Policy, candidates: Sequence[Candidate]) -> None:
+    """A cost where none of the machines has a price."""
+    asked = policy.objective is Objective.COST or Limit.COST in policy.limits
+    if asked and candidates and not any(price_of(policy, one) for one in candidates):
+        machines = dict.fromkeys(f"{one.machine.name} ({one.machine.key})" for one in candidates)
+        raise UsageError(f"no [[machine]] of the policy matches {'; '.join(machines)}: nothing has a price")
 
 
 def _distance(found: Measure, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
@@ -197,8 +213,21 @@ def _choose(
         "settle": _part(feasible, measures, chosen, tied) if tied else None,
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
         "misses": _misses(judged),
+        "flips": () if reason else tuple(_flips(policy, chosen, feasible, judged)),
         "stability": find_stability(policy, feasible, measures),
     }
+
+
+def _flips(policy: Policy, chosen: str, feasible: Sequence[Candidate], judged: Sequence[Judged]) -> Iterator[Flip]:
+    """Of each other machine its cheapest candidate."""
+    costs = {one.candidate: one.cost for one in judged if one.cost}
+    mine, seen = costs.get(chosen), set[str]()
+    machines = {one.label: one.machine.key for one in feasible}
+    for label in sorted((one for one in machines if one in costs), key=lambda label: costs[label].per_hour):
+        key = machines[label]
+        if mine and policy.load and key != machines[chosen] and key not in seen:
+            seen.add(key)
+            yield find_flip(label, policy.load, mine, costs[label])
 
 
 def _untold(feasible: Sequence[Candidate], measures: Mapping[str, Measure]) -> str | None:
@@ -226,12 +255,23 @@ def _misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
     return tuple(sorted(found, key=lambda miss: (miss.excess, miss.candidate)))
 
 
-def _settle(policy: Policy, candidate: Candidate, findings: Sequence[Finding]) -> str | None:
-    """What measures all that isn't known of a candidate."""
-    needs = dict.fromkeys(one.needs for one in findings if one.standing is Standing.UNKNOWN and one.needs)
-    if policy.load and not any("serve" in need for need in needs if need):
-        needs |= dict.fromkeys([f"--scenario serve --rate {policy.load:g}/s"])
-    return " ".join(["shootout run …", f"--backends {_target(candidate)}", *filter(None, needs)]) if needs else None
+def _settle(candidate: Candidate, found: Measure, findings: Sequence[Finding]) -> str | None:
+    """What measures all that isn't known of a candidate; None where no run would tell."""
+    needs = [one.needs for one in findings if one.standing is Standing.UNKNOWN and one.needs]
+    needs += [found.needs] if found.needs else []
+    words: dict[str, list[str]] = {}
+    for flag, value in (pair for need in needs for pair in _pairs(shlex.split(need))):
+        words.setdefault(flag, []).append(value)
+    if not words:
+        return None
+    several = [(flag, ",".join(dict.fromkeys(values))) for flag, values in words.items()]
+    told = " ".join(f"{flag} {shlex.quote(value)}" for flag, value in several)
+    return f"shootout run … --backends {_target(candidate)} {told}"
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Flags and their values."""
+    return zip(words[::2], words[1::2], strict=True)
 
 
 def _part(

@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
-from shootout.decide.cost import Cost, find_cost, find_rate
+from shootout.decide.cost import Cost, cost_needs, find_cost, find_rate, rate_needs
 from shootout.decide.policy import Policy
 from shootout.decide.quantities import LIMITS, Limit
 from shootout.results.cells import is_plain
@@ -137,10 +137,18 @@ def judge_figure(limit: Limit, wanted: float, figure: Figure, *, implied: bool =
         low=figure.low,
         high=figure.high,
         standing=standing,
-        reason=(figure.reason or "met by less than is known") if unknown else None,
+        reason=(figure.reason or _around(limit, figure)) if unknown else None,
         needs=(figure.needs or None) if unknown else None,
         excess=excess,
     )
+
+
+def _around(limit: Limit, figure: Figure) -> str:
+    """Why bounds that are known don't tell."""
+    told = LIMITS[limit].unit.told
+    if figure.low is None or figure.high is None:
+        return "the limit is nearer than is known of it"
+    return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
 
 
 def _p99(asked: _Asked) -> Figure:
@@ -282,13 +290,7 @@ def _size(asked: _Asked) -> Figure:
 
 
 def _install(asked: _Asked) -> Figure:
-    return _exact(install_bytes(asked.row), "what its runtime takes on disk isn't known: the run is an older one")
-
-
-def install_bytes(row: Row) -> int | None:
-    """What the runtime takes on disk; None: nobody measured it."""
-    found = getattr(row, "install_bytes", None)
-    return found if isinstance(found, int) else None
+    return _exact(asked.row.install_bytes, "what its runtime takes on disk isn't known: the run is an older one")
 
 
 def _ready(asked: _Asked) -> Figure:
@@ -308,7 +310,7 @@ def _ready(asked: _Asked) -> Figure:
 def _rate(asked: _Asked) -> Figure:
     found = find_rate(asked.policy, asked.candidate)
     if isinstance(found, str):
-        return Figure(reason=found, needs=_rate_needs(asked.policy))
+        return Figure(reason=found, needs=rate_needs(asked.policy))
     value, low, high = (asked.policy.utilisation * one for one in (found.value, found.low, found.high))
     return Figure(value=value, low=low, high=high)
 
@@ -317,12 +319,7 @@ def _cost(asked: _Asked) -> Figure:
     found = find_cost(asked.policy, asked.candidate)
     if isinstance(found, Cost):
         return Figure(value=found.per_hour, low=found.low_per_hour, high=found.per_hour)
-    return Figure(reason=found, needs=f"{_rate_needs(asked.policy)} --threads all")
-
-
-def _rate_needs(policy: Policy) -> str:
-    limit = policy.limits.get(Limit.P99)
-    return f"--scenario serve --p99 {limit / 1e6:g}ms" if limit else "--scenario throughput"
+    return Figure(reason=found, needs=cost_needs(asked.policy))
 
 
 FIGURES: Mapping[Limit, Callable[[_Asked], Figure]] = {

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
-from shootout.decide.cost import Cost, find_cost, find_rate, rate_play
-from shootout.decide.limits import install_bytes
+from shootout.decide.cost import Cost, cost_needs, find_cost, find_rate, rate_needs, rate_play
 from shootout.decide.policy import Objective, Policy
 from shootout.results.choice import find_fault
 from shootout.stats.verdicts import Comparison, Verdict, judge
@@ -26,8 +25,10 @@ class Measure:
         value: nanoseconds, seconds an item, the price of an hour, or bytes.
         low, high: its own interval.
         play: where it was timed; None: it is no time.
+        cost: where it is one, which goes in steps of whole machines.
         exact: nothing about it is noisy.
         reason: why nobody knows it; then the figures mean nothing.
+        needs: what to add to `shootout run` to know it.
         fault: why what was timed is no ground to ship it.
     """
 
@@ -35,8 +36,10 @@ class Measure:
     low: float = 0.0
     high: float = math.inf
     play: Play | None = None
+    cost: Cost | None = None
     exact: bool = False
     reason: str | None = None
+    needs: str = ""
     fault: str | None = None
 
 
@@ -54,16 +57,17 @@ def _measure(policy: Policy, candidate: Candidate) -> Measure:
     if policy.objective is Objective.RATE:
         rate = find_rate(policy, candidate)
         if isinstance(rate, str):
-            return Measure(reason=rate)
+            return Measure(reason=rate, needs=rate_needs(policy))
         play = rate_play(policy, candidate)
         return Measure(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low, play=play)
     if policy.objective is Objective.COST:
         cost = find_cost(policy, candidate)
         if not isinstance(cost, Cost):
-            return Measure(reason=cost)
-        return Measure(value=cost.per_hour, low=cost.low_per_hour, high=cost.per_hour)
+            return Measure(reason=cost, needs=cost_needs(policy))
+        play = rate_play(policy, candidate)
+        return Measure(value=cost.per_hour, low=cost.low_per_hour, high=cost.per_hour, play=play, cost=cost)
     of_artifact = policy.objective is Objective.SIZE
-    count = candidate.row.artifact_bytes if of_artifact else install_bytes(candidate.row)
+    count = candidate.row.artifact_bytes if of_artifact else candidate.row.install_bytes
     if count is None:
         return Measure(reason=f"its {policy.objective} isn't known")
     return Measure(value=count, low=count, high=count, exact=True)
@@ -74,10 +78,12 @@ def _latency(policy: Policy, candidate: Candidate) -> Measure:
     play = candidate.best(Scenario.SERVE if policy.load else Scenario.LATENCY)
     timing = play.row.end_to_end if play else None
     if play is None or timing is None:
-        return Measure(reason="never served requests" if policy.load else "never timed one call after another")
+        if policy.load:
+            return Measure(reason="never served requests", needs=f"--scenario serve --rate {policy.load:g}/s")
+        return Measure(reason="never timed one call after another", needs="--scenario latency")
     served = play.row.serve
     if policy.load and served and (served.searched or served.rate_per_s.low < policy.load):
-        return Measure(reason=f"never served {policy.load:g}/s")
+        return Measure(reason=f"never served {policy.load:g}/s", needs=f"--scenario serve --rate {policy.load:g}/s")
     return Measure(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
 
 
@@ -85,7 +91,8 @@ def order(candidates: Sequence[Candidate], measures: Mapping[str, Measure]) -> d
     """What orders candidates, by label: ratios to the baseline, from shared generations, where all have one."""
     timings = {one.label: play.row.end_to_end if (play := measures[one.label].play) else None for one in candidates}
     plays = [measures[one.label].play for one in candidates]
-    if len({id(play.cell) if play else None for play in plays}) == 1 and plays[0]:
+    by_steps = any(measures[one.label].cost for one in candidates)
+    if not by_steps and len({id(play.cell) if play else None for play in plays}) == 1 and plays[0]:
         baseline = plays[0].cell.baseline
         ratios: dict[str, float] = {}
         for one, play in zip(candidates, plays, strict=True):
@@ -102,7 +109,9 @@ def order(candidates: Sequence[Candidate], measures: Mapping[str, Measure]) -> d
 def compare(policy: Policy, one: Measure, other: Measure) -> Comparison:
     """The first one's objective ÷ the other's: by generations that they shared, else by their own intervals."""
     mine, theirs = one.play, other.play
-    if mine and theirs and mine.cell is theirs.cell and (found := mine.cell.judged(mine.row.arm, theirs.row.arm)):
+    if one.cost or other.cost or not mine or not theirs or mine.cell is not theirs.cell:
+        return _apart(one, other, policy.indifferent)
+    if found := mine.cell.judged(mine.row.arm, theirs.row.arm):
         return _within(found, policy.indifferent, vouched=mine.cell.unvouched is None)
     return _apart(one, other, policy.indifferent)
 
@@ -118,7 +127,8 @@ def _within(found: Comparison, indifferent: float, *, vouched: bool) -> Comparis
 
 def _apart(one: Measure, other: Measure, indifferent: float) -> Comparison:
     """Of two that never ran side by side, or whose figures are exact."""
-    floor = 0.0 if (one.exact and other.exact) or not (one.play and other.play) else math.log1p(SESSION_FLOOR)
+    is_step = one.exact or one.cost is not None
+    floor = 0.0 if is_step else math.log1p(SESSION_FLOOR)
     low = math.log(one.low / other.high) - floor if one.low > 0 and math.isfinite(other.high) else -math.inf
     high = math.log(one.high / other.low) + floor if other.low > 0 and math.isfinite(one.high) else math.inf
     return Comparison(

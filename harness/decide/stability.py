@@ -28,7 +28,7 @@ def find_stability(
     Limits stay as they are; a candidate that isn't timed keeps its figure.
     """
     seeds = _seeds(measures)
-    values = np.array([_draws(measures[one.label], seeds) for one in candidates])
+    values = np.array([_draws(policy, measures[one.label], seeds) for one in candidates])
     sizes = np.array([one.row.artifact_bytes or 0 for one in candidates], dtype=np.float64)
     starts = np.array([one.row.ready_s or 0.0 for one in candidates])
     near = values <= values.min(axis=0) * (1 + policy.indifferent)
@@ -47,7 +47,7 @@ def _seeds(measures: Mapping[str, Measure]) -> dict[int, int]:
     return {cell: SEED + index for index, cell in enumerate(cells)}
 
 
-def _draws(found: Measure, seeds: Mapping[int, int]) -> Array:
+def _draws(policy: Policy, found: Measure, seeds: Mapping[int, int]) -> Array:
     """A candidate's objective in each resample, shape (DRAWS,)."""
     if found.play is None:
         return np.full(DRAWS, found.value)
@@ -64,4 +64,8 @@ def _draws(found: Measure, seeds: Mapping[int, int]) -> Array:
     drawn[lost] = np.nanmedian(x)
     middle = np.nanmedian(drawn, axis=1)
     usual = float(np.nanmedian(x))
-    return found.value * np.exp(middle - usual)  # type: ignore[no-any-return]
+    slower = np.exp(middle - usual)
+    if found.cost is None:
+        return found.value * slower  # type: ignore[no-any-return]
+    capacity = found.cost.rate_low * found.cost.utilisation / slower
+    return np.maximum(np.ceil((policy.load or 0.0) / capacity), 1.0) * found.cost.price  # type: ignore[no-any-return]

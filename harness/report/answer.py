@@ -95,17 +95,17 @@ def _figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Itera
     elif ship.arm == baseline and len(rows) > 1:
         yield "the baseline itself"
     yield _time(row, ship)
-    if sizes := [*_sizes(ship, row)]:
+    if sizes := [*tell_sizes(row)]:
         yield " + ".join(sizes)
     if ship.ready_s is not None:
         yield f"ready in {seconds(ship.ready_s)}"
     yield from _fidelity(row, ship)
 
 
-def _sizes(ship: Shipped, row: Row) -> Iterator[str]:
+def tell_sizes(row: Row) -> Iterator[str]:
     """The artifact, and what runs it."""
-    if ship.artifact_bytes:
-        yield size(ship.artifact_bytes)
+    if row.artifact_bytes:
+        yield size(row.artifact_bytes)
     if row.install_bytes:
         yield f"{size(row.install_bytes)} installed"
 

@@ -7,15 +7,17 @@ from typing import Any
 
 from rich.text import Text
 
+from shootout.contract import Scenario
 from shootout.decide.candidates import Question
-from shootout.decide.cost import Cost
+from shootout.decide.cost import Cost, Flip
 from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import Finding, Standing
 from shootout.decide.policy import Objective
 from shootout.decide.quantities import LIMITS
-from shootout.report.answer import CHOICES, SHOWN, head, tell_machine, tell_not_raced, tell_within
+from shootout.report.answer import CHOICES, SHOWN, head, tell_machine, tell_not_raced, tell_sizes, tell_within
 from shootout.report.figures import known, share
 from shootout.report.lines import INDENT, NAMED, fold, glued, labelled
+from shootout.results.comparisons import Ratio
 from shootout.results.document import Row
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
@@ -70,12 +72,13 @@ def _figures(decision: Decision, chosen: Judged | None, rows: Mapping[str, Row])
         if decision.outcome == "undecided" and decision.reason:
             yield decision.reason
         return
-    row = rows[chosen.candidate]
-    yield tell_objective(decision, chosen)
-    if row.end_to_end and decision.policy.objective not in (Objective.LATENCY, Objective.RATE):
+    row, objective = rows[chosen.candidate], decision.policy.objective
+    if objective not in (Objective.SIZE, Objective.INSTALL):
+        yield tell_objective(decision, chosen)
+    if row.end_to_end and row.scenario == Scenario.LATENCY and objective is not Objective.LATENCY:
         yield f"{duration(row.end_to_end.median_ns)} a call"
-    if row.artifact_bytes and decision.policy.objective is not Objective.SIZE:
-        yield size(row.artifact_bytes)
+    if sizes := [*tell_sizes(row)]:
+        yield " + ".join(sizes)
     if row.ready_s is not None:
         yield f"ready in {row.ready_s:.2g} s"
     if row.fidelity and row.fidelity.accuracy is not None:
@@ -111,9 +114,8 @@ def _cost(decision: Decision, chosen: Judged | None) -> Iterator[str]:
     if chosen is None or chosen.cost is None:
         return
     yield tell_cost(chosen.cost, decision.policy.load or 0.0)
-    price = next((one for one in decision.policy.machines if one.price == chosen.cost.price), None)
-    if price:
-        yield f"{price.price:g} {price.currency} an hour each ({price.source}, {price.as_of})"
+    cost = chosen.cost
+    yield f"{cost.price:g} {cost.currency} an hour each ({cost.source}, {cost.as_of})"
 
 
 def tell_cost(cost: Cost, load: float) -> str:
@@ -168,7 +170,12 @@ def _passed(decision: Decision) -> Iterator[str]:
         elif broken:
             yield f"{short(one.candidate)} {', '.join(map(tell_finding, broken))}"
         elif one.ratio and decision.chosen:
-            yield f"{short(one.candidate)} {_worse(decision)} {known(one.ratio)}"
+            yield f"{short(one.candidate)} {_worse(decision)} {_told(one.ratio)}"
+
+
+def _told(ratio: Ratio) -> str:
+    """With its interval, where it has one."""
+    return f"{ratio.value:.3g}" if ratio.low == ratio.high else known(ratio)
 
 
 def _worse(decision: Decision) -> str:
@@ -210,6 +217,23 @@ def _changes(decision: Decision) -> Iterator[str]:
     for limit, labels in letting.items():
         yield f"a looser {limit} ({'; '.join(fold(labels, NAMED))})"
     yield from _proofs(decision)
+    for flip in decision.flips:
+        yield from _flip(flip, decision.policy.currency)
+
+
+def _flip(flip: Flip, currency: str) -> Iterator[str]:
+    """At which load and at which price another machine would cost less."""
+    who = short(flip.candidate)
+    if flip.load_from[0]:
+        yield f"a load of over {_bracket(*flip.load_from)}/s ({who})"
+    if flip.load_to[0]:
+        yield f"a load of at most {_bracket(flip.load_to[1], flip.load_to[0])}/s ({who})"
+    yield f"under {_bracket(*flip.price)} {currency} an hour for its machine ({who})"
+
+
+def _bracket(low: float | None, high: float | None) -> str:
+    ends = [number(one) for one in (low, high) if one is not None]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _proofs(decision: Decision) -> Iterable[str]:

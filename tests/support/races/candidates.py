@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,9 +12,9 @@ import numpy as np
 from shootout.decide.candidates import Candidate, Machine, Play, Question
 from shootout.journal.group import Group
 from shootout.results.cells import Cell
-from shootout.results.document import Row
+from shootout.results.document import Rate, Row
 
-from .cells import cell, document
+from .cells import cell, document, row
 
 HERE = Machine(key="0123456789abcdef", name="Toy, 1 CPU", cpus=1, gpus=())
 
@@ -45,3 +46,21 @@ def question(*rows: Row, right: Mapping[str, str] | None = None, sd: float = 0.0
     ]
     made = document(found)
     return Question(title=("toy", "batch 1"), candidates=tuple(candidates), documents=(made,), answers=made.answer)
+
+
+def together(*questions: Question) -> Question:
+    """The candidates of several machines, each told by its machine's name."""
+    return Question(
+        title=("toy", "batch 1"),
+        candidates=tuple(
+            replace(one, label=f"{one.label} on {one.machine.name}") for asked in questions for one in asked.candidates
+        ),
+        documents=tuple(one for asked in questions for one in asked.documents),
+        answers=tuple(one for asked in questions for one in asked.answers),
+    )
+
+
+def throughput(arm: str, rate: float, spread: float = 0.0, **changes: Any) -> Row:
+    """An arm that does so many a second, known within ±`spread`, on all of a machine with one CPU."""
+    found = Rate(value=rate, low=rate * (1 - spread), high=rate * (1 + spread))
+    return row(arm, 1e9 / rate, scenario="throughput", items_per_s=found, **changes)

@@ -1,0 +1,99 @@
+"""Machines that a load takes, what they cost, and when another machine would cost less."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+from support.races.candidates import HERE, question, throughput, together
+from support.races.cells import row
+
+from shootout.decide.candidates import Machine, Question
+from shootout.decide.cost import Cost, count_machines, find_flip
+from shootout.decide.decision import Decision, decide
+from shootout.decide.policy import read_policy
+from shootout.errors import UsageError
+
+TODAY = date(2026, 11, 22)
+BIG = Machine(key="big", name="Big, 8 CPUs", cpus=1, gpus=())
+
+
+def price(match: str, an_hour: float) -> dict[str, Any]:
+    return {"match": match, "price": an_hour, "currency": "USD", "source": "a list", "as-of": TODAY}
+
+
+def made(asked: Question, *prices: dict[str, Any], load: str = "200/s", **keys: Any) -> Decision:
+    policy = read_policy(None, {"objective": "cost", "load": load, "machine": prices, **keys})
+    return decide(policy, asked, today=TODAY)
+
+
+@pytest.mark.parametrize(
+    ("load", "rate", "utilisation", "machines"),
+    [(200, 100, 0.7, 3), (200, 400, 0.7, 1), (210, 100, 0.7, 3), (211, 100, 0.7, 4), (1, 1e6, 0.7, 1)],
+)
+def test_machines_are_whole(load: float, rate: float, utilisation: float, machines: int):
+    assert count_machines(load, rate, utilisation) == machines
+
+
+def test_a_cost_is_by_the_lower_end_of_the_rate():
+    cost = made(question(throughput("a", 100, 0.1)), price("Toy", 0.5)).candidates[0].cost
+    assert cost
+    assert (cost.machines, cost.per_hour, cost.low_per_hour) == (4, 2.0, 1.5)
+    assert cost.per_million == pytest.approx(2.0 / (200 * 3600) * 1e6)
+
+
+def test_the_cheapest_is_chosen_and_equal_costs_go_to_the_smaller():
+    found = made(question(throughput("a", 100), throughput("b", 400), throughput("c", 300)), price("Toy", 0.5))
+    assert (found.outcome, found.chosen) == ("tied", "b:cpu:fp32")
+    small = throughput("c", 300, artifact_bytes=10)
+    assert made(question(throughput("a", 100), throughput("b", 400), small), price("Toy", 0.5)).chosen == small.arm
+
+
+def test_of_two_machines_the_cheaper_one_and_when_the_other_would_be():
+    asked = together(question(throughput("a", 100)), question(throughput("a", 1_000), machine=BIG))
+    found = made(asked, price("Toy", 0.5), price("Big", 2.0))
+    assert (found.outcome, found.chosen) == ("chosen", "a:cpu:fp32 on Toy, 1 CPU")
+    (flip,) = found.flips
+    assert flip.candidate == "a:cpu:fp32 on Big, 8 CPUs"
+    assert flip.load_from == (280.0, 280.0), "five of 70/s cost more than one of 700/s"
+    assert (flip.load_to, flip.price) == ((None, None), (1.5, 1.5))
+
+
+def test_brackets_open_with_the_uncertainty():
+    def cost(rate: float, an_hour: float) -> Cost:
+        return Cost(
+            machine="m", price=an_hour, currency="USD", source="s", as_of=TODAY, rate_low=0.9 * rate,
+            rate_high=1.1 * rate, utilisation=1.0, machines=1, per_hour=an_hour, low_per_hour=an_hour, per_million=1.0,
+        )  # fmt: skip
+
+    flip = find_flip("big", 200, cost(100, 0.5), cost(1_000, 2.0))
+    assert flip.load_from == pytest.approx((360.0, 440.0))
+    assert flip.price == (1.0, 1.5)
+
+
+def test_a_part_of_a_machine_has_no_cost():
+    found = made(question(throughput("a", 100), machine=Machine(key="k", name="Toy", cpus=2, gpus=())), price("Toy", 1))
+    assert (found.outcome, found.candidates[0].cost) == ("undecided", None)
+    assert "1 of 2 CPUs" in (found.candidates[0].unmeasured or "")
+    assert "--threads all" in (found.settle or "")
+
+
+def test_a_rate_from_few_generations_is_unknown():
+    few = throughput("a", 100)
+    few = few.model_copy(update={"end_to_end": few.end_to_end.model_copy(update={"generations": 3})})
+    found = made(question(few), price("Toy", 1))
+    assert (found.outcome, found.candidates[0].unmeasured) == ("undecided", "its rate has 3 of 4 generations")
+
+
+def test_a_latency_is_no_rate():
+    found = made(question(row("a", 1_000)), price("Toy", 1))
+    assert (found.outcome, found.settle) == (
+        "undecided",
+        "shootout run … --backends a --scenario throughput --threads all",
+    )
+
+
+def test_no_machine_with_a_price_is_told():
+    with pytest.raises(UsageError, match=f"matches Toy, 1 CPU \\({HERE.key}\\): nothing has a price"):
+        made(question(throughput("a", 100)), price("Nowhere", 1))
