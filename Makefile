@@ -21,7 +21,7 @@ NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "
 # What demands packages that it doesn't need here, or that exclude others of ours: see there.
 APART := backends/_litert/converter.txt backends/_executorch/package.txt
 
-.PHONY: run test test-full check bench selftest gpu gpu-wheels wheel clean
+.PHONY: run test test-full check bench report selftest gpu gpu-wheels wheel clean
 
 run: $(STAMP)
 	$(BIN)/shootout run
@@ -47,6 +47,13 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
+
+# A page for each reference run, and the figure in the README.
+report: $(STAMP)
+	mkdir -p build/report
+	for run in $(patsubst %/journal.jsonl.gz,%,$(wildcard results/reference/*/journal.jsonl.gz)); do \
+		$(BIN)/shootout report $$run -o build/report/$${run##*/}.html || exit 1; done
+	$(BIN)/shootout report results/reference/shootout -o results/reference/shootout.svg
 
 selftest: $(STAMP)
 	$(BIN)/shootout selftest

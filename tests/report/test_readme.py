@@ -10,7 +10,9 @@ import pytest
 from rich.console import Console
 
 from shootout import backends
+from shootout.commands.decisions.report import render
 from shootout.contract import Precision
+from shootout.page.sources import read
 from shootout.report import table
 from shootout.results import analysis
 
@@ -26,6 +28,19 @@ def test_the_readme_table_is_the_reference_run():
     rendered = "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
     assert rendered.startswith("Ship  ")
     assert found[2] == rendered
+
+
+def test_the_readme_figure_is_the_reference_run():
+    """By its words, which hold the figures: places of letters depend on the fonts of the machine that drew it."""
+    run = ROOT / "results" / "reference" / "shootout"
+    assert f"]({run.relative_to(ROOT)}.svg)" in (ROOT / "README.md").read_text()
+    kept, made = run.with_suffix(".svg").read_text(), render([read(run)], ".svg").decode()
+    assert words(kept) == words(made), "run `make report`"
+    assert "litert" in words(made)
+
+
+def words(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)<", svg)
 
 
 def test_every_link_of_the_documents_leads_somewhere():
