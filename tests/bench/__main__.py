@@ -40,7 +40,7 @@ from . import (
     simulate,
     verdicts,
 )
-from .common import Bench, Table, Tables, say
+from .common import TARGETS, Bench, Table, Tables, say
 from .coverage import onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt_builds
 from .coverage.onnx_models import node_cases
 from .parity import comparison
@@ -200,6 +200,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, help="how often the sections that repeat whole runs do so")
     parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--targets", help="the arms of parity, order and generations, with commas; else all of the CPU")
     return parser.parse_args()
 
 
@@ -224,6 +225,7 @@ def main() -> int:
             seed=options.seed,
             runs=options.runs,
             max_time=options.max_time,
+            targets=options.targets.split(",") if options.targets else TARGETS,
         )
         facts = {
             "schema": SCHEMA,

@@ -21,7 +21,6 @@ from shootout.race.protocols import Performance
 from shootout.stats.verdicts import compare
 
 from .common import (
-    TARGETS,
     Bench,
     Disturbances,
     Ledger,
@@ -44,7 +43,7 @@ def figures(bench: Bench) -> Tables:
     spread: Table = []
     start: Table = []
     parts: Table = []
-    for target in TARGETS:
+    for target in bench.targets:
         found, why = attempt(partial(_arm, bench, target))
         spread += found["spread"] if found else [{"arm": target, **why}]
         start.append(found["start"] if found else {"arm": target, **why})

@@ -25,7 +25,7 @@ from shootout.host.noise import Own
 from shootout.host.store import bias_floor
 from shootout.stats.verdicts import Comparison, compare
 from shootout.worker.process import log_name
-from tests.bench.common import TARGETS, Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
+from tests.bench.common import Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
 
 from .sides import Medians, Ours, Plain, Side
 from .tools import TOOLS, Missing
@@ -33,14 +33,14 @@ from .tools import TOOLS, Missing
 PADDING = 4096
 NEAR, WIDE = 0.02, 0.03
 TITLE = "harness ÷ other, toy model"
-DOCUMENTED = ("jax-jit", "onnxruntime", "openvino", "litert")
+DOCUMENTED = ("jax-jit", "onnxruntime", "openvino", "litert", "ncnn", "executorch")
 """Backends that `documented_calls.py` has, which only the plain process can import."""
 
 
 def figures(bench: Bench) -> Tables:
     """Every arm on the toy model."""
     rows: Table = []
-    for target in TARGETS:
+    for target in bench.targets:
         found, why = attempt(partial(_arm, bench, target))
         rows += found if found is not None else [{"arm": target, **why}]
         bench.keep({TITLE: rows})

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from plain_calls import Calls  # type: ignore[import-not-found] # beside this file, which is imported by `plain.py` alone
+from plain_calls import Calls, set_wide  # type: ignore[import-not-found] # beside this file, which is imported by `plain.py` alone
 
 from shootout import models
 from shootout.backends.adapter import Built
@@ -128,10 +128,64 @@ def litert_calls(built: Built, _: Path) -> Calls:
     return {"compute": compute, "end_to_end": end_to_end}
 
 
+def ncnn_calls(built: Built, _: Path) -> Calls:
+    """As ncnn's own benchncnn has its loop, pools of memory and all; end to end as the example that pnnx writes beside
+    its files. benchncnn itself is a C++ program, which no package brings.
+    """
+    import ncnn
+
+    net = ncnn.Net()
+    pools = ncnn.UnlockedPoolAllocator(), ncnn.PoolAllocator()
+    net.opt.blob_allocator, net.opt.workspace_allocator = pools
+    set_wide(net.opt)
+    net.opt.num_threads = built.arm.threads
+    net.load_param(str(built.folder / "model.param"))
+    net.load_model(str(built.folder / "model.bin"))
+    ((taken, name, axis),), ((given, _, out_axis),) = built.facts["takes"], built.facts["gives"]
+    arrays = [one[name] for one in built.bundle.input_buffers()]
+    stored = ncnn.Mat(arrays[0], axis).clone()
+
+    def compute(buffer: int) -> Any:
+        extractor = net.create_extractor()
+        extractor.input(taken, stored)
+        return extractor.extract(given)[1], pools  # which live as long as the call does
+
+    def end_to_end(buffer: int) -> Any:
+        with net.create_extractor() as extractor:
+            extractor.input(taken, ncnn.Mat(arrays[buffer], axis).clone())
+            return extractor.extract(given)[1].numpy("f", out_axis).copy()
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+def executorch_calls(built: Built, _: Path) -> Calls:
+    """`Runtime.get().load_program(…).load_method(…).execute(…)` (docs.pytorch.org/executorch: "Runtime Python API");
+    its only way to set threads is the extension's.
+    """
+    import torch
+    from executorch.extension.pybindings import _C
+    from executorch.runtime import Runtime
+
+    _C._unsafe_reset_threadpool(built.arm.threads)
+    method = Runtime.get().load_program(built.folder / "model.pte").load_method("forward")
+    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    tensors = [[torch.from_numpy(array)] for array in arrays]
+
+    def compute(buffer: int) -> Any:
+        return method.execute(tensors[buffer])
+
+    def end_to_end(buffer: int) -> Any:
+        return method.execute([torch.from_numpy(arrays[buffer])])[0].numpy()
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
 CALLS: dict[str, Callable[[Built, Path], Calls]] = {
     "jax-jit": jax_calls,
     "onnxruntime": onnxruntime_calls,
     "openvino": openvino_calls,
     "litert": litert_calls,
+    "ncnn": ncnn_calls,
+    "executorch": executorch_calls,
 }
 """By backend."""

@@ -206,6 +206,88 @@ def litert_calls(built: Built, _: Path) -> Calls:
     return {"compute": compute, "end_to_end": end_to_end}
 
 
+def ncnn_calls(built: Built, _: Path) -> Calls:
+    """The arm's two files with every narrow storage off; an extractor for each call, inputs in ncnn's own memory."""
+    import ncnn
+    import numpy as np
+
+    net = ncnn.Net()
+    set_wide(net.opt)
+    net.opt.num_threads = built.arm.threads
+    net.load_param(str(built.folder / "model.param"))
+    net.load_model(str(built.folder / "model.bin"))
+    ((taken, name, axis),), ((given, _, out_axis),) = built.facts["takes"], built.facts["gives"]
+    arrays = [one[name] for one in built.bundle.input_buffers()]
+    stored = [ncnn.Mat(array, axis).clone() for array in arrays]
+
+    def run(mat: Any) -> Any:
+        extractor = net.create_extractor()
+        extractor.input(taken, mat)
+        return extractor.extract(given)[1]
+
+    def compute(buffer: int) -> Any:
+        return run(stored[buffer])
+
+    def end_to_end(buffer: int) -> Any:
+        return np.array(run(ncnn.Mat(arrays[buffer], axis).clone()).numpy("f", out_axis))
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+def set_wide(options: Any) -> None:
+    """Turn off what ncnn stores and computes in 16 bits by itself."""
+    for name in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_packed", "bf16_storage"):
+        setattr(options, f"use_{name}", False)
+
+
+def executorch_calls(built: Built, _: Path) -> Calls:
+    """The arm's .pte file by the extension that ExecuTorch's own runtime package wraps; outputs copied end to end."""
+    import torch
+    from executorch.extension.pybindings import _C
+
+    _C._unsafe_reset_threadpool(built.arm.threads)
+    method = _C._load_program(str(built.folder / "model.pte")).load_method("forward")
+    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    tensors = [[torch.from_numpy(array)] for array in arrays]
+
+    def compute(buffer: int) -> Any:
+        return method.call(tensors[buffer], clone_outputs=False)
+
+    def end_to_end(buffer: int) -> Any:
+        return method.call([torch.from_numpy(arrays[buffer])], clone_outputs=False)[0].numpy().copy()
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
+def iree_calls(built: Built, _: Path) -> Calls:
+    """The arm's module and weights in a context; its function by the package's own invoker, arrays there already or
+    copied by it.
+    """
+    import numpy as np
+    from iree import runtime
+
+    config = runtime.Config("local-sync")
+    modules = []
+    if (built.folder / "model.irpa").exists():
+        index = runtime.ParameterIndex()
+        index.load(str(built.folder / "model.irpa"))
+        modules.append(runtime.create_io_parameters_module(config.vm_instance, index.create_provider(scope="model")))
+    modules.append(runtime.VmModule.mmap(config.vm_instance, str(built.folder / "model.vmfb")))
+    bound = runtime.load_vm_modules(*modules, config=config)[-1]
+    own = [name for name in bound.vm_module.function_names if not name.startswith("__") and not name.endswith("$async")]
+    function = bound[own[0]]
+    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    on_device = [runtime.asdevicearray(config.device, array) for array in arrays]
+
+    def compute(buffer: int) -> Any:
+        return function(on_device[buffer])
+
+    def end_to_end(buffer: int) -> Any:
+        return np.array(function(arrays[buffer]).to_host())
+
+    return {"compute": compute, "end_to_end": end_to_end}
+
+
 CALLS: dict[str, Callable[[Built, Path], Calls]] = {
     "numpy": numpy_calls,
     "torch-eager": eager_calls,
@@ -216,6 +298,9 @@ CALLS: dict[str, Callable[[Built, Path], Calls]] = {
     "onnxruntime": onnxruntime_calls,
     "openvino": openvino_calls,
     "litert": litert_calls,
+    "ncnn": ncnn_calls,
+    "executorch": executorch_calls,
+    "iree": iree_calls,
 }
 """By backend and mode; each gets the built arm and a folder to write into."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -22,8 +23,8 @@ from . import plain
 from .sides import Medians
 
 PYPERF_VALUES, PYPERF_WARM_UPS = 600, 100
-BENCHMARK_APP_S = 2
-NS = {"us": 1e3, "ms": 1e6}
+TOOL_S = 2
+NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 REPORT = re.compile(r"Count:\s+(\d+) iterations.*?Duration:\s+([\d.]+) ms.*?Median:\s+([\d.]+) (us|ms)", re.DOTALL)
 Told = dict[str, Medians]
 """What a tool reports, by the name that it gets in the table; one value stands for all rounds of the generation."""
@@ -65,7 +66,7 @@ def benchmark_app(bench: Bench, built: Built, _: Path, padding: int) -> Told:
         raise Missing(f"{tool} is not there: pip install openvino")
     command = [str(tool), "-m", str(built.folder / "model.xml"), "-d", "CPU", "-api", "sync", "-hint", "none"]
     command += ["-nstreams", "1", "-nthreads", count, "-nireq", "1", "-infer_precision", "f32"]
-    command += ["-t", str(BENCHMARK_APP_S), "-inference_only"]
+    command += ["-t", str(TOOL_S), "-inference_only"]
     environment = child_environment(bench.placement.threads, padding)
     # CI keeps its telemetry quiet; what it would write into its user's home goes away with the folder.
     with tempfile.TemporaryDirectory(dir=bench.folder) as home, on_cpus(bench.placement.arms):
@@ -82,6 +83,35 @@ def benchmark_app(bench: Bench, built: Built, _: Path, padding: int) -> Told:
     }
 
 
+def iree_benchmark(bench: Bench, built: Built, _: Path, padding: int) -> Told:
+    """IREE's own tool on the arm's module: the mean of calls from C, with the input in a file.
+
+    Raises:
+        Missing: it doesn't lie beside this interpreter.
+    """
+    from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
+
+    tool = Path(sys.executable).with_name("iree-benchmark-module")
+    if not tool.exists():
+        raise Missing(f"{tool} is not there: pip install iree-base-runtime")
+    (given,) = built.bundle.input_buffers()[0].values()
+    np.save(bench.folder / "input.npy", given)
+    command = [str(tool), "--device=local-sync", f"--module={built.folder / MODULE}", "--function=main_graph"]
+    command += [f"--parameters={SCOPE}={built.folder / WEIGHTS}", f"--input=@{bench.folder / 'input.npy'}"]
+    command += [f"--benchmark_min_time={TOOL_S}s", "--benchmark_format=json"]
+    with on_cpus(bench.placement.arms):
+        environment = child_environment(bench.placement.threads, padding)
+        ended = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=True
+        )
+    (found,) = json.loads(ended.stdout)["benchmarks"]
+    return {"iree-benchmark-module, mean": {Scope.COMPUTE.value: found["real_time"] * NS[found["time_unit"]]}}
+
+
 Tool = Callable[[Bench, Built, Path, int], Told]
-TOOLS: dict[str, tuple[str, Tool]] = {"numpy": ("pyperf", pyperf), "openvino": ("benchmark_app", benchmark_app)}
+TOOLS: dict[str, tuple[str, Tool]] = {
+    "numpy": ("pyperf", pyperf),
+    "openvino": ("benchmark_app", benchmark_app),
+    "iree": ("iree-benchmark-module", iree_benchmark),
+}
 """By target: the tool's name, and what runs it with a built arm, its job file and environment padding."""
