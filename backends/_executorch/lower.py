@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from shootout.contract import Arm, Option, Precision
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
 
     from shootout.bundle.bundle import ModelBundle
 
@@ -49,5 +53,28 @@ def lower(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> bytes:
         program = torch.export.export(module, examples(bundle))
     takers = [] if arm.options.get(KERNELS) == BUILTIN else [XnnpackPartitioner()]
     plan = MemoryPlanningPass(alloc_graph_input=arm.options.get(INPUTS) != NOT_PLANNED)
-    lowered = to_edge_transform_and_lower(program, partitioner=takers)
+    with fewer_patterns(program):
+        lowered = to_edge_transform_and_lower(program, partitioner=takers)
     return bytes(lowered.to_executorch(ExecutorchBackendConfig(memory_planning_pass=plan)).buffer)
+
+
+@contextmanager
+def fewer_patterns(program: ExportedProgram) -> Iterator[None]:
+    """Inside, XNNPACK's passes look only for patterns that the program may hold: to make the others takes seconds.
+
+    They are attention and enlarged images, each exported and lowered as an example on first use.
+    """
+    import torch
+    from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
+
+    parts = [part for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
+    found = " ".join(str(node.target) for part in parts for node in part.graph.nodes)
+    attention, enlarging = sdpa.get_graphs, bilinear_2d.get_graphs_dict
+    if not re.search("softmax|attention", found):
+        sdpa.get_graphs = list
+    if not re.search("upsample|interpolate", found):
+        bilinear_2d.get_graphs_dict = dict
+    try:
+        yield
+    finally:
+        sdpa.get_graphs, bilinear_2d.get_graphs_dict = attention, enlarging

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from shootout import backends
 from shootout.backends._executorch import backend
 from shootout.backends._executorch.files import PROGRAM, read_flatbuffer
+from shootout.backends._executorch.lower import fewer_patterns
 from shootout.backends._executorch.session import MODEL, ExecuTorchSession
 from shootout.bundle import fidelity
 from shootout.contract import Arm, Device, Executed, Precision, Target
@@ -55,6 +57,29 @@ def test_what_xnnpack_does_not_run_is_told_and_counted(tmp_path: Path):
     assert executed.device == "cpu (builtin)"
     assert executed.fallbacks == (), "it was asked for"
     assert len([name for name in events if name == "native_call_mm.out"]) == 2, events
+
+
+def patterns_looked_for() -> list[tuple[bool, bool]]:
+    """Whether XNNPACK's passes look for attention and enlarged images, in programs with one, the other and neither."""
+    import torch
+    from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
+    from torch.nn import ReLU, Softmax, Upsample
+
+    def programs() -> Iterator[torch.export.ExportedProgram]:
+        for module in (Softmax(3), Upsample(scale_factor=2, mode="bilinear"), ReLU()):
+            yield torch.export.export(module, (torch.ones(1, 1, 2, 2),))
+
+    attention, enlarging = sdpa.get_graphs, bilinear_2d.get_graphs_dict
+    found = []
+    for program in programs():
+        with fewer_patterns(program):
+            found.append((sdpa.get_graphs is attention, bilinear_2d.get_graphs_dict is enlarging))
+    assert (sdpa.get_graphs, bilinear_2d.get_graphs_dict) == (attention, enlarging)
+    return found
+
+
+def test_patterns_that_a_program_may_hold_are_looked_for():
+    assert run_fresh(patterns_looked_for, warm=warm_of(FP32)) == [(True, False), (False, True), (False, False)]
 
 
 def test_nodes_outside_xnnpack_are_a_line_under_the_table(tmp_path: Path):
