@@ -26,6 +26,8 @@ from shootout.errors import UsageError, unknown
 from shootout.host import environment
 from shootout.host.locks import machine_lock
 from shootout.host.placement import on_cpus, place
+from shootout.study.points import describe
+from shootout.study.target import parse_targets
 
 from . import (
     generations,
@@ -40,7 +42,7 @@ from . import (
     simulate,
     verdicts,
 )
-from .common import TARGETS, Bench, Table, Tables, say
+from .common import Bench, Table, Tables, say
 from .coverage import onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt_builds
 from .coverage.onnx_models import node_cases
 from .parity import comparison
@@ -75,7 +77,10 @@ def _kills(bench: Bench) -> Tables:
 
 
 def _file_loads(bench: Bench) -> Tables:
-    return packaged_loads.figures(bench.folder / "file-loads", bench.placement, bench.keep)
+    asked = [target for one in bench.targets for target in parse_targets(one, describe)]
+    return packaged_loads.figures(
+        bench.folder / "file-loads", bench.placement, bench.keep, asked or packaged_loads.TARGETS
+    )
 
 
 SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
@@ -200,7 +205,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, help="how often the sections that repeat whole runs do so")
     parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--targets", help="the arms of parity, order and generations, with commas; else all of the CPU")
+    parser.add_argument("--targets", help="the arms of parity, order, generations and file-loads, with commas")
     return parser.parse_args()
 
 
@@ -225,7 +230,7 @@ def main() -> int:
             seed=options.seed,
             runs=options.runs,
             max_time=options.max_time,
-            targets=options.targets.split(",") if options.targets else TARGETS,
+            targets=options.targets.split(",") if options.targets else (),
         )
         facts = {
             "schema": SCHEMA,

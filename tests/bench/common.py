@@ -67,7 +67,7 @@ class Bench:
         runs: how often whole runs are repeated, where somebody says so.
         max_time: of each of these, as people type it.
         keep: gets a section's tables so far, whenever there is more of them.
-        targets: the arms of sections that have one table line each.
+        targets: the arms of sections that have one table line or column each; empty: those that the section has.
     """
 
     quick: bool
@@ -77,7 +77,12 @@ class Bench:
     runs: int | None = None
     max_time: str | None = None
     keep: Callable[[Tables], None] = lambda tables: None
-    targets: Sequence[str] = TARGETS
+    targets: Sequence[str] = ()
+
+    @property
+    def cpu_targets(self) -> Sequence[str]:
+        """The arms asked for, or every CPU arm of the default study."""
+        return self.targets or TARGETS
 
     def repeats(self, full: int, quick: int) -> int:
         """How many whole runs there are."""

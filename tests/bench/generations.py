@@ -43,7 +43,7 @@ def figures(bench: Bench) -> Tables:
     spread: Table = []
     start: Table = []
     parts: Table = []
-    for target in bench.targets:
+    for target in bench.cpu_targets:
         found, why = attempt(partial(_arm, bench, target))
         spread += found["spread"] if found else [{"arm": target, **why}]
         start.append(found["start"] if found else {"arm": target, **why})

@@ -140,7 +140,7 @@ def figures(bench: Bench) -> Tables:
         with Stopwatch() as wall:
             found[point], facts = _point(bench, point)
         points.append({"point": point.name, "mflop": point.flop / 1e6, **facts, "wall_s": wall.seconds})
-    arms = {target: {point: found[point][target] for point in POINTS} for target in bench.targets}
+    arms = {target: {point: found[point][target] for point in POINTS} for target in bench.cpu_targets}
     return {
         "compute scope by size of the toy model (width x depth, us)": [
             {"arm": target, **{point.name: one.us for point, one in arm.items()}, **_reasons(arm)}
@@ -153,9 +153,9 @@ def figures(bench: Bench) -> Tables:
 
 def _point(bench: Bench, point: Point) -> tuple[dict[str, Found], dict[str, Any]]:
     """By target what was found, and facts on the generations."""
-    found = {target: Found() for target in bench.targets}
+    found = {target: Found() for target in bench.cpu_targets}
     built: dict[str, Built] = {}
-    for target in bench.targets:
+    for target in bench.cpu_targets:
         if target in point.without:
             found[target].why = {"skipped": "its build takes too long"}
             continue

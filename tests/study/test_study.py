@@ -42,6 +42,7 @@ def test_every_study_that_ships_can_be_read():
         "nested-sin",
         "frontier",
         "small-networks",
+        "runtimes",
     }
     assert all(schema.names().values()), "each says what it is for"
 

@@ -40,7 +40,11 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def figures(
-    folder: Path, placement: Placement, keep: Callable[[Tables], None], corpus: Sequence[Packaged] = CORPUS
+    folder: Path,
+    placement: Placement,
+    keep: Callable[[Tables], None],
+    targets: Sequence[Target] = TARGETS,
+    corpus: Sequence[Packaged] = CORPUS,
 ) -> Tables:
     """One row for each file, a column for each target, and one row for each wheel."""
     wheels = folder.parent / "wheels"
@@ -50,7 +54,7 @@ def figures(
     bundles = obtain_all(requests)
     for row, found in zip(rows, bundles, strict=True):
         row["taken as a file"] = AGREES if isinstance(found, ModelBundle) else told(found, folder)
-    for target in TARGETS:
+    for target in targets:
         for row, answer in zip(rows, _answers(target, bundles, folder, placement), strict=True):
             row[_column(target)] = answer and answer.replace(f"{sys.prefix}/", "")
         keep({"packages": packages, "files": rows})

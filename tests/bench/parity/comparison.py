@@ -40,7 +40,7 @@ DOCUMENTED = ("jax-jit", "onnxruntime", "openvino", "litert", "ncnn", "executorc
 def figures(bench: Bench) -> Tables:
     """Every arm on the toy model."""
     rows: Table = []
-    for target in bench.targets:
+    for target in bench.cpu_targets:
         found, why = attempt(partial(_arm, bench, target))
         rows += found if found is not None else [{"arm": target, **why}]
         bench.keep({TITLE: rows})
