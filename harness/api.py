@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -21,6 +22,7 @@ from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import Policy, read_policy
 from shootout.decide.quantities import Limit
+from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several
 from shootout.errors import ArmFailed, Undecided, UsageError, unknown
 from shootout.formats.files import write_files
 from shootout.host import gpu
@@ -214,7 +216,8 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     with show_progress() as progress:
         planned = _planned(name, options)
         out = Path(options.get("out") or choose_folder(planned, fresh=fresh))
-        found = Run(measure(planned, out, fresh=fresh, limit=limit, progress=progress, trace=trace))
+        breach = partial(find_breach, policy_of(options))
+        found = Run(measure(planned, out, fresh=fresh, limit=limit, progress=progress, trace=trace, breach=breach))
     failed = [row for row in found.rows if row.outcome == "failed"]
     if failed and options.get("strict"):
         raise ArmFailed(f"{failed[0].arm}: {failed[0].reason}; the run is in {str(out)!r}")
@@ -264,4 +267,12 @@ def _planned(name: str, options: RunOptions) -> Plan:
     pass_on(options.get("env", ()))
     chosen = selection.choose(name, options)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
-    return make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))
+    policy = policy_of(options)
+    planned = make_plan(
+        fit_study(policy, chosen, options.keys()) if policy else chosen,
+        options.get("backends", ()),
+        fresh=options.get("fresh", False),
+    )
+    if policy:
+        refuse_several(group.record for group in planned.groups)
+    return planned

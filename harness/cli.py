@@ -178,11 +178,14 @@ def show(
     full: Full = False,
     as_json: Json = False,
     to: To = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="Answer by this policy (docs/deciding.md).", metavar="TOML")
+    ] = None,
 ) -> None:
     """Show a run again; measures nothing."""
     from shootout.commands.show import show
 
-    raise typer.Exit(show(folder, full=full, as_json=as_json, to=to or ()))
+    raise typer.Exit(show(folder, full=full, as_json=as_json, to=to or (), policy=policy))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)

@@ -29,6 +29,7 @@ class NotRunKind(StrEnum):
     SOFTWARE = "software device"  # it ran and was proven, on a device that is a program: its time would mean nothing
     NOT_REACHED = "not reached"  # the run ended before it was measured
     NEVER_HELD = "never held"  # no rate of requests that was tried held the limit
+    OFF_LIMITS = "off limits"  # it plays no more, since it breaks a limit of the policy that the run was for
     KILLED = "killed"  # its process was ended from outside, each time that it was begun
     FAILED = "failed"  # it was asked, and broke or lied
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from shootout.ceilings.measure import known_ceilings
 from shootout.clock import Deadline
+from shootout.commands.decisions.decide import print_decision
 from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
+from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several
 from shootout.errors import Interrupted, Undecided
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
@@ -20,7 +23,7 @@ from shootout.journal.group import Group, group_of, missing
 from shootout.journal.journal import History
 from shootout.journal.records import Ended
 from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
-from shootout.race.campaign import Campaign
+from shootout.race.campaign import Breach, Campaign, no_breach
 from shootout.report import dry_run as preview
 from shootout.report import more_time
 from shootout.report.lines import NAMED, fold
@@ -58,15 +61,25 @@ def run(
     pass_on(options.get("env", ()))
     chosen, fresh = selection.choose(study, options), options.get("fresh", False)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
+    policy = policy_of(options)
+    chosen = fit_study(policy, chosen, options.keys()) if policy else chosen
     with show_progress() as progress:
         plan = make_plan(chosen, options.get("backends", ()), fresh=fresh)
+        if policy:
+            refuse_several(group.record for group in plan.groups)
         if dry_run:
             given = plan, limit.seconds
             return print_answer(preview.render(*given), preview.as_data(*given), as_json=as_json)
         out = Path(options.get("out") or choose_folder(plan, fresh=fresh))
         try:
             document = measure(
-                plan, out, fresh=fresh, limit=limit, progress=progress, trace=options.get("trace", False)
+                plan,
+                out,
+                fresh=fresh,
+                limit=limit,
+                progress=progress,
+                trace=options.get("trace", False),
+                breach=partial(find_breach, policy),
             )
         except Interrupted as interrupted:
             document = analyse(out)
@@ -77,17 +90,27 @@ def run(
             code = code or _undecided(document, options, progress)
         progress.say(f"run folder: {out}")
     write_files(document, to)
+    if policy:
+        return code or print_decision(policy, document, full=full, as_json=as_json)
     print_document(document, full=full, as_json=as_json)
     return code
 
 
 def measure(
-    plan: Plan, out: Path, *, fresh: bool, limit: Deadline, progress: Progress, trace: bool = False
+    plan: Plan,
+    out: Path,
+    *,
+    fresh: bool,
+    limit: Deadline,
+    progress: Progress,
+    trace: bool = False,
+    breach: Breach = no_breach,
 ) -> Document:
     """Measure what is planned into the run folder `out`, going on with what is unfinished there.
 
     Args:
         limit: when all of it ends, the wait for this machine, exports and builds among it.
+        breach: see `Campaign`.
         trace: when all is measured, also write where the time of each arm's calls goes.
 
     Raises:
@@ -118,6 +141,7 @@ def measure(
                 deadline=limit.part(),
                 progress=progress,
                 racing_s=plan.racing_s if limit.seconds is None else None,
+                breach=breach,
             )
             with note_interrupts(file, campaign.deadline, plan.planning_s):
                 campaign.prepare()

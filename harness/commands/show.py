@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from shootout.commands.decisions.decide import print_decision
 from shootout.commands.output import print_answer, print_document, width
+from shootout.decide.policy import read_policy
 from shootout.errors import UsageError
 from shootout.formats.files import check_files, write_files
 from shootout.results.analysis import analyse
@@ -13,21 +15,28 @@ from shootout.tune import table
 from shootout.tune.results import is_tuning, read_tuning
 
 
-def show(folder: Path, *, full: bool = False, as_json: bool, to: Sequence[Path] = ()) -> int:
+def show(
+    folder: Path, *, full: bool = False, as_json: bool, to: Sequence[Path] = (), policy: Path | None = None
+) -> int:
     """Print what is in a folder; `full`: all columns, and a table for each size of a sweep.
 
     Args:
         to: files to write the run into as well.
+        policy: to answer by.
 
     Raises:
         UsageError: there is nothing to show, or it can't be written into these files.
     """
     check_files(to)
     if is_tuning(folder):
+        if policy:
+            raise UsageError(f"--policy decides on a run, and {str(folder)!r} holds a tuning run")
         if to:
             raise UsageError(f"--to writes the rows of a run, and {str(folder)!r} holds a tuning run; --json prints it")
         found = read_tuning(folder)
         return print_answer(table.render(found, width()), table.as_data(found), as_json=as_json)
     document = analyse(folder)
     write_files(document, to)
+    if policy:
+        return print_decision(read_policy(policy, {}), document, full=full, as_json=as_json)
     return print_document(document, full=full, as_json=as_json)

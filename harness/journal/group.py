@@ -242,6 +242,7 @@ def rules_of(record: GroupRecord, header: Header) -> Rules:
         pairs=frozenset(record.pairs),
         selects=record.selects_for is not None,
         narrows=record.narrows,
+        least_generations=record.least_generations,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from shootout.build.cpu_pool import lanes_near
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
-from shootout.contract import Device, NotRun, Progress
+from shootout.contract import Arm, Device, NotRun, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError
@@ -22,7 +22,7 @@ from shootout.host.noise import NoiseMeter
 from shootout.host.placement import on_cpus
 from shootout.journal.group import group_of
 from shootout.journal.journal import History, Journal
-from shootout.journal.records import Confirming
+from shootout.journal.records import Confirming, Played
 from shootout.race import halving, pace, queue
 from shootout.race.call_cap import Caps
 from shootout.race.live import LiveStage, LiveWatch
@@ -33,6 +33,13 @@ from shootout.race.recording import Recorder
 from shootout.race.serving import terms_of
 from shootout.stats.verdicts import Rules
 from shootout.study.plan import Plan, PlannedGroup
+
+Breach = Callable[[Played, int | None], NotRun | None]
+"""Why an arm need play no more, by its line of a generation and what its runtime takes on disk; None: it goes on."""
+
+
+def no_breach(*_: object) -> None:
+    """Nobody leaves."""
 
 
 @dataclass(kw_only=True)
@@ -45,6 +52,7 @@ class Campaign:
         groups: all there are by now: those planned, and those that joined on the way.
         built: by group and label, each arm that can be loaded.
         racing_s: the most seconds that the racing may take; None: no limit of its own.
+        breach: why an arm leaves that broke what the run is for; asked after each generation.
         budget: what is left of them once exports and builds are done.
         beside: CPUs on which arms may be loaded beside those of the arms themselves.
     """
@@ -56,6 +64,7 @@ class Campaign:
     deadline: Deadline
     progress: Progress
     racing_s: float | None = None
+    breach: Breach = no_breach
     groups: Sequence[PlannedGroup] = field(init=False)
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
     entrants: list[Entrant] = field(default_factory=list)
@@ -223,7 +232,15 @@ class Campaign:
         lines = self.recorder.generation(one, generation)
         for performance, line in zip(generation.performances, lines, strict=True):
             self.caps.note(performance.arm, line)
+            self._let_go(one, performance.arm, line)
         return True
+
+    def _let_go(self, one: Entrant, arm: Arm, line: Played) -> None:
+        """Let an arm leave that breaks what the run is for; the baseline and its copy stay for the others."""
+        installed = self.recorder.installed.get((line.group, line.arm))
+        if not arm.sentinel and arm.label != one.race.rules.baseline and (why := self.breach(line, installed)):
+            self.recorder.note(line.group, arm, why)
+            one.race.out.add(arm.label)
 
     def _learn(self, one: Entrant) -> None:
         """Tell the search for crossovers what a group has shown."""

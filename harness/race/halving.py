@@ -63,6 +63,7 @@ def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]])
         comparisons=count_comparisons(baseline.label, racing, {}, (), record.goal),
         arms=with_sentinel(baseline, racing),
         goal=record.goal,
+        least_generations=record.least_generations,
     )
 
 

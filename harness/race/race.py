@@ -69,9 +69,9 @@ class Race:
 
     @property
     def fewest(self) -> int:
-        """The least generations that can give a verdict, on the ground that the group stands on now."""
+        """The least generations that can give a verdict, on the ground that it stands on now, or that are asked."""
         prior = ground_of(self.sound, self.rules).prior
-        return min_generations(self.rules.comparisons, prior=prior)
+        return max(min_generations(self.rules.comparisons, prior=prior), self.rules.least_generations)
 
     @property
     def sound(self) -> dict[str, dict[int, Array]]:

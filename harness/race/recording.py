@@ -50,6 +50,7 @@ class Recorder:
     Attributes:
         out: the run folder.
         history: what the journal held when this process took over.
+        installed: by group and label, what its runtime takes on disk, where that is known.
     """
 
     out: Path
@@ -59,6 +60,7 @@ class Recorder:
     _gone: dict[tuple[str, str], NotRun] = field(default_factory=dict, init=False)
     _prepared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _checked: set[tuple[str, str]] = field(default_factory=set, init=False)
+    installed: dict[tuple[str, str], int | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for line in self.history.lines:
@@ -67,6 +69,7 @@ class Recorder:
                     self._gone[line.group, line.arm.label] = line.why
             elif isinstance(line, Prepared):
                 self._prepared.add((line.group, line.arm))
+                self.installed[line.group, line.arm] = line.install_bytes
             elif isinstance(line, Checked):
                 self._checked.add((line.group, line.arm))
 
@@ -105,6 +108,7 @@ class Recorder:
 
     def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
         """An arm was built; a process that goes on with the run doesn't say so again."""
+        self.installed[group, arm.label] = found.install_bytes
         if (group, arm.label) not in self._prepared:
             self.file.append(_prepared(group, arm, found, runs=runs))
 

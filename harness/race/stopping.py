@@ -76,7 +76,7 @@ def verdicts(now: GroupState) -> list[str]:
     An arm leaves as soon as nothing waits for it, however near its verdict against the baseline is: what loads longest
     is often what is beaten, and the leaders would wait for it. Its pairs stay as they are then: evidence stopped early.
     """
-    if now.played < min_generations(now.rules.comparisons):
+    if now.played < max(min_generations(now.rules.comparisons), now.rules.least_generations):
         return [label for label in now.labels if not (now.unopposed and label == now.rules.sentinel)]
     if now.unopposed or not (waiting := now.waiting):
         return []

@@ -198,7 +198,7 @@ def _killed(group: Group, label: str) -> Iterator[str]:
         yield f"its process was killed {counted(count, 'time')} and begun anew; what it measured there doesn't count"
 
 
-UNTIMED = COULD_RUN | {NotRunKind.SOFTWARE}
+UNTIMED = COULD_RUN | {NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS}
 
 
 def _left(why: NotRun, *, has_time: bool) -> dict[str, Any]:

@@ -236,6 +236,7 @@ class Rules:
         selects: whether the arms are settings of which only each target's best is looked for, without verdicts.
         pairs: arms whose crossover is looked for; whether their verdict here matters depends on the other sizes.
         narrows: whether the group is there for its pairs alone, and owes no other verdict.
+        least_generations: that each arm plays, whatever is known before.
     """
 
     baseline: str | None
@@ -249,6 +250,7 @@ class Rules:
     pairs: Collection[tuple[str, str]] = ()
     selects: bool = False
     narrows: bool = False
+    least_generations: int = 0
 
     def crosses(self, one: str, other: str | None) -> bool:
         """Whether a crossover of these two is looked for."""

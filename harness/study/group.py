@@ -34,6 +34,7 @@ class GroupRecord(BaseModel):
         pairs: of labels, for crossovers; named pairs are among them even where an arm can't run.
         selects_for: the arms are settings of which each target's best is to be found, and measured anew in a group with
             this baseline; null in a group of which verdicts are asked.
+        least_generations: that each arm plays, whatever is known before; older journals have none.
         narrows: it was added for the verdicts of `pairs` alone; none is owed on the others.
     """
 
@@ -48,6 +49,7 @@ class GroupRecord(BaseModel):
     pairs: tuple[tuple[str, str], ...] = ()
     selects_for: str | None = None
     narrows: bool = False
+    least_generations: int = 0
 
     @model_validator(mode="after")
     def _has_arms(self) -> GroupRecord:

@@ -302,6 +302,15 @@ class RunOptions(StudyOptions, FolderOptions, total=False):
 
     trace: Annotated[bool, Flag(group=Group.MORE, help="Also write a Chrome/Perfetto trace of each target.", kind=bool)]
     strict: Annotated[bool, Flag(group=Group.MORE, help="A failed row is an error, whoever named it.", kind=bool)]
+    policy: Annotated[
+        str | PathLike[str],
+        Flag(
+            group=Group.WHAT,
+            word="TOML",
+            kind=Path,
+            help="Race towards a decision by your limits, prices and objective (docs/deciding.md), and end with it.",
+        ),
+    ]
     require_verdict: Annotated[
         bool, Flag(group=Group.MORE, help="Exit 7 where a question of the run has no verdict.", kind=bool)
     ]

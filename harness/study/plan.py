@@ -302,6 +302,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
         comparisons=count_comparisons(label, runnable, references, wanted, goal),
         arms=ordered,
         goal=goal,
+        least_generations=study.least_generations,
         references=references,
         pairs=wanted,
     )
@@ -357,7 +358,9 @@ def _meant(study: Study, baseline: str, arms: Sequence[Arm], here: Here) -> str:
 
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """A hash of what is measured (`files`: hashes of the user's own); a run folder only goes on with the same one."""
-    told = study.model_dump(mode="json", exclude={"description", "ceilings", "energy", "unsynchronised"})
+    silent = {"description", "ceilings", "energy", "unsynchronised"}
+    silent |= set() if study.least_generations else {"least_generations"}  # of a folder that was begun without the key
+    told = study.model_dump(mode="json", exclude=silent)
     content = {
         "study": told | {"goal": study.aims_at},  # the default is the same question, whether it was said or not
         "arms": [[arm.label for arm in group.playing] for group in groups],

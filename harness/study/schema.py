@@ -103,6 +103,7 @@ class Study(BaseModel):
         weights: of a transformers config: a file of them, or the folder.
         goal: what must be known before a race ends: `baseline`, `best` or `resolve 3%`. None: `best`, or `baseline`
             where a crossover is looked for.
+        least_generations: that each arm plays, whatever is known before; 0: as few as tell.
         max_generations: where nothing can be told; 60 for `best` and `resolve` unless it is given.
         against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
         ceilings: measure this machine's ceilings first, where they aren't remembered.
@@ -147,6 +148,7 @@ class Study(BaseModel):
     energy: bool = False
     l2: Literal["warm", "cold"] = "warm"
     unsynchronised: bool = False
+    least_generations: int = Field(default=0, ge=0, le=1_000)
     max_generations: int = Field(default=MAX_GENERATIONS, ge=1, le=1_000)
     max_error: float = Field(default=0.0, ge=0.0, lt=1.0)
     max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)

@@ -85,7 +85,9 @@ def on_stage(patch: pytest.MonkeyPatch) -> list[ByBatch]:
     return current
 
 
-def run(out: Path, asked: Study, *, allowed: Deadline | None = None, racing_s: float | None = None) -> bool:
+def run(
+    out: Path, asked: Study, *, allowed: Deadline | None = None, racing_s: float | None = None, **more: Any
+) -> bool:
     """Race in this folder, from what its journal holds."""
     out.mkdir(exist_ok=True)
     begun = journal.begun(out)
@@ -107,6 +109,7 @@ def run(out: Path, asked: Study, *, allowed: Deadline | None = None, racing_s: f
         deadline=allowed or Deadline(None),
         progress=Progress(Console(quiet=True)),
         racing_s=racing_s,
+        **more,
     )
     try:
         found.prepare()

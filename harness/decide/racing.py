@@ -1,0 +1,102 @@
+"""A race towards a decision: what a policy needs measured, and who leaves because no limit can save it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shootout.contract import NotRun, NotRunKind, Scenario
+from shootout.decide.limits import Figure, Standing, judge_figure
+from shootout.decide.policy import Objective, Policy, read_policy
+from shootout.decide.quantities import LIMITS, Limit
+from shootout.errors import UsageError
+from shootout.journal.records import Played
+from shootout.stats.quantiles import LEAST_TAILS
+from shootout.study.group import GroupRecord
+from shootout.study.schema import Study
+
+SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
+"""Limits whose bound is the worst of several generations."""
+BY_RATE = frozenset({Limit.RATE, Limit.COST})
+
+
+def policy_of(options: Mapping[str, Any]) -> Policy | None:
+    """The policy that a run's options name; None: none.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    return read_policy(Path(path), {}) if (path := options.get("policy")) else None
+
+
+def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
+    """The study with what the policy needs measured.
+
+    Args:
+        asked: keywords of `study.options` that the user gave, which stay as they are.
+
+    Raises:
+        UsageError: the two don't fit together.
+    """
+    by_rate = policy.objective in (Objective.RATE, Objective.COST) or bool(BY_RATE & policy.limits.keys())
+    changes: dict[str, Any] = {}
+    if "scenario" not in asked:
+        changes["scenario"] = tuple(_scenarios(policy, by_rate=by_rate))
+    serves = Scenario.SERVE in changes.get("scenario", study.scenario)
+    if serves and "rate" not in asked and policy.load and not by_rate:
+        changes["rate"] = policy.load
+    if serves and "p99_limit_ms" not in asked and Limit.P99 in policy.limits:
+        changes["p99_limit_ms"] = policy.limits[Limit.P99] / 1e6
+    if "threads" not in asked and (policy.objective is Objective.COST or Limit.COST in policy.limits):
+        changes["threads"] = ("all",)
+    if SPREAD & policy.limits.keys() or by_rate:
+        changes["least_generations"] = max(study.least_generations, LEAST_TAILS)
+    return study.changed(**changes)
+
+
+def _scenarios(policy: Policy, *, by_rate: bool) -> Iterator[Scenario]:
+    limited = Limit.P99 in policy.limits
+    times = limited or policy.objective is Objective.LATENCY
+    if (times and policy.load is None) or not (times or by_rate):
+        yield Scenario.LATENCY
+    if by_rate and not limited:
+        yield Scenario.THROUGHPUT
+    if (times and policy.load is not None) or (by_rate and limited):
+        yield Scenario.SERVE
+
+
+def refuse_several(records: Iterable[GroupRecord]) -> None:
+    """Refuse a run that asks several questions, before it takes any time.
+
+    Raises:
+        UsageError: a policy decides on one model, and one batch of it.
+    """
+    asked = dict.fromkeys(
+        (record.arms[0].model, min(arm.batch for arm in record.arms), tuple(record.arms[0].parameters.items()))
+        for record in records
+    )
+    if len(asked) > 1:
+        models = "; ".join(dict.fromkeys(f"{model}, batch {batch}" for model, batch, _ in asked))
+        raise UsageError(
+            f"--policy decides on one model and batch, and this run has {len(asked)} ({models}): run one, or decide on "
+            "each afterwards, with `shootout decide RUN --group NAME`"
+        )
+
+
+def find_breach(policy: Policy | None, line: Played, install_bytes: int | None) -> NotRun | None:
+    """Why an arm need play no more: one generation proves that it breaks a limit, and none can mend that."""
+    known = {
+        Limit.ERROR: line.fidelity.relative_l2,
+        Limit.AGREEMENT: line.fidelity.top1_agreement,
+        Limit.MEMORY: line.peak_rss_bytes if line.gpu is None else None,
+        Limit.SIZE: line.executed.artifact_bytes,
+        Limit.INSTALL: install_bytes,
+    }
+    for limit, wanted in policy.limits.items() if policy else ():
+        if (value := known.get(limit)) is not None:
+            found = judge_figure(limit, wanted, Figure(value=value, low=value, high=value))
+            if found.standing is Standing.BROKEN:
+                told = LIMITS[limit].unit.told
+                return NotRun(NotRunKind.OFF_LIMITS, f"{limit} is {told(value)}, and the policy says {told(wanted)}")
+    return None

@@ -1,0 +1,102 @@
+"""A race towards a decision: what a policy has measured, and who leaves since no limit can save it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.races import made, planted
+
+from shootout.contract import Fidelity, NotRun, NotRunKind, Scenario
+from shootout.decide.policy import Policy, read_policy
+from shootout.decide.racing import find_breach, fit_study, refuse_several
+from shootout.errors import UsageError
+from shootout.results.analysis import analyse
+from shootout.study.schema import Study, checked
+
+ARM = made.ARMS[0]
+PRICE = {"match": "Toy", "price": 1.0, "currency": "USD", "source": "a list", "as-of": "2026-11-20"}
+
+
+def policy(**keys: Any) -> Policy:
+    return read_policy(None, {key.replace("_", "-"): value for key, value in keys.items()})
+
+
+def study(**fields: Any) -> Study:
+    return checked({"name": "s", "model": "digits", "targets": ["numpy"], **fields}, "a test")
+
+
+@pytest.mark.parametrize(
+    ("keys", "fitted"),
+    [
+        ({}, {"scenario": (Scenario.LATENCY,), "least_generations": 0}),
+        ({"max_error": "1e-3"}, {"scenario": (Scenario.LATENCY,), "least_generations": 0}),
+        ({"p99": "5ms"}, {"scenario": (Scenario.LATENCY,), "least_generations": 4}),
+        ({"objective": "size"}, {"scenario": (Scenario.LATENCY,)}),
+        ({"p99": "5ms", "load": "200/s"}, {"scenario": (Scenario.SERVE,), "rate": 200.0, "p99_limit_ms": 5.0}),
+        ({"objective": "rate"}, {"scenario": (Scenario.THROUGHPUT,), "least_generations": 4}),
+        ({"rate": "50/s"}, {"scenario": (Scenario.LATENCY, Scenario.THROUGHPUT), "threads": (None,)}),
+        (
+            {"objective": "cost", "load": "200/s", "machine": [PRICE]},
+            {"scenario": (Scenario.THROUGHPUT,), "threads": ("all",), "rate": None},
+        ),
+        (
+            {"objective": "cost", "load": "200/s", "p99": "5ms", "machine": [PRICE]},
+            {"scenario": (Scenario.SERVE,), "rate": None, "p99_limit_ms": 5.0},
+        ),
+    ],
+)
+def test_what_a_policy_needs_is_measured(keys: dict[str, Any], fitted: dict[str, Any]):
+    found = fit_study(policy(**keys), study(), ())
+    assert {name: getattr(found, name) for name in fitted} == fitted
+
+
+def test_what_the_user_asked_for_stays():
+    asked = study(scenario="serve", threads=[1], rate=50.0, p99_limit_ms=9.0)
+    found = fit_study(policy(p99="5ms", load="200/s"), asked, {"scenario", "threads", "rate", "p99_limit_ms"})
+    assert (found.scenario, found.threads, found.rate, found.p99_limit_ms) == ((Scenario.SERVE,), (1,), 50.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"memory": "1MB"}, "memory is 9 MB, and the policy says 1 MB"),
+        ({"max_error": "1e-3"}, "max-error is 0.05, and the policy says 0.001"),
+        ({"install": "1MB"}, "install is 2 MB, and the policy says 1 MB"),
+        ({"min_agreement": "99%"}, "min-agreement is 90 %, and the policy says 99 %"),
+        ({"memory": "9MB", "max_error": "0.05", "install": "2MB", "p99": "1us"}, None),
+    ],
+)
+def test_one_generation_proves_some_limits_broken(keys: dict[str, Any], reason: str | None):
+    wrong = Fidelity(max_abs=0.1, relative_l2=0.05, sqnr_db=None, cosine=1.0, top1_agreement=0.9)
+    line = made.played(ARM, 0, 1e3, peak_rss_bytes=9_000_000, fidelity=wrong)
+    found = find_breach(policy(**keys), line, 2_000_000)
+    assert (found.reason if found else None) == reason
+    assert find_breach(None, line, None) is None
+
+
+def test_who_breaks_a_limit_leaves_and_the_baseline_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    planted.on_stage(monkeypatch)
+    asked = planted.study(1, crossover=None, least_generations=4)
+    why = NotRun(NotRunKind.OFF_LIMITS, "memory is 9 MB, and the policy says 1 MB")
+    planted.run(tmp_path / "run", asked, breach=lambda *_: why)
+    document = analyse(tmp_path / "run")
+    generations = {row.arm: (row.end_to_end.generations, row.cause) for row in document.rows if row.end_to_end}
+    assert generations.pop(document.baseline or "") == (4, None)
+    assert list(generations.values()) == [(1, NotRunKind.OFF_LIMITS)]
+
+
+def test_each_plays_as_many_generations_as_its_limits_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    planted.on_stage(monkeypatch)
+    for least in (0, 6):
+        out = tmp_path / f"run{least}"
+        planted.run(out, planted.study(1, crossover=None, least_generations=least))
+        played = {row.end_to_end.generations for row in analyse(out).rows if row.end_to_end}
+        assert played == {least or 2}
+
+
+def test_a_run_of_several_questions_is_refused_before_it_takes_time():
+    with pytest.raises(UsageError, match=r"decides on one model and batch, and this run has 2 \(digits, batch 1"):
+        refuse_several(planted.header(planted.study(1, 8)).groups)
+    refuse_several(planted.header(planted.study(1)).groups)
