@@ -21,7 +21,7 @@ NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "
 # What demands packages that it doesn't need here, or that exclude others of ours: see there.
 APART := backends/_litert/converter.txt backends/_executorch/package.txt
 
-.PHONY: run test test-full check bench report selftest gpu gpu-wheels wheel clean
+.PHONY: run test test-full check bench report notebook selftest gpu gpu-wheels wheel clean
 
 run: $(STAMP)
 	$(BIN)/shootout run
@@ -57,6 +57,9 @@ report: $(STAMP)
 
 selftest: $(STAMP)
 	$(BIN)/shootout selftest
+
+notebook: $(STAMP)
+	$(BIN)/python -m tests.docs.notebook $(if $(LIVE),--live)
 
 gpu:
 	@$(NEW_ENOUGH)

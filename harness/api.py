@@ -23,7 +23,7 @@ from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import Policy, read_policy
 from shootout.decide.quantities import Limit
 from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several
-from shootout.errors import ArmFailed, Undecided, UsageError, unknown
+from shootout.errors import ArmFailed, Undecided, UsageError, install, unknown
 from shootout.formats.files import write_files
 from shootout.host import gpu
 from shootout.host.placement import pass_on, passing_on_ends
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
     from rich.text import Text
+
+    from shootout.page.charts import Chart
 
 PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]
 """A policy, its keys, or the path of its file."""
@@ -103,6 +105,21 @@ class Run:
         wanted = _policy_of(policy)
         question = read_question([Path(one.document.run) for one in (self, *others)], group)
         return Decided(decide(wanted, question, today=date.today()), question)
+
+    def plot(self, kind: str = "intervals") -> Chart:
+        """One of the report's figures as an Altair chart, which a notebook shows; needs the extra `report`.
+
+        Args:
+            kind: `intervals`, `sizes`, `precisions`, `serving`, `readiness` or `run order`.
+
+        Raises:
+            UsageError: there is no such figure, nothing in the run to show in it, or no library to draw with.
+        """
+        try:
+            from shootout.page import plots, sources
+        except ImportError as error:
+            raise UsageError(f"a figure needs {error.name}: {install('report')}") from None
+        return plots.plot(sources.read(Path(self.document.run)), kind)
 
     def to_arrow(self) -> pyarrow.Table:
         """One line per row, nested figures as `end_to_end.median_ns`, the same columns and types of every run."""

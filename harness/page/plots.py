@@ -1,0 +1,32 @@
+"""A run's figures one by one, as charts that a notebook shows and that can be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from shootout.errors import UsageError, unknown
+from shootout.page import intervals, precisions, readiness, run_order, serving, sizes
+from shootout.page.charts import Chart, complete
+from shootout.page.sources import Source
+
+KINDS: Mapping[str, Callable[[Source], Chart | None]] = {
+    "intervals": lambda source: intervals.draw(source.document, narrow=False),
+    "sizes": lambda source: sizes.draw(source.document, narrow=False),
+    "precisions": lambda source: precisions.draw(source.document, narrow=False),
+    "serving": lambda source: serving.draw(source, narrow=False),
+    "readiness": lambda source: readiness.draw(source.document, narrow=False),
+    "run order": lambda source: run_order.draw(source, narrow=False),
+}
+
+
+def plot(source: Source, kind: str) -> Chart:
+    """One figure of a run, on white.
+
+    Raises:
+        UsageError: there is no such figure, or nothing in the run to show in it.
+    """
+    if kind not in KINDS:
+        raise unknown("figure", kind, KINDS)
+    if (chart := KINDS[kind](source)) is None:
+        raise UsageError(f"{source.document.run!r} has nothing to show in the figure {kind!r}")
+    return complete(chart)
