@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pyarrow
     from rich.text import Text
 
-    from shootout.page.charts import Chart
+    from shootout.page.figures.charts import Chart
 
 PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]
 """A policy, its keys, or the path of its file."""

@@ -197,11 +197,18 @@ def report(
             "--out", "-o", help="What to write: a page .html, Markdown .md, or a figure .svg or .png.", metavar="FILE"
         ),
     ] = Path("report.html"),
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="A policy, as for `decide`: what it says of all runs comes first.", metavar="TOML"),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="The cell that the policy decides on, where there are several.", metavar="NAME")
+    ] = None,
 ) -> None:
     """Runs as one page that opens anywhere, as Markdown, or as a figure; measures nothing."""
     from shootout.commands.decisions.report import report
 
-    raise typer.Exit(report(folders, out))
+    raise typer.Exit(report(folders, out, policy, group))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shootout.errors import printable
+from shootout.page.sources import Decided
 from shootout.page.text import as_plain
-from shootout.report import answers, table
+from shootout.report import answers, decision, table
 from shootout.results.document import Document, GroupSummary
 
 MOST_BYTES = 900 * 1024
@@ -17,17 +18,24 @@ CUT = "\n\nThe rest is left out: a summary may be no longer. `shootout report` w
 _STEERING = re.compile(r"([\\`*_{}\[\]#|~$@])")
 
 
-def render(documents: Sequence[Document]) -> str:
-    """All runs below each other, in at most `MOST_BYTES`; where it would be more, whole parts at the end go."""
+def render(documents: Sequence[Document], found: Decided | None = None) -> str:
+    """What a policy says, then all runs, in at most `MOST_BYTES`; where it would be more, whole parts at the end go."""
     room = MOST_BYTES - len(CUT.encode())
     kept: list[str] = []
-    for part in (part for document in documents for part in _parts(document)):
+    for part in (*_front(found), *(part for document in documents for part in _parts(document))):
         text = printable(part)
         room -= len(text.encode()) + 2
         if room < 0:
             return "\n\n".join(kept) + CUT
         kept.append(text)
     return "\n\n".join(kept) + "\n"
+
+
+def _front(found: Decided | None) -> Iterator[str]:
+    if found:
+        yield "## What to ship, by the policy"
+        screen = decision.render(found.decision, found.question, answers.WIDEST)
+        yield fenced(as_plain(screen, answers.WIDEST))
 
 
 def _parts(document: Document) -> Iterator[str]:

@@ -9,10 +9,11 @@ import jinja2
 from markupsafe import Markup
 
 from shootout.errors import printable
-from shootout.page import charts, intervals, markup, precisions, readiness, run_order, serving, sizes
+from shootout.page import markup
 from shootout.page.evidence import Table, environment, proof
-from shootout.page.sources import Source
-from shootout.report import table
+from shootout.page.figures import charts, decided, intervals, precisions, readiness, run_order, serving, sizes
+from shootout.page.sources import Decided, Source
+from shootout.report import decision, table
 from shootout.results.document import Document
 
 
@@ -34,6 +35,15 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """What a policy says of all runs."""
+
+    screen: Markup
+    narrow_screen: Markup
+    figure: Figure | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """One run."""
 
@@ -48,14 +58,31 @@ class Section:
     remarks: Sequence[Markup]
 
 
-def render(sources: Sequence[Source]) -> str:
-    """All runs below each other, in the order in which they are given."""
+def render(sources: Sequence[Source], found: Decided | None = None) -> str:
+    """All runs below each other, in the order in which they are given; first what a policy says of them."""
     loader = jinja2.PackageLoader("shootout.page", ".")
     templates = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     sections = [_section(source) for source in sources]
     templates.tests["left"] = markup.is_left
-    page = templates.get_template("page.html").render(sections=sections, dark=charts.DARK)
+    page = templates.get_template("page.html").render(
+        sections=sections, front=_front(found) if found else None, dark=charts.DARK
+    )
     return printable(page)
+
+
+def _front(found: Decided) -> Front:
+    wide, narrow = (
+        markup.as_html(decision.render(found.decision, found.question, columns), columns)
+        for columns in (markup.COLUMNS, markup.FEW_COLUMNS)
+    )
+    figure = _figure(
+        "Objective and limits",
+        "Dots are figures, bars their intervals; the shaded stripe is what counts as equal, a brown line is a limit. "
+        "Blue: to ship; green: tied, or meets the limit; brown: worse, or breaks it; grey: refused, or not known.",
+        lambda narrow: decided.draw(found.decision, narrow=narrow),
+        decided.left_out(found.decision),
+    )
+    return Front(screen=wide, narrow_screen=narrow, figure=figure)
 
 
 def _section(source: Source) -> Section:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from shootout.errors import UsageError, unknown
-from shootout.page import intervals, precisions, readiness, run_order, serving, sizes
-from shootout.page.charts import Chart, complete
+from shootout.page.figures import intervals, precisions, readiness, run_order, serving, sizes
+from shootout.page.figures.charts import Chart, complete
 from shootout.page.sources import Source
 
 KINDS: Mapping[str, Callable[[Source], Chart | None]] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from shootout.decide.candidates import Question
+from shootout.decide.decision import Decision
 from shootout.journal import journal
 from shootout.journal.records import Played
 from shootout.results.analysis import analyse
@@ -19,11 +21,19 @@ class Source:
     played: tuple[Played, ...] = ()
 
 
-def read(folder: Path) -> Source:
-    """The run in a folder.
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a policy says of all the runs together."""
+
+    decision: Decision
+    question: Question
+
+
+def read(folder: Path, document: Document | None = None) -> Source:
+    """The run in a folder; of which the document may be known already.
 
     Raises:
         UsageError: there is no run, or not one that this version can read.
     """
     lines = journal.read(folder).lines
-    return Source(analyse(folder), tuple(line for line in lines if isinstance(line, Played)))
+    return Source(document or analyse(folder), tuple(line for line in lines if isinstance(line, Played)))

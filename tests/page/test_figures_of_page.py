@@ -10,10 +10,12 @@ import pytest
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.journal.records import Played, Served, Step
-from shootout.page import precisions, readiness, run_order, serving, sizes, sources
-from shootout.page.charts import BEHIND, EVEN, SOFT, apart, cut
+from shootout.page import sources
+from shootout.page.figures import precisions, readiness, run_order, serving, sizes
+from shootout.page.figures.charts import BEHIND, EVEN, SOFT, apart, cut
 from shootout.page.sources import Source
 from shootout.results.document import Rate, Row, Serving
+from shootout.study.group import short
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
 PLAIN = document(cell(row("slow", 2e6), row("fast", 5e5)))
@@ -45,10 +47,12 @@ def served(arm: str, rate: float, **changes: Any) -> Row:
 def test_a_sweep_is_drawn_with_the_bracket_in_which_the_lead_changes():
     found = read("batch-crossover").document
     bracket = holding(sizes.draw(found, narrow=False), "from")
-    assert [(one["from"], one["to"]) for one in bracket] == [(64, 224)]
-    assert sizes.tell(found).startswith("Shaded: onnxruntime or torch-compile+aoti: onnxruntime:cpu:fp32 wins up to 64")
+    (crossing,) = (one for one in found.crossovers if one.outcome == "bracket" and one.scope == "end_to_end")
+    assert [(one["from"], one["to"]) for one in bracket] == [(crossing.low, crossing.high)]
+    told = f"Shaded: {short(crossing.a)} or {short(crossing.b)}: {crossing.below} wins up to {crossing.low}, "
+    assert sizes.tell(found).startswith(told)
     points = [one for values in inline(sizes.draw(found, narrow=True)) for one in values if "size" in one]
-    assert {one["size"] for one in points} >= {1, 16, 64, 224, 256}
+    assert {one["size"] for one in points} == {row.batch for row in found.rows if row.end_to_end}
 
 
 def test_one_size_is_no_sweep():
@@ -121,9 +125,11 @@ def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
 def test_rounds_stand_in_the_order_in_which_they_were_played():
     source = read("shootout")
     chart = run_order.draw(source, narrow=False)
-    ats = [one["at"] for one in holding(chart, "part") if one["part"] == "2 1"]
-    assert ats == list(range(13, 25))  # the second generation goes on where the first one ended
-    assert run_order.tell(source).startswith("residual_mlp, batch 1. From the middle of a strip to its edge: ")
+    ats = [{one["at"] for one in holding(chart, "part") if one["part"].endswith(f" {number}")} for number in (0, 1)]
+    rounds = len(source.played[0].block_median_ns["end_to_end"])
+    assert ats == [set(range(1, rounds + 1)), set(range(rounds + 1, 2 * rounds + 1))]  # one goes on behind the other
+    group = source.document.answer[0].group
+    assert run_order.tell(source).startswith(f"{group}. From the middle of a strip to its edge: ")
     assert not [one for one in holding(chart, "name") if "sentinel" in one["name"]]
     assert run_order.draw(Source(PLAIN), narrow=False) is None
 

@@ -36,7 +36,7 @@ def test_the_readme_figure_is_the_reference_run():
     assert f"]({run.relative_to(ROOT)}.svg)" in (ROOT / "README.md").read_text()
     kept, made = run.with_suffix(".svg").read_text(), render([read(run)], ".svg").decode()
     assert words(kept) == words(made), "run `make report`"
-    assert "litert" in words(made)
+    assert len(words(made)) > 20
 
 
 def words(svg: str) -> list[str]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
+from shootout.decide.candidates import read_question
+from shootout.decide.decision import decide
+from shootout.decide.policy import read_policy
 from shootout.errors import UsageError, install
 from shootout.page import markdown
-from shootout.page.sources import Source, read
+from shootout.page.sources import Decided, Source, read
 from shootout.tune.results import is_tuning
 from shootout.units import size
 
@@ -18,8 +22,12 @@ NEEDED = ("altair", "jinja2", "vl_convert")
 """What draws; Markdown needs none of it."""
 
 
-def report(folders: Sequence[Path], out: Path) -> int:
+def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group: str | None = None) -> int:
     """Write what is in these run folders to `out`, in the form that its name ends with.
+
+    Args:
+        policy: what it says of all runs together comes first.
+        group: the cell to decide on, where the runs have several.
 
     Raises:
         UsageError: another ending, a folder that is no run, or a library that isn't installed.
@@ -31,26 +39,38 @@ def report(folders: Sequence[Path], out: Path) -> int:
         check_installed()
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
         raise UsageError(f"{tuned[0]!r} is a tuning run; report takes the runs in it: {tuned[0]}/confirmed")
-    content = render([read(folder) for folder in folders], ending)
+    found = _decide(folders, policy, group)
+    documents = found.question.documents if found else [None] * len(folders)
+    sources = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]
+    content = render(sources, ending, found)
     out.write_bytes(content)
     sys.stderr.write(f"{out}: {size(len(content))}\n")
     return 0
 
 
-def render(sources: Sequence[Source], ending: str) -> bytes:
-    """The runs in one form; a figure alone is that of the first run.
+def _decide(folders: Sequence[Path], policy: Path | None, group: str | None) -> Decided | None:
+    """What the policy says; None: there is none."""
+    if policy is None:
+        return None
+    wanted, question = read_policy(policy, {}), read_question(folders, group)
+    return Decided(decide(wanted, question, today=date.today()), question)
+
+
+def render(sources: Sequence[Source], ending: str, found: Decided | None = None) -> bytes:
+    """The runs in one form; a figure alone is that of the policy, or of the first run.
 
     Raises:
         UsageError: nothing in the run has a time that could be drawn.
     """
     if ending == ".md":
-        return markdown.render([source.document for source in sources]).encode()
-    from shootout.page import charts, intervals, page
+        return markdown.render([source.document for source in sources], found).encode()
+    from shootout.page import page
+    from shootout.page.figures import charts, decided, intervals
 
     if ending == ".html":
-        return page.render(sources).encode()
+        return page.render(sources, found).encode()
     document = sources[0].document
-    chart = intervals.draw(document, narrow=False)
+    chart = decided.draw(found.decision, narrow=False) if found else intervals.draw(document, narrow=False)
     if chart is None:
         raise UsageError(f"nothing was timed in {document.run!r}: there is nothing to draw")
     return charts.to_png(chart) if ending == ".png" else charts.to_svg(chart, background="white").encode()

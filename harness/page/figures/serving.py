@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from shootout.journal.records import Played
-from shootout.page.charts import (
+from shootout.page.figures.charts import (
     BEHIND,
     NARROW,
     SERIES,

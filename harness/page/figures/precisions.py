@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from shootout.page.charts import (
+from shootout.page.figures.charts import (
     BEHIND,
     EVEN,
     INK,

@@ -8,7 +8,8 @@ from typing import Any
 
 import altair as alt
 
-from shootout.page.charts import BEHIND, CHOSEN, INK, NARROW, SOFT, WIDE, Chart, cut, layer, marks
+from shootout.page.figures.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, cut, layer, marks
+from shootout.page.figures.dots import labels, words_of
 from shootout.results.document import Document, Row
 from shootout.study.group import short
 from shootout.units import counted, seconds
@@ -68,7 +69,7 @@ def _told(row: Row, soonest: Row) -> str:
 
 def _panel(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChart:
     soonest = rows[0]
-    width, step, letters = (NARROW - 20, 38, 20) if narrow else (WIDE - 500, 24, 34)
+    width, step = (NARROW - 20, 38) if narrow else (WIDE - 500, 24)
     below = 8 if narrow else 0
     bars: list[dict[str, Any]] = []
     texts: list[dict[str, Any]] = []
@@ -78,27 +79,12 @@ def _panel(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChar
         for name, taken in parts.items():
             bars.append({"row": index, "from": begin, "to": begin + taken, "colour": STEPS[name]})
             begin += taken
-        texts.append({"row": index, "name": cut(short(row.arm), letters), "told": _told(row, soonest)})
+        texts.append({"row": index, **words_of(short(row.arm), _told(row, soonest), narrow=narrow)})
     y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     axis = alt.Axis(title="seconds", tickCount=5 if narrow else 8, format="~g")
     x = alt.X("from:Q", axis=axis, scale=alt.Scale(domain=[0, 1.02 * max(one["to"] for one in bars)], nice=False))
-    names, words = marks(texts), marks(texts)
-    if narrow:
-        shown = [
-            names.mark_text(align="left", yOffset=-9, color=INK, fontSize=11.5).encode(
-                x=alt.value(0), text="name:N", **y
-            ),
-            words.mark_text(align="right", yOffset=-9, color=SOFT, fontSize=11.5).encode(
-                x=alt.value(width), text="told:N", **y
-            ),
-        ]
-    else:
-        shown = [
-            names.mark_text(align="right", color=INK).encode(x=alt.value(-8), text="name:N", **y),
-            words.mark_text(align="left", color=SOFT).encode(x=alt.value(width + 8), text="told:N", **y),
-        ]
     drawn = (
         marks(bars).mark_bar(size=9, yOffset=below).encode(x=x, x2="to:Q", color=alt.Color("colour:N", scale=None), **y)
     )
-    found = layer(drawn, *shown, width=width, height=alt.Step(step))
+    found = layer(drawn, *labels(texts, narrow=narrow, width=width), width=width, height=alt.Step(step))
     return found.properties(title=cut(rows[0].group, 44 if narrow else 110)) if several else found

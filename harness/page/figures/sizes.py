@@ -10,7 +10,7 @@ import altair as alt
 
 from shootout.crossover.brackets import Kind
 from shootout.messages import Scope
-from shootout.page.charts import (
+from shootout.page.figures.charts import (
     CHOSEN,
     NARROW,
     SERIES,

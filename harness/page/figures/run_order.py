@@ -10,7 +10,7 @@ import altair as alt
 
 from shootout.journal.records import Played
 from shootout.messages import Scope
-from shootout.page.charts import BEHIND, CHOSEN, INK, NARROW, RULE, SOFT, WIDE, Chart, cut, layer, marks
+from shootout.page.figures.charts import BEHIND, CHOSEN, INK, NARROW, RULE, SOFT, WIDE, Chart, cut, layer, marks
 from shootout.page.sources import Source
 from shootout.study.group import short
 from shootout.units import counted
