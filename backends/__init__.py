@@ -174,6 +174,7 @@ SHIPPED = {
         path="shootout.backends._iree.backend:IreeAdapter",
         extra="iree",
         needs="iree-base-compiler and iree-base-runtime",
+        installs={"": ("iree-base-runtime",)},
         makers=("iree-base-compiler", "onnx", "onnxruntime"),
         movable=True,
         loads={"": ("iree", "ml_dtypes")},

@@ -56,7 +56,7 @@ class Fixture:
         model, parameters, batch: what it runs; small, with a batch of 2 so that a swapped axis shows.
         options: the backend's knobs, where it needs any.
         elsewhere: by precision, what runs instead where the library can't run that model.
-        slow: modes and precisions, or single checks of these, that only `make test-full` asks.
+        slow: modes (or devices) and precisions, or single checks of these, that only `make test-full` asks.
         lacks: whether a target has to be a skip here: no device can do it, or this machine lacks what it needs.
         tells_rest: whether the runtime tells what a quantized model's float remainder runs in.
         warm: by mode, the modules that a process may hold before the checks of floats, and of integers, begin (see

@@ -1,4 +1,4 @@
-"""IREE on the CPU: the ONNX file, compiled ahead of time to a module and a file of weights.
+"""IREE: the ONNX file, compiled ahead of time to a module and a file of weights, for the CPU or any Vulkan GPU.
 
 The compiler takes a graph's types as they are, so FP16 and BF16 are built from a half graph, and INT8 from the shared
 Q/DQ one: products in between become integer products. It writes code for the CPU that it runs on unless it is told of
@@ -8,21 +8,21 @@ another.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._iree import account
-from shootout.backends._iree.compiler import MODULE, OPTIONS, WEIGHTS, compile_graph, flags_of, import_onnx
+from shootout.backends._iree.compiler import MODULE, OPTIONS, WEIGHTS, compile_graph, import_onnx
 from shootout.backends._iree.device import OPTIONS as RUNTIME_OPTIONS
-from shootout.backends._iree.device import PACKAGE, open_device
-from shootout.backends._iree.session import IreeSession, load_module, new_input, new_list
+from shootout.backends._iree.device import PACKAGE, find_card, open_card, open_device
+from shootout.backends._iree.session import IreeSession, listed, load_module, new_list
+from shootout.backends._iree.vulkan import VulkanSession
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target, TensorSpec
+from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.host.environment import version_of
 
@@ -31,13 +31,17 @@ if TYPE_CHECKING:
 
 FLOATS = (Precision.FP32, Precision.FP16, Precision.BF16)
 TINY = """
-func.func @tiny(%x: tensor<2xf32>) -> tensor<2xf32> {
-  %y = arith.addf %x, %x : tensor<2xf32>
-  return %y : tensor<2xf32>
+util.global private @ones = dense<1> : tensor<2xi32>
+func.func @tiny() -> i32 {
+  %x = util.global.load @ones : tensor<2xi32>
+  %known = util.optimization_barrier %x : tensor<2xi32>
+  %y = arith.addi %known, %known : tensor<2xi32>
+  %first = arith.constant 0 : index
+  %one = tensor.extract %y[%first] : tensor<2xi32>
+  return %one : i32
 }
 """
-"""A sum of its only input with itself."""
-X = TensorSpec(name="x", shape=(2,), dtype="float32")
+"""A sum on the device, which the compiler can't work out."""
 
 
 def _lacks(target: Target) -> bool:
@@ -45,7 +49,8 @@ def _lacks(target: Target) -> bool:
     return target.precision is Precision.INT8 and target.scheme != "shared"
 
 
-FIXTURE = Fixture(lacks=_lacks)
+ON_VULKAN = (Precision.FP32, Precision.FP16)
+FIXTURE = Fixture(lacks=_lacks, slow=frozenset((Device.VULKAN.value, precision) for precision in ON_VULKAN))
 
 
 class IreeAdapter:
@@ -54,39 +59,61 @@ class IreeAdapter:
     name = "iree"
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
-        targets=frozenset((Device.CPU, precision) for precision in (*FLOATS, Precision.INT8)),
+        targets=frozenset(
+            {(Device.CPU, precision) for precision in (*FLOATS, Precision.INT8)}
+            | {(Device.VULKAN, precision) for precision in ON_VULKAN}
+        ),
         native=frozenset({Device.CPU}),
         schemes={Precision.INT8: frozenset(schemes.QUANTIZED)},
         options=(*OPTIONS, *RUNTIME_OPTIONS),
     )
 
     def probe(self, device: Device) -> Availability:
-        """Compile a sum and run it."""
-        return trial("iree", lambda: _try(device))
+        """Compile a sum and run it; without a Vulkan driver, modules for Vulkan can be built all the same."""
+        found = trial("iree", lambda: _try(device))
+        if found.why is None or device is not Device.VULKAN or found.why.kind is not NotRunKind.UNAVAILABLE:
+            return found
+        built = trial("iree", lambda: _build_tiny(device))
+        return built if built.why else replace(built, why=replace(found.why, kind=NotRunKind.BUILT_ONLY))
 
     def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
         """The module, its weights, and what its code computes.
 
         Raises:
-            SkippedArm: the compiler isn't installed, or can't take the model; or there is nothing to make INT8 of.
+            SkippedArm: the compiler isn't installed, or can't take the model; there is nothing to make INT8 of; or the
+                device has no FP16.
             ValueError: an unknown option.
         """
         check_options(arm, self.capabilities.options)
+        if arm.target.device is Device.VULKAN:
+            _require_half(arm)
         if arm.instances > 1 and arm.threads > 1:
             reason = "in IREE's Python package all modules of a process share one pool of threads"
             raise SkippedArm(reason, "ask for one thread each, or for one instance")
         with tempfile.TemporaryDirectory() as place:
             scratch = Path(place)
             graph = import_onnx(_narrowed(bundle, arm, scratch), folder)
-            compile_graph(graph, folder / MODULE, arm.target.device, flags_of(arm), account.dumps(scratch))
+            compile_graph(graph, folder / MODULE, arm, account.dumps(scratch))
             graph.unlink()
             facts = {"account": account.survey(scratch)}
         size = sum((folder / name).stat().st_size for name in (MODULE, WEIGHTS) if (folder / name).exists())
         return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, "artifact_bytes": size})
 
-    def load(self, built: Built) -> IreeSession:
+    def load(self, built: Built) -> IreeSession | VulkanSession:
         """Map the module and its weights."""
-        return IreeSession(built)
+        return VulkanSession(built) if built.arm.target.device is Device.VULKAN else IreeSession(built)
+
+
+def _require_half(arm: Arm) -> None:
+    """Refuse FP16 where the device here has none; without a device, a module is built for others."""
+    if arm.target.precision is not Precision.FP16:
+        return
+    try:
+        card = find_card()
+    except SkippedArm:
+        return
+    if not card.has_half:
+        raise SkippedArm(f"{card.device} has no FP16 in Vulkan", "choose iree:vulkan:fp32")
 
 
 def _narrowed(bundle: ModelBundle, arm: Arm, folder: Path) -> Path:
@@ -101,23 +128,28 @@ def _narrowed(bundle: ModelBundle, arm: Arm, folder: Path) -> Path:
 
 
 def _try(device: Device) -> str:
-    require_device(device, (Device.CPU,))
+    require_device(device, (Device.CPU, Device.VULKAN))
     import iree  # noqa: F401 - named by itself where it is missing
-    from iree.runtime import HalBufferView
 
-    arm = Arm(target=Target(backend=IreeAdapter.name), model="tiny")
+    card = find_card() if device is Device.VULKAN else None
     with tempfile.TemporaryDirectory() as place:
-        graph = Path(place) / "tiny.mlir"
-        graph.write_text(TINY)
-        compile_graph(graph, Path(place) / MODULE, device, flags_of(arm), ())
-        opened = open_device(arm)
-        context, function = load_module(opened, Path(place))
-    memory, view = new_input(opened, X)
-    memory[...] = 1
-    arguments, results = new_list()(1), new_list()(1)
-    arguments.push_ref(view.ref)
-    context.invoke(function, arguments, results)
-    found = results.get_as_object(0, HalBufferView).map().asarray(list(X.shape), np.dtype(X.dtype))
-    if not np.array_equal(found, [2, 2]):
+        arm = _compile_tiny(device, Path(place))
+        context, function = load_module(open_card(card) if card else open_device(arm), Path(place))
+    results = new_list()(1)
+    context.invoke(function, listed([]), results)
+    if results.get_variant(0) != 2:
         raise ArithmeticError("1 + 1 came out wrong")
+    return f"{version_of(PACKAGE)} on {card.device}" if card else version_of(PACKAGE)
+
+
+def _build_tiny(device: Device) -> str:
+    with tempfile.TemporaryDirectory() as place:
+        _compile_tiny(device, Path(place))
     return version_of(PACKAGE)
+
+
+def _compile_tiny(device: Device, folder: Path) -> Arm:
+    arm = Arm(target=Target(backend=IreeAdapter.name, device=device), model="tiny")
+    (folder / "tiny.mlir").write_text(TINY)
+    compile_graph(folder / "tiny.mlir", folder / MODULE, arm)
+    return arm

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from shootout.contract import Arm, Device, Option
+from shootout.contract import Arm, Device, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm, install, one_line
 from shootout.host.child import ending
 
@@ -28,8 +28,13 @@ _WORDS = 200
 _ELSEWHERE = "other backends take the file as it is"
 _UNKNOWN = re.compile(r"failed to legalize operation 'torch\.operator'.*?name = \"onnx\.(?P<operator>\w+)\"")
 _ERROR = re.compile(r"error: (.*)")
-CPU, VULKAN = "llvmcpu-target-cpu", "vulkan-target"
+CPU, VULKAN, HALF = "llvmcpu-target-cpu", "vulkan-target", "vulkan-target-features"
 HOST = "host"
+HALF_FEATURES = (
+    *("spirv:v1.3", "cap:Shader", "cap:Float16", "cap:StorageBuffer16BitAccess", "cap:StorageUniform16"),
+    "ext:SPV_KHR_16bit_storage",
+)
+"""What the compiler assumes of any GPU, and FP16."""
 _ON_CPU, _ON_VULKAN = frozenset({Device.CPU}), frozenset({Device.VULKAN})
 OPTIONS = (
     Option(
@@ -76,17 +81,16 @@ def import_onnx(source: Path, folder: Path) -> Path:
     return graph
 
 
-def compile_graph(graph: Path, module: Path, device: Device, options: Mapping[str, str], dumps: Sequence[str]) -> None:
-    """Write a graph's module.
+def compile_graph(graph: Path, module: Path, arm: Arm, dumps: Sequence[str] = ()) -> None:
+    """Write a graph's module for an arm.
 
     Args:
-        options: those of OPTIONS that are set.
         dumps: flags for what the compiler is to tell of it.
 
     Raises:
         SkippedArm: the compiler isn't installed, or can't take this model.
     """
-    flags = [*_target(device), *(f"--iree-{name}={value}" for name, value in options.items())]
+    flags = [*_target(arm.target.device), *(f"--iree-{name}={value}" for name, value in _flags_of(arm).items())]
     ended = subprocess.run(  # noqa: S603 - the compiler that was installed with its package
         [_find_program(), str(graph), "-o", str(module), *flags, *dumps],
         capture_output=True,
@@ -98,11 +102,18 @@ def compile_graph(graph: Path, module: Path, device: Device, options: Mapping[st
         raise SkippedArm(f"IREE's compiler can't take this model: {reason}", _ELSEWHERE, NotRunKind.UNFIT)
 
 
-def flags_of(arm: Arm) -> dict[str, str]:
-    """The compiler's flags that the arm sets, without `--iree-`."""
+def _flags_of(arm: Arm) -> dict[str, str]:
+    """The compiler's flags of an arm, without `--iree-`."""
     own = {option.name for option in OPTIONS}
     chosen = {name: value for name, value in arm.options.items() if name in own}
-    return chosen if arm.target.device is Device.VULKAN else {CPU: HOST} | chosen
+    if arm.target.device is not Device.VULKAN:
+        return {CPU: HOST} | chosen
+    return {HALF: ",".join(HALF_FEATURES)} | chosen if _needs_half(arm) else chosen
+
+
+def _needs_half(arm: Arm) -> bool:
+    """Whether the compiler has to be told that the GPU computes in FP16: any GPU is one that doesn't."""
+    return arm.target.precision is Precision.FP16 and VULKAN not in arm.options
 
 
 def _target(device: Device) -> list[str]:

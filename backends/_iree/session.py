@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -43,13 +43,11 @@ class Slot:
     Attributes:
         memory: by input name, where small ones are copied to.
         kept: large ones, which are read where they lie.
-        views: of either, by input name.
-        arguments: the same as the function takes them.
+        arguments: views of both, as the function takes them.
     """
 
     memory: dict[str, Array] = field(default_factory=dict)
     kept: dict[str, Array] = field(default_factory=dict)
-    views: dict[str, Any] = field(default_factory=dict)
     arguments: Any = None
 
 
@@ -82,11 +80,11 @@ class IreeSession:
     def stage(self, inputs: Arrays, slot: int) -> Slot:
         """Copy small inputs into buffers of IREE's own; large ones are read where they lie."""
         check_inputs(self._inputs, inputs)
-        handle = self._slots.get(slot) or self._new_slot(slot)
+        handle = self._slots.get(slot)
+        if handle is None or any(inputs[name] is not array for name, array in handle.kept.items()):
+            handle = self._take(slot, inputs)
         for name, memory in handle.memory.items():
             memory[...] = inputs[name]
-        if handle.arguments is None or any(inputs[name] is not array for name, array in handle.kept.items()):
-            self._take(handle, inputs)
         return handle
 
     def execute(self, staged: Slot) -> Any:
@@ -112,32 +110,36 @@ class IreeSession:
         for name in ("_function", "_context", "_device"):
             self.__dict__.pop(name, None)
 
-    def _new_slot(self, slot: int) -> Slot:
-        """Memory for small inputs, and their views; large ones have theirs from `_take`."""
+    def _take(self, slot: int, inputs: Arrays) -> Slot:
+        """A new handle: large inputs as they lie, where the runtime can read them there; memory for all others."""
         handle = self._slots[slot] = Slot()
+        views = []
         for spec in self._inputs:
-            if not is_shared(spec):
-                handle.memory[spec.name], handle.views[spec.name] = new_input(self._device, spec)
-        handle.arguments = self._arguments(handle) if len(handle.views) == len(self._inputs) else None
+            if is_shared(spec) and _is_readable(inputs[spec.name]):
+                handle.kept[spec.name] = inputs[spec.name]
+                views.append(view_of(_imported(self._device, inputs[spec.name]), spec))
+            else:
+                buffer = new_buffer(self._device, spec)
+                handle.memory[spec.name] = mapped(buffer, spec)
+                views.append(view_of(buffer, spec))
+        handle.arguments = listed(view.ref for view in views)
         return handle
 
-    def _take(self, handle: Slot, inputs: Arrays) -> None:
-        """Views of large inputs where they lie, or of copies where the runtime can't read them there."""
-        for spec in self._inputs:
-            if spec.name not in handle.memory:
-                handle.kept[spec.name] = inputs[spec.name]
-                handle.views[spec.name] = _viewed(self._device, inputs[spec.name], spec)
-        handle.arguments = self._arguments(handle)
 
-    def _arguments(self, handle: Slot) -> Any:
-        arguments = self._new_list(len(self._inputs))
-        for spec in self._inputs:
-            arguments.push_ref(handle.views[spec.name].ref)
-        return arguments
+def listed(references: Iterable[Any]) -> Any:
+    """Arguments as a function takes them."""
+    references = list(references)
+    found = new_list()(len(references))
+    for one in references:
+        found.push_ref(one)
+    return found
 
 
-def load_module(device: Any, folder: Path) -> tuple[Any, Any]:
+def load_module(device: Any, folder: Path, *, waits: bool = False) -> tuple[Any, Any]:
     """A context with the module in `folder` and its weights, which are mapped; and the module's function.
+
+    Args:
+        waits: its other form, which takes a fence to wait for and one to signal, and returns at once.
 
     Raises:
         RuntimeError: the module is for another kind of device.
@@ -153,7 +155,7 @@ def load_module(device: Any, folder: Path) -> tuple[Any, Any]:
     module = runtime.VmModule.mmap(instance, str(folder / MODULE))
     context = runtime.VmContext(instance, [*modules, module])
     own = next(name for name in module.function_names if not name.startswith("__") and not name.endswith(ASYNC))
-    return context, module.lookup_function(own)
+    return context, module.lookup_function(own + (ASYNC if waits else ""))
 
 
 def new_list() -> Any:
@@ -163,37 +165,47 @@ def new_list() -> Any:
     return runtime.VmVariantList
 
 
-def element_type(spec: TensorSpec) -> Any:
-    """IREE's word for an input's type."""
+def new_buffer(device: Any, spec: TensorSpec, *, on_host: bool = True) -> Any:
+    """Memory for a tensor: the host's, which the device sees, or the device's own."""
     from iree.runtime import _binding as runtime
 
-    return getattr(runtime.HalElementType, ELEMENTS[spec.dtype])
-
-
-def new_input(device: Any, spec: TensorSpec) -> tuple[Array, Any]:
-    """Memory that the device reads, as an array, and a view of it."""
-    from iree.runtime import _binding as runtime
-
+    kinds, usages = runtime.MemoryType, runtime.BufferUsage
     size = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
-    kind = int(runtime.MemoryType.HOST_LOCAL) | int(runtime.MemoryType.DEVICE_VISIBLE)
-    usage = int(runtime.BufferUsage.DEFAULT) | int(runtime.BufferUsage.MAPPING)
-    buffer = device.allocator.allocate_buffer(kind, usage, size)
+    if not on_host:
+        return device.allocator.allocate_buffer(kinds.DEVICE_LOCAL, usages.DEFAULT, size)
+    usage = int(usages.DEFAULT) | int(usages.MAPPING)
+    return device.allocator.allocate_buffer(_seen_by_device(), usage, size)
+
+
+def mapped(buffer: Any, spec: TensorSpec) -> Array:
+    """Memory of the host's as an array."""
     array: Array = buffer.map().asarray(list(spec.shape), np.dtype(spec.dtype))
-    return array, runtime.HalBufferView(buffer, list(spec.shape), element_type(spec))
+    return array
 
 
-def _viewed(device: Any, array: Array, spec: TensorSpec) -> Any:
-    """A view of an array's own memory, where that begins as the module's code expects it; else of a copy."""
+def view_of(buffer: Any, spec: TensorSpec) -> Any:
+    """Memory as the tensor that a function takes."""
     from iree.runtime import _binding as runtime
 
-    kind = int(runtime.MemoryType.HOST_LOCAL) | int(runtime.MemoryType.DEVICE_VISIBLE)
-    is_readable = array.flags.writeable and array.flags.c_contiguous and not array.ctypes.data % ALIGNMENT
-    if not is_readable:
-        memory, view = new_input(device, spec)
-        memory[...] = array
-        return view
-    buffer = device.allocator.import_host_allocation(array, kind, int(runtime.BufferUsage.DEFAULT))
-    return runtime.HalBufferView(buffer, list(spec.shape), element_type(spec))
+    return runtime.HalBufferView(buffer, list(spec.shape), getattr(runtime.HalElementType, ELEMENTS[spec.dtype]))
+
+
+def _seen_by_device() -> int:
+    from iree.runtime import _binding as runtime
+
+    return int(runtime.MemoryType.HOST_LOCAL) | int(runtime.MemoryType.DEVICE_VISIBLE)
+
+
+def _imported(device: Any, array: Array) -> Any:
+    """A caller's array as memory that the device reads."""
+    from iree.runtime import _binding as runtime
+
+    return device.allocator.import_host_allocation(array, _seen_by_device(), int(runtime.BufferUsage.DEFAULT))
+
+
+def _is_readable(array: Array) -> bool:
+    """Whether the runtime takes an array as it lies, and the module's code, which loads whole vectors."""
+    return array.flags.writeable and array.flags.c_contiguous and not array.ctypes.data % ALIGNMENT
 
 
 def _given(results: Any, place: int, spec: TensorSpec) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,11 @@ CHOSEN = "SHOOTOUT_GPU"
 """The variable that tells a process which GPU was chosen by number."""
 COUNTING = {Device.VULKAN: "Vulkan", Device.XPU: "OpenVINO"}
 """Who counts GPUs, NVIDIA's own driver apart."""
+VULKAN_DRIVER = "install the GPU's Vulkan driver; Mesa's (apt-get install mesa-vulkan-drivers) has one in software too"
+SHADER_CACHE = "MESA_SHADER_CACHE_DISABLE"
+"""Mesa's shader cache on disk has a thread that may run on every CPU, whatever CPUs the process was given: an arm with
+such a thread can't be believed. Without that cache each load compiles its shaders.
+"""
 POWER_CAP = 0x04
 """NVML's bit for the power limit."""
 
@@ -90,6 +96,43 @@ def chosen() -> int | None:
     """The number of the GPU that was chosen by `choose_gpu`; None: nobody chose."""
     told = os.environ.get(CHOSEN, "")
     return int(told) if told.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VulkanDevice:
+    """A device as Vulkan's loader finds it: a GPU of any vendor, or a program such as Mesa's lavapipe (`llvmpipe`).
+
+    A program proves all that a GPU would have to, and its times mean nothing.
+
+    Attributes:
+        index: as Vulkan counts.
+        software: whether it is a program.
+    """
+
+    index: int
+    name: str
+    software: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}{', a software device' if self.software else ''}"
+
+
+def vulkan_index(count: int, first: int = 0) -> int:
+    """Which of Vulkan's devices is used: the one that `--gpu` names, or the library's own choice.
+
+    Args:
+        count: how many the library finds.
+        first: its own choice.
+
+    Raises:
+        SkippedArm: there is none, or no such one.
+    """
+    asked = chosen()
+    if not count:
+        raise SkippedArm("no Vulkan driver that works on this machine", VULKAN_DRIVER)
+    if asked is not None and asked >= count:
+        raise SkippedArm(f"gpu {asked}: Vulkan has only {count} here", f"choose one below {count}, or leave --gpu out")
+    return first if asked is None else asked
 
 
 def make_context() -> None:

@@ -62,8 +62,11 @@ def targets(names: Iterable[str]) -> list[Target]:
 
 def is_slow(target: Target, check: str) -> bool:
     """Whether CI leaves this target, or this check of it, to `make test-full`."""
-    slow, kind = backends.fixture(target.backend).slow, (target.mode, target.precision)
-    return kind in slow or (*kind, check) in slow
+    slow, kinds = (
+        backends.fixture(target.backend).slow,
+        ((target.mode, target.precision), (target.device, target.precision)),
+    )
+    return any(kind in slow or (*kind, check) in slow for kind in kinds)
 
 
 def warm_of(target: Target) -> str:

@@ -23,6 +23,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.host import gpu
 from shootout.testing.cases import OURS, bundles
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -114,8 +115,8 @@ def test_the_converter_leaves_nothing_beside_the_model():
 
 
 def test_no_thread_of_a_shader_cache_leaves_the_cpus_of_an_arm(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(library.SHADER_CACHE, "")
-    monkeypatch.delenv(library.SHADER_CACHE)
+    monkeypatch.setenv(gpu.SHADER_CACHE, "")
+    monkeypatch.delenv(gpu.SHADER_CACHE)
     monkeypatch.setitem(sys.modules, "ncnn", Mock())
     library.import_ncnn()
     assert os.environ["MESA_SHADER_CACHE_DISABLE"] == "1"
