@@ -47,6 +47,7 @@ from .coverage import onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt
 from .coverage.onnx_models import node_cases
 from .parity import comparison
 from .review import before, section
+from .traced import section as traced
 
 SCHEMA = 1
 
@@ -107,12 +108,13 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "same": same_target.figures,
     "handoff-gpu": handoff.gpu_figures,
     "starts": generations.start_figures,
+    "trace": traced.figures,
     "review": section.figures,
     "before": before.figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""
-WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files")
+WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = ("onnx", "onnx-all", "file-loads", "tasks", "kills", "mutations", "simulate")
 """Sections without a time in them, which leave the machine to others."""
