@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -27,3 +28,9 @@ def test_the_table_lists_each_page_and_each_backend():
     assert sorted(name for name, _ in rows) == PAGES
     shipped = {name for name, row in backends.SHIPPED.items() if not row.hidden}
     assert shipped <= set(re.findall(r"`([\w-]+)`", " ".join(told for _, told in rows)))
+
+
+def test_the_page_of_ncnn_tells_what_ran_on_vulkan():
+    record = json.loads((TESTS.parent / "results/reference/vulkan.json").read_text())
+    outcomes = [row["outcome"] for row in record["sections"]["conformance"]["tables"]["checks"]]
+    assert f"{outcomes.count('passed')} of {len(outcomes)} passed" in (FOLDER / "ncnn.md").read_text()

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from shootout.clock import Stopwatch
+from shootout.contract import Target
 from shootout.errors import UsageError, unknown
 from shootout.host import environment
 from shootout.host.locks import machine_lock
@@ -43,7 +44,7 @@ from . import (
     verdicts,
 )
 from .common import Bench, Table, Tables, say
-from .coverage import onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt_builds
+from .coverage import conformance, onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt_builds
 from .coverage.onnx_models import node_cases
 from .parity import comparison
 from .review import before, section
@@ -78,10 +79,16 @@ def _kills(bench: Bench) -> Tables:
 
 
 def _file_loads(bench: Bench) -> Tables:
-    asked = [target for one in bench.targets for target in parse_targets(one, describe)]
-    return packaged_loads.figures(
-        bench.folder / "file-loads", bench.placement, bench.keep, asked or packaged_loads.TARGETS
-    )
+    targets = _named(bench) or packaged_loads.TARGETS
+    return packaged_loads.figures(bench.folder / "file-loads", bench.placement, bench.keep, targets)
+
+
+def _conformance(bench: Bench) -> Tables:
+    return conformance.figures(_named(bench) or parse_targets("ncnn:vulkan:*", describe), bench.keep)
+
+
+def _named(bench: Bench) -> list[Target]:
+    return [target for one in bench.targets for target in parse_targets(one, describe)]
 
 
 SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
@@ -100,6 +107,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx-all": _all_onnx,
     "files": packaged_runs.figures,
     "file-loads": _file_loads,
+    "conformance": _conformance,
     "tasks": tasks.figures,
     "kills": _kills,
     "mutations": _mutations,
@@ -116,7 +124,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
 part of `handoff` for machines that are lent by the minute."""
 WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
-UNTIMED = ("onnx", "onnx-all", "file-loads", "tasks", "kills", "mutations", "simulate")
+UNTIMED = ("onnx", "onnx-all", "file-loads", "conformance", "tasks", "kills", "mutations", "simulate")
 """Sections without a time in them, which leave the machine to others."""
 
 
@@ -207,7 +215,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, help="how often the sections that repeat whole runs do so")
     parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--targets", help="the arms of parity, order, generations and file-loads, with commas")
+    parser.add_argument("--targets", help="what parity, order, generations, file-loads, conformance ask")
     return parser.parse_args()
 
 
