@@ -13,7 +13,7 @@ from shootout.decide.cost import Cost, Flip
 from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import Finding, Standing
 from shootout.decide.policy import Objective
-from shootout.decide.quantities import LIMITS
+from shootout.decide.quantities import LIMITS, Limit
 from shootout.report.answer import CHOICES, SHOWN, head, tell_machine, tell_not_raced, tell_sizes, tell_within
 from shootout.report.figures import known, share
 from shootout.report.lines import INDENT, NAMED, fold, glued, labelled
@@ -35,7 +35,7 @@ def render(decision: Decision, question: Question, width: int) -> list[Text]:
     lines = [
         *head(_words(decision), " · ".join(_title(decision, rows, list(environments.values()))), width),
         *labelled("     ", _figures(decision, chosen, rows), width),
-        *labelled("Met  ", (tell_finding(one) for one in chosen.limits if not one.implied) if chosen else (), width),
+        *labelled("Met  ", _met(decision, chosen), width),
         *labelled("Cost ", _cost(decision, chosen), width),
         *labelled("Tied ", _tied(decision), width),
         *labelled("Sure?", [_sure(decision, question, width - INDENT)], width),
@@ -110,6 +110,14 @@ def tell_finding(one: Finding) -> str:
     return f"{one.limit} {quantity.unit.told(bound or 0.0)} {sign} {quantity.unit.told(one.wanted)}"
 
 
+def _met(decision: Decision, chosen: Judged | None) -> Iterator[str]:
+    """The policy's own limits."""
+    for one in chosen.limits if chosen else ():
+        alone = one.limit is Limit.P99 and decision.policy.load is None
+        if not one.implied:
+            yield tell_finding(one) + (" one call after another" if alone else "")
+
+
 def _cost(decision: Decision, chosen: Judged | None) -> Iterator[str]:
     if chosen is None or chosen.cost is None:
         return
@@ -141,7 +149,9 @@ def _sure(decision: Decision, question: Question, room: int) -> str:
         {summary.generations for one in question.documents for summary in one.groups if summary.generations}
     )
     generations = counted(counts[0], "generation") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} generations"
-    told = [f"{generations if counts else 'No generation'}."]
+    held = {one.sure.sentinel_holds for one in question.answers}
+    control = ", control FAILED" if False in held else ", control passed" if held == {True} else ""
+    told = [f"{generations if counts else 'No generation'}{control}."]
     if decision.stability:
         told.append(_stability(decision))
     if decision.settle:

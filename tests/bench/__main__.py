@@ -48,6 +48,7 @@ from .coverage import conformance, onnx_cases, packaged_loads, packaged_runs, ta
 from .coverage.onnx_models import node_cases
 from .parity import comparison
 from .review import before, section
+from .simulated import decisions
 from .traced import section as traced
 
 SCHEMA = 1
@@ -119,12 +120,14 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "trace": traced.figures,
     "review": section.figures,
     "before": before.figures,
+    "decisions": decisions.figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""
 WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = ("onnx", "onnx-all", "file-loads", "conformance", "tasks", "kills", "mutations", "simulate")
+UNTIMED = ("onnx", "onnx-all", "file-loads", "tasks", "kills", "mutations", "simulate", "decisions")
 """Sections without a time in them, which leave the machine to others."""
 
 

@@ -41,7 +41,13 @@ def fidelity(error: float = 1e-7, change: tuple[float, float, str] | None = None
         found = AccuracyChange(
             value=value, low=value - reach, high=value + reach, lost=0, won=0, p_value=1.0, against=against
         )
-    figures = {"max_abs": error, "relative_l2": error, "sqnr_db": None, "cosine": 1.0, "top1_agreement": None}
+    figures: dict[str, Any] = {
+        "max_abs": error,
+        "relative_l2": error,
+        "sqnr_db": None,
+        "cosine": 1.0,
+        "top1_agreement": None,
+    }
     return FidelityFigures(**figures, accuracy_change=found, **more)
 
 

@@ -1,0 +1,1 @@
+"""Sections that simulate: seeded, without a time in them."""
