@@ -6,7 +6,6 @@ Their keyword arguments are those tables of `shootout.study.options` that the co
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -20,10 +19,9 @@ from shootout.commands.run import measure
 from shootout.commands.tune import measure_settings
 from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import Decision, decide
-from shootout.decide.policy import Policy, read_policy
-from shootout.decide.quantities import Limit
+from shootout.decide.policy import PolicyLike, as_policy
 from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several
-from shootout.errors import ArmFailed, Undecided, UsageError, install, unknown
+from shootout.errors import ArmFailed, Undecided, UsageError, install
 from shootout.formats.files import write_files
 from shootout.host import gpu
 from shootout.host.placement import pass_on, passing_on_ends
@@ -50,9 +48,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from shootout.page.figures.charts import Chart
-
-PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]
-"""A policy, its keys, or the path of its file."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -102,7 +97,7 @@ class Run:
         Raises:
             UsageError: an unknown key, a value without its unit, or runs that can't be put together; says which.
         """
-        wanted = _policy_of(policy)
+        wanted = as_policy(policy)
         question = read_question([Path(one.document.run) for one in (self, *others)], group)
         return Decided(decide(wanted, question, today=date.today()), question)
 
@@ -187,22 +182,6 @@ class Decided:
         """The outcome in a line."""
         why = self.decision.reason
         return f"<Decided {self.outcome}: {self.chosen or why}>"
-
-
-def _policy_of(policy: PolicyLike) -> Policy:
-    if isinstance(policy, Policy):
-        return policy
-    if isinstance(policy, str | PathLike):
-        return read_policy(Path(policy), {})
-    if not isinstance(policy, Mapping):
-        raise UsageError(f"a policy is the path of a deploy.toml, or its keys as a dict, and not {policy!r}")
-    keys, limits = {name: value for name, value in policy.items() if name != "limits"}, policy.get("limits", {})
-    if not isinstance(limits, Mapping):
-        raise UsageError(f"limits is a dict, as {{'p99': '5ms'}}, and not {limits!r}")
-    for name in limits:
-        if name not in {*Limit}:
-            raise unknown("limit", str(name), Limit)
-    return read_policy(None, {**keys, **limits})
 
 
 def load(path: str | Path) -> Run:

@@ -1,4 +1,4 @@
-"""`Run.decide`: a policy as a file, as keys or as a `Policy` says the same, and what is wrong with one is said."""
+"""Decisions from Python: a policy as a file, as keys or as a `Policy` says the same; what is wrong with one is said."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ def test_what_is_wrong_with_a_policy_is_said(run: shootout.Run, policy: Any, sai
     with pytest.raises(UsageError) as error:
         run.decide(policy)
     assert said in str(error.value)
+
+
+def test_a_run_takes_a_policy_as_keys_too():
+    with pytest.raises(UsageError, match="unknown limit 'p9': did you mean 'p99'"):
+        shootout.plan("shootout", policy={"limits": {"p9": "5ms"}})
 
 
 def test_runs_of_different_models_are_no_question(run: shootout.Run):

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from datetime import date
 from enum import StrEnum
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,31 @@ class Policy(BaseModel):
     def currency(self) -> str:
         """Of all prices; "" without any."""
         return next((one.currency for one in self.machines), "")
+
+
+PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]
+"""A policy, its keys, or the path of its file."""
+
+
+def as_policy(given: PolicyLike) -> Policy:
+    """The policy as such.
+
+    Raises:
+        UsageError: as `read_policy`, or it is none of these.
+    """
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, str | PathLike):
+        return read_policy(Path(given), {})
+    if not isinstance(given, Mapping):
+        raise UsageError(f"a policy is the path of a deploy.toml, or its keys as a dict, and not {given!r}")
+    keys, limits = {name: value for name, value in given.items() if name != "limits"}, given.get("limits", {})
+    if not isinstance(limits, Mapping):
+        raise UsageError(f"limits is a dict, as {{'p99': '5ms'}}, and not {limits!r}")
+    for name in limits:
+        if name not in {*Limit}:
+            raise unknown("limit", str(name), Limit)
+    return read_policy(None, {**keys, **limits})
 
 
 def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:

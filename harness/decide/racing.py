@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.decide.limits import Figure, Standing, judge_figure
-from shootout.decide.policy import Objective, Policy, read_policy
+from shootout.decide.policy import Objective, Policy, as_policy
 from shootout.decide.quantities import LIMITS, Limit
 from shootout.errors import UsageError
 from shootout.journal.records import Played
@@ -27,7 +26,7 @@ def policy_of(options: Mapping[str, Any]) -> Policy | None:
     Raises:
         UsageError: it can't be read.
     """
-    return read_policy(Path(path), {}) if (path := options.get("policy")) else None
+    return None if (given := options.get("policy")) is None else as_policy(given)
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:

@@ -52,6 +52,7 @@ def _measures(row: Row) -> Iterator[tuple[str, Metric]]:
         yield "latency-p99", _metric(timing.p99_ns, timing.p99_low_ns)
     plain: dict[str, float | None] = {
         "file-size": row.artifact_bytes,
+        "install-size": row.install_bytes,
         "memory": row.memory_bytes,
         "build-time": None if row.build_cached else row.build_s,
         "ready-time": row.ready_s,

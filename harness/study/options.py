@@ -303,7 +303,7 @@ class RunOptions(StudyOptions, FolderOptions, total=False):
     trace: Annotated[bool, Flag(group=Group.MORE, help="Also write a Chrome/Perfetto trace of each target.", kind=bool)]
     strict: Annotated[bool, Flag(group=Group.MORE, help="A failed row is an error, whoever named it.", kind=bool)]
     policy: Annotated[
-        str | PathLike[str],
+        str | PathLike[str] | Mapping[str, Any],
         Flag(
             group=Group.WHAT,
             word="TOML",
