@@ -225,18 +225,37 @@ class HeadStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """What a user's own metric makes of the report split.
+
+    Attributes:
+        name: the metric's, for people.
+        rows: a score for each row.
+        lower_is_better: else higher is.
+        fault: why there are none.
+    """
+
+    name: str
+    rows: tuple[float, ...] = ()
+    lower_is_better: bool = False
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
     """The runtime's own account and the outputs' error against the oracle.
 
     Attributes:
         fault: why the gate closed.
         calls: that it took, without those for the accuracy.
+        scores: by the user's own metric, which no worker runs; None without one, and in an arm's later generations.
     """
 
     executed: Executed
     fidelity: Fidelity
     fault: str | None
     calls: int = 1
+    scores: Scores | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

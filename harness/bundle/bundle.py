@@ -249,6 +249,11 @@ class ModelBundle:
         """The data set's report split, None for a model without a data set."""
         return self._split(REPORT)
 
+    @property
+    def has_report(self) -> bool:
+        """Whether there is a report split, which is not read."""
+        return (self.folder / REPORT).exists()
+
     def selection(self) -> Report | None:
         """The calibration split with its labels: what a search may look at; None for a model without a data set."""
         return self._split(SELECTION)

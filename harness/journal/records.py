@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from shootout.bundle.workload import Work
 from shootout.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.host.noise import Disturbance, recalled
-from shootout.messages import GpuCost, OnGpu
+from shootout.messages import GpuCost, OnGpu, Scores
 from shootout.study.group import GroupRecord
 
 SCHEMA = 2
@@ -97,6 +97,9 @@ class Checked(Record):
     """An arm was loaded, and its outputs held against the oracle's: what stays known of it if it never plays a round.
 
     Written once, in the first generation that it enters; `load_s` and `first_call_s` are that generation's.
+
+    Attributes:
+        scores: by the user's own metric; null without one, and in older runs.
     """
 
     kind: Literal["checked"] = "checked"
@@ -106,6 +109,7 @@ class Checked(Record):
     first_call_s: float
     executed: Executed
     fidelity: Fidelity
+    scores: Scores | None = None
 
 
 class Step(Record):

@@ -16,7 +16,7 @@ from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
 from shootout.contract import Arm, Device, NotRun, Progress
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
-from shootout.errors import ModelError
+from shootout.errors import ModelError, UsageError
 from shootout.host import cuda_driver, environment, gpu
 from shootout.host.noise import NoiseMeter
 from shootout.host.placement import on_cpus
@@ -86,10 +86,18 @@ class Campaign:
             self.hold.share(arm for group in self.plan.groups for arm in group.playing)
 
     def prepare(self) -> None:
-        """Export every group's model and build every arm; groups that an earlier process added are among them."""
+        """Export every group's model and build every arm; groups that an earlier process added are among them.
+
+        Raises:
+            UsageError: there is a metric, and nothing that it could score.
+        """
         later = self.history.groups[len(self.history.header.groups) :]
         self.groups = [*self.plan.groups, *(extra_groups.recalled(self.plan.study, one) for one in later)]
         self.built = self._prepared(self.groups)
+        ready = [one.bundle for group in self.built.values() for one in group.values()]
+        if self.plan.study.metric and ready and not any(one.has_report for one in ready):
+            names = ", ".join(dict.fromkeys(one.model for one in ready))
+            raise UsageError(f"--metric scores labelled rows, and {names} has none here: give --labels")
 
     def _prepared(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         machine = environment.fingerprint(self.history.header.environment)
@@ -208,6 +216,7 @@ class Campaign:
             interpreters=self.plan.interpreters,
             max_call_s=self.plan.study.max_call_s,
             max_error=self.plan.study.max_error,
+            metric=self.plan.study.metric or "",
             hold=self.hold,
             unsynchronised=self.plan.study.unsynchronised,
             energy=self.plan.study.energy,

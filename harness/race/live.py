@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -30,7 +31,9 @@ from shootout.contract import Arm, Device
 from shootout.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
 from shootout.host.placement import Bounds, Placement, child_environment
+from shootout.host.scratch import scratch
 from shootout.messages import Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.models.user.scoring import score
 from shootout.race.call_cap import too_slow
 from shootout.race.loading import OWN
 from shootout.race.pausing import Hold, on_gpu
@@ -104,8 +107,14 @@ class LivePlayer:
         """Every buffer against the oracle; the first generation also runs the report split."""
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * INPUT_BUFFERS * self._call_s
         allowed = self._stage.max_error
-        verified: Verified = self._ask("verify", limit_s, with_accuracy=self._first, max_error=allowed)
-        return replace(verified, executed=reported.account(verified.executed))
+        ask = partial(self._ask, "verify", limit_s, with_accuracy=self._first, max_error=allowed)
+        report = self._built.bundle.report() if self._first and self._stage.metric else None
+        with scratch() if report else nullcontext() as keep:
+            verified: Verified = ask(keep=keep)
+            scores = None
+            if report and keep and not verified.fault:
+                scores = score(self._stage.metric, keep, report.labels, LOAD_TIMEOUT_S)
+        return replace(verified, executed=reported.account(verified.executed), scores=scores)
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Some warm-up calls."""
@@ -268,6 +277,7 @@ class LiveStage:
         interpreters: by the name that targets give them.
         max_call_s: how long a call may take (0: any time), looked at in the first generation.
         max_error: the error that the user allows any arm, whatever its label explains.
+        metric: of the user's own, for the first generation to score the report split by; "" for none.
         hold: how arms keep still while another one plays.
         unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first generation.
@@ -282,6 +292,7 @@ class LiveStage:
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
     max_call_s: float = 0.0
     max_error: float = 0.0
+    metric: str = ""
     hold: Hold = field(default_factory=Hold)
     unsynchronised: bool = False
     energy: bool = False

@@ -124,6 +124,7 @@ class Recorder:
             first_call_s=loaded.first_call_s,
             executed=verified.executed,
             fidelity=verified.fidelity,
+            scores=verified.scores,
         )
         self.file.append(line)
 

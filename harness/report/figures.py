@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import SCALED, Precision
-from shootout.results.comparisons import AccuracyChange, Ratio
+from shootout.results.comparisons import AccuracyChange, Metric, MetricChange, Ratio
 from shootout.results.document import Ceiling, FidelityFigures, Rate, Row, Serving, Timing
 from shootout.schemes import shown_as
 from shootout.stats.verdicts import Verdict
@@ -119,6 +119,14 @@ def _change(found: AccuracyChange) -> str:
     return f"{points(found.value)} [{points(found.low)}, {points(found.high)}]"
 
 
+def _score(found: Metric) -> str:
+    return f"{found.value:.4g}"
+
+
+def _score_change(found: MetricChange) -> str:
+    return f"{found.value:+.2g} [{found.low:+.2g}, {found.high:+.2g}]"
+
+
 def _bare(ratio: Ratio) -> str:
     return f"{ratio.value:.3g}"
 
@@ -199,6 +207,13 @@ FIGURES = (
     Figure(name="fidelity.reference_l2", header="to own file", show=error),
     Figure(name="fidelity.accuracy", header="accuracy", show=share),
     Figure(name="fidelity.accuracy_change", header="change (points)", show=_change, brief=_bare_change),
+    Figure(name="fidelity.metric", header="metric", show=_score),
+    Figure(
+        name="fidelity.metric.change",
+        header="metric change",
+        show=_score_change,
+        brief=lambda found: f"{found.value:+.2g}",
+    ),
     Figure(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
     Figure(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),
     Figure(name="artifact_bytes", header="size", missing=size(0)),

@@ -34,10 +34,22 @@ RACE = (
         "of peak",
         "GB/s",
     ),
-    *("proven", "error", "accuracy", "size", "build", "load"),
+    *("proven", "error", "accuracy", "metric", "metric change", "size", "build", "load"),
 )
 """The columns of a race; those without any figure are left out."""
-RACE_FIRST = ("target", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict", "error", "accuracy")
+RACE_FIRST = (
+    "target",
+    "time",
+    "items/s",
+    "requests/s",
+    "p99",
+    "limit",
+    "ratio",
+    "verdict",
+    "error",
+    "accuracy",
+    "metric",
+)
 """Those that are shown unasked: five of one call after the other, without labels."""
 COSTS_ANSWER = ("target", "time", "size", "to own fp32")
 COSTS = (
@@ -48,6 +60,8 @@ COSTS = (
         "to own file",
         "accuracy",
         "change (points)",
+        "metric",
+        "metric change",
         "proven",
         "int ops",
         "quantizer",
@@ -57,12 +71,12 @@ COSTS = (
     *("memory", "build", "load"),
 )
 """The columns of a quantization study: what a precision costs and buys."""
-COSTS_FIRST = (*COSTS_ANSWER, "error", "change (points)")
-BRIEF = ("target", "ratio", "to own fp32", "time", "items/s", "requests/s", "change (points)")
+COSTS_FIRST = (*COSTS_ANSWER, "error", "change (points)", "metric change")
+BRIEF = ("target", "ratio", "to own fp32", "time", "items/s", "requests/s", "change (points)", "metric change")
 """What is said in fewer letters where a table is too wide, one after the other: a target in short, all others without
 their intervals. `--full` keeps everything, in several tables.
 """
-DROPPED = ("ratio", "error", "limit", "size", "accuracy")
+DROPPED = ("ratio", "error", "limit", "size", "accuracy", "metric")
 """Columns that go where that isn't enough, one after the other."""
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
 """What stands in place of a verdict, by outcome."""

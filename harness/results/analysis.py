@@ -154,7 +154,8 @@ def _rows(group: Group, samples: Samples, history: History) -> list[Row]:
     rows = [_row(group, arm, samples, history.complete) for arm in group.record.arms if not arm.sentinel]
     right = {label: kept for (_, label), kept in right_rows(group).items()}
     rows = roofline.with_ceilings(rows, history.header.environment)
-    return joined(rows, group.record, right, history.header.environment)
+    scores = {label: line.scores for label, line in group.checked.items() if line.scores}
+    return joined(rows, group.record, right, scores, history.header.environment)
 
 
 def right_rows(group: Group) -> dict[tuple[str, str], str]:

@@ -13,7 +13,7 @@ from shootout.errors import UsageError, unknown
 from shootout.journal import journal
 from shootout.journal.group import Group, against, group_of, withheld
 from shootout.messages import Scope
-from shootout.stats.paired import Change
+from shootout.stats.paired import Change, MeanChange
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import short
 
@@ -46,6 +46,26 @@ class AccuracyChange(Change):
     """Accuracy on the report split less that of the arm `against`, row by row."""
 
     against: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricChange(MeanChange):
+    """The mean score less that of the arm `against`, row by row."""
+
+    against: str
+
+
+class Metric(Part):
+    """The user's own metric: the mean of its scores over the report split.
+
+    Attributes:
+        change: null of the plain FP32 arm, and where that has no scores.
+    """
+
+    name: str
+    value: float
+    lower_is_better: bool
+    change: MetricChange | None = None
 
 
 def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:

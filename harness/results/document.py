@@ -13,7 +13,7 @@ from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.crossover.brackets import Kind
 from shootout.journal.records import Holding
 from shootout.results.answer import Answer
-from shootout.results.comparisons import AccuracyChange, Part, Ratio
+from shootout.results.comparisons import AccuracyChange, Metric, Part, Ratio
 from shootout.stats.verdicts import Verdict
 from shootout.units import counted, duration
 
@@ -102,6 +102,7 @@ class FidelityFigures(Fidelity):
 
     right: Annotated[str, Field(exclude=True)] = ""
     accuracy_change: AccuracyChange | None = None
+    metric: Metric | None = None
     probe: str | None = None
 
 

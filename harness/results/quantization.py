@@ -5,26 +5,34 @@ Each row is compared with the plain FP32 row of its own backend; where that has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from shootout.contract import SCALED
-from shootout.results.comparisons import AccuracyChange
+from shootout.messages import Scores
+from shootout.results.comparisons import AccuracyChange, Metric, MetricChange
 from shootout.results.document import Quantized, Row
 from shootout.results.explain import explain
 from shootout.schemes import shown_as
-from shootout.stats.paired import change
+from shootout.stats.paired import change, change_of_mean
 from shootout.study.group import GroupRecord, is_exact
 
 Right = Mapping[str, str]
 """By arm, for each row of the report split whether it was right; see `Fidelity.right`."""
 
 
-def joined(rows: Sequence[Row], record: GroupRecord, right: Right, environment: Mapping[str, Any]) -> list[Row]:
-    """The rows of one group with what each costs and buys."""
+def joined(
+    rows: Sequence[Row], record: GroupRecord, right: Right, scores: Mapping[str, Scores], environment: Mapping[str, Any]
+) -> list[Row]:
+    """The rows of one group with what each costs and buys.
+
+    Args:
+        scores: by arm, those of the user's own metric.
+    """
     sized = [row.model_copy(update={"quantized": _quantized(row)}) for row in rows]
-    changed = [_with_change(row, record, right) for row in sized]
+    changed = [_with_metric(_with_change(row, record, right), record, scores) for row in sized]
     by_arm = {row.arm: row for row in changed}
     return [_with_why(row, by_arm.get(record.references.get(row.arm, "")), changed, environment) for row in changed]
 
@@ -44,10 +52,35 @@ def _share(counts: Mapping[str, float], name: str) -> float:
     return counts.get(name, 0) / sum(counts.values())
 
 
-def _with_change(row: Row, record: GroupRecord, right: Right) -> Row:
+def _against(row: Row, record: GroupRecord, known: Container[str]) -> str | None:
+    """Whom a row is compared with, among those that something is known of; None for plain FP32 itself."""
+    if row.arm not in known or is_exact(row.precision, row.scheme, row.file):
+        return None
     candidates = (record.references.get(row.arm), record.baseline)
-    against = next((one for one in candidates if one in right and one != row.arm), None)
-    if not row.fidelity or not against or row.arm not in right or is_exact(row.precision, row.scheme, row.file):
+    return next((one for one in candidates if one and one in known and one != row.arm), None)
+
+
+def _with_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) -> Row:
+    """The mean of the user's own scores, and what became of it; a note where there are none."""
+    mine = scores.get(row.arm)
+    if not row.fidelity or not mine:
+        return row
+    if mine.fault:
+        return row.model_copy(update={"notes": (*row.notes, f"metric: {mine.fault}")})
+    against = _against(row, record, {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows)})
+    change = against and MetricChange(against=against, **asdict(change_of_mean(scores[against].rows, mine.rows)))
+    found = Metric(
+        name=mine.name,
+        value=math.fsum(mine.rows) / len(mine.rows),
+        lower_is_better=mine.lower_is_better,
+        change=change or None,
+    )
+    return row.model_copy(update={"fidelity": replace(row.fidelity, metric=found)})
+
+
+def _with_change(row: Row, record: GroupRecord, right: Right) -> Row:
+    against = _against(row, record, right)
+    if not row.fidelity or not against:
         return row
     found = change(right[against], right[row.arm])
     figures = AccuracyChange(against=against, **asdict(found))

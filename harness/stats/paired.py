@@ -1,13 +1,17 @@
-"""Accuracy before and after, row by row: models that err on the same images differ less than their scores suggest."""
+"""Accuracy, or any score, before and after, row by row: models that err on the same images differ less than their
+means suggest.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 
 CONFIDENCE = 0.95
+_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,61 @@ def change(before: str, after: str, *, confidence: float = CONFIDENCE) -> Change
     lost, won = pairs.count(("1", "0")), pairs.count(("0", "1"))
     low, high = _interval(lost, won, len(pairs), confidence)
     return Change(value=(won - lost) / len(pairs), low=low, high=high, lost=lost, won=won, p_value=_mcnemar(lost, won))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanChange:
+    """What became of a mean score over rows, in the score's own unit.
+
+    Attributes:
+        value: the mean after less the mean before.
+        low, high: its 95 % interval.
+        sd: of a row's change, as the interval has it.
+        rows: how many.
+    """
+
+    value: float
+    low: float
+    high: float
+    sd: float
+    rows: int
+
+
+def change_of_mean(before: Sequence[float], after: Sequence[float]) -> MeanChange:
+    """Compare two models' scores of the same rows.
+
+    Raises:
+        ValueError: they aren't about the same number of rows, or about none.
+
+    Two rows more are counted, of which half a one gained and half a one lost as much as the row that changed most, or
+    where none did, as any two scores differ: one more such row may not have shown yet, and the interval does not
+    collapse. For scores of 0 and 1 it is the interval of `change`.
+    """
+    if len(before) != len(after) or not before:
+        raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
+    changes = [new - old for old, new in zip(before, after, strict=True)]
+    scope = max(map(abs, changes)) or max(before) - min(before)
+    total = len(changes) + 2
+    middle = math.fsum(changes) / total
+    square = (math.fsum(one**2 for one in changes) + scope**2) / total
+    sd = math.sqrt(max(square - middle**2, 0.0))
+    reach = _Z * sd / math.sqrt(total)
+    value = math.fsum(changes) / len(changes)
+    return MeanChange(value=value, low=middle - reach, high=middle + reach, sd=sd, rows=len(changes))
+
+
+def rows_to_hold(value: float, sd: float, most: float) -> int | None:
+    """How many rows it would take to know, at 95 %, that a mean falls by no more than `most`, if rows are like these.
+
+    Args:
+        value: by how much it changed; negative: it fell.
+        sd: of a row's change.
+
+    Returns:
+        None where it fell by as much: more rows would show that, or nothing.
+    """
+    room = value + most
+    return math.ceil((_Z * sd / room) ** 2) if room > 0 else None
 
 
 def _interval(lost: int, won: int, count: int, confidence: float) -> tuple[float, float]:

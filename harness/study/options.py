@@ -227,6 +227,14 @@ class StudyOptions(TargetOptions, total=False):
             read=axes.read_positive,
         ),
     ]
+    metric: Annotated[
+        str,
+        Flag(
+            group=Group.DATA,
+            word="FILE.py:SCORE",
+            help="A function of yours, (outputs, labels) -> a score for each row: rows get its mean and its change.",
+        ),
+    ]
     max_error: Annotated[
         float,
         Flag(

@@ -23,6 +23,7 @@ from shootout.export.client import Request
 from shootout.export.request import check_sizes
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
+from shootout.models.user import scoring
 from shootout.stats.goals import Aim, read_goal
 from shootout.study import settings
 from shootout.study.feasibility import Here, needed_bytes, obstacles
@@ -141,6 +142,7 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
     here = replace(here, available=found)
     groups = plan_groups(study, here)
     files = [digest for one in checked.values() for digest in one.hashes]
+    files += [scoring.check(study.metric)] if study.metric else []
     return Plan(
         study=study,
         groups=groups,

@@ -19,7 +19,7 @@ def given(study: Study) -> tuple[str, ...]:
 
     They are the user's files, other interpreters, and what is looked at beside the times.
     """
-    files = {name: getattr(study, name) for name in ("inputs", "labels", "calibration", "weights")}
+    files = {name: getattr(study, name) for name in ("inputs", "labels", "calibration", "weights", "metric")}
     options = [(_FLAGS[name], path) for name, path in files.items() if path]
     options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
     options += [(_FLAGS["energy"], "")] if study.energy else []

@@ -99,6 +99,7 @@ class Study(BaseModel):
         pythons: other interpreters to race ours, by the name that targets give them: paths.
         inputs: the user's own data (`bundle.data_files`) for a model of their own.
         labels: the right class of each row of these inputs, for accuracy, where it doesn't lie among them.
+        metric: the user's own, `file.py:score` or `package.module:score`: scores of labelled rows.
         calibration: the user's own calibration data.
         weights: of a transformers config: a file of them, or the folder.
         goal: what must be known before a race ends: `baseline`, `best` or `resolve 3%`. None: `best`, or `baseline`
@@ -140,6 +141,7 @@ class Study(BaseModel):
     pythons: dict[str, _Path] = Field(default_factory=dict)
     inputs: _Path | None = None
     labels: _Path | None = None
+    metric: str | None = None
     calibration: _Path | None = None
     weights: _Path | None = None
     goal: Annotated[str | None, AfterValidator(_read_goal)] = None

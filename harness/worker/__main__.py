@@ -113,7 +113,7 @@ class Worker:
             forked=self._forked,
         )
 
-    def verify(self, with_accuracy: bool, max_error: float = 0.0) -> Verified:
+    def verify(self, with_accuracy: bool, max_error: float = 0.0, keep: Path | None = None) -> Verified:
         """Judge what the arm computes and tells of itself; see `verification`."""
         blocks = self._blocks
         claim = Claim(
@@ -126,7 +126,7 @@ class Worker:
             rests=backends.get(self._built.arm.target.backend).capabilities.rest,
             max_error=max_error,
         )
-        verified = verify(claim, with_accuracy)
+        verified = verify(claim, with_accuracy, keep)
         self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
         return verified
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import cast
 
 from shootout.bundle import fidelity, training
@@ -69,17 +70,18 @@ class Evidence:
     least: float
 
 
-def verify(claim: Claim, with_accuracy: bool) -> Verified:
+def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verified:
     """Compare the outputs for every input buffer with the oracle, read back what the runtime runs, and judge both.
 
     Args:
         with_accuracy: also count the labelled rows that it classifies rightly, where the bundle has some.
+        keep: a folder that gets its outputs for these rows, for the user's own metric.
     """
     outputs = [call_once(claim.session, inputs, slot) for slot, inputs in enumerate(claim.buffers)]
     if fault := _shape_fault(claim.bundle, outputs):
         nothing = replace(fidelity.NOTHING, standing=Standing.REFUSED)
         return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
-    evidence = _evidence(claim, outputs, with_accuracy)
+    evidence = _evidence(claim, outputs, with_accuracy, keep)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
     standing = Standing.REFUSED if fault else _standing(evidence)
     judged = replace(evidence.fidelity, standing=standing)
@@ -93,10 +95,10 @@ def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
     return session.fetch(raw)
 
 
-def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool) -> Evidence:
+def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool, keep: Path | None) -> Evidence:
     errors = fidelity.compare(outputs, claim.bundle.oracle_outputs())
     stepped, step_fault = _with_step(errors, claim) if claim.bundle.trained else (errors, None)
-    counted = _with_accuracy(stepped, claim) if with_accuracy else stepped
+    counted = _with_accuracy(stepped, claim, keep) if with_accuracy else stepped
     executed, target = claim.session.executed, claim.arm.target
     band, least = claim.bundle.band(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
     banded = replace(counted, band=band)
@@ -132,13 +134,19 @@ def _with_step(found: Fidelity, claim: Claim) -> tuple[Fidelity, str | None]:
     return training.judged(found, cast("TrainingSession", claim.session), claim.bundle, claim.buffers)
 
 
-def _with_accuracy(found: Fidelity, claim: Claim) -> Fidelity:
+def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity:
     report, spare = claim.bundle.report(), len(claim.buffers)  # a slot of its own: the others keep the timed inputs
     if report is None:
         return found
-    return fidelity.with_accuracy(
-        found, lambda inputs: call_once(claim.session, inputs, spare), report, claim.bundle.batch
-    )
+
+    def run(inputs: Arrays) -> Arrays:
+        return call_once(claim.session, inputs, spare)
+
+    if keep:
+        from shootout.models.user.scoring import saving  # which hardly any worker needs
+
+        return fidelity.with_accuracy(found, saving(run, keep), report, claim.bundle.batch)
+    return fidelity.with_accuracy(found, run, report, claim.bundle.batch)
 
 
 def _shape_fault(bundle: ModelBundle, outputs: Sequence[Arrays]) -> str | None:

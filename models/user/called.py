@@ -6,15 +6,9 @@ Export process and workers only: this is where the user's code runs.
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from shootout.contract import Array
-from shootout.errors import UsageError, unknown
+from shootout.errors import UsageError
 from shootout.models.base import Parameters
+from shootout.models.user.running import call, find_function, kind_of
 from shootout.models.user.source import Source
 
 FORM = "expected (torch module, example inputs) or (torch module, example inputs, labels)"
@@ -80,14 +75,14 @@ def run(source: Source, parameters: Parameters) -> Called:
     """
     torch.manual_seed(SEED)  # weights that nobody seeded are the same in every process
     with torch.device("cpu"):
-        factory = _function(source)
-        given = _calling(source, lambda: factory(**parameters))
+        factory = find_function(source)
+        given = call(source, lambda: factory(**parameters))
         if not isinstance(given, tuple) or len(given) not in (2, 3):
             raise UsageError(f"{source.short} returned {kind_of(given)}: {FORM}")
         module, inputs, labels = given if len(given) == 3 else (*given, None)
         if not isinstance(module, nn.Module):
             raise UsageError(f"{source.short} returned {kind_of(module)} as the module: {FORM}")
-        found: Called = _calling(source, lambda: checked(source.short, module, inputs, labels))
+        found: Called = call(source, lambda: checked(source.short, module, inputs, labels))
         return found
 
 
@@ -181,64 +176,3 @@ def _at(value: Any, path: Sequence[Any]) -> Any:
     for key in path:
         value = value[key] if isinstance(value, dict | tuple | list) else getattr(value, key)
     return value
-
-
-def kind_of(value: Any) -> str:
-    """What a value is, for messages."""
-    if value is None:
-        return "None"
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
-
-
-def _function(source: Source) -> Callable[..., Any]:
-    root = str(source.root)
-    if root not in sys.path:
-        sys.path.insert(0, root)  # first, as for a script: its own modules, whatever ours or others are called
-    module = _calling(source, lambda: _imported(source))
-    function = getattr(module, source.function, None)
-    if function is None:
-        raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, vars(module))
-    if not callable(function):
-        raise UsageError(f"{source.short} is {kind_of(function)}, not a function")
-    found: Callable[..., Any] = function
-    return found
-
-
-def _imported(source: Source) -> ModuleType:
-    if source.module:
-        return importlib.import_module(source.module)
-    name = source.file.stem
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(source.file):
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(
-        name if name not in sys.modules else f"{name}_of_the_user", source.file
-    )
-    assert spec is not None, "a .py file has a spec"
-    assert spec.loader is not None, "and a loader"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # as dataclasses and pickles of its classes expect
-    spec.loader.exec_module(module)
-    return module
-
-
-def _calling(source: Source, run: Callable[[], Any]) -> Any:
-    """Run user's code; whatever it raises becomes one line, with the place in the user's own source."""
-    try:
-        return run()
-    except UsageError:
-        raise
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            raise
-        said = f"{type(error).__name__}: {' '.join(str(error).split()) or 'without a message'}"
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            said = f"{said} (install {error.name.partition('.')[0]!r} into this environment)"
-        raise UsageError(f"{source.short} raised {said}{_place(source, error)}") from error
-
-
-def _place(source: Source, error: BaseException) -> str:
-    """The last line of the user's own that the error came through, "" where there is none."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" ({Path(error.filename).name} line {error.lineno})"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if source.holds(Path(frame.filename))]
-    return f" ({Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""

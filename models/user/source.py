@@ -220,22 +220,9 @@ def signature(source: Source) -> Signature:
     """The factory's parameters, from its source.
 
     Raises:
-        UsageError: the source is no Python, has no such function (with the nearest), or one that needs more than a
-            batch size; or no function is named.
+        UsageError: as `definition`, or it needs more than a batch size.
     """
-    body = _parse(source.file.name, read(source.file)).body
-    known = _names(body)
-    if not source.function:
-        functions = [name for name, node in known.items() if isinstance(node, ast.FunctionDef)]
-        example = f"{source.short}{functions[0] if functions else 'make'}"
-        raise UsageError(f"say which function makes the model, as in {example}; there is {_listed(functions)}")
-    if source.function not in known and not _is_open(body):
-        own = {name: node for name, node in known.items() if _is_own(node) and not name.startswith("_")}
-        public = [name for name, node in own.items() if isinstance(node, _DEFINED)] or list(own)
-        raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, public)
-    node = known.get(source.function)
-    if isinstance(node, ast.AsyncFunctionDef):
-        raise UsageError(f"{source.short} is an async function: it must return the module and its inputs by itself")
+    node = definition(source, "makes the model")
     if not isinstance(node, ast.FunctionDef):
         return Signature(defaults={}, takes_batch=False)  # a class, or made by other code: it is called as it is
     parameters = _parameters(node.args)
@@ -245,6 +232,31 @@ def signature(source: Source) -> Signature:
     values = {name: _literal(default) for name, default in parameters.items() if default and name != BATCH}
     defaults = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
     return Signature(defaults=defaults, takes_batch=BATCH in parameters)
+
+
+def definition(source: Source, purpose: str) -> ast.stmt | None:
+    """Where its file defines the function; None where other code makes it.
+
+    Args:
+        purpose: what it is for, for the message where none is named.
+
+    Raises:
+        UsageError: the source is no Python, or has no such function (with the nearest); or no function is named.
+    """
+    body = _parse(source.file.name, read(source.file)).body
+    known = _names(body)
+    if not source.function:
+        functions = [name for name, node in known.items() if isinstance(node, ast.FunctionDef)]
+        example = f"{source.short}{functions[0] if functions else 'make'}"
+        raise UsageError(f"say which function {purpose}, as in {example}; there is {_listed(functions)}")
+    if source.function not in known and not _is_open(body):
+        own = {name: node for name, node in known.items() if _is_own(node) and not name.startswith("_")}
+        public = [name for name, node in own.items() if isinstance(node, _DEFINED)] or list(own)
+        raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, public)
+    node = known.get(source.function)
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise UsageError(f"{source.short} is an async function, which would have to be awaited: give a plain one")
+    return node
 
 
 @lru_cache(maxsize=16)
@@ -267,7 +279,8 @@ def _names(body: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
             found |= {(alias.asname or alias.name).partition(".")[0]: node for alias in node.names}
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {name.id: node for one in targets for name in ast.walk(one) if isinstance(name, ast.Name)}
+            names = (name for one in targets for name in ast.walk(one) if isinstance(name, ast.Name))
+            found |= {name.id: node for name in names if isinstance(name.ctx, ast.Store)}  # `f.x = 1` binds no f
         else:
             parts = (getattr(node, part, []) for part in ("body", "orelse", "finalbody"))
             handlers = (handler.body for handler in getattr(node, "handlers", []))

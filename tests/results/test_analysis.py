@@ -63,7 +63,17 @@ TIMING = {
     "own_fp32_ratio",
 }
 RATIO = {"value", "low", "high", "verdict", "generations_needed"}
-FIDELITY = {"max_abs", "relative_l2", "sqnr_db", "cosine", "top1_agreement", "accuracy", "accuracy_change", "probe"}
+FIDELITY = {
+    "max_abs",
+    "relative_l2",
+    "sqnr_db",
+    "cosine",
+    "top1_agreement",
+    "accuracy",
+    "accuracy_change",
+    "metric",
+    "probe",
+}
 
 
 def race(*, b: float = 0.8, sentinel: float = 1.0, generations: int = 6, voided: int = 0, **of_b: Any) -> list[Line]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
+from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, checked, ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.journal.records import Line
+from shootout.messages import Scores
 from shootout.report import table
-from shootout.report.table import MORE
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict
@@ -56,12 +57,13 @@ def document(
     int8: Executed = INT8,
     environment: Any = CPU,
     generations: int = 6,
+    also: Sequence[Line] = (),
 ) -> Document:
     record = GroupRecord(name=GROUP, baseline=A.label, comparisons=3, arms=ARMS, references={B8.label: B32.label})
     top = header(ARMS, groups=(record,), environment={"machine": "made", **environment})
     lines = [prepared(arm) for arm in ARMS if not arm.sentinel]
     folder.mkdir(exist_ok=True)
-    return analyse(write(folder / "run", top, *lines, *race(eight, fp32, int8, generations), ended()))
+    return analyse(write(folder / "run", top, *lines, *also, *race(eight, fp32, int8, generations), ended()))
 
 
 def row(found: Document, arm: Arm = B8) -> Row:
@@ -99,6 +101,28 @@ def test_accuracy_is_compared_in_pairs(tmp_path: Path):
     assert (change.against, change.lost, change.won) == (B32.label, 2, 0)
     assert change.value == pytest.approx(-0.1)
     assert row(found, B32).fidelity.accuracy_change is None  # type: ignore[union-attr]
+
+
+def test_scores_of_the_users_own_are_compared_in_pairs(tmp_path: Path):
+    scores = [(A, (1.0, 0.0, 4.0)), (B32, (1.0, 2.0, 3.0)), (B8, (1.0, 1.0, 2.5))]
+    lines = [checked(arm, scores=Scores(name="m.py:cost", rows=rows)) for arm, rows in scores]
+    found = document(tmp_path, 400, also=lines)
+    metrics = [row(found, arm).fidelity.metric for arm, _ in scores]  # type: ignore[union-attr]
+    assert [(one.name, one.value) for one in metrics if one] == [
+        *(("m.py:cost", pytest.approx(mean)) for mean in (5 / 3, 2.0, 1.5))
+    ]
+    assert [one.change is None for one in metrics if one] == [True, True, False]
+    change = metrics[-1] and metrics[-1].change
+    assert change
+    assert (change.against, change.value, change.rows) == (B32.label, -0.5, 3)
+    assert "-0.5 [" in shown(found)
+
+
+def test_a_metric_that_broke_is_a_note_and_costs_the_row_nothing(tmp_path: Path):
+    broken = checked(B8, scores=Scores(name="m.py:cost", fault="m.py:cost raised KeyError: 'y' (m.py line 3)"))
+    found = row(document(tmp_path, 400, also=[broken]))
+    assert found.notes[-1] == "metric: m.py:cost raised KeyError: 'y' (m.py line 3)"
+    assert (found.outcome, found.fidelity and found.fidelity.metric) == ("measured", None)
 
 
 def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: str = "fp32") -> dict[str, float]:
@@ -187,13 +211,15 @@ def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
     assert row(document(tmp_path / "none", 900, generations=1)).why is None, "nothing is known, so nothing is said"
 
 
-def test_the_table_is_about_costs_then(tmp_path: Path):
-    console = Console(width=250, record=True, file=None, quiet=True)
+def shown(found: Document, *, full: bool = False) -> str:
+    console = Console(width=250)
     with console.capture() as captured:
-        console.quiet = False
-        console.print(table.render(document(tmp_path / "few", 400), 250))
-        console.print(table.render(document(tmp_path / "full", 400), 250, full=True))
-    few, text = captured.get().split(MORE)
+        console.print(table.render(found, 250, full=full))
+    return captured.get()
+
+
+def test_the_table_is_about_costs_then(tmp_path: Path):
+    few, text = shown(document(tmp_path / "few", 400)), shown(document(tmp_path / "full", 400), full=True)
     assert all(word in few for word in ("to own fp32", "size", "error", "change (points)", "-10.0 ["))
     assert not any(word in few for word in ("to baseline", "int ops"))
     assert all(word in text for word in ("to own fp32", "to baseline", "int ops", "90%", "-10.0 [", "vendor"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shootout.stats.paired import change
+from shootout.stats.paired import change, change_of_mean, rows_to_hold
 
 
 def rows(both: int, lost: int, won: int, neither: int) -> tuple[str, str]:
@@ -48,3 +48,36 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(lose: float, win: floa
 def test_only_the_same_rows_compare(before: str, after: str):
     with pytest.raises(ValueError, match="the same rows"):
         change(before, after)
+
+
+@pytest.mark.parametrize(("lost", "won", "same"), [(0, 0, 40), (3, 1, 60), (0, 5, 30), (12, 9, 0)])
+def test_scores_of_0_and_1_have_the_interval_of_the_accuracys_change(lost: int, won: int, same: int):
+    before = [1.0] * lost + [0.0] * won + [1.0, 0.0] * same
+    after = [0.0] * lost + [1.0] * won + [1.0, 0.0] * same
+    found = change_of_mean(before, after)
+    wanted = change(*("".join(str(int(one)) for one in rows) for rows in (before, after)))
+    assert (found.value, found.low, found.high) == pytest.approx((wanted.value, wanted.low, wanted.high))
+
+
+def test_a_mean_that_did_not_change_is_not_known_to_the_last_digit():
+    found = change_of_mean([0.0, 2.0] * 50, [0.0, 2.0] * 50)
+    assert found.value == 0
+    assert -0.1 < found.low < -0.03 < 0.03 < found.high < 0.1
+
+
+@pytest.mark.parametrize("shape", ["normal", "skewed", "rare"])
+def test_the_interval_of_a_mean_covers_it(shape: str):
+    """Scores with an error of their own beside a change that all rows share, or that one row in fifty has."""
+    rng, hits = np.random.default_rng(3), 0
+    for _ in range(300):
+        before = rng.normal(size=60) if shape == "normal" else rng.exponential(size=60)
+        change_ = rng.normal(0.1, 0.3, 60) if shape != "rare" else 5.0 * (rng.random(60) < 0.02)
+        found = change_of_mean(before.tolist(), (before + change_).tolist())
+        hits += found.low <= 0.1 <= found.high
+    assert hits >= 0.94 * 300
+
+
+def test_more_rows_hold_a_limit_unless_it_is_broken():
+    assert rows_to_hold(0.0, 0.1, 0.005) == 1_537
+    assert rows_to_hold(-0.002, 0.1, 0.005) == 4_269
+    assert rows_to_hold(-0.006, 0.1, 0.005) is None

@@ -10,6 +10,7 @@ from shootout.contract import Arm, Executed, Fidelity, Target
 from shootout.host.noise import Disturbance, DisturbanceKind
 from shootout.journal.journal import Journal
 from shootout.journal.records import Checked, Ended, Header, Line, Played, Prepared, Rounds
+from shootout.messages import Scores
 from shootout.study.group import GroupRecord
 
 GROUP = "identity, batch 1"
@@ -64,10 +65,12 @@ def played(arm: Arm, generation: int, median_ns: float, **changes: Any) -> Playe
     return Played(**{**facts, **changes})
 
 
-def checked(arm: Arm, **changes: Any) -> Checked:
+def checked(arm: Arm, scores: Scores | None = None, **changes: Any) -> Checked:
     """An arm as it was found before its first round."""
     line = played(arm, 0, 1.0, **changes)
-    return Checked(**line.model_dump(include={"group", "arm", "load_s", "first_call_s", "executed", "fidelity"}))
+    return Checked(
+        **line.model_dump(include={"group", "arm", "load_s", "first_call_s", "executed", "fidelity"}), scores=scores
+    )
 
 
 def rounds(generation: int, *, tried: int = 3, voided: int = 0) -> Rounds:

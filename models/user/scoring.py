@@ -1,0 +1,117 @@
+"""A user's own metric: a score for each row of the report split, by a function of theirs, in a process of its own.
+
+The worker that computes the outputs leaves them in a folder, batch by batch, and never runs the function; nor does the
+process that started it. `python -m shootout.models.user.scoring METRIC FOLDER PARENT_PID` reads them there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.contract import Array, Arrays
+from shootout.errors import UsageError
+from shootout.host import child
+from shootout.messages import Scores
+from shootout.models.user import running, source
+
+NAMES, SCORES, LABELS, BATCHES = "names.json", "scores.json", "labels", "*.npz"
+"""What the folder holds: the outputs' names, the answer, and a file for each batch with the labels of its rows."""
+LOWER = "lower_is_better"
+"""The function's attribute that says so."""
+FORM = "expected score(outputs, labels): outputs is a dict of arrays by name; it returns one number for each row"
+
+
+def check(metric: str) -> str:
+    """Hash of a metric's source, which is read and not run.
+
+    Raises:
+        UsageError: there is no such file, module or function.
+    """
+    place = source.find(metric)
+    source.definition(place, "scores the rows")
+    return place.digest()
+
+
+def saving(run: Callable[[Arrays], Arrays], folder: Path) -> Callable[[Arrays], Arrays]:
+    """`run`, which also leaves what each call gives in the folder."""
+    numbers = count()
+
+    def saved(inputs: Arrays) -> Arrays:
+        outputs = run(inputs)
+        (folder / NAMES).write_text(json.dumps(list(outputs)))
+        np.savez(folder / f"{next(numbers):06}", *outputs.values())
+        return outputs
+
+    return saved
+
+
+def score(metric: str, folder: Path, labels: Array, timeout_s: float) -> Scores:
+    """Score the outputs that lie in a folder, in a process of its own.
+
+    Args:
+        labels: of their rows; the last batch may hold more rows than there are, which don't count.
+        timeout_s: the process is ended after so many seconds.
+    """
+    name = source.find(metric).short
+    np.save(folder / LABELS, labels, allow_pickle=False)
+    ending = child.run(__name__, [metric, folder], timeout_s, child.ONE_THREAD)
+    try:
+        found = json.loads((folder / SCORES).read_text())
+        return Scores(name=name, **{**found, "rows": tuple(found.get("rows", ()))})
+    except (OSError, ValueError, TypeError):
+        return Scores(name=name, fault=f"{name} {ending.how}")
+
+
+def score_rows(metric: str, folder: Path) -> dict[str, Any]:
+    """What `score` writes down, in the process that runs the user's function.
+
+    Raises:
+        UsageError: that raises, or gives something else than a number for each row.
+    """
+    place = source.find(metric)
+    function = running.find_function(place)
+    found: list[Array] = []
+    for outputs, labels in _batches(folder):
+        rows = np.asarray(running.call(place, lambda given=(outputs, labels): function(*given)))  # type: ignore[misc]
+        if rows.shape != labels.shape[:1] or rows.dtype.kind not in "biuf":
+            got = f"{rows.dtype}{list(rows.shape)}"
+            raise UsageError(f"{place.short} gave {got} for {len(labels)} rows: {FORM}")
+        if not np.isfinite(rows).all():
+            raise UsageError(f"{place.short} gave {rows[~np.isfinite(rows)][0]} for a row, which is no score")
+        found.append(rows.astype(np.float64))
+    return {"rows": np.concatenate(found).tolist(), LOWER: bool(getattr(function, LOWER, False))}
+
+
+def _batches(folder: Path) -> Iterator[tuple[dict[str, Array], Array]]:
+    """The outputs of each batch by name, and its labels, without the rows that fill the last one up."""
+    labels, names, first = np.load(folder / f"{LABELS}.npy"), json.loads((folder / NAMES).read_text()), 0
+    for path in sorted(folder.glob(BATCHES)):
+        with np.load(path, allow_pickle=False) as stored:
+            outputs = {name: stored[f"arr_{index}"] for index, name in enumerate(names)}
+        here = labels[first : first + len(next(iter(outputs.values())))]
+        first += len(here)
+        yield {name: array[: len(here)] for name, array in outputs.items()}, here
+
+
+def main() -> None:
+    """Score one folder; what goes wrong is the answer."""
+    child.leave_with(int(sys.argv[3]))
+    os.dup2(2, 1)  # what the user's code prints is nobody's answer
+    metric, folder = sys.argv[1], Path(sys.argv[2])
+    try:
+        found = score_rows(metric, folder)
+    except UsageError as error:
+        found = {"fault": str(error)}
+    (folder / SCORES).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
