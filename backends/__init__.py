@@ -155,6 +155,7 @@ SHIPPED = {
         shared=("torch",),
         loads={"": ("executorch", "torch")},
         fixture="shootout.backends._executorch.backend:FIXTURE",
+        words="shootout.backends._executorch.words:WORDS",
         ready_s=1.9,
         build_s=14.0,
     ),

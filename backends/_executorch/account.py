@@ -30,7 +30,7 @@ IN_FILE = {
     "XNNConvTranspose2d",
     "XNNScaledDotProductAttention",
 }
-CONVERSIONS = r"^XNNConvert$|quantize|choose_qparams|_to_copy"
+CONVERSIONS = r"^XNNConvert$|quantize|choose_qparams|_to_(?:dim_order_)?copy"
 FLOATS = {"F32": Precision.FP32.value, "F16": Precision.FP16.value, "BF16": Precision.BF16.value}
 TYPES = {
     "float": Precision.FP32.value,

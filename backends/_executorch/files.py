@@ -73,7 +73,9 @@ def steps_of(path: Path) -> Iterator[Step]:
                     tensors = [one["val"] for one in values if one["val_type"] == "Tensor"]
                     yield Step(
                         name=plan["operators"][told["op_index"]]["name"],
-                        operands=tuple(Operand(kind=one["scalar_type"], shape=_shape(one["sizes"])) for one in tensors),
+                        operands=tuple(
+                            Operand(kind=str(one["scalar_type"]), shape=_shape(one["sizes"])) for one in tensors
+                        ),
                         is_delegated=False,
                     )
                 case "DelegateCall":
