@@ -23,7 +23,8 @@ class Built:
         bundle: the model it was built from.
         folder: where `build` put its files; read-only from then on.
         facts: what `build` wants to tell `load` or the record (JSON values). `compute_nodes_by_precision` and
-            `artifact_bytes`, where they are among them, go into the row of an arm that is built here but can't run.
+            `artifact_bytes`, where they are among them, go into the row of an arm that is built here but can't run;
+            `elsewhere` is why, where its options and not the device make it so: a row that is built only.
     """
 
     arm: Arm

@@ -110,7 +110,12 @@ def facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     from pydantic import JsonValue
 
-    kinds = {"artifact_bytes": int, "compute_nodes_by_precision": dict[str, int], "notes": tuple[str, ...]}
+    kinds = {
+        "artifact_bytes": int,
+        "compute_nodes_by_precision": dict[str, int],
+        "notes": tuple[str, ...],
+        "elsewhere": str,
+    }
     place = "what it says of its build: "
     answer(dict[str, JsonValue], said, place)
     for name, kind in kinds.items():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._iree import account
-from shootout.backends._iree.compiler import MODULE, OPTIONS, WEIGHTS, compile_graph, import_onnx
+from shootout.backends._iree.compiler import MODULE, OPTIONS, WEIGHTS, compile_graph, foreign, import_onnx
 from shootout.backends._iree.device import OPTIONS as RUNTIME_OPTIONS
 from shootout.backends._iree.device import PACKAGE, find_card, open_card, open_device
 from shootout.backends._iree.session import IreeSession, listed, load_module, new_list
@@ -95,9 +95,11 @@ class IreeAdapter:
             graph = import_onnx(_narrowed(bundle, arm, scratch), folder)
             compile_graph(graph, folder / MODULE, arm, account.dumps(scratch))
             graph.unlink()
-            facts = {"account": account.survey(scratch)}
+            facts = account.survey(scratch)
         size = sum((folder / name).stat().st_size for name in (MODULE, WEIGHTS) if (folder / name).exists())
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, "artifact_bytes": size})
+        facts |= {"artifact_bytes": size}
+        facts |= {"elsewhere": why} if (why := foreign(arm)) else {}
+        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
 
     def load(self, built: Built) -> IreeSession | VulkanSession:
         """Map the module and its weights."""

@@ -28,8 +28,9 @@ _WORDS = 200
 _ELSEWHERE = "other backends take the file as it is"
 _UNKNOWN = re.compile(r"failed to legalize operation 'torch\.operator'.*?name = \"onnx\.(?P<operator>\w+)\"")
 _ERROR = re.compile(r"error: (.*)")
-CPU, VULKAN, HALF = "llvmcpu-target-cpu", "vulkan-target", "vulkan-target-features"
-HOST = "host"
+CPU, TRIPLE = "llvmcpu-target-cpu", "llvmcpu-target-triple"
+HOST, GENERIC = "host", "generic"
+VULKAN, HALF = "vulkan-target", "vulkan-target-features"
 HALF_FEATURES = (
     *("spirv:v1.3", "cap:Shader", "cap:Float16", "cap:StorageBuffer16BitAccess", "cap:StorageUniform16"),
     "ext:SPV_KHR_16bit_storage",
@@ -53,11 +54,25 @@ OPTIONS = (
         devices=_ON_CPU,
         tries=("none", "all"),
     ),
-    Option(name=CPU, help=f"the CPU it is compiled for, by LLVM's name ({HOST})", form=r"[\w.+-]+", devices=_ON_CPU),
+    Option(
+        name=CPU,
+        help=f"the CPU it is compiled for, by LLVM's name ({HOST}; {GENERIC} with a triple)",
+        form=r"[\w.+-]+",
+        takes="a CPU",
+        devices=_ON_CPU,
+    ),
+    Option(
+        name=TRIPLE,
+        help="the machine it is compiled for, by LLVM's name, such as aarch64-linux-gnu (this one)",
+        form=r"[\w.+-]+",
+        takes="a triple",
+        devices=_ON_CPU,
+    ),
     Option(
         name=VULKAN,
         help="the GPU it is compiled for, by IREE's name, such as rdna3 or adreno (any)",
         form=r"[\w.+-]+",
+        takes="a GPU",
         devices=_ON_VULKAN,
     ),
 )
@@ -107,8 +122,16 @@ def _flags_of(arm: Arm) -> dict[str, str]:
     own = {option.name for option in OPTIONS}
     chosen = {name: value for name, value in arm.options.items() if name in own}
     if arm.target.device is not Device.VULKAN:
-        return {CPU: HOST} | chosen
+        return {CPU: GENERIC if TRIPLE in chosen else HOST} | chosen
     return {HALF: ",".join(HALF_FEATURES)} | chosen if _needs_half(arm) else chosen
+
+
+def foreign(arm: Arm) -> str:
+    """Why an arm's module is for another machine, "" where it is for this one."""
+    cpu, triple = arm.options.get(CPU, ""), arm.options.get(TRIPLE, "")
+    if triple or cpu not in ("", HOST, GENERIC):
+        return f"it is compiled for {' on '.join(filter(None, (cpu, triple)))}, not for this machine"
+    return ""
 
 
 def _needs_half(arm: Arm) -> bool:
@@ -140,6 +163,6 @@ def _opset(source: Path) -> int:
 def _why(said: str) -> str:
     """The compiler's first complaint, in a line."""
     if unknown := _UNKNOWN.search(said):
-        return f"it has no way to write ONNX's {unknown['operator']}"
+        return f"it has no way to write the operator {unknown['operator']}"
     found = _ERROR.search(said)
     return one_line(found[1])[:_WORDS] if found else one_line(said)[-_WORDS:]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shootout.backends._iree.account import COUNTS
 from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
 from shootout.backends._iree.device import PACKAGE, count_threads, open_device
 from shootout.backends.adapter import Built
@@ -74,7 +75,7 @@ class IreeSession:
             threads=count_threads(threads),
             artifact_bytes=facts["artifact_bytes"],
             staged="fp32",
-            **facts["account"],
+            **{name: facts[name] for name in COUNTS},
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Slot:

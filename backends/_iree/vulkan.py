@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from shootout.backends._iree.account import COUNTS
 from shootout.backends._iree.device import PACKAGE, find_card, open_card
 from shootout.backends._iree.session import listed, load_module, mapped, new_buffer, new_list, view_of
 from shootout.backends.adapter import Built
@@ -65,7 +66,7 @@ class VulkanSession:
             threads=None,
             artifact_bytes=self._built.facts["artifact_bytes"],
             staged="fp32",
-            **self._built.facts["account"],
+            **{name: self._built.facts[name] for name in COUNTS},
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Slot:

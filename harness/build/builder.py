@@ -25,7 +25,7 @@ from shootout.bundle import bundle
 from shootout.bundle.bundle import ModelBundle
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Artifact, Device, Progress
-from shootout.errors import ArmFailed, NotRunKind
+from shootout.errors import ArmFailed, NotRun, NotRunKind
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
@@ -54,6 +54,12 @@ class BuiltArm:
     cached: bool
     probe: str | None
     install_bytes: int | None = None
+
+    @property
+    def elsewhere(self) -> NotRun | None:
+        """Why it can't run on this machine, where its own options make it so."""
+        told = self.built.facts.get("elsewhere")
+        return NotRun(NotRunKind.BUILT_ONLY, told) if told else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +183,7 @@ class Workshop:
             with place as worker:
                 said, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
                 facts = dict(reported.facts(said))
-                probe = self._probe(worker, arm) if runs else None
+                probe = self._probe(worker, arm) if runs and not facts.get("elsewhere") else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
             (fresh / _RECORD).write_text(sealed(record))

@@ -230,6 +230,7 @@ class Preparation:
             self._tell(waiting, count)
             if found is None:
                 continue
+            why = why or found.elsewhere
             self.ledger.built(name, job.arm, found, runs=why is None)
             if why:
                 self.ledger.note(name, job.arm, why)

@@ -27,15 +27,15 @@ MODEL: Any = SimpleNamespace(key="k")
 class Maker:
     """A worker that writes one file for each build, and counts them."""
 
-    def __init__(self, probed: str = "fp32") -> None:
-        self.builds, self.probed = 0, probed
+    def __init__(self, probed: str = "fp32", facts: dict[str, str] | None = None) -> None:
+        self.builds, self.probed, self.facts = 0, probed, facts or {}
 
     def ask(self, command: str, timeout_s: float, **given: Any) -> Any:
         if command == "probe":
             return self.probed
         (given["folder"] / "engine").write_bytes(b"made")
         self.builds += given["bundle"] is MODEL
-        return {}, 0.5
+        return self.facts, 0.5
 
 
 def prepare(folder: Path, maker: Any, *, version: str = "1", progress: Any = None) -> BuiltArm:
@@ -54,6 +54,14 @@ def test_a_build_is_taken_again_only_as_it_was(tmp_path: Path):
     assert (first.built.folder / "engine").read_bytes() == b"made"
     assert not prepare(tmp_path, maker, version="2").cached
     assert maker.builds == 3
+
+
+def test_what_is_built_for_another_machine_is_not_probed_on_this_one(tmp_path: Path):
+    found = prepare(tmp_path, Maker(probed="nothing", facts={"elsewhere": "it is for a phone"}))
+    assert found.probe is None
+    assert str(found.elsewhere) == str(prepare(tmp_path, None).elsewhere)
+    assert found.elsewhere is not None
+    assert (found.elsewhere.reason, found.elsewhere.builds) == ("it is for a phone", True)
 
 
 @pytest.mark.parametrize("change", ["probe", "facts", "files", "build_s", "torn", "list"])

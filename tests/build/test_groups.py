@@ -58,6 +58,7 @@ class Shop:
         self.stopped = False
         self.kept: set[str] = set()
         self.slow = ""
+        self.foreign = ""
         self.late = False
         self.stopping = threading.Event()
 
@@ -85,8 +86,9 @@ class Shop:
         if arm.target.backend == "numpy":
             self.late = True
             raise SkippedArm("no such build", "none")
+        facts = {"elsewhere": "it is for a phone"} if arm.label == self.foreign else {}
         return BuiltArm(
-            built=Built(arm=arm, bundle=model, folder=Path(), facts={}), build_s=0.0, cached=False, probe=None
+            built=Built(arm=arm, bundle=model, folder=Path(), facts=facts), build_s=0.0, cached=False, probe=None
         )
 
 
@@ -243,6 +245,14 @@ def test_what_can_t_run_here_anyway_is_not_said_to_have_lacked_time(shop, monkey
     skips = {LABELS[2]: no_gpu}
     _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(26.0), skips=skips)
     assert ledger.out[LABELS[2]] == no_gpu
+
+
+def test_what_was_built_for_another_machine_is_told_and_never_raced(shop, monkeypatch):
+    shop.foreign = LABELS[2]
+    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"))
+    assert LABELS[2] not in ready
+    assert LABELS[2] in ledger.made
+    assert ledger.out[LABELS[2]] == NotRun(NotRunKind.BUILT_ONLY, "it is for a phone")
 
 
 def test_a_build_that_overruns_is_ended_and_what_is_ready_goes_on(shop, monkeypatch):

@@ -1,0 +1,116 @@
+"""What IREE can't do is a skip that says so: operators, quantizers, pools; and other machines' modules."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from onnx import TensorProto, helper, save
+
+from shootout import backends
+from shootout.backends._iree.compiler import compile_graph, foreign, import_onnx
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Arm, Precision, Target
+from shootout.errors import NotRun, NotRunKind, SkippedArm
+from shootout.export.client import Request
+from shootout.testing.cases import OURS, bundles
+from shootout.testing.fresh import run_fresh
+
+SMALL = Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 2}, batch=2)
+ARM = Arm(target=Target(backend="iree"), model="residual_mlp")
+
+
+def write_model(path: Path, operator: str, domain: str = "", **attributes: Any) -> None:
+    """A file with one node."""
+    given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3, 4, 4]) for name in "xy")
+    node = helper.make_node(operator, ["x"], ["y"], domain=domain, **attributes)
+    opsets = [helper.make_opsetid("", 20), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    save(
+        helper.make_model(helper.make_graph([node], "other", [given], [made]), opset_imports=opsets, ir_version=9), path
+    )
+
+
+def compiled(path: Path, folder: Path) -> NotRun | None:
+    """Why a file is refused."""
+    try:
+        compile_graph(import_onnx(path, folder), folder / "m.vmfb", ARM)
+    except SkippedArm as error:
+        return error.why
+    except Exception as error:
+        return backends.explain("iree", error)
+    return None
+
+
+def built(bundle: ModelBundle, arm: Arm, folder: Path) -> NotRun | dict[str, Any]:
+    """What an arm's build tells, or why there is none."""
+    try:
+        return dict(backends.get("iree").build(bundle, arm, folder).facts)
+    except SkippedArm as error:
+        return error.why
+
+
+def look(bundle: ModelBundle) -> dict[str, Any]:
+    int8 = Target(backend="iree", precision=Precision.INT8)
+    phone = {"llvmcpu-target-triple": "aarch64-linux-gnu", "llvmcpu-target-cpu": "cortex-a76"}
+    with TemporaryDirectory() as place:
+        for name, (operator, more) in MODELS.items():
+            write_model(Path(place, name), operator, **more)
+        found: dict[str, Any] = {name: compiled(Path(place, name), Path(place)) for name in MODELS}
+        arms = {
+            "int8": Arm(target=int8, model=bundle.model, batch=bundle.batch),
+            "pools": Arm(target=ARM.target, model=bundle.model, batch=bundle.batch, threads=2, instances=2),
+            "phone": Arm(target=ARM.target, model=bundle.model, batch=bundle.batch, options=phone),
+        }
+        for name, arm in arms.items():
+            Path(place, f"{name}.built").mkdir()
+            found[name] = built(bundle, arm, Path(place, f"{name}.built"))
+    return found
+
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "LpPool": ("LpPool", {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
+    "NoSuch": ("NoSuch", {}),
+    "BiasGelu": ("BiasGelu", {"domain": "com.microsoft"}),
+}
+
+
+@cache
+def everything() -> dict[str, Any]:
+    found: dict[str, Any] = run_fresh(look, *bundles(SMALL), warm=OURS)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("LpPool", "it has no way to write the operator LpPool"),
+        ("NoSuch", "NoSuch isn't one of ONNX's own operators"),
+        ("BiasGelu", "it has no way to write the operator BiasGelu"),
+    ],
+)
+def test_an_operator_that_it_can_t_take_is_named(name: str, said: str):
+    found = everything()[name]
+    assert found.kind is NotRunKind.UNFIT
+    assert said in found.reason
+    assert found.fix
+
+
+def test_what_other_arms_would_mean_is_told_with_what_can_be_had():
+    assert "iree:cpu:int8/shared" in everything()["int8"].fix
+    assert "one pool of threads" in everything()["pools"].reason
+
+
+def test_a_module_for_another_machine_is_built_and_says_that_it_isn_t_for_this_one():
+    found = everything()["phone"]
+    assert found["elsewhere"] == "it is compiled for cortex-a76 on aarch64-linux-gnu, not for this machine"
+    assert found["compute_nodes_by_precision"] == {"fp32": 2}
+    assert found["artifact_bytes"] > 0
+
+
+@pytest.mark.parametrize(("cpu", "is_foreign"), [("host", False), ("generic", False), ("znver5", True)])
+def test_a_named_cpu_is_not_taken_for_this_one(cpu: str, is_foreign: bool):
+    arm = Arm(target=ARM.target, model="m", options={"llvmcpu-target-cpu": cpu})
+    assert bool(foreign(arm)) is is_foreign
