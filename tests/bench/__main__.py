@@ -79,6 +79,13 @@ def _kills(bench: Bench) -> Tables:
     return kills.figures(bench)
 
 
+def _pages(bench: Bench) -> Tables:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # likewise
+    from .pages import section as pages
+
+    return pages.figures(bench)
+
+
 def _file_loads(bench: Bench) -> Tables:
     targets = _named(bench) or packaged_loads.TARGETS
     return packaged_loads.figures(bench.folder / "file-loads", bench.placement, bench.keep, targets)
@@ -112,6 +119,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "tasks": tasks.figures,
     "kills": _kills,
     "mutations": _mutations,
+    "pages": _pages,
     "tensorrt": tensorrt_builds.figures,
     "repeated": repeated.figures,
     "same": same_target.figures,
@@ -126,8 +134,9 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
 part of `handoff` for machines that are lent by the minute."""
 WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
-UNTIMED = ("onnx", "onnx-all", "file-loads", "conformance", "tasks", "kills", "mutations", "simulate")
-UNTIMED = ("onnx", "onnx-all", "file-loads", "tasks", "kills", "mutations", "simulate", "decisions")
+UNTIMED = (
+    *("onnx", "onnx-all", "file-loads", "conformance", "tasks", "kills", "mutations", "pages", "simulate", "decisions"),
+)
 """Sections without a time in them, which leave the machine to others."""
 
 

@@ -69,3 +69,5 @@ def test_the_ticks_of_an_axis_are_round():
     assert ticks(0.18, 30, 7) == [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
     assert ticks(0.18, 30, 5) == pytest.approx([0.3, 1.0, 3.0, 10.0, 30.0])
     assert len(ticks(1e-3, 1e6, 4)) <= 4
+    assert ticks(0.92, 1.09, 7) == [0.95, 1.0, 1.05]
+    assert ticks(0.7, 1.6, 5) == [0.8, 1.0, 1.2, 1.4, 1.6]

@@ -84,18 +84,32 @@ def complete(chart: Chart) -> Chart:
 
 
 def _spec(chart: Chart, background: str | None) -> dict[str, Any]:
-    spec: dict[str, Any] = chart.to_dict()
-    return {**_printable(spec), "background": background, "padding": 4, "config": CONFIG}
+    spec: dict[str, Any] = chart.to_dict(validate=False)  # the tests do that; it takes as long as drawing
+    return {
+        **_printable(spec),
+        "background": background,
+        "padding": {"left": 12, "top": 4, "right": 4, "bottom": 4},
+        "config": CONFIG,
+    }
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """At most so many round numbers of a logarithmic axis."""
+    """At most so many round numbers of a logarithmic axis; of a short one, steps that are as wide as each other."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in (_TICKS, (1, 3), (1,)):
         found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(found) < 3:
+            return _even_ticks(low, high, most)
         if len(found) <= most:
             return found
     return found[:: math.ceil(len(found) / most)]
+
+
+def _even_ticks(low: float, high: float, most: int) -> list[float]:
+    rough = (high - low) / most
+    decade = 10.0 ** math.floor(math.log10(rough))
+    step = decade * next(one for one in (1, 2, 5, 10) if one * decade >= rough)
+    return [float(f"{count * step:.6g}") for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def widened(values: Iterable[float], by: float = 1.08) -> tuple[float, float]:

@@ -1,0 +1,1 @@
+"""What a page costs, and that it asks nobody for anything."""
