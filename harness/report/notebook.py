@@ -18,7 +18,7 @@ _THEME = TerminalTheme(_WHITE, _BLACK, [_BLACK, _RED, _GREEN, _YELLOW, _BLUE, _M
 """Of colours that can be read on white as well as on black: a notebook doesn't say which it has."""
 _WIDTH = 120
 """Columns; what is wider can be scrolled."""
-_STYLE = "line-height:1.35; white-space:pre; overflow-x:auto"
+_STYLE = "font-family:monospace; line-height:1.35; white-space:pre; overflow-x:auto"
 
 
 def as_html(document: Document) -> str:

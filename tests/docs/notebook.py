@@ -47,15 +47,18 @@ def make(cells: list[Cell], folder: Path) -> dict[str, Any]:
     """The notebook, executed in `folder`; what a cell raises comes out here."""
     names: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.chdir(folder):
-        made = [_executed(cell, number, names) for number, cell in enumerate(cells)]
+        made = []
+        for number, cell in enumerate(cells):
+            count = sum(one.kind == "code" for one in cells[: number + 1])
+            made.append({"id": f"cell-{number}", **_executed(cell, count, names)})
     language = {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"}
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": language}
     return {"cells": made, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
-def _executed(cell: Cell, number: int, names: dict[str, Any]) -> dict[str, Any]:
-    found = {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}, "source": _lines(cell.source)}
+def _executed(cell: Cell, count: int, names: dict[str, Any]) -> dict[str, Any]:
+    found = {"cell_type": cell.kind, "metadata": {}, "source": _lines(cell.source)}
     if cell.kind == "markdown":
         return found
     printed = io.StringIO()
@@ -66,8 +69,8 @@ def _executed(cell: Cell, number: int, names: dict[str, Any]) -> dict[str, Any]:
         outputs.append({"output_type": "stream", "name": "stdout", "text": _lines(printed.getvalue())})
     if value is not None:
         data = {kind: _lines(text) for kind, text in _shown(value).items()}
-        outputs.append({"output_type": "execute_result", "execution_count": number, "data": data, "metadata": {}})
-    return {**found, "execution_count": number, "outputs": outputs}
+        outputs.append({"output_type": "execute_result", "execution_count": count, "data": data, "metadata": {}})
+    return {**found, "execution_count": count, "outputs": outputs}
 
 
 def _run(source: str, names: dict[str, Any]) -> Any:

@@ -79,7 +79,9 @@ def to_png(chart: Chart) -> bytes:
 
 def complete(chart: Chart) -> Chart:
     """The same with our style in it, on white, to be shown and saved without us."""
-    found: Chart = type(chart).from_dict(_spec(chart, "white"))
+    room = {"top": 4, "right": 60, "bottom": 4, "left": 30}  # where the font isn't there, another may be wider
+    spec = _spec(chart, "white") | {"config": {**CONFIG, "font": FONT}, "padding": room}
+    found: Chart = type(chart).from_dict(spec)
     return found
 
 
