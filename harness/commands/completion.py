@@ -184,12 +184,17 @@ def _several(find: Callable[[str], Iterable[str]], word: str) -> Iterator[str]:
 
 def _models(word: str) -> Iterator[str]:
     yield from models.names()
+    yield from _functions(word, ".onnx", ".json")
+
+
+def _functions(word: str, *endings: str) -> Iterator[str]:
+    """A file's functions; before that Python files, and those of other endings."""
     file, colon, _ = word.partition(":")
     if colon and file.endswith(".py"):
         body = ast.parse(Path(file).read_bytes()).body
         yield from (f"{file}:{node.name}" for node in body if isinstance(node, ast.FunctionDef))
         return
-    for path in _files(word, ".onnx", ".json", ".py"):
+    for path in _files(word, *endings, ".py"):
         yield f"{path}:" if path.endswith(".py") else path
 
 
@@ -280,6 +285,7 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     **dict.fromkeys(("model", "chosen"), lambda word, _: _models(word)),
     "backends": lambda word, _: _several(_targets, word),
     "baseline": lambda word, _: _targets(word),
+    "metric": lambda word, _: _functions(word),
     "parameters": _axes,
     "shapes": _shapes,
     "options": lambda word, _: _knobs(word),

@@ -21,7 +21,7 @@ from shootout.results.cells import is_plain
 from shootout.results.comparisons import Part
 from shootout.results.document import Row
 from shootout.results.pareto import MARGIN
-from shootout.stats.paired import change
+from shootout.stats.paired import CONFIDENCE, change
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.units import counted
 
@@ -275,8 +275,22 @@ def _agreement(asked: _Asked) -> Figure:
     return _exact(found, "its outputs are no classes")
 
 
-def _metric(_: _Asked) -> Figure:
-    return Figure(reason="no score of yours is measured", needs="--metric file.py:score")
+def _metric(asked: _Asked) -> Figure:
+    """The mean of the user's own scores, with the interval that the shared chance of an error leaves it."""
+    plays = (play.row.fidelity.metric for play in asked.candidate.plays if play.row.fidelity)
+    found = next((one for one in plays if one), None)
+    if found is None:
+        return Figure(reason="no score of yours is measured", needs="--metric file.py:score")
+    if found.lower_is_better:
+        return Figure(value=found.value, reason=f"lower is better in {found.name}: score its negative to limit it")
+    if found.low is None or found.high is None:
+        return Figure(value=found.value, reason=f"all {counted(found.rows, 'row')} have the same score")
+    middle, reach = (found.low + found.high) / 2, (found.high - found.low) / 2
+    reach *= NormalDist().inv_cdf(1 - asked.alpha / 2) / NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    room = abs(middle - asked.wanted)
+    needed = math.ceil(found.rows * (reach / room) ** 2) if room else None
+    needed = needed if needed and needed <= MOST_ROWS else None
+    return Figure(value=found.value, low=middle - reach, high=middle + reach, reason=_told_rows(found.rows, needed))
 
 
 def _memory(asked: _Asked) -> Figure:

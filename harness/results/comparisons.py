@@ -59,11 +59,16 @@ class Metric(Part):
     """The user's own metric: the mean of its scores over the report split.
 
     Attributes:
+        low, high: its 95 % interval; null where all scores are the same.
+        rows: how many have one.
         change: null of the plain FP32 arm, and where that has no scores.
     """
 
     name: str
     value: float
+    low: float | None = None
+    high: float | None = None
+    rows: int
     lower_is_better: bool
     change: MetricChange | None = None
 

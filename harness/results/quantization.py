@@ -16,7 +16,7 @@ from shootout.results.comparisons import AccuracyChange, Metric, MetricChange
 from shootout.results.document import Quantized, Row
 from shootout.results.explain import explain
 from shootout.schemes import shown_as
-from shootout.stats.paired import change, change_of_mean
+from shootout.stats.paired import bound_mean, change, change_of_mean
 from shootout.study.group import GroupRecord, is_exact
 
 Right = Mapping[str, str]
@@ -69,9 +69,13 @@ def _with_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) ->
         return row.model_copy(update={"notes": (*row.notes, f"metric: {mine.fault}")})
     against = _against(row, record, {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows)})
     change = against and MetricChange(against=against, **asdict(change_of_mean(scores[against].rows, mine.rows)))
+    low, high = bound_mean(mine.rows) or (None, None)
     found = Metric(
         name=mine.name,
         value=math.fsum(mine.rows) / len(mine.rows),
+        low=low,
+        high=high,
+        rows=len(mine.rows),
         lower_is_better=mine.lower_is_better,
         change=change or None,
     )

@@ -73,6 +73,24 @@ class MeanChange:
     rows: int
 
 
+def bound_mean(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """The interval of a mean score; None where all are the same, and so nothing tells how far others may lie.
+
+    Two rows more are counted, one with the lowest and one with the highest score.
+
+    Args:
+        scores: of each row, at least one.
+    """
+    least, most = min(scores), max(scores)
+    if least == most:
+        return None
+    all_, total = (*scores, least, most), len(scores) + 2
+    middle = math.fsum(all_) / total
+    variance = math.fsum((one - middle) ** 2 for one in all_) / total
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance / total)
+    return middle - reach, middle + reach
+
+
 def change_of_mean(before: Sequence[float], after: Sequence[float]) -> MeanChange:
     """Compare two models' scores of the same rows.
 

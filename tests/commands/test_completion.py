@@ -69,6 +69,7 @@ def test_files_are_offered_where_they_are_meant(tmp_path: Path, monkeypatch: pyt
 
     assert offered("run net") == ["net.onnx", "net.py:"]
     assert offered("run net.py:") == ["net.py:make", "net.py:make_wide"]
+    assert offered("run --metric net.py:") == ["net.py:make", "net.py:make_wide"]
     assert offered("run deep/") == ["deep/net.toml"]
     assert offered("run --inputs ") == ["deep/", "net.npz"]
     assert offered("show ") == ["deep/"]

@@ -14,6 +14,7 @@ from shootout.decide.decision import Decision, decide
 from shootout.decide.limits import Standing
 from shootout.decide.policy import read_policy
 from shootout.decide.quantities import Limit
+from shootout.results.comparisons import Metric
 
 TODAY = date(2026, 11, 22)
 SLOW, FAST = row("slow", 2_000), row("fast", 500)
@@ -69,6 +70,34 @@ def test_a_loss_of_accuracy_counts_by_its_interval_at_the_shared_level(drops: in
     right = {FAST.arm: "1" * 500, ROUGH.arm: "0" * drops + "1" * (500 - drops)}
     found = made(question(FAST, ROUGH, right=right), max_accuracy_drop=limit)
     assert found.of(ROUGH.arm).standing is standing
+
+
+@pytest.mark.parametrize(
+    ("scores", "limit", "standing", "reason"),
+    [
+        (Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=False), "0.5", "met", None),
+        (Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=False), "0.9", "broken", None),
+        (
+            *(Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=False), "0.79"),
+            *("unknown", "900 labelled rows; about 3,600 would tell"),
+        ),
+        (
+            *(Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=True), "0.5"),
+            *("unknown", "lower is better in m.py:f: score its negative to limit it"),
+        ),
+        (
+            *(Metric(name="m.py:f", value=1.0, rows=40, lower_is_better=False), "0.5"),
+            *("unknown", "all 40 rows have the same score"),
+        ),
+        (None, "0.5", "unknown", "no score of yours is measured"),
+    ],
+)
+def test_the_users_own_score_counts_by_its_interval(
+    scores: Metric | None, limit: str, standing: str, reason: str | None
+):
+    scored = row("own", 500, fidelity=fidelity(metric=scores))
+    (finding,) = made(question(scored), min_metric=limit).of(scored.arm).limits
+    assert (finding.standing, finding.reason) == (standing, reason)
 
 
 def test_a_control_that_failed_leaves_nobody_first():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shootout.stats.paired import change, change_of_mean, rows_to_hold
+from shootout.stats.paired import bound_mean, change, change_of_mean, rows_to_hold
 
 
 def rows(both: int, lost: int, won: int, neither: int) -> tuple[str, str]:
@@ -75,6 +75,15 @@ def test_the_interval_of_a_mean_covers_it(shape: str):
         found = change_of_mean(before.tolist(), (before + change_).tolist())
         hits += found.low <= 0.1 <= found.high
     assert hits >= 0.94 * 300
+
+
+def test_a_mean_is_known_as_far_as_its_rows_tell():
+    assert bound_mean([1.0] * 40) is None, "nothing tells how far another row may lie"
+    rng = np.random.default_rng(5)
+    found = [bound_mean(rng.exponential(size=60).tolist()) or (0.0, 0.0) for _ in range(300)]
+    assert np.mean([low <= 1.0 <= high for low, high in found]) >= 0.92, "of so few rows, and so skewed"
+    low, high = bound_mean([0.0, 1.0] * 50, 0.99) or (0.0, 0.0)
+    assert low < 0.4 < 0.6 < high
 
 
 def test_more_rows_hold_a_limit_unless_it_is_broken():
