@@ -126,11 +126,11 @@ def _has_toolkit() -> bool:
     return bool(os.environ.get("CUDA_HOME") or shutil.which("nvcc")) or Path("/usr/local/cuda").exists()
 
 
+_SMALL = Fixture(model="digits", parameters={"hidden": 64, "n_layers": 1})
 FIXTURE = Fixture(
-    # torchao's static INT8 dies on a Linear, ReLU and sum (an assertion of its own)
-    elsewhere={Precision.INT8: Fixture(model="digits", parameters={"hidden": 64, "n_layers": 1})},
-    # Each compiles for a minute. The others' compilations go through the code of the floats. A package of integers is
-    # compiled nowhere else: of these `make test` only looks at the program that AOTInductor is given.
+    # torchao's static INT8 dies on a Linear, ReLU and sum (an assertion of its own); dynamic INT8 compiles many kernels
+    elsewhere=dict.fromkeys((Precision.INT8, Precision.INT8_DYNAMIC), _SMALL),
+    # Each compiles for a minute; of integers in a package `make test` sees the program alone that AOTInductor is given.
     slow=frozenset((AOTI, one) for one in (Precision.FP16, Precision.BF16, *SCALED))
     | {("", Precision.FP16), ("", Precision.BF16)}  # what isn't INT4 of that one's model is compiled in BF16
     # Another package to compile: FP32's band refuses all other precisions, and the plain mode's kernels are probed.

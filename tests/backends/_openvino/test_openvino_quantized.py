@@ -38,14 +38,15 @@ WIDTH = 384
 DIGITS = Request(model="digits", parameters={"hidden": WIDTH, "n_layers": 2}, batch=1)
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
 PRODUCTS = (64 * WIDTH, WIDTH * WIDTH, WIDTH * 10)
+WORDED = ("int8/per-channel+minmax+samples-20", "int8/per-tensor+minmax+samples-20", "int8/percentile+samples-20")
+"""Of few samples: NNCF's 300 take a second."""
 LABELS = (
-    "fp32", "int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile",
-    "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
+    "fp32", "int8", *WORDED, "int8/samples-3", "int8/accuracy-control", "int8/shared", "int8-dynamic", "int4",
     "int4/symmetric", "int4/activations-8", "int8/weights-only",
 )  # fmt: skip
 
 
-HALF_REST = "int8/minmax+rest-bf16"
+HALF_REST = "int8/minmax+rest-bf16+samples-20"
 METHODS = ("int8/smoothquant", "int4/gptq+activations-8", "int4/awq+scale-estimation", "int4/ratio-0.5")
 
 
@@ -141,11 +142,11 @@ def test_weights_are_stored_in_few_bits() -> None:
 
 def test_words_make_a_difference() -> None:
     """Each is another model: the same error would be the same arithmetic."""
-    distinct = ("int8", "int8/per-channel+minmax", "int8/per-tensor+minmax", "int8/percentile", "int8/samples-3")
+    distinct = ("int8", *WORDED, "int8/samples-3")
     assert len({error(label) for label in distinct}) == len(distinct)
     assert len({error(label) for label in ("int4", "int4/symmetric", "int4/activations-8")}) == 3
     assert error("int8/weights-only") != error("int8-dynamic")
-    assert error("int8/per-channel+minmax") < error("int8"), "NNCF's default clips"
+    assert error(WORDED[0]) < error("int8"), "NNCF's default clips"
 
 
 def test_asymmetric_activations_differ_where_they_are_signed() -> None:
@@ -208,7 +209,7 @@ def test_the_rest_of_int8_may_be_bf16_where_the_cpu_has_it() -> None:
         ("int8/shared", []),
         ("int8/weights-only+symmetric", []),
         ("int8/minmax", ["beside its words NNCF corrects biases"]),
-        ("int8/percentile", ["percentile: NNCF's is the mean", "beside its words NNCF"]),
+        ("int8/percentile+samples-20", ["percentile: NNCF's is the mean", "beside its words NNCF"]),
     ],
 )
 def test_a_row_says_where_its_words_are_not_all(label: str, starts: list[str]) -> None:
