@@ -19,7 +19,9 @@ LIVE = False
 
 def measured(folder, name="shootout", **options):
     """The run in a folder of this repository, or the same measured here and now."""
-    return shootout.run(name, **options) if LIVE else shootout.load(f"../results/reference/{folder}")
+    if LIVE:
+        return shootout.run(name, out=f"../results/notebook/{folder}", **options)
+    return shootout.load(f"../results/reference/{folder}")
 
 
 # %% [markdown]
@@ -98,7 +100,8 @@ print(undecided.outcome, "-", undecided.decision.reason)
 # %% [markdown]
 # ## 4. A decision on a real ONNX file
 #
-# `magika` is Google's classifier of file contents, 3 MB (`pip download magika==1.0.3`, Apache-2.0), at batch 1. Wanted:
+# `magika` is Google's classifier of file contents, 3 MB, at batch 1: `magika/models/standard_v3_3/model.onnx` out of
+# `pip download --no-deps magika==1.0.3` (Apache-2.0); a live notebook wants it beside itself as `magika.onnx`. Wanted:
 # the lowest latency with outputs that don't change, and a start within a second.
 
 # %%
