@@ -12,7 +12,7 @@ from shootout.decide.candidates import Candidate
 from shootout.decide.objective import Measure
 from shootout.decide.policy import Policy
 from shootout.messages import Scope
-from shootout.results.choice import AS_SMALL, AS_SOON, AS_SOON_S
+from shootout.results.choice import AS_SMALL, AS_SOON, AS_SOON_S, find_sizes
 from shootout.stats.quantiles import median
 
 DRAWS = 1_000
@@ -29,7 +29,7 @@ def find_stability(
     """
     seeds = _seeds(measures)
     values = np.array([_draws(policy, measures[one.label], seeds) for one in candidates])
-    sizes = np.array([one.row.artifact_bytes or 0 for one in candidates], dtype=np.float64)
+    sizes = np.array(find_sizes([one.row for one in candidates])[1], dtype=np.float64)
     starts = np.array([one.row.ready_s or 0.0 for one in candidates])
     near = values <= values.min(axis=0) * (1 + policy.indifferent)
     least = np.where(near, sizes[:, None], np.inf).min(axis=0)

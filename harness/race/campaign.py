@@ -94,10 +94,11 @@ class Campaign:
         later = self.history.groups[len(self.history.header.groups) :]
         self.groups = [*self.plan.groups, *(extra_groups.recalled(self.plan.study, one) for one in later)]
         self.built = self._prepared(self.groups)
-        ready = [one.bundle for group in self.built.values() for one in group.values()]
-        if self.plan.study.metric and ready and not any(one.has_report for one in ready):
-            names = ", ".join(dict.fromkeys(one.model for one in ready))
-            raise UsageError(f"--metric scores labelled rows, and {names} has none here: give --labels")
+        if self.plan.study.metric:
+            ready = [one.bundle for group in self.built.values() for one in group.values()]
+            if ready and not any(one.has_report for one in ready):
+                names = ", ".join(dict.fromkeys(one.model for one in ready))
+                raise UsageError(f"--metric scores labelled rows, and {names} has none here: give --labels")
 
     def _prepared(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         machine = environment.fingerprint(self.history.header.environment)

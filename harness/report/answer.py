@@ -28,7 +28,12 @@ LONGEST_REASON = 60
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
 SO_FAR = ", fastest so far"
 """Behind an arm that no verdict stands behind yet."""
-CHOICES = {"smaller artifact": "smaller artifact", "shorter start": "faster start", "lower time": "lower time"}
+CHOICES = {
+    "smaller install": "smaller install",
+    "smaller artifact": "smaller artifact",
+    "shorter start": "faster start",
+    "lower time": "lower time",
+}
 
 
 def screen(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:

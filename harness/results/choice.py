@@ -156,17 +156,27 @@ def find_leader(
     close = [arm for arm in leaders.tied if arm == leaders.fastest or near(arm, leaders.fastest)]
     if by_time:
         close = [leaders.fastest]
-    least = min(by_arm[arm].artifact_bytes or 0 for arm in close)
-    small = [arm for arm in close if (by_arm[arm].artifact_bytes or 0) <= AS_SMALL * least]
+    size, sizes = find_sizes([by_arm[arm] for arm in close])
+    small = [arm for arm, count in zip(close, sizes, strict=True) if count <= AS_SMALL * min(sizes)]
     soonest = min(by_arm[arm].ready_s or 0.0 for arm in small)
     soon = [arm for arm in small if (by_arm[arm].ready_s or 0.0) <= max(AS_SOON * soonest, soonest + AS_SOON_S)]
     decided: dict[Chosen, bool] = {
-        "smaller artifact": len(small) < len(close),
+        size: len(small) < len(close),
         "shorter start": len(soon) < len(small),
         "lower time": len(soon) > 1,
     }
     # the leaders come in the order of their times
     return Led(row=by_arm[soon[0]], chosen_by=tuple(how for how, did in decided.items() if did), leaders=leaders)
+
+
+def find_sizes(rows: Sequence[Row]) -> tuple[Chosen, list[int]]:
+    """What each row takes where it runs: its artifact and the packages that run it, or the artifacts alone where these
+    aren't known of all; and what the smaller is called.
+    """
+    artifacts, packages = ([getattr(row, name) for row in rows] for name in ("artifact_bytes", "install_bytes"))
+    if None in packages:
+        return "smaller artifact", [count or 0 for count in artifacts]
+    return "smaller install", [(one or 0) + other for one, other in zip(artifacts, packages, strict=True)]
 
 
 def order_times(rows: Sequence[Row], baseline: str | None) -> dict[str, float]:

@@ -103,6 +103,21 @@ def test_no_command_is_given_that_ends_before_it_could_tell():
     assert (sure.generations_needed, sure.command) == (61, None)
 
 
+@pytest.mark.parametrize(
+    ("installs", "chosen", "by"),
+    [
+        ((700_000_000, 120_000_000), "near", "smaller install"),
+        ((120_000_000, 700_000_000), "fast", "smaller install"),
+        ((700_000_000, None), "fast", "smaller artifact"),  # what one takes isn't known
+    ],
+)
+def test_ties_go_to_what_takes_less_with_all_that_runs_it(installs: tuple[int, int | None], chosen: str, by: str):
+    fast = row("fast", 500, artifact_bytes=1_000_000, install_bytes=installs[0])
+    near = row("near", 510, artifact_bytes=2_000_000, install_bytes=installs[1])
+    found = choose(cell(SLOW, fast, near, within=0.1))
+    assert (names([shipped(found)]), found.chosen_by) == ([chosen], (by,))
+
+
 def test_milliseconds_of_a_start_choose_nothing():
     other = row("other", 510, ready_s=0.045)
     found = choose(cell(SLOW, row("fast", 500, ready_s=0.080), other, within=0.1))
