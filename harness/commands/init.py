@@ -12,6 +12,7 @@ from typing import Any
 from shootout import models
 from shootout.commands.output import show_progress
 from shootout.contract import Arm, Device, NotRun, Precision, Target
+from shootout.decide.template import make_template
 from shootout.errors import UsageError
 from shootout.export.client import is_file
 from shootout.export.request import input_texts
@@ -22,6 +23,8 @@ from shootout.study.plan import Plan, PlannedGroup, make_plan
 from shootout.study.points import describe
 from shootout.study.schema import Study
 
+POLICY = "deploy.toml"
+"""Of the policy that is written beside a study."""
 BAR = 78
 """Letters in a line of a comment."""
 
@@ -47,8 +50,25 @@ def init(options: ModelOptions, out: Path) -> int:
             file.write(text)
     except OSError as error:
         raise UsageError(f"can't write {out}: {error.strerror}") from error
-    sys.stdout.write(f"wrote {out}\nlook into it, then: shootout run {shlex.quote(str(out))}\n")
+    policy = out.with_name(POLICY)
+    beside = _write_policy(policy, out)
+    sys.stdout.write(f"wrote {out}{f' and {policy}' if beside else ''}\n")
+    sys.stdout.write(f"look into it, then: shootout run {shlex.quote(str(out))}\n")
+    if beside:
+        sys.stdout.write(f"or, for a decision by your own limits: … --policy {shlex.quote(str(policy))}\n")
     return 0
+
+
+def _write_policy(policy: Path, study: Path) -> bool:
+    """A policy to fill in, beside the study; False: one is there already, and stays."""
+    try:
+        with policy.open("x") as file:
+            file.write(make_template(shlex.quote(str(study))))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise UsageError(f"can't write {policy}: {error.strerror}") from error
+    return True
 
 
 def render(plan: Plan, out: Path) -> str:

@@ -5,6 +5,7 @@ Runs are put together only where they ask the same of the same model: else the f
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,7 +190,8 @@ def _differ(name: str, one: Any, other: Any) -> bool:
 
 def _title(cell: Cell) -> tuple[str, ...]:
     """`residual_mlp`, `batch 1`: without what only tells cells of the same question apart."""
-    return tuple(cell.group.split(", ")[:2])
+    model, *others = re.split(r", (?![^(]*\))", cell.group)
+    return model, *(one for one in others if one.startswith("batch "))
 
 
 def _named(

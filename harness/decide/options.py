@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
+from shootout.decide.quantities import LIMITS, Limit
 from shootout.errors import UsageError
 from shootout.study.options import Flag, Group
 
@@ -32,6 +33,12 @@ def _machine(flag: str, text: str) -> dict[str, object]:
         raise UsageError(f"{flag} {text!r}: the price {found['price']!r} is no number") from None
 
 
+def _flag(limit: Limit) -> Flag:
+    """The option of a limit."""
+    quantity = LIMITS[limit]
+    return Flag(group=Group.LIMITS, word=quantity.example, help=f"Limit, at {quantity.side}. {quantity.help}")
+
+
 class PolicyOptions(TypedDict, total=False):
     """The keys of a policy, each as in its file."""
 
@@ -50,28 +57,22 @@ class PolicyOptions(TypedDict, total=False):
         str,
         Flag(group=Group.WHAT, word="SHARE", help="Of a machine's measured rate, what is counted on. Default: 70%."),
     ]
-    p99: Annotated[str, Flag(group=Group.STOP, word="TIME", help="Limit: 99 of 100 are answered within 5ms.")]
-    min_accuracy: Annotated[str, Flag(group=Group.STOP, word="SHARE", help="Limit: of labelled rows, 95% are right.")]
-    max_accuracy_drop: Annotated[
-        str, Flag(group=Group.STOP, word="POINTS", help="Limit: it loses 0.5pp at most against plain FP32.")
-    ]
-    min_metric: Annotated[str, Flag(group=Group.STOP, word="NUMBER", help="Limit: your own score (run --metric).")]
-    max_error: Annotated[
-        str, Flag(group=Group.STOP, word="ERROR", help="Limit: the relative error against the FP64 oracle, 1e-3.")
-    ]
-    min_agreement: Annotated[
-        str, Flag(group=Group.STOP, word="SHARE", help="Limit: of rows, 99% have the oracle's first class.")
-    ]
-    memory: Annotated[str, Flag(group=Group.STOP, word="SIZE", help="Limit: its processes take 500MB at most.")]
-    size: Annotated[str, Flag(group=Group.STOP, word="SIZE", help="Limit: the artifact takes 50MB.")]
-    install: Annotated[str, Flag(group=Group.STOP, word="SIZE", help="Limit: the runtime takes 250MB on disk.")]
-    ready: Annotated[str, Flag(group=Group.STOP, word="TIME", help="Limit: load and first call take 2s at most.")]
-    rate: Annotated[str, Flag(group=Group.STOP, word="N/s", help="Limit: it does 200/s at least.")]
-    cost: Annotated[str, Flag(group=Group.STOP, word="PRICE", help="Limit: what the load costs, 0.50/h.")]
+    p99: Annotated[str, _flag(Limit.P99)]
+    min_accuracy: Annotated[str, _flag(Limit.ACCURACY)]
+    max_accuracy_drop: Annotated[str, _flag(Limit.DROP)]
+    min_metric: Annotated[str, _flag(Limit.METRIC)]
+    max_error: Annotated[str, _flag(Limit.ERROR)]
+    min_agreement: Annotated[str, _flag(Limit.AGREEMENT)]
+    memory: Annotated[str, _flag(Limit.MEMORY)]
+    size: Annotated[str, _flag(Limit.SIZE)]
+    install: Annotated[str, _flag(Limit.INSTALL)]
+    ready: Annotated[str, _flag(Limit.READY)]
+    rate: Annotated[str, _flag(Limit.RATE)]
+    cost: Annotated[str, _flag(Limit.COST)]
     machine: Annotated[
         list[str],
         Flag(
-            group=Group.SCENARIO,
+            group=Group.WHAT,
             word="MACHINE",
             several=True,
             read=read_machines,

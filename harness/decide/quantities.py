@@ -103,24 +103,33 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One key: its unit, whether a value may be at `most` or must be at `least` this, and its sentence."""
+    """One key: its unit, whether a value may be at `most` or must be at `least` this, an example and its sentence."""
 
     unit: Unit
     side: Literal["most", "least"] = "most"
+    example: str
     help: str
 
 
 LIMITS: Mapping[Limit, Quantity] = {
-    Limit.P99: Quantity(unit=NANOSECONDS, help="99 of 100 calls, or under `load` requests, are answered within this."),
-    Limit.ACCURACY: Quantity(unit=SHARE, side="least", help="Share of labelled rows that it gets right."),
-    Limit.DROP: Quantity(unit=POINTS, help="What it may lose against plain FP32, in pairs of rows."),
-    Limit.METRIC: Quantity(unit=BARE, side="least", help="Your own score (run --metric)."),
-    Limit.ERROR: Quantity(unit=BARE, help="Relative error against the FP64 oracle."),
-    Limit.AGREEMENT: Quantity(unit=SHARE, side="least", help="Share of rows with the oracle's first class."),
-    Limit.MEMORY: Quantity(unit=BYTES, help="Of all its processes, the most that they took."),
-    Limit.SIZE: Quantity(unit=BYTES, help="Of the model's artifact."),
-    Limit.INSTALL: Quantity(unit=BYTES, help="What the runtime and all that it needs take on disk."),
-    Limit.READY: Quantity(unit=NANOSECONDS, help="Load and first call, the slowest of all starts."),
-    Limit.RATE: Quantity(unit=PER_SECOND, side="least", help="Items or requests a second."),
-    Limit.COST: Quantity(unit=PER_HOUR, help="Of all machines that `load` takes, in the machines' currency."),
+    Limit.P99: Quantity(
+        unit=NANOSECONDS, example="5ms", help="99 of 100 calls, or under `load` requests, are answered within this."
+    ),
+    Limit.ACCURACY: Quantity(
+        unit=SHARE, side="least", example="95%", help="Share of labelled rows that it gets right."
+    ),
+    Limit.DROP: Quantity(unit=POINTS, example="0.5pp", help="What it may lose against plain FP32, in pairs of rows."),
+    Limit.METRIC: Quantity(unit=BARE, side="least", example="0.9", help="Your own score (run --metric)."),
+    Limit.ERROR: Quantity(unit=BARE, example="1e-3", help="Relative error against the FP64 oracle."),
+    Limit.AGREEMENT: Quantity(
+        unit=SHARE, side="least", example="99%", help="Share of rows with the oracle's first class."
+    ),
+    Limit.MEMORY: Quantity(unit=BYTES, example="500MB", help="Of all its processes, the most that they took."),
+    Limit.SIZE: Quantity(unit=BYTES, example="50MB", help="Of the model's artifact."),
+    Limit.INSTALL: Quantity(unit=BYTES, example="250MB", help="What the runtime and all that it needs take on disk."),
+    Limit.READY: Quantity(unit=NANOSECONDS, example="2s", help="Load and first call, the slowest of all starts."),
+    Limit.RATE: Quantity(unit=PER_SECOND, side="least", example="200/s", help="Items or requests a second."),
+    Limit.COST: Quantity(
+        unit=PER_HOUR, example="0.50/h", help="Of all machines that `load` takes, in the machines' currency."
+    ),
 }

@@ -96,7 +96,7 @@ def _figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Itera
         return
     row = next(row for row in rows if row.arm == ship.arm)
     if ship.ratio and baseline:
-        yield _speed(ship.ratio, short(baseline), answer.reason)
+        yield tell_speed(ship.ratio, short(baseline), answer.reason)
     elif ship.arm == baseline and len(rows) > 1:
         yield "the baseline itself"
     yield _time(row, ship)
@@ -121,7 +121,7 @@ def _time(row: Row, ship: Shipped) -> str:
     return f"{rate(row.items_per_s)} items/s" if row.items_per_s else duration(ship.median_ns)
 
 
-def _speed(ratio: Ratio, other: str, told: str | None) -> str:
+def tell_speed(ratio: Ratio, other: str, told: str | None) -> str:
     """`3.65x faster than torch-eager [3.2, 4.1]`: how a time compares, in the direction that it has.
 
     Args:

@@ -14,7 +14,16 @@ from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import Finding, Standing
 from shootout.decide.policy import Objective
 from shootout.decide.quantities import LIMITS, Limit
-from shootout.report.answer import CHOICES, SHOWN, head, tell_machine, tell_not_raced, tell_sizes, tell_within
+from shootout.report.answer import (
+    CHOICES,
+    SHOWN,
+    head,
+    tell_machine,
+    tell_not_raced,
+    tell_sizes,
+    tell_speed,
+    tell_within,
+)
 from shootout.report.figures import known, share
 from shootout.report.lines import INDENT, NAMED, fold, glued, labelled
 from shootout.results.comparisons import Ratio
@@ -34,7 +43,7 @@ def render(decision: Decision, question: Question, width: int) -> list[Text]:
     environments = {document.environment.get("machine"): document.environment for document in question.documents}
     lines = [
         *head(_words(decision), " · ".join(_title(decision, rows, list(environments.values()))), width),
-        *labelled("     ", _figures(decision, chosen, rows), width),
+        *labelled("     ", _figures(decision, chosen, rows, _baselines(question)), width),
         *labelled("Met  ", _met(decision, chosen), width),
         *labelled("Cost ", _cost(decision, chosen), width),
         *labelled("Tied ", _tied(decision), width),
@@ -62,27 +71,38 @@ def _title(decision: Decision, rows: Mapping[str, Row], environments: Sequence[M
     """Model, batch, threads and machine; or how many machines."""
     threads = sorted({row.threads for row in rows.values()})
     told = [f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"] if threads else []
-    machines = [" ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
+    machines = [" · ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
     return [*decision.title, *told, *(machines or [counted(len(environments), "machine")])]
 
 
-def _figures(decision: Decision, chosen: Judged | None, rows: Mapping[str, Row]) -> Iterator[str]:
+def _figures(
+    decision: Decision, chosen: Judged | None, rows: Mapping[str, Row], baselines: Mapping[str, str]
+) -> Iterator[str]:
     """The chosen one's objective and what it takes, or why there is none."""
     if chosen is None:
         if decision.outcome == "undecided" and decision.reason:
             yield decision.reason
         return
     row, objective = rows[chosen.candidate], decision.policy.objective
+    timing = row.end_to_end
+    if objective is Objective.LATENCY and baselines.get(row.group) and timing and timing.ratio:
+        yield tell_speed(timing.ratio, short(baselines[row.group]), None)
     if objective not in (Objective.SIZE, Objective.INSTALL):
         yield tell_objective(decision, chosen)
-    if row.end_to_end and row.scenario == Scenario.LATENCY and objective is not Objective.LATENCY:
-        yield f"{duration(row.end_to_end.median_ns)} a call"
+    if timing and row.scenario == Scenario.LATENCY and objective is not Objective.LATENCY:
+        yield f"{duration(timing.median_ns)} a call"
     if sizes := [*tell_sizes(row)]:
         yield " + ".join(sizes)
     if row.ready_s is not None:
         yield f"ready in {row.ready_s:.2g} s"
     if row.fidelity and row.fidelity.accuracy is not None:
         yield f"accuracy {share(row.fidelity.accuracy)}"
+
+
+def _baselines(question: Question) -> dict[str, str]:
+    """What each cell's ratios refer to."""
+    groups = [group for document in question.documents for group in document.groups]
+    return {group.name: group.baseline for group in groups if group.baseline}
 
 
 def tell_objective(decision: Decision, one: Judged) -> str:
@@ -145,9 +165,7 @@ def _tied(decision: Decision) -> Iterator[str]:
 
 
 def _sure(decision: Decision, question: Question, room: int) -> str:
-    counts = sorted(
-        {summary.generations for one in question.documents for summary in one.groups if summary.generations}
-    )
+    counts = sorted({one.sure.generations for one in question.answers if one.sure.generations})
     generations = counted(counts[0], "generation") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} generations"
     held = {one.sure.sentinel_holds for one in question.answers}
     control = ", control FAILED" if False in held else ", control passed" if held == {True} else ""
@@ -180,7 +198,7 @@ def _passed(decision: Decision) -> Iterator[str]:
         elif broken:
             yield f"{short(one.candidate)} {', '.join(map(tell_finding, broken))}"
         elif one.ratio and decision.chosen:
-            yield f"{short(one.candidate)} {_worse(decision)} {_told(one.ratio)}"
+            yield f"{short(one.candidate)} {_worse(decision, one.ratio)} {_told(one.ratio)}"
 
 
 def _told(ratio: Ratio) -> str:
@@ -188,7 +206,10 @@ def _told(ratio: Ratio) -> str:
     return f"{ratio.value:.3g}" if ratio.low == ratio.high else known(ratio)
 
 
-def _worse(decision: Decision) -> str:
+def _worse(decision: Decision, ratio: Ratio) -> str:
+    """Of two that never ran side by side nobody is called slower."""
+    if decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.generations:
+        return "never side by side,"
     worse = {Objective.LATENCY: "slower", Objective.RATE: "slower", Objective.COST: "dearer"}
     return worse.get(decision.policy.objective, "larger")
 

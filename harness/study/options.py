@@ -48,6 +48,7 @@ class Group(StrEnum):
 
     WHAT = "What to run"
     DATA = "On what data"
+    LIMITS = "What it must keep to"
     STOP = "When to stop"
     SCENARIO = "What is measured"
     WHERE = "What is shown and kept"

@@ -20,6 +20,13 @@ from shootout.study import plan, schema
 NO_GPU = NotRun(NotRunKind.UNAVAILABLE, "there is no GPU", "get one")
 
 
+WROTE = """\
+wrote shootout.toml and deploy.toml
+look into it, then: shootout run shootout.toml
+or, for a decision by your own limits: … --policy deploy.toml
+"""
+
+
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything works on the CPU, and there is no GPU."""
@@ -43,7 +50,7 @@ def test_what_is_written_runs_as_it_stands(tmp_path: Path, words: str, model: st
     write(tmp_path / "m.py", LINEAR)
     onnx_made.linear(tmp_path / "f.onnx", ("batch", "length", 4), ("batch", "length", 3))
     done = here("init", *words.split(), cwd=tmp_path)
-    assert (done.code, done.out) == (0, "wrote shootout.toml\nlook into it, then: shootout run shootout.toml\n")
+    assert (done.code, done.out) == (0, WROTE)
     text = (tmp_path / "shootout.toml").read_text()
     assert "\n#   shootout run shootout.toml\n" in text, "a line of its own, to be copied"
     for key in keys:

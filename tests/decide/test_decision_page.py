@@ -1,0 +1,48 @@
+"""docs/deciding.md shows what its reference runs say, to the letter, and what was simulated."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import date
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console, Group
+
+from shootout.decide.candidates import read_question
+from shootout.decide.decision import decide
+from shootout.decide.policy import read_policy
+from shootout.report.decision import render
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "deciding.md").read_text()
+EXAMPLES = re.findall(r"<!-- decide (results/\S+) -->\n```toml\n(.*?)\n```\n```\n(.*?)\n```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize(("run", "policy", "shown"), EXAMPLES, ids=range(len(EXAMPLES)))
+def test_the_page_shows_what_is_decided(tmp_path: Path, run: str, policy: str, shown: str):
+    """But for the backends that nobody asked for, which are those of the day."""
+    path = tmp_path / "deploy.toml"
+    path.write_text(policy)
+    question = read_question([ROOT / run])
+    found = decide(read_policy(path, {}), question, today=date(2026, 11, 22))
+    page = StringIO()
+    Console(width=100, file=page, highlight=False).print(Group(*render(found, question, 100)))
+    lines = [line.rstrip() for line in page.getvalue().splitlines() if not line.startswith("Not raced")]
+    assert "\n".join(lines).strip("\n") == shown
+
+
+def test_there_are_three_needs():
+    assert len(EXAMPLES) == 3
+
+
+def test_the_page_tells_what_was_simulated():
+    found = json.loads((ROOT / "results" / "reference" / "decisions.json").read_text())
+    (rows,) = found["sections"]["decisions"]["tables"].values()
+    for row in rows:
+        shares = (row[name] for name in ("chosen", "tied", "undecided", "within 5 % of the best"))
+        told = [f"{100 * one:.1f}".removesuffix(".0") + " %" for one in shares]
+        assert f"| {row['SD']:.0%} | {row['generations']} | {' | '.join(told)} |" in PAGE
+        assert row["breaks the limit"] == 0.0, "no choice broke the limit"
