@@ -44,8 +44,9 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     assert "spin:cpu:fp32#2" in again.out
 
 
-def test_the_default_folder_is_below_results(tmp_path: Path):
-    done = deaf_here("run", spin_study(tmp_path, generations=1), "--json", cwd=tmp_path)
+def test_the_default_folder_is_below_results_and_files_are_where_they_are_asked_for(tmp_path: Path):
+    done = deaf_here("run", spin_study(tmp_path, generations=1), "--json", "--to", "to/made.json", cwd=tmp_path)
+    assert json.loads((tmp_path / "to" / "made.json").read_text()) == done.data
     (journal,) = tmp_path.glob("results/tiny/*/journal.jsonl")
     assert done.data["run"] == str(journal.parent.relative_to(tmp_path))
     assert f"run folder: {done.data['run']}" in done.err
