@@ -37,7 +37,6 @@ from . import (
     known,
     live_drills,
     mutations,
-    order,
     repeated,
     same_target,
     simulate,
@@ -50,6 +49,7 @@ from .parity import comparison
 from .review import before, section
 from .simulated import decisions
 from .traced import section as traced
+from .why import instructions, order
 
 SCHEMA = 1
 
@@ -116,6 +116,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "files": packaged_runs.figures,
     "file-loads": _file_loads,
     "conformance": _conformance,
+    "instructions": instructions.figures,
     "tasks": tasks.figures,
     "kills": _kills,
     "mutations": _mutations,
@@ -135,7 +136,8 @@ part of `handoff` for machines that are lent by the minute."""
 WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = (
-    *("onnx", "onnx-all", "file-loads", "conformance", "tasks", "kills", "mutations", "pages", "simulate", "decisions"),
+    *("onnx", "onnx-all", "file-loads", "conformance", "instructions", "tasks", "kills", "mutations", "pages"),
+    *("simulate", "decisions"),
 )
 """Sections without a time in them, which leave the machine to others."""
 

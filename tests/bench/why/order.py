@@ -25,8 +25,7 @@ from shootout.contract import Arm, NotRun
 from shootout.messages import Scope, Turn
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.protocols import Performance, Player, Starters
-
-from .common import TOY, Bench, Tables, attempt, generation, medians, say, watch
+from tests.bench.common import TOY, Bench, Tables, attempt, generation, medians, say, watch
 
 BASELINE = "torch-eager"
 
