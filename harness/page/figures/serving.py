@@ -91,7 +91,7 @@ def _panel(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) -> al
     parts = [
         marks(line).mark_rule(color=BEHIND, strokeDash=[5, 4]).encode(y=y),
         marks(line).mark_text(color=BEHIND, align="left", yOffset=-8).encode(x=alt.value(4), y=y, text="told:N"),
-        marks(found).mark_line(strokeWidth=1.6).encode(x=x, y=y, color=colour, detail="arm:N"),
+        marks(found).mark_line(strokeWidth=1.2, opacity=0.4).encode(x=x, y=y, color=colour, detail="arm:N"),
         marks(found)
         .mark_point(filled=True, size=54, opacity=1)
         .encode(x=x, y=y, color=colour, shape=alt.Shape("shape:N", scale=None)),
