@@ -82,7 +82,14 @@ frame.loc[frame.outcome == "measured", list(columns)].rename(columns=columns)
 
 # %%
 digits = measured("digits-decision", "digits", max_time_s=120)
-digits.decide({"limits": {"p99": "1ms", "install": "100MB", "max-accuracy-drop": "1pp"}})
+decided = digits.decide({"limits": {"p99": "1ms", "install": "100MB", "max-accuracy-drop": "1pp"}})
+decided
+
+# %% [markdown]
+# The same as a picture: the objective, and each limit with who meets it.
+
+# %%
+decided.plot()
 
 # %% [markdown]
 # Another need, another answer: the smallest artifact that is right at least 95 times in 100.

@@ -11,6 +11,7 @@ from datetime import date
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shootout.clock import Deadline
@@ -27,6 +28,7 @@ from shootout.host import gpu
 from shootout.host.placement import pass_on, passing_on_ends
 from shootout.journal.run_folder import choose_folder
 from shootout.models.user import program
+from shootout.page import sources
 from shootout.report import dry_run, notebook
 from shootout.report.answer import SO_FAR
 from shootout.report.answers import WIDEST
@@ -110,11 +112,8 @@ class Run:
         Raises:
             UsageError: there is no such figure, nothing in the run to show in it, or no library to draw with.
         """
-        try:
-            from shootout.page import plots, sources
-        except ImportError as error:
-            raise UsageError(f"a figure needs {error.name}: {install('report')}") from None
-        return plots.plot(sources.read(Path(self.document.run)), kind)
+        found: Chart = _plots().plot(sources.read(Path(self.document.run)), kind)
+        return found
 
     def to_arrow(self) -> pyarrow.Table:
         """One line per row, nested figures as `end_to_end.median_ns`, the same columns and types of every run."""
@@ -175,6 +174,15 @@ class Decided:
         """What a notebook shows."""
         return notebook.as_pre(*self._lines())
 
+    def plot(self) -> Chart:
+        """The objective and each limit of the policy, a line a candidate, as `Run.plot`.
+
+        Raises:
+            UsageError: no candidate has a figure, or there is no library to draw with.
+        """
+        found: Chart = _plots().plot_decision(self.decision)
+        return found
+
     def _lines(self) -> list[Text]:
         return render_decision(self.decision, self.question, WIDEST)
 
@@ -182,6 +190,15 @@ class Decided:
         """The outcome in a line."""
         why = self.decision.reason
         return f"<Decided {self.outcome}: {self.chosen or why}>"
+
+
+def _plots() -> ModuleType:
+    """What draws, which needs an extra."""
+    try:
+        from shootout.page import plots
+    except ImportError as error:
+        raise UsageError(f"a figure needs {error.name}: {install('report')}") from None
+    return plots
 
 
 def load(path: str | Path) -> Run:

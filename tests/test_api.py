@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,17 @@ def test_a_policy_says_the_same_in_every_form(run: shootout.Run, tmp_path: Path)
     assert str(found).startswith("Ship  openvino:cpu:int8 ")
     assert "<span" in found._repr_html_()
     assert repr(run.decide({"limits": {"size": "1kB"}})) == "<Decided infeasible: nobody meets every limit>"
+
+
+def test_without_what_draws_the_extra_is_named(run: shootout.Run, monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in sys.modules if name.startswith("shootout.page.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("shootout.page.plots", raising=False)
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(UsageError, match=r"a figure needs altair: pip install 'shootout\[report\]'"):
+        run.plot()
+    with pytest.raises(UsageError, match="a figure needs altair"):
+        run.decide({}).plot()
 
 
 @pytest.mark.parametrize(

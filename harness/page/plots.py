@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from shootout.decide.decision import Decision
 from shootout.errors import UsageError, unknown
-from shootout.page.figures import intervals, precisions, readiness, run_order, serving, sizes
+from shootout.page.figures import decided, intervals, precisions, readiness, run_order, serving, sizes
 from shootout.page.figures.charts import Chart, complete
 from shootout.page.sources import Source
 
@@ -29,4 +30,15 @@ def plot(source: Source, kind: str) -> Chart:
         raise unknown("figure", kind, KINDS)
     if (chart := KINDS[kind](source)) is None:
         raise UsageError(f"{source.document.run!r} has nothing to show in the figure {kind!r}")
+    return complete(chart)
+
+
+def plot_decision(decision: Decision) -> Chart:
+    """The objective and each limit of a policy, a line a candidate, on white.
+
+    Raises:
+        UsageError: no candidate has a figure.
+    """
+    if (chart := decided.draw(decision, narrow=False)) is None:
+        raise UsageError("no candidate has a figure to draw")
     return complete(chart)

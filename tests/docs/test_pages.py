@@ -34,7 +34,7 @@ def test_the_notebook_holds_the_cells_of_its_source_each_with_what_it_shows():
     ], "make notebook"
     outputs = [output for one in made["cells"] for output in one.get("outputs", ())]
     assert {one["output_type"] for one in outputs} == {"stream", "execute_result"}
-    assert sum("image/svg+xml" in one.get("data", {}) for one in outputs) == 2
+    assert sum("image/svg+xml" in one.get("data", {}) for one in outputs) == 3
     assert notebook.NOTEBOOK.stat().st_size < LONGEST
 
 
