@@ -6,7 +6,6 @@ tensors, with the types of what is read. What else it knows of a dispatch is its
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections import Counter
@@ -30,8 +29,11 @@ LABELS = {
 """Our names for the compiler's types."""
 COUNTS = ("compute_nodes_by_precision", "other_nodes_by_precision", "flops_by_precision", "conversion_nodes")
 """What a survey counts, by the names of `Executed`."""
+LOOPS = "counted once each: what runs inside loops and branches, as often as the numbers say"
+UNTOLD = "not counted: some of what runs, whose code the compiler doesn't tell"
 STATISTICS, SOURCES = "statistics.csv", "sources"
 _SECTION = re.compile(r"; .*> util\.(func|initializer)\b")
+_DISPATCH = re.compile(r'\d+,"dispatch","(.*?)",')
 _MULTIPLIES, _ADDS = {"arith.mulf", "arith.muli"}, {"arith.addf", "arith.addi"}
 _CONVERTS = {f"arith.{name}" for name in ("extf", "truncf", "extsi", "extui", "trunci", "sitofp", "uitofp")}
 _CONVERTS |= {"arith.fptosi", "arith.fptoui", "linalg.yield"}
@@ -70,29 +72,34 @@ def survey(folder: Path) -> dict[str, Any]:
     Args:
         folder: with what the compiler told by `dumps`.
     """
-    dispatches = _dispatches(folder / STATISTICS)
-    contents = _contents(folder / SOURCES)
-    nodes = [node for entry, calls in dispatches.items() for node in contents.get(entry, ()) * calls]
+    once, inside = _dispatches(folder / STATISTICS)
+    contents, every = _contents(folder / SOURCES), once + inside
+    nodes = [node for entry, calls in every.items() for node in contents.get(entry, []) * calls]
+    is_whole = every.keys() <= contents.keys()
+    is_known = is_whole and not any(node.is_product for entry in inside for node in contents[entry])
     products = [node for node in nodes if node.is_product]
     others = [node for node in nodes if not node.is_product]
     return {
         "compute_nodes_by_precision": dict(Counter(node.label for node in products)),
         "other_nodes_by_precision": dict(Counter(node.label for node in others if not node.converts)),
-        "flops_by_precision": flops_by_precision([(node.label, node.flops) for node in products]),
+        "flops_by_precision": flops_by_precision((node.label, node.flops if is_known else None) for node in products),
         "conversion_nodes": sum(node.converts for node in others),
+        "fallbacks": [*([LOOPS] if inside else []), *([] if is_whole else [UNTOLD])],
     }
 
 
-def _dispatches(path: Path) -> Counter[str]:
-    """How often a call runs each entry point; what loading runs once is left out."""
-    found, in_call = Counter[str](), False
-    with path.open(newline="") as lines:
-        for row in csv.reader(lines):
-            if row and (section := _SECTION.match(row[0])):
-                in_call = section[1] == "func"
-            elif in_call and len(row) > 2 and row[1] == "dispatch":
-                found[row[2].rpartition("::@")[2]] += 1
-    return found
+def _dispatches(path: Path) -> tuple[Counter[str], Counter[str]]:
+    """How often a call runs each entry point, and how often each turn of a loop or branch does; what loading runs once
+    is left out.
+    """
+    once, inside = Counter[str](), Counter[str]()
+    found = None
+    for line in path.read_text().splitlines():  # not by csv: names of graphs bring quotes of their own
+        if section := _SECTION.match(line):
+            found = {"func": inside if " > scf." in line else once}.get(section[1])
+        elif found is not None and (row := _DISPATCH.match(line)):
+            found[row[1].rpartition("::@")[2].strip('"')] += 1
+    return once, inside
 
 
 def _contents(folder: Path) -> dict[str, list[Node]]:

@@ -75,6 +75,7 @@ class IreeSession:
             threads=count_threads(threads),
             artifact_bytes=facts["artifact_bytes"],
             staged="fp32",
+            fallbacks=tuple(facts["fallbacks"]),
             **{name: facts[name] for name in COUNTS},
         )
 

@@ -66,6 +66,7 @@ class VulkanSession:
             threads=None,
             artifact_bytes=self._built.facts["artifact_bytes"],
             staged="fp32",
+            fallbacks=tuple(self._built.facts["fallbacks"]),
             **{name: self._built.facts[name] for name in COUNTS},
         )
 

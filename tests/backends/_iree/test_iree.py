@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from shootout import backends
+from shootout.backends._iree import account
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target
@@ -95,3 +96,24 @@ def test_a_model_without_weights_reads_large_inputs_and_runs_on_a_pool_of_thread
     assert found.kept
     assert found.error is not None
     assert found.error < 1e-5
+
+
+TOLD = """; builtin.module > util.initializer > stream.cmd.execute
+"Depth","Command","Symbol","Length","Invocations","Workload","Operands","Resources"
+1,"dispatch","@_once::@_once_elementwise",,1,"",0,2
+
+; builtin.module > util.func @"A graph, named$async" > stream.cmd.execute
+0,"copy",,256,,,,
+0,"dispatch","@"A graph, named$async_0"::@"A graph, named$async_0_matmul_1x2x2"",,1,"",0,3
+0,"dispatch","@"A graph, named$async_0"::@"A graph, named$async_0_matmul_1x2x2"",,1,"",0,3
+
+; builtin.module > util.func @"A graph, named$async" > scf.for > stream.cmd.execute
+0,"dispatch","@"A graph, named$async_1"::@"A graph, named$async_1_softmax"",,1,"?",1,3
+"""
+
+
+def test_dispatches_are_those_of_a_call_by_any_name_and_a_loop_s_apart(tmp_path: Path):
+    (tmp_path / "statistics").write_text(TOLD)
+    once, inside = account._dispatches(tmp_path / "statistics")
+    assert once == {"A graph, named$async_0_matmul_1x2x2": 2}
+    assert inside == {"A graph, named$async_1_softmax": 1}
