@@ -84,8 +84,10 @@ def test_nobody_infeasible_unmeasured_or_beaten_is_ever_chosen(
 
 def _dominates(one: Row, other: Row, value: float | None, than: float | None) -> bool:
     """Whether it is better in the objective, and no worse in what breaks ties."""
-    sizes, starts = (one.artifact_bytes or 0, other.artifact_bytes or 0), (one.ready_s or 0.0, other.ready_s or 0.0)
-    return bool(value and than and value < than and sizes[0] <= sizes[1] and starts[0] <= starts[1])
+    if (one.install_bytes is None) is not (other.install_bytes is None):
+        return False
+    figures = ((row.artifact_bytes or 0, row.install_bytes or 0, row.ready_s or 0.0) for row in (one, other))
+    return bool(value and than and value < than and all(mine <= its for mine, its in zip(*figures, strict=True)))
 
 
 FIGURES = st.floats(0.001, 1e9)
