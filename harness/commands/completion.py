@@ -16,6 +16,7 @@ from typing import Any
 from shootout import backends, models
 from shootout.commands.machine.catalogue import KINDS
 from shootout.contract import Device, Precision, Scenario, is_among
+from shootout.decide.policy import Objective
 from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import is_file
 from shootout.export.request import path_of
@@ -297,6 +298,8 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "l2": lambda *_: ("warm", "cold"),
     "threads": lambda *_: ("all",),
     **dict.fromkeys(("inputs", "calibration", "labels"), lambda word, _: _files(word, ".npz", ".npy")),
+    "policy": lambda word, _: _files(word, schema.SUFFIX),
+    "objective": lambda *_: map(str, Objective),
     "to": lambda word, _: _files(word, *FORMATS),
-    **dict.fromkeys(("folder", "into", "out"), lambda word, _: _files(word, "/")),
+    **dict.fromkeys(("folder", "folders", "into", "out"), lambda word, _: _files(word, "/")),
 }

@@ -181,9 +181,12 @@ def _p99_served(asked: _Asked, load: float) -> Figure:
         return Figure(reason="never served requests", needs=needs)
     if served.rate_per_s.low < load:
         return Figure(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
-    if served.p99_highest_ns is None:
+    low = None
+    if served.holds is False and not served.searched and served.rate_per_s.value <= load:
+        low = math.nextafter(served.limit_ns, math.inf)  # it broke that limit
+    if served.p99_highest_ns is None and low is None:
         return Figure(value=served.p99_ns, reason=f"fewer than {LEAST_TAILS} generations that served", needs=needs)
-    return Figure(value=served.p99_ns, high=served.p99_highest_ns, needs=needs)
+    return Figure(value=served.p99_ns, low=low, high=served.p99_highest_ns, needs=needs)
 
 
 def _of(count: int, what: str) -> str:
@@ -294,7 +297,7 @@ def _metric(asked: _Asked) -> Figure:
 
 
 def _memory(asked: _Asked) -> Figure:
-    """The most of all generations of all its plays: each instance is in its process."""
+    """The most of all generations of all its plays; its instances are in that process."""
     found = [play.row.memory_bytes for play in asked.candidate.plays if play.row.memory_bytes is not None]
     return _exact(max(found, default=None), "its memory isn't known")
 

@@ -142,6 +142,8 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+            raise UsageError(f"can't read the policy {str(path)!r}: it is no ordinary file")
         return tomllib.loads(path.read_text())
     except OSError as error:
         raise UsageError(f"can't read the policy {str(path)!r}: {error.strerror}") from None

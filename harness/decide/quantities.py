@@ -5,6 +5,7 @@ One table: a `deploy.toml` is read by it, `shootout decide` has an option for ea
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,9 +46,9 @@ class Unit:
         if not is_number or match is None or match[2] not in self.worth:
             raise UsageError(f"{key} is {given!r}: write {self.what} as {self.examples}")
         value = float(match[1]) * self.worth[match[2]]
-        if not 0 < value <= self.most:
+        if not 0 < value <= self.most or not math.isfinite(value):
             most = "" if self.most == float("inf") else f" and at most {self.told(self.most)}"
-            raise UsageError(f"{key} is {given!r}: it must be more than 0{most}")
+            raise UsageError(f"{key} is {given!r}: it must be more than 0, finite{most}")
         return value
 
 

@@ -43,6 +43,7 @@ PROGRAM = typer.main.get_command(cli.app)
         ("shootout run --threads 2 --scenario latency,se", ["latency,serve"]),
         ("shootout run digits --energy --gpu 0 --l2 c", ["cold"]),
         ("shootout selftest --device c", ["cpu", "cuda"]),
+        ("shootout decide x --objective la", ["latency"]),
         ("shootout run digits x", []),
         ("shootout gone x", []),
         ("shootout run --option gone.x", []),
@@ -72,7 +73,8 @@ def test_files_are_offered_where_they_are_meant(tmp_path: Path, monkeypatch: pyt
     assert offered("run --metric net.py:") == ["net.py:make", "net.py:make_wide"]
     assert offered("run deep/") == ["deep/net.toml"]
     assert offered("run --inputs ") == ["deep/", "net.npz"]
-    assert offered("show ") == ["deep/"]
+    assert offered("show ") == offered("decide ") == ["deep/"]
+    assert offered("decide x --policy deep/") == ["deep/net.toml"]
 
 
 def test_the_sizes_of_a_file_and_the_parameters_of_a_factory_are_offered(

@@ -15,6 +15,7 @@ from shootout.decide.limits import Standing
 from shootout.decide.policy import read_policy
 from shootout.decide.quantities import Limit
 from shootout.results.comparisons import Metric
+from shootout.results.document import Rate, Row, Serving
 
 TODAY = date(2026, 11, 22)
 SLOW, FAST = row("slow", 2_000), row("fast", 500)
@@ -118,3 +119,41 @@ def test_how_stable_the_choice_is():
     assert set(often) == {FAST.arm, near.arm}
     assert sum(often.values()) == pytest.approx(1.0)
     assert made(question(SLOW, FAST)).stability == {FAST.arm: 1.0}
+
+
+def served(arm: str, rate: float, p99_ms: float | None, *, searched: bool = False, holds: bool = True) -> Row:
+    """An arm under requests; its p99 of more than the run's own limit of 5 ms breaks that."""
+    found = Serving(
+        rate_per_s=Rate(value=rate, low=rate, high=rate),
+        searched=searched,
+        holds=holds,
+        p99_ns=p99_ms and p99_ms * 1e6,
+        p99_highest_ns=p99_ms and 1.1e6 * p99_ms,
+        limit_ns=5e6,
+        unloaded_ns=1e5,
+        start_late_ns=0.0,
+    )
+    return row(arm, (p99_ms or 9.0) * 1e6, scenario="serve", serve=found)
+
+
+@pytest.mark.parametrize(
+    ("one", "standing"),
+    [
+        (served("a", 200, 4.0), Standing.MET),
+        (served("a", 300, 4.0, searched=True), Standing.MET),  # more than the load
+        (served("a", 100, 4.0), Standing.UNKNOWN),  # less
+        (served("a", 200, 4.8), Standing.UNKNOWN),  # the highest generation's bound is over it
+        (served("a", 200, None, holds=False), Standing.BROKEN),
+        (served("a", 300, None, holds=False), Standing.UNKNOWN),  # it broke under more than the load
+        (row("a", 1_000), Standing.UNKNOWN),  # one call after another
+    ],
+)
+def test_a_p99_under_load_is_that_of_requests_at_that_rate_or_more(one: Row, standing: Standing):
+    found = made(question(one), load="200/s", p99="5ms", objective="size").candidates[0]
+    assert next(finding.standing for finding in found.limits if finding.limit is Limit.P99) is standing
+
+
+def test_the_limit_on_p99_is_the_policys_and_not_the_runs():
+    late = served("late", 200, 8.0, holds=False)
+    found = made(question(late), load="200/s", p99="10ms")
+    assert (found.outcome, found.candidates[0].fault) == ("chosen", None)

@@ -67,6 +67,8 @@ def test_an_option_stands_above_the_file(tmp_path: Path):
         ("[limits]\np99 = 5", ("p99 is 5: write a time with its unit as 5ms",)),
         ("[limits]\nmemory = '500'", ("memory is '500'", "500" and "250MB")),
         ("[limits]\nmax-accuracy-drop = '0.5%'", ("write percentage points with their unit as 0.5pp",)),
+        ("[limits]\np99 = '1e999s'", ("it must be more than 0",)),
+        ("[limits]\np99 = ['5ms']", ("p99 is ['5ms']",)),
         ("[limits]\np99 = '0ms'", ("must be more than 0",)),
         ("[limits]\nmin-accuracy = '150%'", ("at most 100 %",)),
         ("load = 200", ("load is 200: write a rate with its unit as 200/s",)),
@@ -98,6 +100,8 @@ def test_what_cannot_be_read_is_told_with_the_way_out(tmp_path: Path, text: str,
 def test_a_file_that_is_not_there(tmp_path: Path):
     with pytest.raises(UsageError, match="can't read the policy"):
         read_policy(tmp_path / "none.toml", {})
+    with pytest.raises(UsageError, match="no ordinary file"):
+        read_policy(tmp_path, {})
 
 
 def test_an_old_price_is_warned_of(tmp_path: Path):
