@@ -16,10 +16,10 @@ from typing import Any
 import shootout
 from shootout.bundle.bundle import ModelBundle, open_bundle
 from shootout.contract import Progress
-from shootout.errors import ModelError, UsageError
+from shootout.errors import ModelError
 from shootout.host.environment import version_of
 from shootout.host.scratch import Scratch
-from shootout.host.store import cache_folder, mark_used
+from shootout.host.store import cache_folder, mark_used, unwritable
 
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
@@ -68,7 +68,7 @@ def workshop() -> Iterator[Path]:
     try:
         found = Scratch(parent)
     except OSError as error:
-        raise UsageError(f"can't write the cache folder {parent}: {error.strerror}; set SHOOTOUT_CACHE") from error
+        raise unwritable(parent, error) from error
     try:
         yield found.path
     finally:

@@ -65,10 +65,15 @@ def cache_folder() -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except OSError as error:
-        raise UsageError(f"can't make the cache folder {folder}: {error.strerror}; set SHOOTOUT_CACHE") from error
+        raise unwritable(folder, error) from error
     if found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise UsageError(f"others can write the cache folder {folder}: chmod 700 it, or set SHOOTOUT_CACHE")
     return folder
+
+
+def unwritable(folder: Path, error: OSError) -> UsageError:
+    """What to say where a folder of the cache can't be made or written to."""
+    return UsageError(f"can't write the cache folder {folder}: {error.strerror}; set SHOOTOUT_CACHE")
 
 
 @contextmanager
@@ -82,9 +87,7 @@ def in_use() -> Iterator[None]:
     try:
         descriptor = _open_lock()
     except OSError as error:
-        raise UsageError(
-            f"can't write the cache folder {cache_folder()}: {error.strerror}; set SHOOTOUT_CACHE"
-        ) from None
+        raise unwritable(cache_folder(), error) from None
     try:
         with suppress(OSError):  # a disk without locks, where nothing is taken out either
             fcntl.flock(descriptor, fcntl.LOCK_SH)

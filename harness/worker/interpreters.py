@@ -190,7 +190,7 @@ def _lent() -> Path:
     except FileExistsError:
         pass  # another run was faster
     except OSError as error:
-        raise UsageError(f"can't write the cache folder {folder}: {error.strerror}; set SHOOTOUT_CACHE") from None
+        raise store.unwritable(folder, error) from None
     return folder
 
 

@@ -149,7 +149,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(own_cache: Path, monkeypatch
 def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(UsageError, match=r"can't make the cache folder .*file/bundles.*set SHOOTOUT_CACHE"):
+    with pytest.raises(UsageError, match=r"can't write the cache folder .*file/bundles.*set SHOOTOUT_CACHE"):
         obtain("identity", {}, 1)
 
 
