@@ -26,8 +26,8 @@ from .generations import split
 
 ARMS = 4
 ON_GPU = "torch-eager:cuda"
-NOTHING = "__repr__"
-"""A command that every worker answers without doing anything."""
+NOTHING = "recheck"
+"""A command that every worker answers without doing anything, as long as it has verified nothing."""
 LIMIT_US, LIMIT_PERCENT = 200.0, 3.0
 
 

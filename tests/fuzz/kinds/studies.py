@@ -64,8 +64,12 @@ def inputs() -> SearchStrategy[bytes]:
 
 def read(data: bytes, folder: Path) -> None:
     """As `shootout run FILE` reads it, up to its cells."""
-    if data.startswith(b"{"):
-        study = schema.checked({"name": "s", **json.loads(data)}, "fuzz")
+    try:
+        table = json.loads(data)
+    except ValueError:
+        table = None
+    if isinstance(table, dict):
+        study = schema.checked({"name": "s", **table}, "fuzz")
     else:
         file = folder / "study.toml"
         file.write_bytes(data)
