@@ -25,6 +25,7 @@ class Measure:
         value: nanoseconds, seconds an item, the price of an hour, or bytes.
         low, high: its own interval.
         play: where it was timed; None: it is no time.
+        others: where else, in another run.
         cost: where it is one, which goes in steps of whole machines.
         exact: nothing about it is noisy.
         reason: why nobody knows it; then the figures mean nothing.
@@ -36,6 +37,7 @@ class Measure:
     low: float = 0.0
     high: float = math.inf
     play: Play | None = None
+    others: tuple[Play, ...] = ()
     cost: Cost | None = None
     exact: bool = False
     reason: str | None = None
@@ -46,6 +48,9 @@ class Measure:
 def measure(policy: Policy, candidate: Candidate) -> Measure:
     """A candidate's objective."""
     found = _measure(policy, candidate)
+    if (play := found.play) and len(candidate.plays) > 1:
+        timed = [one for one in candidate.plays if one.row.scenario == play.row.scenario and one.row.end_to_end]
+        found = replace(found, others=tuple(one for one in timed if one is not play))
     plays = [found.play] if found.play else candidate.plays
     rows = ((one.cell, one.row.model_copy(update={"serve": None})) for one in plays)  # the limit on p99 is the policy's
     fault = next((why for cell, row in rows if (why := find_fault(cell, row))), None)
@@ -109,12 +114,26 @@ def order(candidates: Sequence[Candidate], measures: Mapping[str, Measure]) -> d
 
 def compare(policy: Policy, one: Measure, other: Measure) -> Comparison:
     """The first one's objective ÷ the other's: by generations that they shared, else by their own intervals."""
-    mine, theirs = one.play, other.play
-    if one.cost or other.cost or not mine or not theirs or mine.cell is not theirs.cell:
-        return _apart(one, other, policy.indifferent)
-    if found := mine.cell.judged(mine.row.arm, theirs.row.arm):
-        return _within(found, policy.indifferent, vouched=mine.cell.unvouched is None)
+    if not one.cost and not other.cost and (found := _side_by_side(one, other)):
+        compared, vouched = found
+        return _within(compared, policy.indifferent, vouched=vouched)
     return _apart(one, other, policy.indifferent)
+
+
+def _side_by_side(one: Measure, other: Measure) -> tuple[Comparison, bool] | None:
+    """How they compare where both ran, in most generations, and whether verdicts stand there; None: they never met."""
+    pairs = (
+        (mine, theirs)
+        for mine in (one.play, *one.others)
+        for theirs in (other.play, *other.others)
+        if mine and theirs and mine.cell is theirs.cell
+    )
+    met = [
+        (found, mine.cell.unvouched is None)
+        for mine, theirs in pairs
+        if (found := mine.cell.judged(mine.row.arm, theirs.row.arm))
+    ]
+    return max(met, key=lambda pair: pair[0].generations, default=None)
 
 
 def _within(found: Comparison, indifferent: float, *, vouched: bool) -> Comparison:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -157,3 +158,20 @@ def test_the_limit_on_p99_is_the_policys_and_not_the_runs():
     late = served("late", 200, 8.0, holds=False)
     found = made(question(late), load="200/s", p99="10ms")
     assert (found.outcome, found.candidates[0].fault) == ("chosen", None)
+
+
+def test_who_met_in_any_run_is_compared_there():
+    """The first one's longest race is another one, in which the second wasn't."""
+    long, short = question(FAST, row("alone", 900)), question(FAST, row("other", 600))
+    first = replace(long.candidates[0], plays=(*long.candidates[0].plays, *short.candidates[0].plays))
+    found = made(replace(long, candidates=(first, *long.candidates[1:], short.candidates[1])))
+    assert found.chosen == FAST.arm
+    met, apart = found.of("other:cpu:fp32").ratio, question(FAST).candidates[0]
+    assert met is not None
+    assert met.generations == 5
+    alone = made(replace(long, candidates=(apart, short.candidates[1]))).of("other:cpu:fp32").ratio
+    assert alone is not None
+    assert alone.generations == 0, "never side by side: by their own intervals"
+    assert alone.low is not None
+    assert met.low is not None
+    assert alone.low < met.low
