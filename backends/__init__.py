@@ -157,7 +157,7 @@ SHIPPED = {
         fixture="shootout.backends._executorch.backend:FIXTURE",
         words="shootout.backends._executorch.words:WORDS",
         ready_s=1.9,
-        build_s=14.0,
+        build_s=25.0,
     ),
     "ncnn": Entry(
         path="shootout.backends._ncnn.backend:NcnnAdapter",

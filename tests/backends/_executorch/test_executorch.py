@@ -14,7 +14,7 @@ import pytest
 from shootout import backends
 from shootout.backends._executorch import backend
 from shootout.backends._executorch.files import PROGRAM, read_flatbuffer
-from shootout.backends._executorch.lower import fewer_patterns
+from shootout.backends._executorch.lower import fewer_patterns, write_out_gelu
 from shootout.backends._executorch.session import MODEL, ExecuTorchSession
 from shootout.bundle import fidelity
 from shootout.contract import Arm, Device, Executed, Precision, Target
@@ -80,6 +80,23 @@ def patterns_looked_for() -> list[tuple[bool, bool]]:
 
 def test_patterns_that_a_program_may_hold_are_looked_for():
     assert run_fresh(patterns_looked_for, warm=warm_of(FP32)) == [(True, False), (False, True), (False, False)]
+
+
+def gelus_left() -> tuple[list[Any], float]:
+    """How the GELUs that are left approximate, of an exact one and one by tanh, and what changed in the outputs."""
+    import torch
+    from torch.nn import GELU, Sequential
+
+    module, x = Sequential(GELU(), GELU(approximate="tanh")), torch.linspace(-3, 3, 64)
+    program = write_out_gelu(torch.export.export(module, (x,)))
+    gelus = [node for node in program.graph.nodes if node.target is torch.ops.aten.gelu.default]
+    return [node.kwargs.get("approximate") for node in gelus], float((program.module()(x) - module(x)).abs().max())
+
+
+def test_the_gelu_that_xnnpack_would_take_for_another_is_written_out():
+    left, change = run_fresh(gelus_left, warm="torch")
+    assert left == [None]
+    assert change < 1e-6
 
 
 def test_nodes_outside_xnnpack_are_a_line_under_the_table(tmp_path: Path):
