@@ -156,7 +156,7 @@ def _figures(source: Source) -> Iterator[Figure]:
         _figure(
             "Run order",
             "Each arm's rounds in the order in which they were played, slower is higher; lines part where processes "
-            "began anew, crosses are rounds that the machine disturbed. A race that drifts, drifts for all.",
+            "began anew, shaded rounds are those that the machine disturbed. A race that drifts, drifts for all.",
             lambda narrow: run_order.draw(source, narrow=narrow),
             run_order.tell(source),
         ),

@@ -134,6 +134,11 @@ def test_rounds_stand_in_the_order_in_which_they_were_played():
     assert run_order.draw(Source(PLAIN), narrow=False) is None
 
 
+def test_disturbed_rounds_without_a_gap_are_one_stretch():
+    found = run_order.find_stretches({1, 2, 3, 7, 9, 10})
+    assert [(one["from"], one["to"]) for one in found] == [(0.5, 3.5), (6.5, 7.5), (8.5, 10.5)]
+
+
 @pytest.mark.parametrize("narrow", [False, True])
 def test_no_chart_asks_for_data_elsewhere(narrow: bool):
     source = read("batch-crossover")

@@ -10,7 +10,7 @@ import altair as alt
 
 from shootout.journal.records import Played
 from shootout.messages import Scope
-from shootout.page.figures.charts import BEHIND, CHOSEN, INK, NARROW, RULE, SOFT, WIDE, Chart, cut, layer, marks
+from shootout.page.figures.charts import CHOSEN, INK, NARROW, RULE, SHADE, SOFT, WIDE, Chart, cut, layer, marks
 from shootout.page.sources import Source
 from shootout.study.group import short
 from shootout.units import counted
@@ -31,23 +31,22 @@ def draw(source: Source, *, narrow: bool) -> Chart | None:
     height = step * len(arms)
     rounds, starts = _axis(lines)
     room, below = (step - 16, step / 2 + 6) if narrow else (step - 6, step / 2)
-    data, flags = [], []
+    data = []
+    flagged: set[int] = set()
     for index, arm in enumerate(arms):
-        for generation, offsets, flagged in _rounds(lines[arm]):
+        for generation, offsets, flags in _rounds(lines[arm]):
             for place, offset in enumerate(offsets):
-                one = {
-                    "at": starts[generation] + place + 1,
-                    "y": index * step + below - max(-1.0, min(1.0, offset / span)) * room / 2,
-                    "part": f"{index} {generation}",
-                }
-                data.append(one)
-                if place in flagged:
-                    flags.append(one)
-    x = alt.X(
-        "at:Q",
-        scale=alt.Scale(domain=[0.5, rounds + 0.5], nice=False),
-        axis=alt.Axis(title="round", tickMinStep=1, grid=False),
-    )
+                data.append(
+                    {
+                        "at": starts[generation] + place + 1,
+                        "y": index * step + below - max(-1.0, min(1.0, offset / span)) * room / 2,
+                        "part": f"{index} {generation}",
+                    }
+                )
+            flagged |= {starts[generation] + place + 1 for place in flags}
+    scale = alt.Scale(domain=[0.5, rounds + 0.5], nice=False)
+    axis = alt.Axis(title="round", tickMinStep=1, grid=False)
+    x = alt.X("at:Q", scale=scale, axis=axis)
     y = alt.Y("y:Q", scale=alt.Scale(domain=[height, 0], nice=False), axis=None)
     middles = [{"y": index * step + below} for index in range(len(arms))]
     texts = [
@@ -59,10 +58,12 @@ def draw(source: Source, *, narrow: bool) -> Chart | None:
         for index, arm in enumerate(arms)
     ]
     parts = [
+        marks(find_stretches(flagged))
+        .mark_rect(color=SHADE)
+        .encode(x=alt.X("from:Q", scale=scale, axis=axis), x2="to:Q"),
         marks([{"at": start + 0.5} for start in starts.values() if start]).mark_rule(color=RULE).encode(x=x),
         marks(middles).mark_rule(color=RULE, strokeDash=[2, 3]).encode(y=y),
         marks(data).mark_line(color=CHOSEN, strokeWidth=1.3).encode(x=x, y=y, detail="part:N"),
-        marks(flags).mark_point(shape="cross", filled=True, color=BEHIND, size=40, opacity=1).encode(x=x, y=y),
         marks(texts)
         .mark_text(align="left" if narrow else "right", color=INK, fontSize=11.5)
         .encode(x=alt.value(0 if narrow else -8), y=y, text="name:N"),
@@ -116,6 +117,13 @@ def _rounds(lines: Sequence[Played]) -> Iterator[tuple[int, list[float], set[int
     for line in lines:
         times = line.block_median_ns[Scope.END_TO_END]
         yield line.generation, [math.log(ns / middle) for ns in times], set(line.flagged)
+
+
+def find_stretches(flagged: set[int]) -> list[dict[str, float]]:
+    """From where to where rounds without a gap are flagged: a round is, for all arms."""
+    first = sorted(one for one in flagged if one - 1 not in flagged)
+    last = sorted(one for one in flagged if one + 1 not in flagged)
+    return [{"from": begin - 0.5, "to": end + 0.5} for begin, end in zip(first, last, strict=True)]
 
 
 def _span(offsets: Sequence[float]) -> float:
