@@ -220,6 +220,9 @@ FIGURES = (
     Figure(name="rss_loaded_bytes", header="memory", missing=size(0)),
     Figure(name="build_s", header="build"),
     Figure(name="load_s", header="load"),
+    Figure(name="install_bytes", header="installed"),
+    Figure(name="memory_bytes", header="memory at most"),
+    Figure(name="ready_s", header="ready"),
 )
 """All that have a column; each table chooses among them by header."""
 BY_HEADER = {figure.header: figure for figure in FIGURES}

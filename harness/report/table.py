@@ -34,7 +34,8 @@ RACE = (
         "of peak",
         "GB/s",
     ),
-    *("proven", "error", "accuracy", "metric", "metric change", "size", "build", "load"),
+    *("proven", "error", "accuracy", "metric", "metric change", "size", "installed", "memory at most", "build"),
+    *("load", "ready"),
 )
 """The columns of a race; those without any figure are left out."""
 RACE_FIRST = (
