@@ -11,6 +11,7 @@ from shootout.decide.policy import Objective, Policy, as_policy
 from shootout.decide.quantities import LIMITS, Limit
 from shootout.errors import UsageError
 from shootout.journal.records import Played
+from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.group import GroupRecord
 from shootout.study.schema import Study
@@ -42,6 +43,8 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     changes: dict[str, Any] = {}
     if "scenario" not in asked:
         changes["scenario"] = tuple(_scenarios(policy, by_rate=by_rate))
+    if "goal" not in asked and study.crossover is None:
+        changes["goal"] = str(Aim.BEST)  # who is beaten needs no verdict against the baseline
     serves = Scenario.SERVE in changes.get("scenario", study.scenario)
     if serves and "rate" not in asked and policy.load and not by_rate:
         changes["rate"] = policy.load

@@ -30,7 +30,7 @@ def study(**fields: Any) -> Study:
 @pytest.mark.parametrize(
     ("keys", "fitted"),
     [
-        ({}, {"scenario": (Scenario.LATENCY,), "least_generations": 0}),
+        ({}, {"scenario": (Scenario.LATENCY,), "least_generations": 0, "goal": "best"}),
         ({"max_error": "1e-3"}, {"scenario": (Scenario.LATENCY,), "least_generations": 0}),
         ({"p99": "5ms"}, {"scenario": (Scenario.LATENCY,), "least_generations": 4}),
         ({"objective": "size"}, {"scenario": (Scenario.LATENCY,)}),
@@ -53,8 +53,10 @@ def test_what_a_policy_needs_is_measured(keys: dict[str, Any], fitted: dict[str,
 
 
 def test_what_the_user_asked_for_stays():
-    asked = study(scenario="serve", threads=[1], rate=50.0, p99_limit_ms=9.0)
-    found = fit_study(policy(p99="5ms", load="200/s"), asked, {"scenario", "threads", "rate", "p99_limit_ms"})
+    asked = study(scenario="serve", threads=[1], rate=50.0, p99_limit_ms=9.0, goal="baseline")
+    given = {"scenario", "threads", "rate", "p99_limit_ms", "goal"}
+    found = fit_study(policy(p99="5ms", load="200/s"), asked, given)
+    assert found.goal == "baseline"
     assert (found.scenario, found.threads, found.rate, found.p99_limit_ms) == ((Scenario.SERVE,), (1,), 50.0, 9.0)
 
 
