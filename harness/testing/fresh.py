@@ -25,6 +25,15 @@ from typing import Any, NoReturn
 
 from shootout.host.child import QUIET
 
+_SET_BY_IMPORTS = {
+    "KMP_DUPLICATE_LIB_OK": "True",
+    "KMP_INIT_AT_FORK": "FALSE",
+    "TF_CPP_MIN_LOG_LEVEL": "1",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ENABLE_RUNTIME_UPTIME_TELEMETRY": "1",
+}
+"""What scikit-learn, JAX and torchax tell themselves where a test has imported them: it reaches no fresh process."""
+
 
 def run_fresh(
     function: Callable[..., Any],
@@ -52,7 +61,8 @@ def run_fresh(
     """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PJRT_NPROC")
     search = os.pathsep.join([*map(str, path), *sys.path])
-    environment = {**os.environ, **QUIET, **dict.fromkeys(names, str(threads)), "PYTHONPATH": search}
+    own = {name: text for name, text in os.environ.items() if _SET_BY_IMPORTS.get(name) != text}
+    environment = {**own, **QUIET, **dict.fromkeys(names, str(threads)), "PYTHONPATH": search}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "call").write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
         if warm:

@@ -41,6 +41,20 @@ def test_another_environment_or_folder_gets_another_parent(tmp_path: Path, monke
     assert run_fresh(placed, warm=MODULE)[3] == str(tmp_path)
 
 
+def set_by_jax() -> tuple[int, str | None]:
+    return os.getppid(), os.environ.get("TF_CPP_MIN_LOG_LEVEL")
+
+
+def test_what_a_library_imported_here_sets_for_itself_reaches_no_fresh_process(monkeypatch: pytest.MonkeyPatch):
+    """And costs no new parent with all its imports; a user's own setting is none of that."""
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    before = run_fresh(set_by_jax, warm=MODULE)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
+    assert run_fresh(set_by_jax, warm=MODULE) == before == (before[0], None)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    assert run_fresh(set_by_jax, warm=MODULE)[1] == "0"
+
+
 def died(how: str) -> None:
     """Say something and end badly."""
     print("last words", file=sys.stderr, flush=True)
