@@ -14,6 +14,7 @@ import gc
 import importlib
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -31,8 +32,9 @@ _SET_BY_IMPORTS = {
     "TF_CPP_MIN_LOG_LEVEL": "1",
     "TPU_SKIP_MDS_QUERY": "1",
     "ENABLE_RUNTIME_UPTIME_TELEMETRY": "1",
+    "TORCHINDUCTOR_CACHE_DIR": ".*/torchinductor_[^/]*",
 }
-"""What scikit-learn, JAX and torchax tell themselves where a test has imported them: it reaches no fresh process."""
+"""Patterns of what scikit-learn, JAX, torchax and Inductor set where a test has imported them: for no fresh process."""
 
 
 def run_fresh(
@@ -61,7 +63,7 @@ def run_fresh(
     """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PJRT_NPROC")
     search = os.pathsep.join([*map(str, path), *sys.path])
-    own = {name: text for name, text in os.environ.items() if _SET_BY_IMPORTS.get(name) != text}
+    own = {name: text for name, text in os.environ.items() if not re.fullmatch(_SET_BY_IMPORTS.get(name, "(?!)"), text)}
     environment = {**own, **QUIET, **dict.fromkeys(names, str(threads)), "PYTHONPATH": search}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "call").write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))

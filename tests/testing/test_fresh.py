@@ -50,6 +50,7 @@ def test_what_a_library_imported_here_sets_for_itself_reaches_no_fresh_process(m
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     before = run_fresh(set_by_jax, warm=MODULE)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchinductor_me")
     assert run_fresh(set_by_jax, warm=MODULE) == before == (before[0], None)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     assert run_fresh(set_by_jax, warm=MODULE)[1] == "0"
