@@ -154,10 +154,7 @@ class Samples:
 
 def _packed_readings(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Array]]:
     """See `Samples._packed`; raises one of `_UNREADABLE`."""
-    import pyarrow.parquet
-
-    path = _inside(folder, PACKED)
-    table = pyarrow.parquet.read_table(path, read_dictionary=PLACE, page_checksum_verification=True)
+    table = _table(_inside(folder, PACKED), PLACE)
     columns = [table[name].combine_chunks() for name in PLACE]
     told = GENERATION in table.column_names
     generations = table[GENERATION].to_numpy() if told else np.zeros(table.num_rows, dtype=np.int32)
@@ -187,13 +184,30 @@ def read(folder: Path, name: str, arm: str, scope: str) -> Array:
 
 def _readings(folder: Path, name: str, arm: str, scope: str) -> Array:
     """As `read`, but raises one of `_UNREADABLE`."""
+    import pyarrow
+    import pyarrow.compute
+
+    table = _table(_inside(folder, name), ["arm", "scope"], ["latency_ns"])
+    wanted = np.ones(table.num_rows, dtype=bool)
+    for column, value in (("arm", arm), ("scope", str(scope))):
+        same = pyarrow.compute.equal(table[column].cast(pyarrow.string()), value)
+        wanted &= same.fill_null(False).to_numpy()
+    found: Array = table["latency_ns"].cast(pyarrow.float64()).to_numpy()[wanted]
+    return found
+
+
+def _table(path: Path, places: Sequence[str], columns: Sequence[str] | None = None) -> Any:
+    """A file's columns: the file by itself, since as a data set of pyarrow's a damaged one may never be read to an end.
+
+    Args:
+        places: those of few different words.
+        columns: others; None: all there are.
+    """
     import pyarrow.parquet
 
-    wanted = [("arm", "=", arm), ("scope", "=", str(scope))]
-    path = _inside(folder, name)
-    table = pyarrow.parquet.read_table(path, columns=["latency_ns"], filters=wanted, page_checksum_verification=True)
-    found: Array = table["latency_ns"].cast(pyarrow.float64()).to_numpy()
-    return found
+    wanted = None if columns is None else [*places, *columns]
+    with pyarrow.parquet.ParquetFile(path, read_dictionary=list(places), page_checksum_verification=True) as file:
+        return file.read(wanted)
 
 
 def _inside(folder: Path, name: str) -> Path:
