@@ -77,6 +77,8 @@ OPTIONS = (
     ),
 )
 """The compiler's own, by its flags without `--iree-`."""
+AS_WRITTEN = "--iree-input-demote-f64-to-f32=false"
+"""By default float64 is computed in float32, and the memory of such outputs is half as large as their type says."""
 
 
 def import_onnx(source: Path, folder: Path) -> Path:
@@ -105,7 +107,8 @@ def compile_graph(graph: Path, module: Path, arm: Arm, dumps: Sequence[str] = ()
     Raises:
         SkippedArm: the compiler isn't installed, or can't take this model.
     """
-    flags = [*_target(arm.target.device), *(f"--iree-{name}={value}" for name, value in _flags_of(arm).items())]
+    flags = [AS_WRITTEN, *_target(arm.target.device)]
+    flags += [f"--iree-{name}={value}" for name, value in _flags_of(arm).items()]
     ended = subprocess.run(  # noqa: S603 - the compiler that was installed with its package
         [_find_program(), str(graph), "-o", str(module), *flags, *dumps],
         capture_output=True,
