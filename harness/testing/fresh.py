@@ -1,7 +1,8 @@
 """Runs a function in a fresh process: thread pools, flags and imports of one framework can't reach another's test.
 
 `python -m shootout.testing.fresh FOLDER` serves the call that lies there: the file `call` holds (module, function,
-arguments), the pickled result goes to the file `result`, because frameworks print to stdout as they like.
+arguments), the pickled result goes to the file `result`, because frameworks print to stdout as they like. Its temporary
+files lie there too and go with it: a process that ends at once tidies nothing up.
 
 Importing torch costs more than most calls. So a caller whose function imports a module anyway may name it as `warm`:
 `python -m shootout.testing.fresh --warm MODULE` imports it, runs nothing of it, and forks a process for each call.
@@ -65,7 +66,7 @@ def run_fresh(
     search = os.pathsep.join([*map(str, path), *sys.path])
     own = {name: text for name, text in os.environ.items() if not re.fullmatch(_SET_BY_IMPORTS.get(name, "(?!)"), text)}
     environment = {**own, **QUIET, **dict.fromkeys(names, str(threads)), "PYTHONPATH": search}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # what it started may write there yet
         Path(folder, "call").write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
         if warm:
             code, words = Zygote.of(warm, environment).run(folder, timeout_s)
@@ -159,6 +160,9 @@ def serve(folder: str) -> NoReturn:
     Nearly all that is imported and made stays until then: to look through it for garbage takes a fifth of the time.
     """
     gc.disable()
+    own = Path(folder, "temporary")
+    own.mkdir()
+    os.environ["TMPDIR"], tempfile.tempdir = str(own), None
     module, name, arguments = pickle.loads(Path(folder, "call").read_bytes())  # noqa: S301
     result = getattr(importlib.import_module(module), name)(*arguments)
     Path(folder, "result").write_bytes(pickle.dumps(result))

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -54,6 +55,13 @@ def test_what_a_library_imported_here_sets_for_itself_reaches_no_fresh_process(m
     assert run_fresh(set_by_jax, warm=MODULE) == before == (before[0], None)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     assert run_fresh(set_by_jax, warm=MODULE)[1] == "0"
+
+
+@HOW
+def test_what_a_call_leaves_in_its_temporary_folder_goes_with_it(warm: str):
+    left = Path(run_fresh(tempfile.mkdtemp, warm=warm))
+    assert not left.parent.exists()
+    assert left.parent != Path(tempfile.gettempdir())
 
 
 def died(how: str) -> None:
