@@ -74,6 +74,8 @@ class Like:
             return float(value)
         if type(value) is not kind:
             raise UsageError(f"{name} must be {_KINDS[kind]}, as its default {self.default!r} is, got {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):  # no record could tell it from its name
+            raise UsageError(f"{name} must be a finite number, got {value}")
         return value
 
 

@@ -17,7 +17,7 @@ from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel, ValidationError
 from support.races.made import header, rounds, write
 
-from shootout.contract import Arm
+from shootout.contract import Arm, Value
 from shootout.journal import journal
 from shootout.journal.records import Header, Line, Played, Record
 from shootout.stats.goals import Goal
@@ -34,9 +34,11 @@ LEAVES: Mapping[Any, SearchStrategy[Any]] = {
     bool: st.booleans(),
     NoneType: st.none(),
     Any: PLAIN,
+    Value: WHOLE | st.floats(allow_nan=False, allow_infinity=False) | TEXT | st.booleans(),
     Goal: st.sampled_from([Goal()]),
     object: PLAIN,
 }
+"""By type; of a model's parameters no float is infinite or NaN (`models.base.Like`)."""
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -40,11 +41,14 @@ def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pyt
 
 
 def test_values_of_another_type_than_the_default_are_refused(tmp_path: Path):
-    path = write(tmp_path / "m.py", "def make(width=64, deep=True): ...\n")
+    path = write(tmp_path / "m.py", "def make(width=64, deep=True, rate=0.5): ...\n")
     with pytest.raises(UsageError, match="width must be a whole number, as its default 64 is, got 'x'"):
         models.get(f"{path}:make").check({"width": "x"})
     with pytest.raises(UsageError, match="deep must be true or false"):
         models.get(f"{path}:make").check({"deep": 1})
+    for endless in (math.inf, -math.inf, math.nan):
+        with pytest.raises(UsageError, match=f"rate must be a finite number, got {endless}"):
+            models.get(f"{path}:make").check({"rate": endless})
     with pytest.raises(UsageError, match="did you mean 'width'"):
         models.get(f"{path}:make").check({"widht": 1})
 
