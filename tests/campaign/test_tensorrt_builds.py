@@ -35,7 +35,7 @@ def row(label: str, made: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, fo
         assert taken is made
         if isinstance(found, Exception):
             raise found
-        return SimpleNamespace(facts={**FACTS, **found}), 0.5
+        return {**FACTS, **found}, 0.5
 
     monkeypatch.setattr(tensorrt_builds, "_built", built)
     return tensorrt_builds._row(Bench(quick=True, placement=place(None), folder=folder), label, made)

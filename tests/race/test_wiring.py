@@ -234,11 +234,12 @@ def test_a_resumed_run_knows_who_is_out_and_what_was_built(tmp_path: Path):
     told: list[Line] = []
     file: Any = SimpleNamespace(append=lambda *lines: told.extend(lines))
     recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console(quiet=True)))
-    found: Any = None  # not even looked at
+    found: Any = SimpleNamespace(install_bytes=7)  # all else isn't even looked at
     assert [recorder.is_out(GROUP, arm) for arm in (A, B)] == [False, True]
     recorder.note(GROUP, B, NotRun(NotRunKind.FAILED, "broke again"))
     recorder.built(GROUP, A, found, runs=True)
     assert told == []
+    assert recorder.installed == {(GROUP, A.label): 7}
 
 
 def test_a_run_is_not_gone_on_with_elsewhere(tmp_path: Path):
@@ -281,7 +282,8 @@ def test_the_worker_has_all_its_instances_verified(bias: float, monkeypatch: pyt
     worker = worker_main.Worker()
     arm = Arm(target=Target(backend="numpy"), model="m", scenario=Scenario.THROUGHPUT, instances=2)
     claimed: list[Any] = []
-    monkeypatch.setattr(worker_main, "verify", lambda claim, _: claimed.append(claim) or SimpleNamespace(fault="none"))
+    broken = SimpleNamespace(fault="any")
+    monkeypatch.setattr(worker_main, "verify", lambda claim, *_: claimed.append(claim) or broken)
     built: Any = SimpleNamespace(arm=arm, bundle=None)
     worker._built, worker._session, worker._sessions = built, sessions[0], sessions  # type: ignore[assignment]
     worker._buffers, worker._strayed = buffers, "has threads elsewhere"
