@@ -21,7 +21,7 @@ from shootout.commands.tune import measure_settings
 from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import PolicyLike, as_policy
-from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several
+from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several, refuse_unpriced_here
 from shootout.errors import ArmFailed, Undecided, UsageError, install
 from shootout.formats.files import write_files
 from shootout.host import gpu
@@ -288,4 +288,5 @@ def _planned(name: str, options: RunOptions) -> Plan:
     )
     if policy:
         refuse_several(group.record for group in planned.groups)
+        refuse_unpriced_here(policy)
     return planned

@@ -11,7 +11,7 @@ from shootout.clock import Deadline
 from shootout.commands.decisions.decide import print_decision
 from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
-from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several
+from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several, refuse_unpriced_here
 from shootout.errors import Interrupted, Undecided
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
@@ -67,6 +67,7 @@ def run(
         plan = make_plan(chosen, options.get("backends", ()), fresh=fresh)
         if policy:
             refuse_several(group.record for group in plan.groups)
+            refuse_unpriced_here(policy)
         if dry_run:
             given = plan, limit.seconds
             return print_answer(preview.render(*given), preview.as_data(*given), as_json=as_json)

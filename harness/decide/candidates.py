@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,16 @@ from shootout.results.document import Document, Row
 from shootout.study.group import name_model
 from shootout.units import counted
 
-SHARED = ("--inputs", "--labels", "--calibration", "--weights")
-"""What two runs must have been given alike."""
+METRIC = "--metric"
+SHARED = ("--inputs", "--labels", "--calibration", "--weights", METRIC)
+"""What two runs must have been given alike; a run without a metric has no scores that could be another's."""
+KEY = 8
+"""So many letters of a machine's key tell it from others of the same name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where a run was measured; `cpus` are those that it was allowed to use."""
+    """Where runs were measured; `cpus` are those that they were allowed to use, of several the most."""
 
     key: str
     name: str
@@ -113,21 +117,20 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
         known = ", ".join(repr(name) for run in runs for name in run.cells)
         raise UsageError(f"no cell is named {group!r}; there are: {known}")
     _refuse_strangers([(run, _asked(run, cell)) for run, cell in cells])
-    plays: dict[tuple[str, str, int, int], list[Play]] = {}
-    machines: dict[str, Machine] = {}
+    plays: dict[tuple[Machine, str, int, int], list[Play]] = {}
+    machines = {id(run): machine_of(run.document.environment) for run in runs}
     for run, cell in cells:
-        machine = machine_of(run.document.environment)
-        machines[machine.key] = machine
+        machine = _whole(machines[id(run)], machines.values())
         found = run.groups[cell.group]
         right = {arm: rows for (_, arm), rows in right_rows(found).items()}
         for row in (row for row in cell.rows if row.group == cell.group and (row.end_to_end or row.serve)):
-            key = machine.key, row.arm, row.threads, row.instances
+            key = machine, row.arm, row.threads, row.instances
             play = Play(run=run.document.run, cell=cell, row=row, group=found, right=right)
             plays.setdefault(key, []).append(play)
     named = {cell.group for _, cell in cells}
     return Question(
         title=_title(cells[0][1]),
-        candidates=tuple(_named(plays, machines)),
+        candidates=tuple(_named(plays)),
         documents=tuple(run.document for run in runs),
         answers=tuple(one for run in runs for one in run.document.answer if one.group in named),
     )
@@ -141,6 +144,11 @@ def machine_of(environment: Mapping[str, Any]) -> Machine:
     gpus = tuple(str(gpu["name"]) for gpu in environment.get("gpus") or () if "name" in gpu)
     name = ", ".join([model, counted(cpus, "CPU"), *gpus])
     return Machine(key=str(environment.get("machine") or ""), name=name, cpus=cpus, gpus=gpus)
+
+
+def _whole(machine: Machine, others: Iterable[Machine]) -> Machine:
+    """With the CPUs that any of the runs on it was allowed: whoever had fewer was measured on a part of it."""
+    return replace(machine, cpus=max(one.cpus for one in others if one.key == machine.key))
 
 
 def _generations(play: Play) -> int:
@@ -166,15 +174,15 @@ def _asked(run: Analysed, cell: Cell) -> dict[str, Any]:
 
 
 def _refuse_strangers(asked: Sequence[tuple[Analysed, Mapping[str, Any]]]) -> None:
-    first_run, first = asked[0]
-    for run, one in asked[1:]:
+    for (first_run, first), (run, one) in combinations(asked, 2):
         names = dict.fromkeys([*first, *one])
         differing = next((name for name in names if _differ(name, first.get(name), one.get(name))), None)
         if differing is None:
             continue
         if run is first_run:
             there = ", ".join(repr(name) for name in run.cells)
-            raise UsageError(f"{run.document.run} asks several questions: give --group, one of {there}")
+            name = run.document.run
+            raise UsageError(f"{name} asks several questions: `shootout decide {name} --group NAME`, one of {there}")
         pair = f"{first_run.document.run} and {run.document.run}"
         if differing == "export":
             raise UsageError(f"{pair} can't be put together: their exports differ, in weights, data or exporter")
@@ -185,6 +193,8 @@ def _refuse_strangers(asked: Sequence[tuple[Analysed, Mapping[str, Any]]]) -> No
 def _differ(name: str, one: Any, other: Any) -> bool:
     if name == "export":
         return bool(one and other and not one & other)
+    if name == METRIC:
+        return bool(one and other and one != other)
     return bool(one != other)
 
 
@@ -194,15 +204,15 @@ def _title(cell: Cell) -> tuple[str, ...]:
     return model, *(one for one in others if one.startswith("batch "))
 
 
-def _named(
-    plays: Mapping[tuple[str, str, int, int], Sequence[Play]], machines: Mapping[str, Machine]
-) -> Iterable[Candidate]:
+def _named(plays: Mapping[tuple[Machine, str, int, int], Sequence[Play]]) -> Iterable[Candidate]:
     arms = Counter(arm for _, arm, *_ in plays)
     spread = {arm: {(threads, instances) for _, mine, threads, instances in plays if mine == arm} for arm in arms}
-    for (key, arm, threads, instances), mine in plays.items():
+    machines = dict.fromkeys(machine for machine, *_ in plays)
+    names = Counter(machine.name for machine in machines)
+    for (machine, arm, threads, instances), mine in plays.items():
         parts = [arm]
         if len(spread[arm]) > 1:
             parts.append(counted(threads, "thread") + (f" x {instances}" if instances > 1 else ""))
         if len(machines) > 1:
-            parts.append(machines[key].name)
-        yield Candidate(label=" on ".join(parts), machine=machines[key], plays=tuple(mine))
+            parts.append(machine.name + (f" ({machine.key[:KEY]})" if names[machine.name] > 1 else ""))
+        yield Candidate(label=" on ".join(parts), machine=machine, plays=tuple(mine))

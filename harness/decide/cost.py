@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import date
 from itertools import pairwise
 
 from shootout.contract import Scenario
-from shootout.decide.candidates import Candidate, Play
-from shootout.decide.policy import Policy, Priced
+from shootout.decide.candidates import Candidate, Machine, Play
+from shootout.decide.policy import Objective, Policy, Priced
 from shootout.decide.quantities import Limit
+from shootout.errors import UsageError
 from shootout.results.comparisons import Part
 from shootout.results.document import Rate
 from shootout.stats.quantiles import LEAST_TAILS
@@ -79,6 +81,19 @@ def price_of(policy: Policy, candidate: Candidate) -> Priced | None:
     """What its machine costs; None: the policy doesn't say."""
     machine = candidate.machine
     return next((one for one in policy.machines if one.is_for(machine.key, machine.name)), None)
+
+
+def refuse_unpriced(policy: Policy, machines: Iterable[Machine]) -> None:
+    """Refuse a cost that none of these machines has a price for.
+
+    Raises:
+        UsageError: none has; names them.
+    """
+    asked = policy.objective is Objective.COST or Limit.COST in policy.limits
+    found = dict.fromkeys(machines)
+    if asked and found and not any(price.is_for(one.key, one.name) for price in policy.machines for one in found):
+        told = "; ".join(dict.fromkeys(f"{one.name} ({one.key})" for one in found))
+        raise UsageError(f"no [[machine]] of the policy matches {told}: nothing has a price")
 
 
 def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:

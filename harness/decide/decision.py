@@ -9,20 +9,20 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import Field
 
 from shootout.decide.candidates import Candidate, Question
-from shootout.decide.cost import Cost, Flip, find_cost, find_flip, price_of
+from shootout.decide.cost import Cost, Flip, find_cost, find_flip, refuse_unpriced
 from shootout.decide.limits import Finding, Standing, judge_limits
 from shootout.decide.objective import Measure, compare, measure, order
-from shootout.decide.policy import Objective, Policy
+from shootout.decide.policy import Policy
 from shootout.decide.quantities import Limit
 from shootout.decide.stability import find_stability
-from shootout.errors import UsageError
 from shootout.results.answer import Chosen, Rival
-from shootout.results.choice import find_leader
+from shootout.results.choice import find_leader, find_untold
 from shootout.results.comparisons import Part, Ratio, ratio_of
 from shootout.stats.verdicts import Comparison
 from shootout.study.group import family, short
@@ -36,8 +36,9 @@ class Judged(Part):
 
     Attributes:
         candidate: its label; `arm` and `machine` are parts of it.
-        standing: `met` where every limit is; `broken` where one is, or its figures are no ground to ship it: `fault`.
-        objective: what is made least: nanoseconds, seconds an item, the price of an hour, or bytes; null: `unmeasured`.
+        standing: `met` where every limit is; `broken` where one is, or something else forbids to ship it: `fault`.
+        objective: what is made least: nanoseconds, seconds an item, the price of an hour, or bytes; null: not measured.
+        unmeasured: why the objective isn't known, or why what was timed doesn't tell yet.
         ratio: its objective ÷ the chosen one's; null without a chosen one, and of itself.
         cost: of the policy's load; null where no price is asked or the cost isn't known.
     """
@@ -111,8 +112,9 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         UsageError: a cost is asked for, and none of the machines has a price.
     """
     candidates = question.candidates
-    _refuse_unpriced(policy, candidates)
+    refuse_unpriced(policy, (one.machine for one in candidates))
     measures = {one.label: measure(policy, one) for one in candidates}
+    assert len(measures) == len(candidates), "all that is found of a candidate goes by its label"
     findings = {one.label: judge_limits(policy, one, len(candidates)) for one in candidates}
     standings = {one.label: _standing(measures[one.label], findings[one.label]) for one in candidates}
     facts: dict[str, Any] = {
@@ -121,6 +123,8 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         "policy": policy,
         "warnings": tuple(policy.warnings(today)),
     }
+    if not candidates:
+        return Decision(**facts, outcome="undecided", reason="nothing was timed")
     feasible = [one for one in candidates if standings[one.label] is Standing.MET]
     open_ = [one for one in candidates if standings[one.label] is Standing.UNKNOWN]
     judged = [
@@ -139,16 +143,13 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
             candidates=tuple(judged),
             misses=_misses(judged),
         )
-    reason = "nobody meets every limit" if candidates else "nothing was timed"
-    return Decision(**facts, outcome="infeasible", reason=reason, candidates=tuple(judged), misses=_misses(judged))
-
-
-def _refuse_unpriced(policy: Policy, candidates: Sequence[Candidate]) -> None:
-    """A cost where none of the machines has a price."""
-    asked = policy.objective is Objective.COST or Limit.COST in policy.limits
-    if asked and candidates and not any(price_of(policy, one) for one in candidates):
-        machines = dict.fromkeys(f"{one.machine.name} ({one.machine.key})" for one in candidates)
-        raise UsageError(f"no [[machine]] of the policy matches {'; '.join(machines)}: nothing has a price")
+    return Decision(
+        **facts,
+        outcome="infeasible",
+        reason="nobody meets every limit",
+        candidates=tuple(judged),
+        misses=_misses(judged),
+    )
 
 
 def _distance(found: Measure, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
@@ -174,7 +175,7 @@ def _judged(
         machine=candidate.machine.name,
         standing=standing,
         fault=found.fault,
-        objective=None if found.reason else found.value,
+        objective=found.value if math.isfinite(found.value) else None,
         unmeasured=found.reason,
         limits=findings,
         cost=cost if isinstance(cost, Cost) else None,
@@ -186,6 +187,7 @@ def _choose(
 ) -> dict[str, Any]:
     """The decision among those that meet every limit."""
 
+    @cache
     def compared(one: str, other: str) -> Comparison:
         return compare(policy, measures[one], measures[other])
 
@@ -194,12 +196,21 @@ def _choose(
 
     rows = [one.row.model_copy(update={"arm": one.label}) for one in feasible]
     times = order(feasible, measures)
-    reason = _untold(feasible, measures)
-    led = find_leader(rows, times, compared, is_close, by_time=reason is not None)
-    chosen = led.row.arm
+    ordered = sorted(feasible, key=lambda one: (times[one.label], one.label))
+
+    def untold(first: str) -> str | None:
+        """Why a first place is only the best so far, as in a run's own answer."""
+        unvouched = (measures[one.label].unvouched for one in feasible)
+        others = [compared(one.label, first) for one in feasible if one.label != first]
+        return next(filter(None, unvouched), None) or find_untold(others)
+
+    led = find_leader(rows, times, compared, is_close)
+    if led.chosen_by and untold(led.row.arm):
+        led = find_leader(rows, times, compared, is_close, by_time=True)
+    chosen, reason = led.row.arm, untold(led.row.arm)
     tied = [one for one in led.leaders.tied if one != chosen]
     ratios = {
-        one.candidate: ratio_of(compared(one.candidate, chosen))
+        one.candidate: ratio_of(compared(one.candidate, chosen), one.fault or one.unmeasured)
         for one in judged
         if one.candidate != chosen and one.objective is not None
     }
@@ -214,7 +225,7 @@ def _choose(
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
         "misses": _misses(judged),
         "flips": () if reason else tuple(_flips(policy, chosen, feasible, judged)),
-        "stability": find_stability(policy, feasible, measures),
+        "stability": find_stability(policy, ordered, measures, compared),
     }
 
 
@@ -228,18 +239,6 @@ def _flips(policy: Policy, chosen: str, feasible: Sequence[Candidate], judged: S
         if mine and policy.load and key != machines[chosen] and key not in seen:
             seen.add(key)
             yield find_flip(label, policy.load, mine, costs[label])
-
-
-def _untold(feasible: Sequence[Candidate], measures: Mapping[str, Measure]) -> str | None:
-    """Why no first place stands among several; None where one does, or where there is one alone."""
-    plays = [play for one in feasible if (play := measures[one.label].play)]
-    if len(feasible) < 2 or not plays:
-        return None
-    if why := next((play.cell.unvouched for play in plays if play.cell.unvouched), None):
-        return why
-    if all(play.row.end_to_end and play.row.end_to_end.generations < 2 for play in plays):
-        return "nothing is told apart after 1 generation"
-    return None
 
 
 def _misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:

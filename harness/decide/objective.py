@@ -6,15 +6,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.contract import Scenario
+from shootout.contract import NotRunKind, Scenario
 from shootout.decide.candidates import Candidate, Play
 from shootout.decide.cost import Cost, cost_needs, find_cost, find_rate, rate_needs, rate_play
 from shootout.decide.policy import Objective, Policy
+from shootout.decide.quantities import Limit
 from shootout.results.choice import find_fault
+from shootout.results.document import Row
+from shootout.stats.evidence import LEAST_GENERATIONS
+from shootout.stats.leaders import is_indifferent
+from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Comparison, Verdict, judge
+from shootout.units import counted
 
 SESSION_FLOOR = 0.10
 """Times of different sessions or machines differ by as much though nothing has changed: see docs/deciding.md."""
+EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
+TIMED = frozenset({Limit.P99, Limit.RATE, Limit.COST})
+TIMING = frozenset({None, NotRunKind.NOT_REACHED, NotRunKind.OFF_LIMITS, NotRunKind.KILLED})
+"""What became of an arm whose fault another run may mend: it was unsteady, left early, or was ended from outside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +38,10 @@ class Measure:
         others: where else, in another run.
         cost: where it is one, which goes in steps of whole machines.
         exact: nothing about it is noisy.
-        reason: why nobody knows it; then the figures mean nothing.
+        reason: why nobody knows it, or why what was timed doesn't tell yet.
         needs: what to add to `shootout run` to know it.
-        fault: why what was timed is no ground to ship it.
+        fault: why it may not be shipped, whatever another run says.
+        unvouched: why no verdict stands where its time was measured; None where nothing asks for a time.
     """
 
     value: float = math.inf
@@ -43,6 +54,7 @@ class Measure:
     reason: str | None = None
     needs: str = ""
     fault: str | None = None
+    unvouched: str | None = None
 
 
 def measure(policy: Policy, candidate: Candidate) -> Measure:
@@ -52,9 +64,35 @@ def measure(policy: Policy, candidate: Candidate) -> Measure:
         timed = [one for one in candidate.plays if one.row.scenario == play.row.scenario and one.row.end_to_end]
         found = replace(found, others=tuple(one for one in timed if one is not play))
     plays = [found.play] if found.play else candidate.plays
-    rows = ((one.cell, one.row.model_copy(update={"serve": None})) for one in plays)  # the limit on p99 is the policy's
-    fault = next((why for cell, row in rows if (why := find_fault(cell, row))), None)
-    return replace(found, fault=fault)
+    told = [(why, one.row.cause in TIMING) for one in plays if (why := _fault(policy, one))]
+    fault = next((why for why, of_timing in told if not of_timing), None)
+    reason = found.reason or next((why for why, of_timing in told if of_timing), None)
+    unvouched = next((one.cell.unvouched for one in plays if one.cell.unvouched), None) if asks_time(policy) else None
+    return replace(found, fault=fault, reason=reason, unvouched=unvouched)
+
+
+def asks_time(policy: Policy) -> bool:
+    """Whether the objective or a limit rests on how long calls take."""
+    return policy.objective not in EXACT or bool(TIMED & policy.limits.keys())
+
+
+def _fault(policy: Policy, play: Play) -> str | None:
+    """What stands against a row; where nothing asks for a time, it needs no steady one."""
+    row = play.row.model_copy(update={"serve": None})  # the limit on p99 is the policy's
+    if row.cause is NotRunKind.OFF_LIMITS:  # of the run's own policy: this one judges by the figures
+        return _left_early(policy, row)
+    if row.cause in (None, NotRunKind.NOT_REACHED) and not asks_time(policy):
+        return None
+    why = find_fault(play.cell, row)
+    return why.removeprefix(row.arm).strip() if why else None
+
+
+def _left_early(policy: Policy, row: Row) -> str | None:
+    """Of an arm that broke a limit of its run: too few generations to compare times by."""
+    played = row.end_to_end.generations if row.end_to_end else 0
+    if played >= LEAST_TAILS or not asks_time(policy):
+        return None
+    return f"left its run after {counted(played, 'generation')}, by a limit of that run"
 
 
 def _measure(policy: Policy, candidate: Candidate) -> Measure:
@@ -90,6 +128,8 @@ def _latency(policy: Policy, candidate: Candidate) -> Measure:
     served = play.row.serve
     if policy.load and served and (served.searched or served.rate_per_s.low < policy.load):
         return Measure(reason=f"never served {policy.load:g}/s", needs=f"--scenario serve --rate {policy.load:g}/s")
+    if timing.generations < LEAST_GENERATIONS:
+        return Measure(value=timing.median_ns, play=play)
     return Measure(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
 
 
@@ -116,8 +156,8 @@ def compare(policy: Policy, one: Measure, other: Measure) -> Comparison:
     """The first one's objective ÷ the other's: by generations that they shared, else by their own intervals."""
     if not one.cost and not other.cost and (found := _side_by_side(one, other)):
         compared, vouched = found
-        return _within(compared, policy.indifferent, vouched=vouched)
-    return _apart(one, other, policy.indifferent)
+        return _within(compared, policy.indifferent) if vouched else compared
+    return _within(_apart(one, other), policy.indifferent)
 
 
 def _side_by_side(one: Measure, other: Measure) -> tuple[Comparison, bool] | None:
@@ -136,16 +176,15 @@ def _side_by_side(one: Measure, other: Measure) -> tuple[Comparison, bool] | Non
     return max(met, key=lambda pair: pair[0].generations, default=None)
 
 
-def _within(found: Comparison, indifferent: float, *, vouched: bool) -> Comparison:
-    """With the policy's own indifference."""
-    if found.verdict in (Verdict.FASTER, Verdict.SLOWER) or not vouched:
-        return found
-    known = found.low is not None and found.high is not None
-    same = known and max(1 / (found.low or 1.0), found.high or 1.0) <= 1 + indifferent
-    return replace(found, verdict=Verdict.SAME if same else Verdict.CANT_TELL)
+def _within(found: Comparison, indifferent: float) -> Comparison:
+    """By the policy's own indifference: of two known to be no further apart either may be shipped, the slower too."""
+    if is_indifferent(found, indifferent):
+        return replace(found, verdict=Verdict.SAME)
+    is_told = found.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    return found if is_told else replace(found, verdict=Verdict.CANT_TELL)
 
 
-def _apart(one: Measure, other: Measure, indifferent: float) -> Comparison:
+def _apart(one: Measure, other: Measure) -> Comparison:
     """Of two that never ran side by side, or whose figures are exact."""
     is_step = one.exact or one.cost is not None
     floor = 0.0 if is_step else math.log1p(SESSION_FLOOR)
@@ -155,7 +194,7 @@ def _apart(one: Measure, other: Measure, indifferent: float) -> Comparison:
         value=one.value / other.value,
         low=math.exp(low) if math.isfinite(low) else None,
         high=math.exp(high) if math.isfinite(high) else None,
-        verdict=judge(low, high, bias_floor=0.0, same_within=indifferent),
+        verdict=judge(low, high, bias_floor=0.0),
         generations_needed=None,
         sd=None,
         generations=0,

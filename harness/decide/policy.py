@@ -6,7 +6,7 @@ Every value has its unit, and nothing has a price that the file doesn't give wit
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from os import PathLike
@@ -126,18 +126,21 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
     source = f"{path}: " if path else ""
     if not isinstance(fields.get("limits", {}), dict):
         raise UsageError(f"{source}limits is a table: write [limits]")
-    if not isinstance(machines := fields.get("machine", []), list) or not all(
-        isinstance(one, dict) for one in machines
-    ):
-        raise UsageError(f"{source}machine is a list of tables: write [[machine]]")
+    machines = _tables(source, fields.get("machine", ()))
     limits = {key: value for key, value in changes.items() if key in {*Limit}}
     own = {key: value for key, value in changes.items() if key not in limits}
-    machines = [*own.pop("machine", ()), *machines]
+    machines = [*_tables("", own.pop("machine", ())), *machines]
     merged = {**fields, **own, "limits": {**fields.get("limits", {}), **limits}, "machine": machines}
     try:
         return _checked(merged)
     except UsageError as error:
         raise UsageError(f"{source}{error}") from None
+
+
+def _tables(source: str, machines: Any) -> Sequence[Mapping[str, Any]]:
+    if isinstance(machines, list | tuple) and all(isinstance(one, Mapping) for one in machines):
+        return machines
+    raise UsageError(f"{source}machine is a list of tables: write [[machine]]")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -163,7 +166,7 @@ def _checked(fields: Mapping[str, Any]) -> Policy:
         if key not in {*Limit}:
             raise unknown("limit", key, map(str, Limit))
     objective = fields.get("objective", Objective.LATENCY)
-    if objective not in {*Objective}:
+    if not isinstance(objective, str) or objective not in {*Objective}:
         raise unknown("objective", str(objective), map(str, Objective))
     machines = tuple(_machine(one) for one in fields["machine"])
     if len(currencies := sorted({one.currency for one in machines})) > 1:

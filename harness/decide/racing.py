@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from shootout.contract import NotRun, NotRunKind, Scenario
+from shootout.decide.candidates import machine_of
+from shootout.decide.cost import refuse_unpriced
 from shootout.decide.limits import Figure, Standing, judge_figure
 from shootout.decide.policy import Objective, Policy, as_policy
 from shootout.decide.quantities import LIMITS, Limit
 from shootout.errors import UsageError
+from shootout.host import environment, hardware
 from shootout.journal.records import Played
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
@@ -84,6 +87,17 @@ def refuse_several(records: Iterable[GroupRecord]) -> None:
             f"--policy decides on one model and batch, and this run has {len(asked)} ({models}): run one, or decide on "
             "each afterwards, with `shootout decide RUN --group NAME`"
         )
+
+
+def refuse_unpriced_here(policy: Policy) -> None:
+    """Refuse a run for a cost on a machine that the policy has no price for, before it takes any time.
+
+    Raises:
+        UsageError: it asks for one.
+    """
+    if policy.machines:
+        facts = {"machine": environment.machine_key(), "cpu": hardware.cpu_facts(), "gpus": hardware.gpu_facts()}
+        refuse_unpriced(policy, [machine_of(facts)])
 
 
 def find_breach(policy: Policy | None, line: Played, install_bytes: int | None) -> NotRun | None:

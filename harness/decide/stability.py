@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -14,24 +15,32 @@ from shootout.decide.policy import Policy
 from shootout.messages import Scope
 from shootout.results.choice import AS_SMALL, AS_SOON, AS_SOON_S, find_sizes
 from shootout.stats.quantiles import median
+from shootout.stats.verdicts import Comparison, Verdict
 
 DRAWS = 1_000
 SEED = 0
 
 
 def find_stability(
-    policy: Policy, candidates: Sequence[Candidate], measures: Mapping[str, Measure]
+    policy: Policy,
+    candidates: Sequence[Candidate],
+    measures: Mapping[str, Measure],
+    compared: Callable[[str, str], Comparison],
 ) -> dict[str, float]:
     """How often each candidate is chosen, by label, the most often first; those never chosen are left out.
 
     Whole generations are drawn with replacement, for all arms of a cell alike, since they share what disturbs them.
-    Limits stay as they are; a candidate that isn't timed keeps its figure.
+    Limits stay as they are, and so does what is known of each pair; a candidate that isn't timed keeps its figure.
+
+    Args:
+        compared: how the first of two candidates compares with the second, as the choice itself has it.
     """
     seeds = _seeds(measures)
     values = np.array([_draws(policy, measures[one.label], seeds) for one in candidates])
     sizes = np.array(find_sizes([one.row for one in candidates])[1], dtype=np.float64)
     starts = np.array([one.row.ready_s or 0.0 for one in candidates])
-    near = values <= values.min(axis=0) * (1 + policy.indifferent)
+    beaten = _beaten([one.label for one in candidates], compared)
+    near = (values <= values.min(axis=0) * (1 + policy.indifferent)) & ~beaten[:, values.argmin(axis=0)]
     least = np.where(near, sizes[:, None], np.inf).min(axis=0)
     small = near & (sizes[:, None] <= AS_SMALL * least)
     soonest = np.where(small, starts[:, None], np.inf).min(axis=0)
@@ -39,6 +48,15 @@ def find_stability(
     chosen = np.where(soon, values, np.inf).argmin(axis=0)
     counts = Counter(candidates[index].label for index in chosen.tolist())
     return {label: count / DRAWS for label, count in counts.most_common()}
+
+
+def _beaten(labels: Sequence[str], compared: Callable[[str, str], Comparison]) -> Array:
+    """By the loser's index and the winner's, who is known to be worse than whom: no smaller size makes up for that."""
+    found = np.zeros((len(labels), len(labels)), dtype=np.bool_)
+    for one, other in combinations(range(len(labels)), 2):
+        verdict = compared(labels[one], labels[other]).verdict
+        found[one, other], found[other, one] = verdict is Verdict.SLOWER, verdict is Verdict.FASTER
+    return found
 
 
 def _seeds(measures: Mapping[str, Measure]) -> dict[int, int]:
@@ -57,7 +75,8 @@ def _draws(policy: Policy, found: Measure, seeds: Mapping[int, int]) -> Array:
     generations = sorted({g for arm in blocks.values() for g in arm})
     mine = blocks.get(play.row.arm, {})
     against = {g: median(centre[g]) for g in centre}
-    x = np.array([np.log(median(mine[g]) / against.get(g, 1.0)) if g in mine else np.nan for g in generations])
+    missing = np.nan if against.keys() & mine.keys() else 1.0  # without any to hold them against: times as they are
+    x = np.array([np.log(median(mine[g]) / against.get(g, missing)) if g in mine else np.nan for g in generations])
     rng = np.random.default_rng(seeds[id(play.cell)])
     drawn = x[rng.integers(len(generations), size=(DRAWS, len(generations)))]
     lost = np.isnan(drawn).all(axis=1)

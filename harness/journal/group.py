@@ -62,6 +62,10 @@ def unfit(
     return unsteady | {label for label, done in served.items() if limits.breaks(done, time_ns(blocks.get(label, {})))}
 
 
+PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
+"""Whoever plays again is out for none of these."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """One group's part of the journal, ready to be asked."""
@@ -190,13 +194,15 @@ def group_of(history: History, record: GroupRecord) -> Group:
 
 
 def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRun]:
-    """Why arms are out, by label; who had no time but has played is not, nor is who played after it was killed."""
+    """Why arms are out, by label; not who had no time but has played, nor who played after it was killed or after
+    it had left because of limits that were loosened since.
+    """
     found: dict[str, NotRun] = {}
     for line in lines:
         if isinstance(line, Skip | Failure):
             if line.why.kind is not NotRunKind.NOT_REACHED or line.arm.label not in played:
                 found[line.arm.label] = line.why
-        elif isinstance(line, Played) and line.arm in found and found[line.arm].kind is NotRunKind.KILLED:
+        elif isinstance(line, Played) and line.arm in found and found[line.arm].kind in PASSED:
             del found[line.arm]
     return found
 

@@ -76,7 +76,9 @@ class Campaign:
     beside: Sequence[frozenset[int]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.recorder = Recorder(out=self.out, file=self.file, history=self.history, progress=self.progress)
+        self.recorder = Recorder(
+            out=self.out, file=self.file, history=self.history, progress=self.progress, breach=self.breach
+        )
         self.caps = Caps(self.plan.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
         self.search = Search(axis=self.history.header.axis)

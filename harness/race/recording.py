@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -50,6 +51,7 @@ class Recorder:
     Attributes:
         out: the run folder.
         history: what the journal held when this process took over.
+        breach: as `Campaign` has it: who left because of limits that are no more goes on.
         installed: by group and label, what its runtime takes on disk, where that is known.
     """
 
@@ -57,6 +59,7 @@ class Recorder:
     file: Journal
     history: History
     progress: Progress
+    breach: Callable[[Played, int | None], NotRun | None] = lambda *_: None
     _gone: dict[tuple[str, str], NotRun] = field(default_factory=dict, init=False)
     _prepared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _checked: set[tuple[str, str]] = field(default_factory=set, init=False)
@@ -72,6 +75,16 @@ class Recorder:
                 self.installed[line.group, line.arm] = line.install_bytes
             elif isinstance(line, Checked):
                 self._checked.add((line.group, line.arm))
+        self._readmit()
+
+    def _readmit(self) -> None:
+        """Let those play again who left because of limits that are no more."""
+        left = {key: False for key, why in self._gone.items() if why.kind is NotRunKind.OFF_LIMITS}
+        for line in self.history.lines if left else ():
+            if isinstance(line, Played) and (key := (line.group, line.arm)) in left:
+                left[key] |= self.breach(line, self.installed.get(key)) is not None
+        for key in (key for key, breaks in left.items() if not breaks):
+            del self._gone[key]
 
     def is_out(self, group: str, arm: Arm) -> bool:
         """Whether this arm of a group was skipped or failed."""

@@ -194,7 +194,7 @@ def _passed(decision: Decision) -> Iterator[str]:
             continue
         broken = [finding for finding in one.limits if finding.standing is Standing.BROKEN]
         if one.fault:
-            yield f"{short(one.candidate)}: {one.fault.removeprefix(one.arm).strip()}"
+            yield f"{short(one.candidate)}: {one.fault}"
         elif broken:
             yield f"{short(one.candidate)} {', '.join(map(tell_finding, broken))}"
         elif one.ratio and decision.chosen:
@@ -220,7 +220,9 @@ def _unknown(decision: Decision) -> Iterator[str]:
     for one in decision.candidates:
         if one.standing is Standing.UNKNOWN:
             reasons = [tell_finding(finding) for finding in one.limits if finding.standing is Standing.UNKNOWN]
-            reasons += [f"{decision.policy.objective}: {one.unmeasured}"] if one.unmeasured else []
+            if one.unmeasured:
+                known_of = "" if one.objective is not None else f"{decision.policy.objective}: "
+                reasons.append(f"{known_of}{one.unmeasured}")
             why.setdefault("; ".join(reasons), []).append(short(one.candidate))
     for reason, labels in why.items():
         yield f"{', '.join(fold(labels, NAMED))} ({reason})"

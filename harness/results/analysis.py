@@ -251,13 +251,15 @@ def _account(lines: Sequence[Played | Checked], prepared: Prepared | None) -> di
 
 
 def _fidelity(lines: Sequence[Played | Checked], probe: str | None) -> FidelityFigures:
-    """The worst generation's error; the accuracy of the first, the only one that runs the report split."""
-    errors = (line.fidelity for line in lines)
+    """The worst generation's error and agreement; the accuracy of the first, which alone runs the report split."""
+    errors = [line.fidelity for line in lines]
+    agreed = [found.top1_agreement for found in errors]
+    least = None if None in agreed else min((one for one in agreed if one is not None), default=None)
     worst = asdict(max(errors, key=lambda found: math.inf if found.relative_l2 is None else found.relative_l2))
     del worst["right"]
     accuracy = next((line.fidelity.accuracy for line in lines if line.fidelity.accuracy is not None), None)
     figures: dict[str, Any] = {key: _finite(one) if isinstance(one, float) else one for key, one in worst.items()}
-    return FidelityFigures(**(figures | {"accuracy": accuracy, "probe": probe}))
+    return FidelityFigures(**(figures | {"top1_agreement": least, "accuracy": accuracy, "probe": probe}))
 
 
 def _finite(value: float) -> float | None:

@@ -20,7 +20,7 @@ from shootout.results.cells import Cell, is_judged, is_near, is_plain
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Row, Timing
 from shootout.stats.leaders import Compare, Leaders, find_leaders
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import family, short
 from shootout.units import counted
 
@@ -61,7 +61,7 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
         return Answer(**told, ship=None, reason=UNJUDGED, sure=sure, passed=tuple(unsound))
     shipped, chosen_by, lost_to = _leader(cell, kept)
     rivals = _rivals(cell, sound, shipped)
-    if chosen_by and (cell.unvouched or _untold(rivals.values())):  # the fastest so far is that, and not the smallest
+    if chosen_by and (cell.unvouched or find_untold(rivals.values())):  # the fastest so far, and not the smallest
         shipped, chosen_by, lost_to = _leader(cell, kept, by_time=True)
         rivals = _rivals(cell, sound, shipped)
     may_be = [row for row in kept if row is not shipped and row.arm not in lost_to and not _slower(rivals[row.arm])]
@@ -73,7 +73,7 @@ def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: d
     return Answer(
         **told,
         ship=_shipped(shipped, cell),
-        reason=cell.unvouched or _untold(rivals.values()),
+        reason=cell.unvouched or find_untold(rivals.values()),
         tied=tuple(sorted(tied, key=_value)),
         chosen_by=chosen_by,
         unsettled=tuple(sorted(unsettled, key=_value)),
@@ -88,8 +88,8 @@ def _rivals(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio | 
     return {row.arm: cell.ratio(row.arm, shipped.arm) for row in rows if row is not shipped}
 
 
-def _untold(rivals: Collection[Ratio | None]) -> str | None:
-    """Why the shipped row is only the fastest so far: no interval of its pairs has an end."""
+def find_untold(rivals: Collection[Comparison | None]) -> str | None:
+    """Why a first place is only the best so far, by how the others compare with it: no interval has an end."""
     if not rivals or any(ratio and (ratio.low or ratio.high) for ratio in rivals):
         return None
     return f"nothing is told apart after {counted(max(map(_generations, rivals)), 'generation')}"
@@ -324,7 +324,7 @@ def _slower(ratio: Ratio | None) -> bool:
     return _verdict(ratio) is Verdict.SLOWER
 
 
-def _generations(ratio: Ratio | None) -> int:
+def _generations(ratio: Comparison | None) -> int:
     return ratio.generations if ratio else 0
 
 

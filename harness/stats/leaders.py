@@ -86,11 +86,11 @@ def compare_pair(
     return comparison(blocks, one, other, rules, same_within=INDIFFERENT, ground=ground, estimate=estimate)
 
 
-def is_indifferent(found: Comparison | None) -> bool:
-    """Whether the ratio is known to be within `INDIFFERENT` of 1."""
+def is_indifferent(found: Comparison | None, within: float = INDIFFERENT) -> bool:
+    """Whether the ratio is known to be so near to 1 that either of the two may be shipped."""
     if found is None or found.low is None or found.high is None:
         return False
-    return max(1 / found.low, found.high) <= 1 + INDIFFERENT
+    return max(1 / found.low, found.high) <= 1 + within
 
 
 def time_ns(blocks: Blocks) -> float:

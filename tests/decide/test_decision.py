@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import pytest
-from support.races.candidates import question
-from support.races.cells import fidelity, row
+from support.races.candidates import HERE, question, together
+from support.races.cells import fidelity, row, timing
 
+from shootout.contract import NotRunKind
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.limits import Standing
 from shootout.decide.policy import read_policy
 from shootout.decide.quantities import Limit
+from shootout.messages import Scope
 from shootout.results.comparisons import Metric
 from shootout.results.document import Rate, Row, Serving
+from shootout.stats.verdicts import Verdict
 
 TODAY = date(2026, 11, 22)
-SLOW, FAST = row("slow", 2_000), row("fast", 500)
+BOTH = ("slow", 2_000), ("fast", 500)
+SLOW, FAST = (row(name, ns) for name, ns in BOTH)
 ROUGH = row("rough:cpu:int8", 100, fidelity=fidelity(6e-2))
 
 
@@ -108,9 +113,106 @@ def test_a_control_that_failed_leaves_nobody_first():
     assert "different from a copy" in (found.reason or "")
 
 
-def test_an_arm_whose_time_is_no_ground_is_out():
-    found = made(question(SLOW, FAST, withheld=lambda arm: "no steady state" if arm == FAST.arm else None))
-    assert (found.chosen, found.of(FAST.arm).fault) == (SLOW.arm, "no steady state")
+def test_a_control_that_failed_counts_wherever_a_time_is_asked_and_nowhere_else():
+    p99 = timing(2_000).model_copy(update={"p99_low_ns": 2_000.0, "p99_highest_ns": 3_000.0})
+    alone = question(row("slow", 2_000, end_to_end=p99), unvouched="different from a copy")
+    assert made(alone).outcome == "undecided"
+    assert made(alone, objective="size").outcome == "chosen"
+    limited = made(alone, objective="size", p99="5us")
+    assert (limited.outcome, limited.candidates[0].standing) == ("undecided", Standing.MET)
+
+
+def test_an_arm_whose_time_is_no_ground_may_be_shipped_by_another_run():
+    found = made(question(SLOW, FAST, withheld=lambda arm: f"{arm} is unsteady" if arm == FAST.arm else None))
+    fast = found.of(FAST.arm)
+    assert (found.chosen, fast.standing, fast.unmeasured) == (SLOW.arm, Standing.UNKNOWN, "is unsteady")
+    assert fast.ratio is not None
+    assert (fast.objective, fast.ratio.verdict) == (500.0, Verdict.CANT_TELL), "its figure stays, without a verdict"
+    nobody = made(question(SLOW, FAST, withheld=lambda _: "no steady state"))
+    assert (nobody.outcome, nobody.exit_code) == ("undecided", 7)
+    assert "fast: no steady state" in (nobody.reason or "")
+
+
+def test_a_size_asks_for_no_steady_time():
+    unsteady = question(SLOW, FAST, withheld=lambda _: "no steady state")
+    assert made(unsteady, objective="size").exit_code == 0
+    assert made(unsteady, objective="size", p99="5s").candidates[0].unmeasured == "no steady state"
+
+
+@pytest.mark.parametrize(("cause", "standing"), [("killed", Standing.UNKNOWN), ("failed", Standing.BROKEN)])
+def test_who_was_ended_from_outside_may_be_shipped_yet_and_who_broke_may_not(cause: str, standing: Standing):
+    gone = row("gone", 100, outcome="failed", reason="it is gone", cause=NotRunKind(cause))
+    assert made(question(SLOW, gone)).of(gone.arm).standing is standing
+
+
+def test_where_nothing_was_timed_nobody_knows():
+    found = made(question())
+    assert (found.outcome, found.reason, found.exit_code) == ("undecided", "nothing was timed", 7)
+
+
+def test_a_first_place_takes_an_interval_with_an_end():
+    """Else the smaller one of two that nothing tells apart would be shipped as if they were known to be alike."""
+    found = made(question(SLOW, FAST, row("near", 505, artifact_bytes=1), within=math.inf))
+    assert (found.outcome, found.chosen, found.chosen_by) == ("undecided", None, ())
+    assert found.reason == "nothing is told apart after 5 generations; fast is the best so far"
+
+
+def test_one_generation_of_each_run_tells_nothing():
+    once = [row(name, ns, end_to_end=timing(ns).model_copy(update={"generations": 1})) for name, ns in BOTH]
+    asked = together(question(once[0]), question(once[1], machine=replace(HERE, key="big", name="Big, 1 CPU")))
+    assert made(asked).outcome == "undecided"
+
+
+def test_of_two_known_to_be_no_further_apart_than_matters_the_smaller_is_shipped():
+    """Though it is known to be slower; and a choice on resamples goes by the same rule."""
+    near = row("near", 515, artifact_bytes=500_000)
+    found = made(question(SLOW, FAST, near, within=0.01))
+    assert (found.outcome, found.chosen, found.stability) == ("tied", near.arm, {near.arm: 1.0})
+    assert found.of(FAST.arm).ratio.verdict is Verdict.SAME
+    found = made(question(SLOW, FAST, near, within=0.02))  # 1.03 [1.01, 1.051]: it may lie further apart
+    assert (found.outcome, found.chosen, found.stability) == ("chosen", FAST.arm, {FAST.arm: 1.0})
+
+
+def test_exact_figures_that_are_no_further_apart_are_alike_too():
+    wide = row("wide", 500, artifact_bytes=10_000_000, install_bytes=2_000_000_000)
+    slim = row("slim", 500, artifact_bytes=10_300_000, install_bytes=50_000_000)
+    assert made(question(wide, slim), objective="size").chosen == slim.arm
+    assert made(question(wide, slim), objective="size", indifferent="1%").chosen == wide.arm
+
+
+def test_a_generation_that_the_baseline_lacks_is_none_of_its_ratios():
+    asked = question(SLOW, FAST)
+    blocks = asked.candidates[0].plays[0].group.blocks(Scope.END_TO_END)
+    blocks[SLOW.arm] = {g: times for g, times in blocks[SLOW.arm].items() if g < 3}
+    assert made(asked).stability == {FAST.arm: 1.0}
+
+
+def test_a_limit_of_the_runs_own_policy_is_none_of_anothers():
+    once, why = timing(100).model_copy(update={"generations": 1}), "memory is 121 MB, and the policy says 120 MB"
+    left = row("left", 100, end_to_end=once, memory_bytes=121_000_000, reason=why, cause=NotRunKind.OFF_LIMITS)
+    asked = question(left, row("big", 500, memory_bytes=262_000_000))
+    tight = made(asked, memory="120MB")
+    assert (tight.outcome, [miss.candidate for miss in tight.misses]) == ("infeasible", [left.arm, "big:cpu:fp32"])
+    loose = made(asked, memory="200MB")
+    assert (loose.outcome, loose.of(left.arm).standing) == ("undecided", Standing.UNKNOWN)
+    assert loose.of(left.arm).unmeasured == "left its run after 1 generation, by a limit of that run"
+    assert made(asked, memory="200MB", objective="size").chosen == left.arm, "which asks for no time"
+
+
+def test_the_worst_of_several_runs_counts():
+    def one(p99_ns: float, agreement: float) -> Question:
+        time = timing(1_000).model_copy(update={"p99_low_ns": 1_000.0, "p99_highest_ns": p99_ns})
+        agreed = replace(fidelity(), top1_agreement=agreement)
+        return question(row("a", 1_000, end_to_end=time, fidelity=agreed))
+
+    first, second = one(3_000.0, 1.0), one(7_000.0, 0.95)
+    both = replace(first.candidates[0], plays=(*first.candidates[0].plays, *second.candidates[0].plays))
+    for asked, standings in (
+        (first, [Standing.MET, Standing.MET]),
+        (replace(first, candidates=(both,)), [Standing.UNKNOWN, Standing.BROKEN]),
+    ):
+        limits = made(asked, p99="5us", min_agreement="99%").candidates[0].limits
+        assert [found.standing for found in limits] == standings
 
 
 def test_how_stable_the_choice_is():

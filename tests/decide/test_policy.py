@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shootout.decide.options import PolicyOptions
-from shootout.decide.policy import KEYS, Objective, read_policy
+from shootout.decide.policy import KEYS, Objective, as_policy, read_policy
 from shootout.decide.quantities import LIMITS, Limit
 from shootout.decide.template import make_template
 from shootout.errors import UsageError
@@ -74,6 +75,7 @@ def test_an_option_stands_above_the_file(tmp_path: Path):
         ("load = 200", ("load is 200: write a rate with its unit as 200/s",)),
         ("load = true", ("load is True",)),
         ('objective = "speed"', ("unknown objective 'speed'",)),
+        ('objective = ["latency"]', ("unknown objective \"['latency']\"",)),
         ('objective = "cost"', ("objective cost needs a load",)),
         ('objective = "cost"\nload = "1/s"', ("needs the price of each machine",)),
         (
@@ -102,6 +104,12 @@ def test_a_file_that_is_not_there(tmp_path: Path):
         read_policy(tmp_path / "none.toml", {})
     with pytest.raises(UsageError, match="no ordinary file"):
         read_policy(tmp_path, {})
+
+
+@pytest.mark.parametrize("machine", [{"match": "a"}, ["a"], "a", 3])
+def test_machines_given_in_python_are_a_list_of_tables_too(machine: Any):
+    with pytest.raises(UsageError, match="machine is a list of tables"):
+        as_policy({"machine": machine})
 
 
 def test_an_old_price_is_warned_of(tmp_path: Path):

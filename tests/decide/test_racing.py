@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from support.races import made, planted
 
 from shootout.contract import Fidelity, NotRun, NotRunKind, Scenario
 from shootout.decide.policy import Policy, read_policy
-from shootout.decide.racing import find_breach, fit_study, refuse_several
+from shootout.decide.racing import find_breach, fit_study, refuse_several, refuse_unpriced_here
 from shootout.errors import UsageError
+from shootout.host.environment import machine_key
+from shootout.journal.records import not_run
+from shootout.race.recording import Recorder
 from shootout.results.analysis import analyse
 from shootout.study.schema import Study, checked
 
@@ -87,6 +91,24 @@ def test_who_breaks_a_limit_leaves_and_the_baseline_stays(tmp_path: Path, monkey
     generations = {row.arm: (row.end_to_end.generations, row.cause) for row in document.rows if row.end_to_end}
     assert generations.pop(document.baseline or "") == (4, None)
     assert list(generations.values()) == [(1, NotRunKind.OFF_LIMITS)]
+
+
+def test_who_left_by_limits_that_are_no_more_plays_again(tmp_path: Path):
+    why = NotRun(NotRunKind.OFF_LIMITS, "memory is 9 MB, and the policy says 1 MB")
+    lines = [*(made.played(arm, 0, 1e3) for arm in (made.A, made.B)), not_run(made.GROUP, made.B, why)]
+    nobody: Any = SimpleNamespace(lines=lines)
+    for breach, out in ((lambda *_: why, [made.B.label]), (lambda *_: None, [])):
+        found = Recorder(out=tmp_path, file=nobody, history=nobody, progress=nobody, breach=breach)
+        assert list(found.of_group(made.GROUP)) == out
+
+
+def test_a_cost_on_a_machine_without_a_price_is_refused_before_it_takes_time():
+    here = {**PRICE, "match": machine_key()}
+    for keys in ({"objective": "cost"}, {"cost": "1/h"}):
+        with pytest.raises(UsageError, match="nothing has a price"):
+            refuse_unpriced_here(policy(load="200/s", machine=[{**PRICE, "match": "no such machine"}], **keys))
+        refuse_unpriced_here(policy(load="200/s", machine=[here], **keys))
+    refuse_unpriced_here(policy(machine=[{**PRICE, "match": "no such machine"}]))
 
 
 def test_each_plays_as_many_generations_as_its_limits_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

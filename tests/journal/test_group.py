@@ -11,7 +11,7 @@ from support.races.made import COPY, GROUP, A, B, header, played, rounds, write
 from shootout.contract import Arm, NotRun, NotRunKind
 from shootout.journal import journal
 from shootout.journal.group import Group, group_of, withheld
-from shootout.journal.records import Failure, Line
+from shootout.journal.records import Failure, Line, Skip
 from shootout.messages import Scope
 
 WHY = ("killed", "failed")
@@ -52,6 +52,13 @@ def test_who_was_killed_is_out_until_it_has_played_again(tmp_path: Path) -> None
     assert group(tmp_path, *first, lost).setbacks[B.label].kind is NotRunKind.KILLED
     assert group(tmp_path, *first, lost, *second).setbacks == {}
     assert group(tmp_path, *first, lost, broke, *second).setbacks[B.label].kind is NotRunKind.FAILED
+
+
+def test_who_left_by_a_limit_that_was_loosened_since_is_in_again(tmp_path: Path) -> None:
+    left = Skip(group=GROUP, arm=B, reason="memory", fix="", cause=NotRunKind.OFF_LIMITS)
+    first, second = (played(B, 0, 1.0), rounds(0)), (played(B, 1, 1.0), rounds(1))
+    assert group(tmp_path, *first, left).setbacks[B.label].kind is NotRunKind.OFF_LIMITS
+    assert group(tmp_path, *first, left, *second).setbacks == {}
 
 
 @pytest.mark.parametrize(("flagged", "counts"), [((), [1, 2]), ((1,), [1]), ((0, 2), [2]), ((2,), [1, 2])])

@@ -62,6 +62,16 @@ def test_an_overflow_in_one_generation_is_the_worst_error(tmp_path: Path):
     assert figures.relative_l2 is None
 
 
+def test_the_agreement_is_the_least_of_all_generations_and_not_that_of_the_worst_error(tmp_path: Path):
+    lines = race()
+    mine = [at for at, line in enumerate(lines) if isinstance(line, Played) and line.arm == B.label]
+    for at, error, share in ((mine[0], 1e-3, 1.0), (mine[1], 1e-4, 0.9)):
+        lines[at] = lines[at].model_copy(update={"fidelity": replace(EXACT, relative_l2=error, top1_agreement=share)})
+    figures = row(document(tmp_path, *lines, ended())).fidelity
+    assert figures is not None
+    assert (figures.relative_l2, figures.top1_agreement) == (1e-3, 0.9)
+
+
 def test_an_arm_that_failed_later_keeps_its_figures_but_no_verdict(tmp_path: Path):
     failure = Failure(group=GROUP, arm=B, during="a round", reason="killed by SIGSEGV")
     document_ = document(tmp_path, *race(), failure, ended())

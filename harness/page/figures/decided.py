@@ -76,7 +76,9 @@ def _objective(decision: Decision, one: Judged, base: float) -> Line:
         if finding.standing is standing
     ]
     if one.fault:
-        why = [one.fault.removeprefix(one.arm).strip()]
+        why = [one.fault]
+    elif one.unmeasured and one.objective:
+        why.append(one.unmeasured)
     place = one.objective / base if one.objective else None
     told = tell_objective(decision, one) if one.objective else one.unmeasured or "not measured"
     if one.candidate == decision.chosen:
