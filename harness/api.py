@@ -21,7 +21,14 @@ from shootout.commands.tune import measure_settings
 from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import PolicyLike, as_policy
-from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several, refuse_unpriced_here
+from shootout.decide.racing import (
+    choose_study,
+    find_barred,
+    find_breach,
+    policy_of,
+    refuse_several,
+    refuse_unpriced_here,
+)
 from shootout.errors import ArmFailed, Undecided, UsageError, install
 from shootout.formats.files import write_files
 from shootout.host import gpu
@@ -38,7 +45,7 @@ from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio, compare_arms
 from shootout.results.document import Document, Row
 from shootout.results.frame import arrow_table, flatten_rows
-from shootout.study import points, selection
+from shootout.study import points
 from shootout.study.options import RunOptions, TuneOptions, check_keywords
 from shootout.study.plan import Plan, make_plan
 from shootout.tune.results import Tuning
@@ -229,8 +236,9 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     with show_progress() as progress:
         planned = _planned(name, options)
         out = Path(options.get("out") or choose_folder(planned, fresh=fresh))
-        breach = partial(find_breach, policy_of(options))
-        found = Run(measure(planned, out, fresh=fresh, limit=limit, progress=progress, trace=trace, breach=breach))
+        policy = policy_of(options)
+        towards: dict[str, Any] = {"breach": partial(find_breach, policy), "bars": partial(find_barred, policy)}
+        found = Run(measure(planned, out, fresh=fresh, limit=limit, progress=progress, trace=trace, **towards))
     failed = [row for row in found.rows if row.outcome == "failed"]
     if failed and options.get("strict"):
         raise ArmFailed(f"{failed[0].arm}: {failed[0].reason}; the run is in {str(out)!r}")
@@ -278,14 +286,9 @@ def _planned(name: str, options: RunOptions) -> Plan:
     check_keywords(RunOptions, options)
     options = _with_stored_module(options)
     pass_on(options.get("env", ()))
-    chosen = selection.choose(name, options)
+    chosen, policy = choose_study(name, options)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
-    policy = policy_of(options)
-    planned = make_plan(
-        fit_study(policy, chosen, options.keys()) if policy else chosen,
-        options.get("backends", ()),
-        fresh=options.get("fresh", False),
-    )
+    planned = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))
     if policy:
         refuse_several(group.record for group in planned.groups)
         refuse_unpriced_here(policy)

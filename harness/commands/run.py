@@ -11,7 +11,7 @@ from shootout.clock import Deadline
 from shootout.commands.decisions.decide import print_decision
 from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
-from shootout.decide.racing import find_breach, fit_study, policy_of, refuse_several, refuse_unpriced_here
+from shootout.decide.racing import choose_study, find_barred, find_breach, refuse_several, refuse_unpriced_here
 from shootout.errors import Interrupted, Undecided
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
@@ -23,7 +23,7 @@ from shootout.journal.group import Group, group_of, missing
 from shootout.journal.journal import History
 from shootout.journal.records import Ended
 from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
-from shootout.race.campaign import Breach, Campaign, no_breach
+from shootout.race.campaign import Bars, Breach, Campaign, no_bars, no_breach
 from shootout.report import dry_run as preview
 from shootout.report import more_time
 from shootout.report.lines import NAMED, fold
@@ -31,7 +31,7 @@ from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
 from shootout.results.questions import find_nearest
-from shootout.study import points, selection
+from shootout.study import points
 from shootout.study.group import family, named_in
 from shootout.study.options import RunOptions
 from shootout.study.plan import Plan, make_plan
@@ -59,10 +59,8 @@ def run(
     check_files(to)
     limit = Deadline(options.get("max_time_s"))
     pass_on(options.get("env", ()))
-    chosen, fresh = selection.choose(study, options), options.get("fresh", False)
+    (chosen, policy), fresh = choose_study(study, options), options.get("fresh", False)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
-    policy = policy_of(options)
-    chosen = fit_study(policy, chosen, options.keys()) if policy else chosen
     with show_progress() as progress:
         plan = make_plan(chosen, options.get("backends", ()), fresh=fresh)
         if policy:
@@ -81,6 +79,7 @@ def run(
                 progress=progress,
                 trace=options.get("trace", False),
                 breach=partial(find_breach, policy),
+                bars=partial(find_barred, policy),
             )
         except Interrupted as interrupted:
             document = analyse(out)
@@ -92,7 +91,8 @@ def run(
         progress.say(f"run folder: {out}")
     write_files(document, to)
     if policy:
-        return code or print_decision(policy, document, full=full, as_json=as_json)
+        decided = print_decision(policy, document, full=full, as_json=as_json)
+        return code or decided  # what was measured is always shown, whatever else came of the run
     print_document(document, full=full, as_json=as_json)
     return code
 
@@ -106,12 +106,13 @@ def measure(
     progress: Progress,
     trace: bool = False,
     breach: Breach = no_breach,
+    bars: Bars = no_bars,
 ) -> Document:
     """Measure what is planned into the run folder `out`, going on with what is unfinished there.
 
     Args:
         limit: when all of it ends, the wait for this machine, exports and builds among it.
-        breach: see `Campaign`.
+        breach, bars: see `Campaign`.
         trace: when all is measured, also write where the time of each arm's calls goes.
 
     Raises:
@@ -143,6 +144,7 @@ def measure(
                 progress=progress,
                 racing_s=plan.racing_s if limit.seconds is None else None,
                 breach=breach,
+                bars=bars,
             )
             with note_interrupts(file, campaign.deadline, plan.planning_s):
                 campaign.prepare()
@@ -150,7 +152,8 @@ def measure(
                 played = campaign.race()
                 complete = played and not campaign.recorder.lacks
                 groups = _groups(journal.read(out))
-                file.append(_ended(campaign, played=played, complete=complete, settled=not any(map(missing, groups))))
+                settled = not any(missing(group, campaign.barred.get(group.record.name, ())) for group in groups)
+                file.append(_ended(campaign, played=played, complete=complete, settled=settled))
                 if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
                     progress.say(more_time.tell_too_short(limit.seconds, built_s))
                 if trace and not limit.allows(0.0):

@@ -6,7 +6,7 @@ Runs are put together only where they ask the same of the same model: else the f
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +21,7 @@ from shootout.results.analysis import Analysed, analyse_cells, right_rows
 from shootout.results.answer import Answer
 from shootout.results.cells import Cell
 from shootout.results.document import Document, Row
-from shootout.study.group import name_model
+from shootout.study.group import family, name_model
 from shootout.units import counted
 
 METRIC = "--metric"
@@ -41,6 +41,10 @@ class Machine:
     gpus: tuple[str, ...]
 
 
+_Key = tuple[Machine, str, int, int, int]
+"""Machine, arm without its setting, batch, threads, instances: what two plays of one candidate have alike."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
     """One arm in one cell of one run.
@@ -56,10 +60,15 @@ class Play:
     group: Group
     right: Mapping[str, str]
 
+    @property
+    def generations(self) -> int:
+        """That it was timed in."""
+        return self.row.end_to_end.generations if self.row.end_to_end else 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """An arm with its threads and instances on a machine; `plays` is never empty.
+    """An arm with its batch, threads and instances on a machine; `plays` is never empty.
 
     Attributes:
         label: the arm, with what else tells it from the other candidates.
@@ -72,12 +81,22 @@ class Candidate:
     @cached_property
     def row(self) -> Row:
         """Of the play that counts most: one call after the other before all others, then the most generations."""
-        return max(self.plays, key=lambda one: (one.row.scenario == Scenario.LATENCY, _generations(one))).row
+        return _foremost(self.plays).row
 
     def best(self, *scenarios: Scenario) -> Play | None:
         """The timed play of one of these scenarios that has the most generations; None without one."""
         mine = [one for one in self.plays if one.row.scenario in scenarios and one.row.end_to_end]
-        return max(mine, key=_generations, default=None)
+        return max(mine, key=lambda one: one.generations, default=None)
+
+    def under(self, load: float) -> Play | None:
+        """The play under requests, at that rate or more where there is one: a given rate's first, then the longest."""
+        served = [(play, serve) for play in self.plays if (serve := play.row.serve) and play.generations]
+        found = max(
+            served,
+            key=lambda one: (one[1].rate_per_s.low >= load, not one[1].searched, one[0].generations),
+            default=None,
+        )
+        return found[0] if found else None
 
     @property
     def takes_the_machine(self) -> bool:
@@ -113,23 +132,23 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
     """
     runs = [analyse_cells(folder) for folder in folders]
     cells = [(run, cell) for run in runs for cell in run.cells.values() if group is None or _is_named(cell, group)]
-    if not cells:
+    if not cells and group is not None:
         known = ", ".join(repr(name) for run in runs for name in run.cells)
         raise UsageError(f"no cell is named {group!r}; there are: {known}")
     _refuse_strangers([(run, _asked(run, cell)) for run, cell in cells])
-    plays: dict[tuple[Machine, str, int, int], list[Play]] = {}
+    plays: dict[_Key, list[Play]] = {}
     machines = {id(run): machine_of(run.document.environment) for run in runs}
     for run, cell in cells:
         machine = _whole(machines[id(run)], machines.values())
         found = run.groups[cell.group]
         right = {arm: rows for (_, arm), rows in right_rows(found).items()}
         for row in (row for row in cell.rows if row.group == cell.group and (row.end_to_end or row.serve)):
-            key = machine, row.arm, row.threads, row.instances
+            key = machine, family(row.arm), row.batch, row.threads, row.instances  # plain, it has no setting
             play = Play(run=run.document.run, cell=cell, row=row, group=found, right=right)
             plays.setdefault(key, []).append(play)
     named = {cell.group for _, cell in cells}
     return Question(
-        title=_title(cells[0][1]),
+        title=_title(cells[0][1].group if cells else next(iter(runs[0].groups))),  # cut short, it may have no cell
         candidates=tuple(_named(plays)),
         documents=tuple(run.document for run in runs),
         answers=tuple(one for run in runs for one in run.document.answer if one.group in named),
@@ -151,8 +170,8 @@ def _whole(machine: Machine, others: Iterable[Machine]) -> Machine:
     return replace(machine, cpus=max(one.cpus for one in others if one.key == machine.key))
 
 
-def _generations(play: Play) -> int:
-    return play.row.end_to_end.generations if play.row.end_to_end else 0
+def _foremost(plays: Sequence[Play]) -> Play:
+    return max(plays, key=lambda one: (one.row.scenario == Scenario.LATENCY, one.generations))
 
 
 def _is_named(cell: Cell, group: str) -> bool:
@@ -198,19 +217,20 @@ def _differ(name: str, one: Any, other: Any) -> bool:
     return bool(one != other)
 
 
-def _title(cell: Cell) -> tuple[str, ...]:
+def _title(group: str) -> tuple[str, ...]:
     """`residual_mlp`, `batch 1`: without what only tells cells of the same question apart."""
-    model, *others = re.split(r", (?![^(]*\))", cell.group)
+    model, *others = re.split(r", (?![^(]*\))", group)
     return model, *(one for one in others if one.startswith("batch "))
 
 
-def _named(plays: Mapping[tuple[Machine, str, int, int], Sequence[Play]]) -> Iterable[Candidate]:
-    arms = Counter(arm for _, arm, *_ in plays)
-    spread = {arm: {(threads, instances) for _, mine, threads, instances in plays if mine == arm} for arm in arms}
+def _named(plays: Mapping[_Key, Sequence[Play]]) -> Iterable[Candidate]:
+    spread: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for (*_, threads, instances), mine in plays.items():
+        spread[_foremost(mine).row.arm].add((threads, instances))
     machines = dict.fromkeys(machine for machine, *_ in plays)
     names = Counter(machine.name for machine in machines)
-    for (machine, arm, threads, instances), mine in plays.items():
-        parts = [arm]
+    for (machine, *_, threads, instances), mine in plays.items():
+        parts = [arm := _foremost(mine).row.arm]
         if len(spread[arm]) > 1:
             parts.append(counted(threads, "thread") + (f" x {instances}" if instances > 1 else ""))
         if len(machines) > 1:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Machine, Play
-from shootout.decide.policy import Objective, Policy, Priced
+from shootout.decide.policy import Policy, Priced
 from shootout.decide.quantities import Limit
 from shootout.errors import UsageError
 from shootout.results.comparisons import Part
@@ -27,9 +27,10 @@ class Cost(Part):
 
     Attributes:
         price: of one for an hour, by `source` on `as_of`.
-        rate_low, rate_high: items or requests a second of one, as measured.
+        rate_low, rate_high: items or requests a second of one, as measured; no upper end is known of a rate that was
+            given, and not searched.
         machines: that the load takes, by the rate's lower end × utilisation.
-        per_hour: of them all; `low_per_hour` by the rate's upper end.
+        per_hour: of them all; `low_per_hour` by the rate's upper end, of one machine where that isn't known.
         per_million: of requests, at that load.
     """
 
@@ -39,7 +40,7 @@ class Cost(Part):
     source: str
     as_of: date
     rate_low: float
-    rate_high: float
+    rate_high: float | None
     utilisation: float
     machines: int
     per_hour: float
@@ -68,7 +69,7 @@ def find_cost(policy: Policy, candidate: Candidate) -> Cost | str:
         source=price.source,
         as_of=price.as_of,
         rate_low=found.low,
-        rate_high=found.high,
+        rate_high=found.high if math.isfinite(found.high) else None,
         utilisation=policy.utilisation,
         machines=most,
         per_hour=most * price.price,
@@ -89,9 +90,9 @@ def refuse_unpriced(policy: Policy, machines: Iterable[Machine]) -> None:
     Raises:
         UsageError: none has; names them.
     """
-    asked = policy.objective is Objective.COST or Limit.COST in policy.limits
     found = dict.fromkeys(machines)
-    if asked and found and not any(price.is_for(one.key, one.name) for price in policy.machines for one in found):
+    is_priced = any(price.is_for(one.key, one.name) for price in policy.machines for one in found)
+    if policy.asks_cost and found and not is_priced:
         told = "; ".join(dict.fromkeys(f"{one.name} ({one.key})" for one in found))
         raise UsageError(f"no [[machine]] of the policy matches {told}: nothing has a price")
 
@@ -100,7 +101,8 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
     """How many a second it does: under the policy's limit on p99 where there is one, else as fast as it can.
 
     Returns:
-        Why nobody knows, in a few words, where it isn't measured so that the limit can be held against it.
+        Its upper end is inf where the rate was given, and not searched: it may do more. Why nobody knows, in a few
+        words, where it isn't measured so that the limit can be held against it.
     """
     play = rate_play(policy, candidate)
     if play is None:
@@ -110,18 +112,27 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
     assert row.end_to_end is not None, "`best` looks for timed plays"
     if row.end_to_end.generations < LEAST_TAILS:
         return f"its rate has {row.end_to_end.generations} of {LEAST_TAILS} generations"
-    found = row.serve.rate_per_s if row.serve else row.items_per_s
-    return found or "no throughput is measured"
+    if row.serve:
+        found = row.serve.rate_per_s
+        return found if row.serve.searched else found.model_copy(update={"high": math.inf})
+    return row.items_per_s or "no throughput is measured"
 
 
 def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
-    """Where its rate was measured; None: nowhere so that the policy's limit on p99 held."""
+    """Where its rate was measured; None: nowhere so that the policy's limit on p99 held.
+
+    A rate that was searched comes before one that was given, which only shows that it can do so much.
+    """
     limit = policy.limits.get(Limit.P99)
-    served = candidate.best(Scenario.SERVE)
-    serve = served.row.serve if served else None
-    if serve and serve.holds and (limit is None or serve.limit_ns <= limit):
-        return served
-    return candidate.best(Scenario.THROUGHPUT) if limit is None else None
+    if limit is None and (alone := candidate.best(Scenario.THROUGHPUT)):
+        return alone
+    held = [
+        (play, serve)
+        for play in candidate.plays
+        if (serve := play.row.serve) and play.generations and serve.holds and (limit is None or serve.limit_ns <= limit)
+    ]
+    found = max(held, key=lambda one: (one[1].searched, one[0].generations, one[1].rate_per_s.low), default=None)
+    return found[0] if found else None
 
 
 def rate_needs(policy: Policy) -> str:
@@ -172,8 +183,8 @@ def find_flip(candidate: str, load: float, chosen: Cost, other: Cost) -> Flip:
     )
 
 
-def _capacity(cost: Cost, rate: float) -> float:
-    return rate * cost.utilisation
+def _capacity(cost: Cost, rate: float | None) -> float:
+    return math.inf if rate is None else rate * cost.utilisation
 
 
 def _count(load: float, capacity: float) -> int:

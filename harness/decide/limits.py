@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
 
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
-from shootout.decide.cost import Cost, cost_needs, find_cost, find_rate, rate_needs
+from shootout.decide.cost import Cost, cost_needs, count_machines, find_cost, find_rate, rate_needs
 from shootout.decide.policy import Policy
 from shootout.decide.quantities import LIMITS, Limit
 from shootout.results.cells import is_plain
@@ -23,7 +23,7 @@ from shootout.results.document import Row
 from shootout.results.pareto import MARGIN
 from shootout.stats.paired import CONFIDENCE, change
 from shootout.stats.quantiles import LEAST_TAILS
-from shootout.units import counted
+from shootout.units import counted, number
 
 ALPHA = 0.05
 """The chance that any limit of any candidate is called met or broken and isn't."""
@@ -152,7 +152,12 @@ def _around(limit: Limit, figure: Figure) -> str:
 
 
 def _p99(asked: _Asked) -> Figure:
-    return _p99_served(asked, asked.policy.load) if asked.policy.load else _p99_alone(asked)
+    policy = asked.policy
+    if policy.load is None:
+        return _p99_alone(asked)
+    if policy.asks_cost:
+        return _p99_shared(asked, policy.load)
+    return _p99_served(asked.candidate.under(policy.load), policy.load)
 
 
 def _p99_alone(asked: _Asked) -> Figure:
@@ -176,10 +181,18 @@ def _p99_alone(asked: _Asked) -> Figure:
     return Figure(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs)
 
 
-def _p99_served(asked: _Asked, load: float) -> Figure:
+def _p99_shared(asked: _Asked, load: float) -> Figure:
+    """Where as many machines are paid for as the load takes: under the share of it that each of them gets."""
+    policy, rate = asked.policy, find_rate(asked.policy, asked.candidate)
+    if isinstance(rate, str):
+        return Figure(reason=rate, needs=rate_needs(policy))
+    share = load / count_machines(load, rate.low, policy.utilisation)
+    return _p99_served(asked.candidate.under(share), share)
+
+
+def _p99_served(play: Play | None, load: float) -> Figure:
     """Under requests that arrive by themselves, at that rate or more: fewer of them are answered no later."""
-    needs = f"--scenario serve --rate {load:g}/s"
-    play = asked.candidate.best(Scenario.SERVE)
+    needs = f"--scenario serve --rate {math.ceil(load) if load > 1 else load:g}/s"
     served = play.row.serve if play else None
     if served is None:
         return Figure(reason="never served requests", needs=needs)
@@ -334,14 +347,24 @@ def _rate(asked: _Asked) -> Figure:
     if isinstance(found, str):
         return Figure(reason=found, needs=rate_needs(asked.policy))
     value, low, high = (asked.policy.utilisation * one for one in (found.value, found.low, found.high))
+    if math.isinf(high):
+        return Figure(value=value, low=low, reason=_given(found.low), needs=rate_needs(asked.policy))
     return Figure(value=value, low=low, high=high)
+
+
+def _given(rate: float) -> str:
+    """Why a rate has no upper end."""
+    return f"was given {number(rate)}/s, and may do more"
 
 
 def _cost(asked: _Asked) -> Figure:
     found = find_cost(asked.policy, asked.candidate)
-    if isinstance(found, Cost):
-        return Figure(value=found.per_hour, low=found.low_per_hour, high=found.per_hour)
-    return Figure(reason=found, needs=cost_needs(asked.policy))
+    if not isinstance(found, Cost):
+        return Figure(reason=found, needs=cost_needs(asked.policy))
+    figure = Figure(value=found.per_hour, low=found.low_per_hour, high=found.per_hour)
+    if found.rate_high is None:
+        return replace(figure, reason=_given(found.rate_low), needs=cost_needs(asked.policy))
+    return figure
 
 
 FIGURES: Mapping[Limit, Callable[[_Asked], Figure]] = {

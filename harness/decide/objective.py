@@ -61,7 +61,7 @@ def measure(policy: Policy, candidate: Candidate) -> Measure:
     """A candidate's objective."""
     found = _measure(policy, candidate)
     if (play := found.play) and len(candidate.plays) > 1:
-        timed = [one for one in candidate.plays if one.row.scenario == play.row.scenario and one.row.end_to_end]
+        timed = [one for one in candidate.plays if one.row.end_to_end and _times(one) == _times(play)]
         found = replace(found, others=tuple(one for one in timed if one is not play))
     plays = [found.play] if found.play else candidate.plays
     told = [(why, one.row.cause in TIMING) for one in plays if (why := _fault(policy, one))]
@@ -95,6 +95,11 @@ def _left_early(policy: Policy, row: Row) -> str | None:
     return f"left its run after {counted(played, 'generation')}, by a limit of that run"
 
 
+def _times(play: Play) -> tuple[str, bool]:
+    """What its times are: of a rate that was searched a request's, of one that was given the p99."""
+    return play.row.scenario, play.row.serve is not None and play.row.serve.searched
+
+
 def _measure(policy: Policy, candidate: Candidate) -> Measure:
     if policy.objective is Objective.LATENCY:
         return _latency(policy, candidate)
@@ -102,13 +107,15 @@ def _measure(policy: Policy, candidate: Candidate) -> Measure:
         rate = find_rate(policy, candidate)
         if isinstance(rate, str):
             return Measure(reason=rate, needs=rate_needs(policy))
+        if math.isinf(rate.high):
+            return Measure(reason="its rate was given, and not searched", needs=rate_needs(policy))
         play = rate_play(policy, candidate)
         return Measure(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low, play=play)
     if policy.objective is Objective.COST:
         cost = find_cost(policy, candidate)
         if not isinstance(cost, Cost):
             return Measure(reason=cost, needs=cost_needs(policy))
-        play = rate_play(policy, candidate)
+        play = rate_play(policy, candidate) if cost.rate_high is not None else None  # a given rate's time is its p99
         return Measure(value=cost.per_hour, low=cost.low_per_hour, high=cost.per_hour, play=play, cost=cost)
     of_artifact = policy.objective is Objective.SIZE
     count = candidate.row.artifact_bytes if of_artifact else candidate.row.install_bytes
@@ -119,7 +126,7 @@ def _measure(policy: Policy, candidate: Candidate) -> Measure:
 
 def _latency(policy: Policy, candidate: Candidate) -> Measure:
     """The median call; under a load the p99 of requests that arrive by themselves, at that rate or more."""
-    play = candidate.best(Scenario.SERVE if policy.load else Scenario.LATENCY)
+    play = candidate.under(policy.load) if policy.load else candidate.best(Scenario.LATENCY)
     timing = play.row.end_to_end if play else None
     if play is None or timing is None:
         if policy.load:

@@ -83,6 +83,11 @@ class Policy(BaseModel):
                 yield f"the price of {one.match!r} is {days} days old ({one.source}, {one.as_of})"
 
     @property
+    def asks_cost(self) -> bool:
+        """Whether it counts the machines that the load takes."""
+        return self.objective is Objective.COST or Limit.COST in self.limits
+
+    @property
     def currency(self) -> str:
         """Of all prices; "" without any."""
         return next((one.currency for one in self.machines), "")
@@ -186,7 +191,7 @@ def _checked(fields: Mapping[str, Any]) -> Policy:
 def _refuse_costless(policy: Policy) -> None:
     """What asks for a cost and gives nothing to reckon it from."""
     asks = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
-    if policy.objective is not Objective.COST and Limit.COST not in policy.limits:
+    if not policy.asks_cost:
         return
     if policy.load is None:
         raise UsageError(f'{asks} needs a load: write load = "200/s"')

@@ -1,14 +1,18 @@
-"""A race towards a decision: what a policy needs measured, and who leaves because no limit can save it."""
+"""A race towards a decision: what a policy needs measured, and whom it need not wait for because a limit is broken."""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from shootout.contract import NotRun, NotRunKind, Scenario
-from shootout.decide.candidates import machine_of
+from shootout.decide.candidates import machine_of, read_question
 from shootout.decide.cost import refuse_unpriced
-from shootout.decide.limits import Figure, Standing, judge_figure
+from shootout.decide.limits import Figure, Standing, judge_figure, judge_limits
+from shootout.decide.objective import EXACT
 from shootout.decide.policy import Objective, Policy, as_policy
 from shootout.decide.quantities import LIMITS, Limit
 from shootout.errors import UsageError
@@ -16,6 +20,7 @@ from shootout.host import environment, hardware
 from shootout.journal.records import Played
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
+from shootout.study import selection
 from shootout.study.group import GroupRecord
 from shootout.study.schema import Study
 
@@ -33,6 +38,20 @@ def policy_of(options: Mapping[str, Any]) -> Policy | None:
     return None if (given := options.get("policy")) is None else as_policy(given)
 
 
+def choose_study(name: str, options: Mapping[str, Any]) -> tuple[Study, Policy | None]:
+    """The study of this name with these options on top, and with what their policy needs measured, if they have one.
+
+    Raises:
+        UsageError: as `selection.choose`, the policy can't be read, or the two don't fit together.
+    """
+    policy = policy_of(options)
+    if policy is None:
+        return selection.choose(name, options), None
+    # A rate that is asked for belongs to the scenario that the policy brings.
+    chosen = selection.choose(name, {"scenario": tuple(_scenarios(policy)), **options})
+    return fit_study(policy, chosen, options.keys()), policy
+
+
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     """The study with what the policy needs measured.
 
@@ -42,26 +61,39 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     Raises:
         UsageError: the two don't fit together.
     """
-    by_rate = policy.objective in (Objective.RATE, Objective.COST) or bool(BY_RATE & policy.limits.keys())
+    by_rate = _is_by_rate(policy)
     changes: dict[str, Any] = {}
     if "scenario" not in asked:
-        changes["scenario"] = tuple(_scenarios(policy, by_rate=by_rate))
+        changes["scenario"] = tuple(_scenarios(policy))
     if "goal" not in asked and study.crossover is None:
         changes["goal"] = str(Aim.BEST)  # who is beaten needs no verdict against the baseline
     serves = Scenario.SERVE in changes.get("scenario", study.scenario)
-    if serves and "rate" not in asked and policy.load and not by_rate:
-        changes["rate"] = policy.load
+    if serves and "rate" not in asked and policy.load and (not by_rate or policy.objective is Objective.LATENCY):
+        changes["rate"] = _given_rate(policy, policy.load)
     if serves and "p99_limit_ms" not in asked and Limit.P99 in policy.limits:
         changes["p99_limit_ms"] = policy.limits[Limit.P99] / 1e6
-    if "threads" not in asked and (policy.objective is Objective.COST or Limit.COST in policy.limits):
+    if "threads" not in asked and policy.asks_cost:
         changes["threads"] = ("all",)
+    least = study.least_generations
     if SPREAD & policy.limits.keys() or by_rate:
-        changes["least_generations"] = max(study.least_generations, LEAST_TAILS)
+        least = changes["least_generations"] = max(least, LEAST_TAILS)
+    if policy.objective in EXACT and not by_rate and "goal" in changes:
+        changes["max_generations"] = min(max(least, LEAST_TAILS), study.most_generations)  # who is faster is no matter
     return study.changed(**changes)
 
 
-def _scenarios(policy: Policy, *, by_rate: bool) -> Iterator[Scenario]:
-    limited = Limit.P99 in policy.limits
+def _is_by_rate(policy: Policy) -> bool:
+    return policy.objective in (Objective.RATE, Objective.COST) or bool(BY_RATE & policy.limits.keys())
+
+
+def _given_rate(policy: Policy, load: float) -> float:
+    """At which the p99 is measured: of the load, or of as much more as shows that a limit on the rate is met."""
+    wanted = policy.limits.get(Limit.RATE)
+    return max(load, math.ceil(wanted / policy.utilisation)) if wanted and Limit.P99 in policy.limits else load
+
+
+def _scenarios(policy: Policy) -> Iterator[Scenario]:
+    limited, by_rate = Limit.P99 in policy.limits, _is_by_rate(policy)
     times = limited or policy.objective is Objective.LATENCY
     if (times and policy.load is None) or not (times or by_rate):
         yield Scenario.LATENCY
@@ -98,6 +130,23 @@ def refuse_unpriced_here(policy: Policy) -> None:
     if policy.machines:
         facts = {"machine": environment.machine_key(), "cpu": hardware.cpu_facts(), "gpus": hardware.gpu_facts()}
         refuse_unpriced(policy, [machine_of(facts)])
+
+
+def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
+    """By group, the arms of a run in progress that are proven to break a limit: nobody waits for who of them is faster.
+
+    Raises:
+        UsageError: the folder holds no run.
+    """
+    barred: dict[str, set[str]] = defaultdict(set)
+    if policy is None:
+        return barred
+    candidates = read_question([out]).candidates
+    for one in candidates:
+        if any(found.standing is Standing.BROKEN for found in judge_limits(policy, one, len(candidates))):
+            for play in one.plays:
+                barred[play.cell.group].add(play.row.arm)
+    return barred
 
 
 def find_breach(policy: Policy | None, line: Played, install_bytes: int | None) -> NotRun | None:

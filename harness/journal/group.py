@@ -161,11 +161,15 @@ class Missing:
     seconds: float | None
 
 
-def missing(group: Group) -> tuple[Missing, ...]:
-    """The pairs that the group's goal still waits for, the nearest first."""
+def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
+    """The pairs that the group's goal still waits for, the nearest first.
+
+    Args:
+        barred: the arms that can't be chosen whatever their times, by what the run is for.
+    """
     labels = [label for label in group.played if label not in group.setbacks]
     blocks = group.blocks(Scope.END_TO_END)
-    unsound = unfit(group.steady_from, group.served, blocks)
+    unsound = unfit(group.steady_from, group.served, blocks) | {*barred}
     left = generations_left(blocks, labels, group.rules, unsound)
     each_s = group.rounds[-1].wall_s if group.rounds else 0.0
     return tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,10 +36,17 @@ from shootout.study.plan import Plan, PlannedGroup
 
 Breach = Callable[[Played, int | None], NotRun | None]
 """Why an arm need play no more, by its line of a generation and what its runtime takes on disk; None: it goes on."""
+Bars = Callable[[Path], Mapping[str, Collection[str]]]
+"""By group, the arms that break what the run is for, by all that its folder holds so far."""
 
 
 def no_breach(*_: object) -> None:
     """Nobody leaves."""
+
+
+def no_bars(_: Path) -> Mapping[str, Collection[str]]:
+    """Nobody is barred."""
+    return {}
 
 
 @dataclass(kw_only=True)
@@ -53,6 +60,7 @@ class Campaign:
         built: by group and label, each arm that can be loaded.
         racing_s: the most seconds that the racing may take; None: no limit of its own.
         breach: why an arm leaves that broke what the run is for; asked after each generation.
+        bars: who else need not be told from the others; asked whenever a group has played twice as long.
         budget: what is left of them once exports and builds are done.
         beside: CPUs on which arms may be loaded beside those of the arms themselves.
     """
@@ -65,6 +73,7 @@ class Campaign:
     progress: Progress
     racing_s: float | None = None
     breach: Breach = no_breach
+    bars: Bars = no_bars
     groups: Sequence[PlannedGroup] = field(init=False)
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
     entrants: list[Entrant] = field(default_factory=list)
@@ -254,6 +263,18 @@ class Campaign:
             self.recorder.note(line.group, arm, why)
             one.race.out.add(arm.label)
 
+    def _bar(self, one: Entrant) -> None:
+        """Find out who of a group is barred, before its first verdict and then ever more rarely: it takes a while."""
+        played = one.race.played
+        if not one.race.rules.selects and played >= max(one.fewest, 2 * one.barred_at):
+            one.barred_at = played
+            one.race.barred = {*self.bars(self.out).get(one.group.record.name, ())}
+
+    @property
+    def barred(self) -> dict[str, set[str]]:
+        """By group, the arms that break what the run is for."""
+        return {one.group.record.name: one.race.barred for one in self.entrants}
+
     def _learn(self, one: Entrant) -> None:
         """Tell the search for crossovers what a group has shown."""
         one.known.setbacks.clear()
@@ -262,6 +283,8 @@ class Campaign:
 
     def _look(self, changed: Sequence[Entrant]) -> None:
         """Who plays next in the groups that changed, and in those of which a crossover needs other things now."""
+        for one in changed:
+            self._bar(one)
         pressing = self.search.pressing()
         for one in self.entrants:
             wanted = pressing.get(one.group.record.name, {})

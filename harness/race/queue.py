@@ -40,6 +40,7 @@ class Entrant:
         recalled: generations that it had played when it came in.
         pressing: pairs that a crossover waits for, with the generations left.
         players: who plays its next generation; nobody when it is over.
+        barred_at: how many generations it had played when it was last asked who is barred.
     """
 
     index: int
@@ -53,6 +54,7 @@ class Entrant:
     recalled: int = field(init=False)
     pressing: Mapping[Pair, float] = field(default_factory=dict)
     players: list[Arm] = field(default_factory=list)
+    barred_at: int = 0
     _nearest: float | None = None
     _fewest: int | None = None
 

@@ -32,6 +32,7 @@ class Race:
         steady_from: by label, the first steady call of each generation that it played; None where there was none.
         served: by label, what each generation under requests came to; of arms that serve alone.
         out: labels that failed or turned out impossible.
+        barred: labels that break what the run is for, so that nobody waits for who of them is faster.
         killed: labels that left the last generation because they were killed: once more, and they are out.
         terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
     """
@@ -44,6 +45,7 @@ class Race:
     steady_from: dict[str, list[int | None]] = field(default_factory=dict)
     served: dict[str, list[Served]] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
+    barred: set[str] = field(default_factory=set)
     killed: set[str] = field(default_factory=set)
     terms: serving.Terms | None = None
 
@@ -81,7 +83,7 @@ class Race:
     @property
     def unsound(self) -> set[str]:
         """The arms that can't be the answer, as they stand."""
-        return unfit(self.steady_from, self.served, self.blocks)
+        return unfit(self.steady_from, self.served, self.blocks) | self.barred
 
     @property
     def _alive(self) -> list[str]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import pytest
-from support.races.candidates import HERE, question, throughput, together
+from support.races.candidates import HERE, question, served, throughput, together
 from support.races.cells import row
 
 from shootout.decide.candidates import Machine, Question
-from shootout.decide.cost import Cost, count_machines, find_flip
+from shootout.decide.cost import Cost, count_machines, find_flip, find_rate
 from shootout.decide.decision import Decision, decide
+from shootout.decide.limits import Standing
 from shootout.decide.policy import read_policy
+from shootout.decide.quantities import Limit
 from shootout.errors import UsageError
 
 TODAY = date(2026, 11, 22)
@@ -67,9 +70,10 @@ def test_brackets_open_with_the_uncertainty():
             rate_high=1.1 * rate, utilisation=1.0, machines=1, per_hour=an_hour, low_per_hour=an_hour, per_million=1.0,
         )  # fmt: skip
 
-    flip = find_flip("big", 200, cost(100, 0.5), cost(1_000, 2.0))
-    assert flip.load_from == pytest.approx((360.0, 440.0))
-    assert flip.price == (1.0, 1.5)
+    for upper in (1_100.0, None):  # of a rate that was given no upper end is known
+        flip = find_flip("big", 200, cost(100, 0.5), cost(1_000, 2.0).model_copy(update={"rate_high": upper}))
+        assert flip.load_from == pytest.approx((360.0, 440.0))
+        assert flip.price == (1.0, 1.5)
 
 
 def test_a_part_of_a_machine_has_no_cost():
@@ -97,3 +101,39 @@ def test_a_latency_is_no_rate():
 def test_no_machine_with_a_price_is_told():
     with pytest.raises(UsageError, match=f"matches Toy, 1 CPU \\({HERE.key}\\): nothing has a price"):
         made(question(throughput("a", 100)), price("Nowhere", 1))
+
+
+def test_a_limit_on_p99_is_kept_at_each_machines_share_of_the_load():
+    """One machine can't serve all of it; each of two serves its half, at less than what held the limit."""
+    asked = question(served("a", 160, 4.0, searched=True))
+    found = made(asked, price("Toy", 0.5), p99="5ms")
+    assert (found.outcome, found.candidates[0].cost.machines if found.candidates[0].cost else None) == ("chosen", 2)
+    alone = made(asked, price("Toy", 0.5), p99="5ms", objective="size")
+    assert (alone.outcome, "served 160/s, less than the load" in (alone.reason or "")) == ("undecided", True)
+    late = made(question(served("a", 160, 4.8, searched=True)), price("Toy", 0.5), p99="5ms")
+    assert (late.outcome, late.settle) == ("undecided", "shootout run … --backends a --scenario serve --rate 100/s")
+    unserved = made(question(row("a", 1_000)), price("Toy", 0.5), p99="5ms")
+    assert unserved.settle == "shootout run … --backends a --scenario serve --p99 5ms --threads all"
+
+
+def test_a_rate_that_was_given_shows_only_that_it_can_do_so_much():
+    asked = question(served("a", 200, 4.0))
+    cost = made(asked, price("Toy", 0.5)).candidates[0].cost
+    assert cost
+    assert (cost.machines, cost.per_hour, cost.low_per_hour, cost.rate_high) == (2, 1.0, 0.5, None)
+    wanted = {"rate": "500/s", "cost": "0.6/h", "objective": "size"}
+    limits = {one.limit: one for one in made(asked, price("Toy", 0.5), **wanted).candidates[0].limits}
+    for limit in (Limit.RATE, Limit.COST):
+        assert (limits[limit].standing, limits[limit].reason) == (Standing.UNKNOWN, "was given 200/s, and may do more")
+    found = made(asked, price("Toy", 0.5), objective="rate")
+    assert (found.outcome, found.candidates[0].unmeasured) == ("undecided", "its rate was given, and not searched")
+
+
+def test_a_rate_is_throughputs_and_under_a_limit_that_of_a_search():
+    rows = (served("a", 200, 4.0), served("a", 160, 4.0, searched=True), throughput("a", 900))
+    given, *others = (question(one).candidates[0] for one in rows)
+    candidate = replace(given, plays=(*given.plays, *(play for one in others for play in one.plays)))
+    for limits, value in ({}, 900), ({"p99": "5ms"}, 160):
+        rate = find_rate(read_policy(None, limits), candidate)
+        assert not isinstance(rate, str)
+        assert rate.value == value

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from support.races.candidates import HERE, question, together
+from support.races.candidates import HERE, question, served, together
 from support.races.cells import fidelity, row, timing
 
 from shootout.contract import NotRunKind
@@ -19,7 +19,7 @@ from shootout.decide.policy import read_policy
 from shootout.decide.quantities import Limit
 from shootout.messages import Scope
 from shootout.results.comparisons import Metric
-from shootout.results.document import Rate, Row, Serving
+from shootout.results.document import Row
 from shootout.stats.verdicts import Verdict
 
 TODAY = date(2026, 11, 22)
@@ -222,21 +222,6 @@ def test_how_stable_the_choice_is():
     assert set(often) == {FAST.arm, near.arm}
     assert sum(often.values()) == pytest.approx(1.0)
     assert made(question(SLOW, FAST)).stability == {FAST.arm: 1.0}
-
-
-def served(arm: str, rate: float, p99_ms: float | None, *, searched: bool = False, holds: bool = True) -> Row:
-    """An arm under requests; its p99 of more than the run's own limit of 5 ms breaks that."""
-    found = Serving(
-        rate_per_s=Rate(value=rate, low=rate, high=rate),
-        searched=searched,
-        holds=holds,
-        p99_ns=p99_ms and p99_ms * 1e6,
-        p99_highest_ns=p99_ms and 1.1e6 * p99_ms,
-        limit_ns=5e6,
-        unloaded_ns=1e5,
-        start_late_ns=0.0,
-    )
-    return row(arm, (p99_ms or 9.0) * 1e6, scenario="serve", serve=found)
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.races import made, planted
 
 from shootout.contract import Fidelity, NotRun, NotRunKind, Scenario
 from shootout.decide.policy import Policy, read_policy
-from shootout.decide.racing import find_breach, fit_study, refuse_several, refuse_unpriced_here
+from shootout.decide.racing import (
+    choose_study,
+    find_barred,
+    find_breach,
+    fit_study,
+    refuse_several,
+    refuse_unpriced_here,
+)
 from shootout.errors import UsageError
 from shootout.host.environment import machine_key
-from shootout.journal.records import not_run
+from shootout.journal import journal, samples
+from shootout.journal.group import group_of, missing
+from shootout.journal.records import Line, not_run
 from shootout.race.recording import Recorder
 from shootout.results.analysis import analyse
 from shootout.study.schema import Study, checked
@@ -37,7 +48,11 @@ def study(**fields: Any) -> Study:
         ({}, {"scenario": (Scenario.LATENCY,), "least_generations": 0, "goal": "best"}),
         ({"max_error": "1e-3"}, {"scenario": (Scenario.LATENCY,), "least_generations": 0}),
         ({"p99": "5ms"}, {"scenario": (Scenario.LATENCY,), "least_generations": 4}),
-        ({"objective": "size"}, {"scenario": (Scenario.LATENCY,)}),
+        ({"objective": "size"}, {"scenario": (Scenario.LATENCY,), "least_generations": 0, "max_generations": 4}),
+        ({"objective": "size", "rate": "50/s"}, {"scenario": (Scenario.THROUGHPUT,), "max_generations": 20}),
+        ({"load": "200/s", "rate": "50/s"}, {"scenario": (Scenario.THROUGHPUT, Scenario.SERVE), "rate": 200.0}),
+        ({"load": "200/s", "rate": "50/s", "p99": "5ms"}, {"scenario": (Scenario.SERVE,), "rate": 200.0}),
+        ({"load": "200/s", "rate": "300/s", "p99": "5ms"}, {"scenario": (Scenario.SERVE,), "rate": 429.0}),
         ({"p99": "5ms", "load": "200/s"}, {"scenario": (Scenario.SERVE,), "rate": 200.0, "p99_limit_ms": 5.0}),
         ({"objective": "rate"}, {"scenario": (Scenario.THROUGHPUT,), "least_generations": 4}),
         ({"rate": "50/s"}, {"scenario": (Scenario.LATENCY, Scenario.THROUGHPUT), "threads": (None,)}),
@@ -54,6 +69,19 @@ def study(**fields: Any) -> Study:
 def test_what_a_policy_needs_is_measured(keys: dict[str, Any], fitted: dict[str, Any]):
     found = fit_study(policy(**keys), study(), ())
     assert {name: getattr(found, name) for name in fitted} == fitted
+
+
+def test_a_rate_that_is_asked_for_belongs_to_the_scenario_that_the_policy_brings(tmp_path: Path):
+    """The policy stands above the study file, the option above both."""
+    path = tmp_path / "mine.toml"
+    path.write_text('model = "digits"\ntargets = ["numpy"]\nscenario = "throughput"\ngoal = "baseline"\n')
+    wanted = {"load": "200/s"}
+    found, read = choose_study(str(path), {"policy": wanted, "rate": 300.0})
+    assert (found.scenario, found.rate, found.goal) == ((Scenario.SERVE,), 300.0, "best")
+    assert read == read_policy(None, wanted)
+    with pytest.raises(UsageError, match=r"rate .* is for requests that arrive by themselves"):
+        choose_study(str(path), {"policy": wanted, "rate": 300.0, "scenario": ("latency",)})
+    assert choose_study(str(path), {})[0].scenario == (Scenario.THROUGHPUT,)
 
 
 def test_what_the_user_asked_for_stays():
@@ -109,6 +137,46 @@ def test_a_cost_on_a_machine_without_a_price_is_refused_before_it_takes_time():
             refuse_unpriced_here(policy(load="200/s", machine=[{**PRICE, "match": "no such machine"}], **keys))
         refuse_unpriced_here(policy(load="200/s", machine=[here], **keys))
     refuse_unpriced_here(policy(machine=[{**PRICE, "match": "no such machine"}]))
+
+
+def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
+    lines: list[Line] = []
+    for generation in range(4):
+        for arm, right in ((made.A, "1" * 400), (made.B, "1" * 200 + "0" * 200)):
+            share = right.count("1") / len(right)
+            fidelity = replace(made.EXACT, accuracy=share, right=right)
+            lines.append(made.played(arm, generation, 100.0, fidelity=fidelity))
+        lines += [made.played(made.COPY, generation, 100.0), made.rounds(generation)]
+    folder = made.write(tmp_path / "run", made.header(), *lines)
+    for share, barred in ("90%", {made.GROUP: {made.B.label}}), ("40%", {}), ("50%", {}):
+        assert find_barred(policy(min_accuracy=share), folder) == barred
+    assert find_barred(None, folder) == {}
+
+
+@pytest.mark.parametrize("is_barred", [True, False])
+def test_nobody_waits_for_who_is_faster_than_a_barred_arm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_barred: bool
+):
+    stage, asked = planted.on_stage(monkeypatch)[0], planted.study(1, crossover=None, max_generations=9)
+    stage.generation_sd = 0.08
+    monkeypatch.setattr(planted, "LINES", dict.fromkeys(planted.LINES, (2e4, 0.0)))
+    out, seen = tmp_path / "run", list[int]()
+
+    def bars(folder: Path) -> dict[str, set[str]]:
+        history = journal.read(folder)
+        (group,) = (group_of(history, record) for record in history.groups)
+        seen.append(group.next_generation)
+        return {group.record.name: {"onnxruntime:cpu:fp32"}} if is_barred else {}
+
+    assert planted.run(out, asked, bars=bars)
+    history = journal.read(out)
+    (group,) = (group_of(history, record) for record in history.groups)
+    fewest = seen[0]
+    assert group.next_generation == (fewest if is_barred else 9)
+    assert seen == ([fewest] if is_barred else [one for one in (fewest, 2 * fewest, 4 * fewest) if one <= 9])
+    assert not missing(group, ["onnxruntime:cpu:fp32"])
+    assert missing(group), "without the policy they are not told apart"
 
 
 def test_each_plays_as_many_generations_as_its_limits_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,7 @@ import numpy as np
 from shootout.decide.candidates import Candidate, Machine, Play, Question
 from shootout.journal.group import Group
 from shootout.results.cells import Cell
-from shootout.results.document import Rate, Row
+from shootout.results.document import Rate, Row, Serving
 
 from .cells import cell, document, row
 
@@ -64,3 +64,18 @@ def throughput(arm: str, rate: float, spread: float = 0.0, **changes: Any) -> Ro
     """An arm that does so many a second, known within ±`spread`, on all of a machine with one CPU."""
     found = Rate(value=rate, low=rate * (1 - spread), high=rate * (1 + spread))
     return row(arm, 1e9 / rate, scenario="throughput", items_per_s=found, **changes)
+
+
+def served(arm: str, rate: float, p99_ms: float | None, *, searched: bool = False, holds: bool = True) -> Row:
+    """An arm under requests; its p99 of more than the run's own limit of 5 ms breaks that."""
+    found = Serving(
+        rate_per_s=Rate(value=rate, low=rate, high=rate),
+        searched=searched,
+        holds=holds,
+        p99_ns=p99_ms and p99_ms * 1e6,
+        p99_highest_ns=p99_ms and 1.1e6 * p99_ms,
+        limit_ns=5e6,
+        unloaded_ns=1e5,
+        start_late_ns=0.0,
+    )
+    return row(arm, (p99_ms or 9.0) * 1e6, scenario="serve", serve=found)

@@ -1,0 +1,92 @@
+"""`run --policy` from the study to what is printed: a whole race of fakes, and the decision whatever became of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.races import planted
+
+from shootout.commands import run
+from shootout.errors import Interrupted
+from shootout.host import environment
+from shootout.host.placement import place
+from shootout.study.plan import Plan, plan_groups
+from shootout.study.schema import Study
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study whose race is one of fakes; its arms are 4x apart."""
+    planted.on_stage(monkeypatch)
+
+    def plan(asked: Study, *_: object, **__: object) -> Plan:
+        here = planted.here()
+        groups = plan_groups(asked, here)
+        return Plan(study=asked, groups=groups, available=here.available, placement=place(1), here=here, identity="0")
+
+    monkeypatch.setattr(run, "make_plan", plan)
+    monkeypatch.setattr(run, "Campaign", planted.Planted)
+    monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(run, "known_ceilings", lambda *_: {})
+    monkeypatch.setattr(environment, "facts", lambda: {"machine": "made"})
+    path = tmp_path / "mine.toml"
+    path.write_text('model = "digits"\ntargets = ["numpy", "onnxruntime"]\n')
+    return path
+
+
+def decided(study: Path, limits: Mapping[str, str] = {}, *, as_json: bool = True) -> int:
+    options: Any = {"policy": {"limits": limits}, "out": str(study.with_name("out"))}
+    return run.run(str(study), options, dry_run=False, as_json=as_json)
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "outcome", "chosen"),
+    [
+        ({}, 0, "chosen", "numpy:cpu:fp32"),
+        ({"ready": "1ms"}, 3, "infeasible", None),
+        ({"min-accuracy": "90%"}, 7, "undecided", None),
+    ],
+)
+def test_a_run_ends_with_the_decision_and_its_exit_code(
+    study: Path, limits: dict[str, str], code: int, outcome: str, chosen: str | None, capsys: pytest.CaptureFixture[str]
+):
+    assert decided(study, limits) == code
+    data = json.loads(capsys.readouterr().out)
+    assert (data["decision"]["outcome"], data["decision"]["chosen"]) == (outcome, chosen)
+    assert {row["arm"] for row in data["rows"]} == {"numpy:cpu:fp32", "onnxruntime:cpu:fp32"}
+
+
+def test_for_people_it_is_the_screen_and_the_tables(study: Path, capsys: pytest.CaptureFixture[str]):
+    assert decided(study, as_json=False) == 0
+    shown = capsys.readouterr().out
+    assert "Ship  numpy:cpu:fp32" in shown
+    assert "onnxruntime" in shown.partition("Sure?")[2]
+
+
+@pytest.mark.parametrize("code", [4, 6, 7])
+def test_the_decision_is_printed_whatever_else_came_of_the_run(
+    study: Path, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """A named arm failed or can't run here, or a verdict is missing: that is the exit code, and all is shown."""
+    monkeypatch.setattr(run, "exit_code", lambda *_, **__: code)
+    assert decided(study) == code
+    assert json.loads(capsys.readouterr().out)["decision"]["chosen"] == "numpy:cpu:fp32"
+
+
+def test_after_an_interrupt_the_decision_is_that_of_what_was_measured(
+    study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    measure = run.measure
+
+    def cut(*given: Any, **more: Any) -> None:
+        measure(*given, **more)
+        raise Interrupted("interrupted")
+
+    monkeypatch.setattr(run, "measure", cut)
+    assert decided(study) == Interrupted.exit_code
+    assert json.loads(capsys.readouterr().out)["decision"]["chosen"] == "numpy:cpu:fp32"

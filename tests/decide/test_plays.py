@@ -1,0 +1,72 @@
+"""Whose figures are one candidate's, across the cells of a run; journals made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.races import made
+
+from shootout.contract import Arm, Scenario
+from shootout.decide.candidates import Candidate, read_question
+from shootout.decide.decision import decide
+from shootout.decide.policy import read_policy
+from shootout.journal import samples
+from shootout.journal.records import Line
+from shootout.study.group import GroupRecord, with_sentinel
+
+THROUGHPUT = "identity, batch 1, throughput"
+ONE, TWO = (
+    replace(made.A, scenario=Scenario.THROUGHPUT, instances=count, setting=f"batch=1, instances={count}")
+    for count in (1, 2)
+)
+
+
+@pytest.fixture(autouse=True)
+def _without_samples(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
+
+
+def group(name: str, *arms: Arm, selects_for: str | None = None) -> GroupRecord:
+    return GroupRecord(
+        name=name,
+        baseline=arms[0].label if selects_for is None else None,
+        comparisons=1,
+        arms=with_sentinel(arms[0], arms) if selects_for is None else arms,
+        selects_for=selects_for,
+    )
+
+
+def folder(path: Path, *groups: GroupRecord) -> Path:
+    """A run of five generations of these groups; each arm takes 1 us."""
+    lines: list[Line] = []
+    for one in groups:
+        for generation in range(5):
+            lines += [made.played(arm, generation, 1_000.0, group=one.name) for arm in one.arms]
+            lines.append(made.rounds(generation).model_copy(update={"group": one.name}))
+    return made.write(path, made.header(groups=groups), *lines, made.ended())
+
+
+def test_what_latency_and_throughput_say_of_an_arm_is_one_candidate(tmp_path: Path):
+    """A throughput run tells settings apart; the plain one is the arm of a latency run."""
+    run = folder(tmp_path / "run", group(made.GROUP, made.A, made.B), group(THROUGHPUT, ONE, TWO))
+    question = read_question([run])
+    assert {one.label: _scenarios(one) for one in question.candidates} == {
+        "a:cpu:fp32": ["latency", "throughput"],
+        "b:cpu:fp32": ["latency"],
+        "a:cpu:fp32{batch=1, instances=2}": ["throughput"],
+    }
+    found = decide(read_policy(None, {"rate": "500000/s"}), question, today=date(2026, 11, 22))
+    assert (found.outcome, found.chosen) == ("chosen", "a:cpu:fp32"), "it has both, the latency and the rate"
+
+
+def _scenarios(one: Candidate) -> list[str]:
+    return [str(play.row.scenario) for play in one.plays]
+
+
+def test_a_run_cut_short_in_its_choice_of_settings_has_no_candidate_yet(tmp_path: Path):
+    question = read_question([folder(tmp_path / "run", group(THROUGHPUT, ONE, TWO, selects_for=ONE.label))])
+    assert (question.title, question.candidates) == (("identity", "batch 1"), ())
