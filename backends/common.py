@@ -196,6 +196,17 @@ def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
         return Availability(why=NotRun(NotRunKind.BROKEN, reason, fix))
 
 
+def require_own_threads(arm: Arm, library: str) -> None:
+    """Refuse several instances of several threads each, where a library has one pool for all models of a process.
+
+    Raises:
+        SkippedArm: the instances would wait for each other.
+    """
+    if arm.instances > 1 and arm.threads > 1:
+        reason = f"in {library}'s Python package all models of a process share one pool of threads"
+        raise SkippedArm(reason, "ask for one thread each, or for one instance")
+
+
 def require_device(device: Device, known: Iterable[Device]) -> None:
     """Refuse a device that the backend has no code for, or CUDA on a machine without an NVIDIA GPU.
 

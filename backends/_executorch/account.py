@@ -57,9 +57,10 @@ def account(path: Path, threads: int, inputs: Sequence[Any]) -> dict[str, Any]:
     outside = [step for step in steps if not step.is_delegated]
     labels = [*labels_of(call), *(_type(step.operands[0]) for step in outside if _is_product(step))]
     products = [step for step in steps if _is_product(step)]
+    others = [step for step in steps if step.operands and not _is_product(step)]
     return {
         "compute_nodes_by_precision": dict(Counter(labels)),
-        "other_nodes_by_precision": dict(Counter(_type(step.operands[-1]) for step in steps if not _is_product(step))),
+        "other_nodes_by_precision": dict(Counter(_type(step.operands[-1]) for step in others)),
         "flops_by_precision": flops_by_precision((_label_in_file(step), _flops(step)) for step in products),
         "conversion_nodes": sum(re.search(CONVERSIONS, step.name) is not None for step in steps),
         "undelegated": dict(Counter(step.name.partition("::")[2] for step in outside)),

@@ -12,7 +12,7 @@ from shootout.backends._executorch.quantize import SCHEMES, quantize
 from shootout.backends._executorch.runtime import FORWARD, import_runtime
 from shootout.backends._executorch.session import MODEL, PACKAGE, ExecuTorchSession
 from shootout.backends.adapter import Built, Fixture
-from shootout.backends.common import check_options, require_device, trial
+from shootout.backends.common import check_options, require_device, require_own_threads, trial
 from shootout.backends.common_torch import float32_module
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.host.environment import version_of
@@ -47,9 +47,11 @@ class ExecuTorchAdapter:
         """The model as a .pte file, quantized for an integer precision, and what the runtime records of a call.
 
         Raises:
+            SkippedArm: several instances of several threads.
             ValueError: an unknown option, nothing to quantize, or unusable calibration data.
         """
         check_options(arm, self.capabilities.options)
+        require_own_threads(arm, "ExecuTorch")
         module, target = float32_module(bundle), arm.target
         if target.precision in SCHEMES:
             module = quantize(module, bundle, arm)

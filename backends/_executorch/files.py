@@ -25,6 +25,9 @@ HEADER = struct.Struct("<8x4sIQQ")
 XNN_HEADER = struct.Struct("<4x4sHIIIQ")
 """Of a graph for XNNPACK: `XH00`, its size, where the graph lies and how long it is, and the constants likewise."""
 XNNPACK = "XnnpackBackend"
+INPUTS = ("input_id", "input1_id", "input2_id", "filter_id", "query_id", "key_id", "value_id")
+OUTPUTS = ("output_id", "output_value_id")
+"""The tensors of XNNPACK's operators that we look at: no biases or masks, of a concatenation the first two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,7 @@ class Step:
 
     Attributes:
         name: `XNNFullyConnected` inside XNNPACK, `aten::mm` outside.
-        operands: its tensors in the file's order, the one that it writes last.
+        operands: its tensors in the file's order, the one that it writes last; none where it works on numbers alone.
         is_delegated: whether XNNPACK runs it.
     """
 
@@ -111,12 +114,8 @@ def _xnn_steps(content: bytes) -> Iterator[Step]:
         values[found["id_out"]] = Operand(kind=kind, shape=_shape(found["dims"]))
     for one in graph["xnodes"]:
         node: Mapping[str, Any] = one["xnode_union"]
-        places = [node[end] for end in ("input_id", "input1_id", "input2_id", "filter_id") if end in node]
-        yield Step(
-            name=one["xnode_union_type"],
-            operands=tuple(values[place] for place in (*places, node["output_id"])),
-            is_delegated=True,
-        )
+        found = tuple(values[node[end]] for end in (*INPUTS, *OUTPUTS) if end in node)
+        yield Step(name=one["xnode_union_type"], operands=found, is_delegated=True)
 
 
 def _shape(sizes: list[int]) -> tuple[int, ...]:

@@ -10,10 +10,11 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from shootout.contract import Arm, Device, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm, install, one_line
-from shootout.host.child import ending
+from shootout.host.child import ending, with_last_words
 
 MODULE, WEIGHTS = "model.vmfb", "model.irpa"
 SCOPE = "model"
@@ -106,6 +107,8 @@ def compile_graph(graph: Path, module: Path, arm: Arm, dumps: Sequence[str] = ()
 
     Raises:
         SkippedArm: the compiler isn't installed, or can't take this model.
+        ValueError: it can't with what the user wrote for an option.
+        RuntimeError: it was killed, or crashed.
     """
     flags = [AS_WRITTEN, *_target(arm.target.device)]
     flags += [f"--iree-{name}={value}" for name, value in _flags_of(arm).items()]
@@ -116,8 +119,19 @@ def compile_graph(graph: Path, module: Path, arm: Arm, dumps: Sequence[str] = ()
         timeout=TIMEOUT_S,
     )
     if ended.returncode:
-        reason = _why(ended.stderr.decode(errors="replace")) or ending(ended.returncode)
-        raise SkippedArm(f"IREE's compiler can't take this model: {reason}", _ELSEWHERE, NotRunKind.UNFIT)
+        _refuse(arm, ended.returncode, ended.stderr.decode(errors="replace"))
+
+
+def _refuse(arm: Arm, code: int, said: str) -> NoReturn:
+    """Tell whose fault it is: the model's, the user's words for an option, or the compiler's own."""
+    why = _why(said)
+    written = [f"{one.name}={arm.options[one.name]}" for one in OPTIONS if one.form and one.name in arm.options]
+    if code < 0:
+        raise RuntimeError(with_last_words(f"IREE's compiler was {ending(code)}", why))
+    if written and not _UNKNOWN.search(said):
+        raise ValueError(f"IREE's compiler, with {', '.join(written)}: {why or ending(code)}")
+    reason = f"IREE's compiler can't take this model: {why or ending(code)}"
+    raise SkippedArm(reason, _ELSEWHERE, NotRunKind.UNFIT)
 
 
 def _flags_of(arm: Arm) -> dict[str, str]:
@@ -130,10 +144,10 @@ def _flags_of(arm: Arm) -> dict[str, str]:
 
 
 def foreign(arm: Arm) -> str:
-    """Why an arm's module is for another machine, "" where it is for this one."""
+    """Why an arm's module isn't run here, "" where it is for this machine: a named one may be any."""
     cpu, triple = arm.options.get(CPU, ""), arm.options.get(TRIPLE, "")
     if triple or cpu not in ("", HOST, GENERIC):
-        return f"it is compiled for {' on '.join(filter(None, (cpu, triple)))}, not for this machine"
+        return f"it is compiled for {' on '.join(filter(None, (cpu, triple)))}, which isn't known to be this machine"
     return ""
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shootout import clock
 from shootout.contract import Arm, Device, Option
 from shootout.host import gpu
 from shootout.host.gpu import VulkanDevice
@@ -19,6 +20,8 @@ from shootout.host.gpu import VulkanDevice
 PACKAGE = "iree-base-runtime"
 TASKS = Path("/proc/self/task")
 WORKER = "iree-worker-"
+NAMED_S, LOOK_S = 1.0, 0.01
+"""A thread gets its name once it runs, on a busy machine a moment after it was made."""
 SPIN = "task_worker_spin_us"
 _ON_CPU = frozenset({Device.CPU})
 OPTIONS = (
@@ -113,8 +116,21 @@ def count_threads(threads: int) -> int | None:
     """The threads that compute: the pool's, where an arm has one; None where the system doesn't tell of threads."""
     if threads == 1:
         return 1 if not TASKS.is_dir() or not _workers() else None
-    return _workers() if TASKS.is_dir() else None
+    if not TASKS.is_dir():
+        return None
+    limit = clock.Deadline(NAMED_S)
+    while (found := _workers()) < threads and limit.allows(0.0):
+        clock.sleep(LOOK_S)
+    return found
 
 
 def _workers() -> int:
-    return sum((task / "comm").read_text().startswith(WORKER) for task in TASKS.iterdir())
+    return sum(_name(task).startswith(WORKER) for task in TASKS.iterdir())
+
+
+def _name(task: Path) -> str:
+    """A thread's, "" of one that has ended since it was listed."""
+    try:
+        return (task / "comm").read_text()
+    except OSError:
+        return ""

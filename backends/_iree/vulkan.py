@@ -86,6 +86,7 @@ class VulkanSession:
         staged.outputs = self._new_list(len(self._outputs))
         arguments = listed(one.ref for one in (*staged.views, before, after))
         self._context.invoke(self._function, arguments, staged.outputs)
+        self._queued += 1
         return staged
 
     def synchronize(self) -> None:
@@ -124,12 +125,14 @@ class VulkanSession:
     def _copy(self, source: Any, target: Any) -> None:
         before, after = self._fences()
         self._device.queue_copy(source, target, before, after)
+        self._queued += 1
 
     def _fences(self) -> tuple[Any, Any]:
-        """When all that is queued is done, and when one thing more is."""
-        self._queued += 1
+        """When all that is queued is done, and when one thing more is. That one counts once it is queued: for what
+        failed to be, nobody would ever end the wait.
+        """
         fence = self._runtime.HalFence
-        return fence.create_at(self._line, self._queued - 1), fence.create_at(self._line, self._queued)
+        return fence.create_at(self._line, self._queued), fence.create_at(self._line, self._queued + 1)
 
     def _allocated(self) -> tuple[int, int]:
         """Bytes of the device that the allocator holds, and the most that it held."""

@@ -11,6 +11,16 @@ WORDS = (
         fix="other backends take the file as it is",
     ),
     Words(
+        said=r"(?:/version_converter/\S+:\d+: .*failed|^ConvertError): (?P<why>.{1,200})",
+        reason="IREE's importer can't take this model: ONNX's own converter can't lift it to a newer opset: {why}",
+        fix="other backends take the file as it is",
+    ),
+    Words(
+        said=r"exceeds maximum protobuf size",
+        reason="IREE's importer can't take this model: too large for ONNX's converter to lift it to a newer opset",
+        fix="other backends take the file as it is",
+    ),
+    Words(
         said=r"OnnxImportError: (?P<why>.{1,200})",
         reason="IREE's importer can't take this model: {why}",
         fix="other backends take the file as it is",

@@ -31,6 +31,12 @@ from tests.support.onnx_made import branching, value, write
         ("executorch", "Operator torch._ops.aten._linalg_det.default is not in Core ATen opset", "aten._linalg_det"),
         ("executorch", "Missing out variants: {'aten::fft'}", "'aten::fft'"),
         ("executorch", "method->execute() failed with error 0x12", "(error 0x12;"),
+        (
+            "iree",
+            "/onnx/version_converter/BaseConverter.h:60: find: Assertion `false` failed: No Adapter",
+            "No Adapter",
+        ),
+        ("iree", "message onnx.ModelProto exceeds maximum protobuf size of 2GB: 2500000000", "too large"),
         ("onnxruntime", "Could not find an implementation for Trilu(14) node", "no kernel for Trilu"),
         ("onnxruntime", "Op (Concat) [ShapeInferenceError] All inputs to Concat must have same rank", "sizes"),
         ("jax-jit", "ConcretizationTypeError: Abstract tracer value encountered where", "fixed shapes"),

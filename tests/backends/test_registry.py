@@ -55,6 +55,14 @@ def test_every_row_says_how_to_install_it_and_what_it_loads():
         assert row.default[0] is not Device.CPU or row.extra in {"", *on_a_cpu} or f"_{row.extra}" in apart
 
 
+def test_what_set_up_installs_apart_has_the_versions_that_all_else_is_held_to():
+    held = (TESTS.parent / "constraints.txt").read_text().splitlines()
+    for file in (TESTS.parent / "backends").glob("*/package.txt"):
+        pinned = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+        assert pinned
+        assert set(pinned) <= set(held)
+
+
 def test_every_row_s_preparation_is_there():
     named = [row.get_ready for row in backends.SHIPPED.values() if row.get_ready]
     assert named

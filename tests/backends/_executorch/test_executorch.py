@@ -18,6 +18,7 @@ from shootout.backends._executorch.lower import fewer_patterns, write_out_gelu
 from shootout.backends._executorch.session import MODEL, ExecuTorchSession
 from shootout.bundle import fidelity
 from shootout.contract import Arm, Device, Executed, Precision, Target
+from shootout.errors import SkippedArm
 from shootout.testing.cases import case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -107,6 +108,12 @@ def test_nodes_outside_xnnpack_are_a_line_under_the_table(tmp_path: Path):
     session._path, session._runtime = tmp_path / MODEL, Mock(_threadpool_get_thread_count=lambda: 2)
     assert session.executed.threads == 2
     assert session.executed.fallbacks == ("not in XNNPACK but in ExecuTorch's own kernels: 1 bmm, 4 native_layer_norm",)
+
+
+def test_instances_that_would_share_one_pool_of_threads_are_refused(tmp_path: Path):
+    arm = Arm(target=FP32, model="m", threads=2, instances=2)
+    with pytest.raises(SkippedArm, match="all models of a process share one pool of threads"):
+        backends.get("executorch").build(Mock(), arm, tmp_path)
 
 
 def test_a_quantizer_that_takes_no_product_is_refused_with_what_runs_instead(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shootout.backends._executorch import account, files
 from shootout.backends._executorch.account import _flops, _label_in_file, label, labels_of
 from shootout.backends._executorch.backend import TINY
 from shootout.backends._executorch.files import Operand, Step, steps_of
@@ -19,6 +20,31 @@ def step(name: str, *operands: tuple[str, tuple[int, ...]], is_delegated: bool =
 def test_a_file_tells_the_steps_that_it_hands_to_xnnpack() -> None:
     two = Operand(kind="fp32", shape=(1, 2))
     assert [*steps_of(TINY)] == [Step(name="XNNAdd", operands=(two, two, two), is_delegated=True)]
+
+
+def test_operators_that_call_their_tensors_otherwise_have_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = [{"datatype": "xnn_datatype_fp32", "id_out": place, "dims": [place, 8]} for place in range(4)]
+    nodes = {
+        "XNNScaledDotProductAttention": {"query_id": 0, "key_id": 1, "value_id": 2, "mask_id": 0, "output_id": 3},
+        "XNNArgMaxPooling2d": {"input_id": 1, "output_value_id": 2, "output_index_id": 3},
+    }
+    graph = {
+        "xvalues": [{"xvalue_union": one} for one in tensors],
+        "xnodes": [{"xnode_union_type": name, "xnode_union": node} for name, node in nodes.items()],
+    }
+    monkeypatch.setattr(files, "read_flatbuffer", lambda *_: graph)
+    attention, pooling = files._xnn_steps(bytes(files.XNN_HEADER.size))
+    assert [one.shape[0] for one in attention.operands] == [0, 1, 2, 3]
+    assert [one.shape[0] for one in pooling.operands] == [1, 2]
+    assert (_flops(attention), _label_in_file(attention)) == (None, "fp32")
+
+
+def test_a_step_on_numbers_alone_is_no_tensor_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "steps_of", lambda _: [step("executorch_prim::add", is_delegated=False)])
+    monkeypatch.setattr(account, "record_calls", lambda *_: [[]])
+    found = account.account(TINY, 1, [])
+    assert found["other_nodes_by_precision"] == {}
+    assert found["undelegated"] == {"add": 1}
 
 
 @pytest.mark.parametrize(

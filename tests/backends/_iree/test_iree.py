@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import pytest
 
 from shootout import backends
-from shootout.backends._iree import account
+from shootout.backends._iree import account, device
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Executed, Precision, Target
@@ -27,11 +26,19 @@ FP32 = Target(backend="iree")
 
 @dataclass(frozen=True)
 class Ran:
-    """What one arm did: its account, its error, whether large inputs and outputs were copied."""
+    """What one arm did.
+
+    Attributes:
+        is_read_in_place: whether no input was copied.
+        is_handed_out: whether no output was.
+        follows: whether other inputs are read where they lie, too.
+    """
 
     executed: Executed
     error: float | None
-    kept: bool
+    is_read_in_place: bool
+    is_handed_out: bool
+    follows: bool
 
 
 def run_one(bundle: ModelBundle, arm: Arm) -> Ran:
@@ -41,10 +48,17 @@ def run_one(bundle: ModelBundle, arm: Arm) -> Ran:
         outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(buffers)]
         again = [dict(call(session, inputs, 0)) for inputs in buffers]
         error = fidelity.compare([*outputs, *again], bundle.oracle_outputs() * 2).relative_l2
-        kept = all(np.array_equal(buffers[0][name], array) for name, array in bundle.input_buffers()[0].items())
-        executed = session.executed
+        first = session.stage(buffers[0], 0)
+        given = session.fetch(session.execute(first))
+        found = Ran(
+            executed=session.executed,
+            error=error,
+            is_read_in_place=bool(first.kept) and not first.memory,
+            is_handed_out=not any(array.flags.owndata for array in given.values()),
+            follows=all(session.stage(buffers[1], 0).kept[name] is buffers[1][name] for name in first.kept),
+        )
         session.close()
-        return Ran(executed, error, kept)
+        return found
 
 
 ARMS: dict[str, tuple[Request, Target, int, dict[str, str]]] = {
@@ -83,7 +97,8 @@ def test_convolutions_are_counted_by_the_types_and_loops_of_their_code(name: str
     assert found.executed.compute_nodes_by_precision == {label: 4}
     assert found.executed.flops_by_precision == {label: bundle.work.flops}
     assert found.executed.threads in (1, None)
-    assert found.kept
+    assert not found.is_read_in_place
+    assert not found.is_handed_out
     assert found.error is not None
     assert found.error < bundle.bands[label]
 
@@ -93,9 +108,23 @@ def test_a_model_without_weights_reads_large_inputs_and_runs_on_a_pool_of_thread
     assert found.executed.compute_nodes_by_precision == {}
     assert found.executed.other_nodes_by_precision
     assert (found.executed.device, found.executed.threads) == ("cpu (local-task)", 2)
-    assert found.kept
+    assert found.is_read_in_place
+    assert found.is_handed_out
+    assert found.follows
     assert found.error is not None
     assert found.error < 1e-5
+
+
+def test_threads_are_counted_while_others_end_and_the_pool_s_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for number, name in enumerate(("python", "iree-worker-0")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "comm").write_text(name)
+    (tmp_path / "ended").mkdir()
+    monkeypatch.setattr(device, "TASKS", tmp_path)
+    monkeypatch.setattr(device, "NAMED_S", 60.0)
+    monkeypatch.setattr(device.clock, "sleep", lambda _: (tmp_path / "0" / "comm").write_text("iree-worker-1"))
+    assert device.count_threads(2) == 2
+    assert device.count_threads(1) is None
 
 
 TOLD = """; builtin.module > util.initializer > stream.cmd.execute

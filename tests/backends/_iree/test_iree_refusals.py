@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from onnx import TensorProto, helper, save
 
 from shootout import backends
+from shootout.backends._iree import compiler
 from shootout.backends._iree.compiler import compile_graph, foreign, import_onnx
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Precision, Target
+from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import NotRun, NotRunKind, SkippedArm
 from shootout.export.client import Request
 from shootout.testing.cases import OURS, bundles
@@ -105,9 +109,42 @@ def test_what_other_arms_would_mean_is_told_with_what_can_be_had():
 
 def test_a_module_for_another_machine_is_built_and_says_that_it_isn_t_for_this_one():
     found = everything()["phone"]
-    assert found["elsewhere"] == "it is compiled for cortex-a76 on aarch64-linux-gnu, not for this machine"
+    assert found["elsewhere"].startswith("it is compiled for cortex-a76 on aarch64-linux-gnu, which isn't known")
     assert found["compute_nodes_by_precision"] == {"fp32": 2}
     assert found["artifact_bytes"] > 0
+
+
+NO_WAY = """x:1: error: failed to legalize operation 'torch.operator' with name = "onnx.LpPool"\n"""
+MISTYPED = {"llvmcpu-target-triple": "aarch46-linux-gnu"}
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "options", "kind", "told"),
+    [
+        (1, "x:1: error: too many results", {}, SkippedArm, "can't take this model: too many results"),
+        (1, NO_WAY, MISTYPED, SkippedArm, "no way to write the operator LpPool"),
+        (1, "x:1: error: too many results", {"opt-level": "O3"}, SkippedArm, "can't take this model"),
+        (1, "error: unknown target", MISTYPED, ValueError, "triple=aarch46-linux-gnu: unknown target"),
+        (-9, "", {}, RuntimeError, "compiler was killed by SIGKILL"),
+        (-6, "Assertion failed", MISTYPED, RuntimeError, "killed by SIGABRT; its last words: Assertion failed"),
+    ],
+)
+def test_only_what_the_compiler_says_of_a_model_is_the_model_s_fault(
+    code: int, said: str, options: dict[str, str], kind: type[Exception], told: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compiler, "_find_program", lambda: "iree-compile")
+    monkeypatch.setattr(compiler.subprocess, "run", lambda *_, **__: Mock(returncode=code, stderr=said.encode()))
+    with pytest.raises(kind, match=re.escape(told)):
+        compile_graph(Path("graph"), Path("module"), replace(ARM, options=options))
+
+
+def test_a_compiler_that_can_t_compile_a_sum_is_broken(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compiler, "_find_program", lambda: "iree-compile")
+    monkeypatch.setattr(compiler.subprocess, "run", lambda *_, **__: Mock(returncode=1, stderr=b"error: no LLVM"))
+    found = backends.get("iree").probe(Device.CPU)
+    assert found.why is not None
+    assert found.why.kind is NotRunKind.BROKEN
+    assert "no LLVM" in found.reason
 
 
 @pytest.mark.parametrize(("cpu", "is_foreign"), [("host", False), ("generic", False), ("znver5", True)])

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
 
 import pytest
 
 from shootout import backends
-from shootout.backends._iree import backend, compiler
+from shootout.backends._iree import backend, compiler, vulkan
+from shootout.backends._iree.vulkan import VulkanSession
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Precision, Target
@@ -86,6 +88,22 @@ def test_without_a_device_modules_can_be_built_and_the_probe_says_so(monkeypatch
     found = backends.get("iree").probe(Device.VULKAN)
     assert found == Availability(version="3", why=NotRun(NotRunKind.BUILT_ONLY, "no Vulkan driver", "get one"))
     assert not backends.get("iree").probe(Device.CPU).builds
+
+
+def test_nobody_waits_for_a_call_that_could_not_be_queued(monkeypatch: pytest.MonkeyPatch):
+    """Its fence would never come: the device's own error is what is told, and closing ends."""
+    monkeypatch.setattr(vulkan, "listed", list)
+    session, line = object.__new__(VulkanSession), Mock()
+    session._runtime, session._line, session._queued = Mock(), line, 4
+    session._outputs, session._function, session._new_list, session._slots = (), Mock(), Mock(), {}
+    session._context = Mock(invoke=Mock(side_effect=RuntimeError("RESOURCE_EXHAUSTED")))
+    session._device = Mock(queue_copy=Mock(side_effect=RuntimeError("RESOURCE_EXHAUSTED")))
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        session.execute(vulkan.Slot())
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        session._copy(Mock(), Mock())
+    session.close()
+    line.wait.assert_called_once_with(4)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,15 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from shootout.backends.adapter import Built
 from shootout.constants import LOAD_TIMEOUT_S
+from shootout.errors import one_line
+from shootout.host.child import ending, too_long, with_last_words
 from shootout.host.placement import child_environment, on_cpus
 from shootout.messages import Scope
 from tests.bench.common import Bench
@@ -47,7 +49,7 @@ def pyperf(bench: Bench, _: Built, job: Path, padding: int) -> Told:
         f"--affinity={','.join(map(str, sorted(bench.placement.arms)))}",
         f"--inherit-environ={','.join(changed)}",
     ]
-    subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=True)
+    _run(command, environment)
     median = float(np.median(pyperf.Benchmark.load(str(out)).get_values())) * 1e9
     return {"pyperf": {Scope.END_TO_END.value: median}}
 
@@ -71,11 +73,9 @@ def benchmark_app(bench: Bench, built: Built, _: Path, padding: int) -> Told:
     # CI keeps its telemetry quiet; what it would write into its user's home goes away with the folder.
     with tempfile.TemporaryDirectory(dir=bench.folder) as home, on_cpus(bench.placement.arms):
         environment |= {"CI": "true", "HOME": home}
-        ended = subprocess.run(
-            command, env=environment, cwd=home, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False
-        )
-    if not (found := REPORT.search(ended.stdout)):
-        raise RuntimeError(f"benchmark_app ended with {ended.returncode} and no median: {ended.stdout[-500:]}")
+        said = _run(command, environment, home)
+    if not (found := REPORT.search(said)):
+        raise RuntimeError(f"benchmark_app told no median: {said[-500:]}")
     count, duration_ms, median, unit = found.groups()
     return {
         "benchmark_app, median inside the runtime": {Scope.COMPUTE.value: float(median) * NS[unit]},
@@ -100,12 +100,28 @@ def iree_benchmark(bench: Bench, built: Built, _: Path, padding: int) -> Told:
     command += [f"--parameters={SCOPE}={built.folder / WEIGHTS}", f"--input=@{bench.folder / 'input.npy'}"]
     command += [f"--benchmark_min_time={TOOL_S}s", "--benchmark_format=json"]
     with on_cpus(bench.placement.arms):
-        environment = child_environment(bench.placement.threads, padding)
-        ended = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=True
-        )
-    (found,) = json.loads(ended.stdout)["benchmarks"]
+        said = _run(command, child_environment(bench.placement.threads, padding))
+    (found,) = json.loads(said)["benchmarks"]
     return {"iree-benchmark-module, mean": {Scope.COMPUTE.value: found["real_time"] * NS[found["time_unit"]]}}
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], folder: str | None = None) -> str:
+    """What a tool prints.
+
+    Raises:
+        RuntimeError: it failed, or took too long: that is its arm's row, and no end of the section.
+    """
+    name = Path(command[0]).name
+    try:
+        ended = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{name} {too_long(LOAD_TIMEOUT_S)}") from None
+    if ended.returncode:
+        words = one_line((ended.stderr or ended.stdout)[-500:])
+        raise RuntimeError(with_last_words(f"{name} {ending(ended.returncode)}", words))
+    return ended.stdout
 
 
 Tool = Callable[[Bench, Built, Path, int], Told]
