@@ -11,7 +11,9 @@ from rich.segment import Segment
 
 def lines_of(parts: Sequence[RenderableType], width: int) -> list[list[Segment]]:
     """What a terminal of so many columns would show, line by line; no text is markup."""
-    console = Console(width=width, file=StringIO(), markup=False, emoji=False, highlight=False, color_system=None)
+    console = Console(
+        width=width, file=StringIO(), markup=False, emoji=False, highlight=False, color_system=None, force_jupyter=False
+    )
     return console.render_lines(Group(*parts), pad=False)
 
 

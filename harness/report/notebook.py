@@ -34,6 +34,7 @@ def as_pre(*parts: RenderableType) -> str:
     console = Console(
         width=_WIDTH, record=True, file=StringIO(), markup=False, emoji=False, highlight=False,
         color_system="standard", force_terminal=True, legacy_windows=False,
+        force_jupyter=False,  # in one Rich would hand the text to the notebook by itself, and not to the file
     )  # fmt: skip
     console.print(*parts, sep="\n")
     code = console.export_html(theme=_THEME, code_format="{code}", inline_styles=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from html.parser import HTMLParser
+from types import ModuleType
+from typing import Any
 
+import pytest
 from support.races import cells
 
 import shootout
@@ -36,3 +40,20 @@ def test_a_notebook_shows_the_answer_and_the_tables_and_names_are_text():
     assert "2x faster" in page.text
     assert "not timed: c: <script>alert(1)</script>[31m</pre>[bold]" in page.text
     assert "\x1b" not in page.text
+
+
+def test_a_notebook_is_given_one_piece_of_html_and_nothing_beside_it(monkeypatch: pytest.MonkeyPatch):
+    class ZMQInteractiveShell:
+        """What Jupyter runs cells in; Rich goes by the name."""
+
+    def display(*_: object, **__: object) -> None:
+        raise AssertionError("it was shown beside the answer")
+
+    run = shootout.Run(cells.document(cells.cell(cells.row("a", 1e6), cells.row("b", 5e5))))
+    outside = run._repr_html_()
+    kernel: Any = ModuleType("IPython.display")
+    kernel.display = display
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", kernel)
+    monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
+    assert run._repr_html_() == outside
