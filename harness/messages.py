@@ -224,6 +224,10 @@ class HeadStart:
     rss_before_bytes: int
 
 
+MOST_SCORE = 1e100
+"""A score is smaller, or its square might be infinite."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
     """What a user's own metric makes of the report split.

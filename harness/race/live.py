@@ -27,12 +27,12 @@ from shootout.constants import (
     LOADING_SHARE,
     WARM_UP_NS,
 )
-from shootout.contract import Arm, Device
+from shootout.contract import Arm, Array, Device
 from shootout.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
 from shootout.host.placement import Bounds, Placement, child_environment
 from shootout.host.scratch import scratch
-from shootout.messages import Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import Loaded, Offer, OnGpu, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.models.user.scoring import score
 from shootout.race.call_cap import too_slow
 from shootout.race.loading import OWN
@@ -113,8 +113,21 @@ class LivePlayer:
             verified: Verified = ask(keep=keep)
             scores = None
             if report and keep and not verified.fault:
-                scores = score(self._stage.metric, keep, report.labels, LOAD_TIMEOUT_S)
+                scores = self._score(keep, report.labels)
         return replace(verified, executed=reported.account(verified.executed), scores=scores)
+
+    def _score(self, outputs: Path, labels: Array) -> Scores:
+        """The user's own scores of the outputs in a folder, which are waited for as an answer is; see `_ask`.
+
+        Raises:
+            SkippedArm: the run's time was over, and there were none.
+        """
+        end = self._stage.loaded_by
+        left_s = max(0.0, end.left_s + GRACE_S)
+        scores = score(self._stage.metric, outputs, labels, min(LOAD_TIMEOUT_S, left_s))
+        if scores.fault and left_s < LOAD_TIMEOUT_S and not end.allows(-GRACE_S):
+            raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])
+        return scores
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Some warm-up calls."""

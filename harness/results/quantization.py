@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from shootout.contract import SCALED
-from shootout.messages import Scores
+from shootout.messages import MOST_SCORE, Scores
 from shootout.results.comparisons import AccuracyChange, Metric, MetricChange
 from shootout.results.document import Quantized, Row
 from shootout.results.explain import explain
@@ -32,7 +32,8 @@ def joined(
         scores: by arm, those of the user's own metric.
     """
     sized = [row.model_copy(update={"quantized": _quantized(row)}) for row in rows]
-    changed = [_with_metric(_with_change(row, record, right), record, scores) for row in sized]
+    judged = {arm: replace(one, fault=_fault_of(one)) for arm, one in scores.items()}
+    changed = [_with_metric(_with_change(row, record, right), record, judged) for row in sized]
     by_arm = {row.arm: row for row in changed}
     return [_with_why(row, by_arm.get(record.references.get(row.arm, "")), changed, environment) for row in changed]
 
@@ -67,7 +68,8 @@ def _with_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) ->
         return row
     if mine.fault:
         return row.model_copy(update={"notes": (*row.notes, f"metric: {mine.fault}")})
-    against = _against(row, record, {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows)})
+    alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
+    against = _against(row, record, alike)
     change = against and MetricChange(against=against, **asdict(change_of_mean(scores[against].rows, mine.rows)))
     low, high = bound_mean(mine.rows) or (None, None)
     found = Metric(
@@ -80,6 +82,14 @@ def _with_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) ->
         change=change or None,
     )
     return row.model_copy(update={"fidelity": replace(row.fidelity, metric=found)})
+
+
+def _fault_of(found: Scores) -> str:
+    """Why these scores are none; a journal may be a stranger's."""
+    if found.fault or not found.rows:
+        return found.fault or f"{found.name} gave no scores"
+    odd = next((one for one in found.rows if not abs(one) < MOST_SCORE), None)
+    return "" if odd is None else f"{found.name} gave {odd:g} for a row, which is no score"
 
 
 def _with_change(row: Row, record: GroupRecord, right: Right) -> Row:

@@ -19,7 +19,7 @@ import numpy as np
 from shootout.contract import Array, Arrays
 from shootout.errors import UsageError
 from shootout.host import child
-from shootout.messages import Scores
+from shootout.messages import MOST_SCORE, Scores
 from shootout.models.user import running, source
 
 NAMES, SCORES, LABELS, BATCHES = "names.json", "scores.json", "labels", "*.npz"
@@ -84,9 +84,10 @@ def score_rows(metric: str, folder: Path) -> dict[str, Any]:
         if rows.shape != labels.shape[:1] or rows.dtype.kind not in "biuf":
             got = f"{rows.dtype}{list(rows.shape)}"
             raise UsageError(f"{place.short} gave {got} for {len(labels)} rows: {FORM}")
-        if not np.isfinite(rows).all():
-            raise UsageError(f"{place.short} gave {rows[~np.isfinite(rows)][0]} for a row, which is no score")
-        found.append(rows.astype(np.float64))
+        rows = rows.astype(np.float64)
+        if (odd := rows[~(np.abs(rows) < MOST_SCORE)]).size:
+            raise UsageError(f"{place.short} gave {odd[0]:g} for a row, which is no score")
+        found.append(rows)
     return {"rows": np.concatenate(found).tolist(), LOWER: bool(getattr(function, LOWER, False))}
 
 

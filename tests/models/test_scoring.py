@@ -26,6 +26,7 @@ margin.lower_is_better = True
 
 def few(outputs, labels): return [1.0]
 def nan(outputs, labels): return labels * float("nan")
+def huge(outputs, labels): return labels * 1e200
 def word(outputs, labels): return ["good"] * len(labels)
 def late(outputs, labels): return 1 / 0
 def leaves(outputs, labels): os._exit(3)
@@ -60,8 +61,9 @@ def test_every_row_is_scored_once_in_a_process_of_its_own(metric: Path, outputs:
     [
         ("few", r"gave float64\[1\] for 2 rows: expected score\(outputs, labels\)"),
         ("nan", "gave nan for a row"),
+        ("huge", r"gave 1e\+200 for a row, which is no score"),
         ("word", r"gave <U4\[2\] for 2 rows"),
-        ("late", r"raised ZeroDivisionError: division by zero \(metric.py line 14\)"),
+        ("late", r"raised ZeroDivisionError: division by zero \(metric.py line 15\)"),
     ],
 )
 def test_what_is_no_score_is_a_fault_that_says_so(metric: Path, outputs: Path, function: str, fault: str):

@@ -25,7 +25,7 @@ from shootout.journal import journal
 from shootout.journal.group import group_of
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
-from shootout.messages import Loaded, Offer, Scope, Tuned, Turn
+from shootout.messages import Loaded, Offer, Scope, Scores, Tuned, Turn
 from shootout.race import pace
 from shootout.race.generation import Generation
 from shootout.race.live import TOO_LATE, LivePlayer
@@ -268,6 +268,29 @@ def test_nobody_is_waited_for_beyond_the_end(left_s: float, asked_s: float, erro
     assert asked == [asked_s]
     if isinstance(found.value, SkippedArm):
         assert found.value.why.kind is NotRunKind.NOT_REACHED
+
+
+@pytest.mark.parametrize(("left_s", "limit_s"), [(1e3, 300.0), (10.0, 10.0 + GRACE_S), (-9.0, 0.0)])
+def test_nor_is_a_users_own_metric(left_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def score(metric: str, folder: Path, labels: object, timeout_s: float) -> Scores:
+        limits.append(timeout_s)
+        return Scores(name=metric, fault=f"{metric} hung")
+
+    monkeypatch.setattr("shootout.race.live.score", score)
+    end = Told(lambda: left_s)
+    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, metric="m.py:cost")
+    process: Any = None
+    built: Any = None
+    player = LivePlayer(process, built, stage, first=True)
+    if left_s > 0:
+        assert player._score(Path("outputs"), np.arange(3)).fault == "m.py:cost hung"
+    else:
+        with pytest.raises(SkippedArm, match=r"--max-time was over while m\.py:cost scored its outputs") as found:
+            player._score(Path("outputs"), np.arange(3))
+        assert found.value.why.kind is NotRunKind.NOT_REACHED
+    assert limits == [limit_s]
 
 
 def test_who_had_no_time_is_tried_again_and_then_is_no_skip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

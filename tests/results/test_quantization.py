@@ -118,6 +118,22 @@ def test_scores_of_the_users_own_are_compared_in_pairs(tmp_path: Path):
     assert "-0.5 [" in shown(found)
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ((), "m.py:cost gave no scores"),
+        ((1.0, 1e200), "m.py:cost gave 1e+200 for a row, which is no score"),
+        ((float("inf"), float("-inf")), "m.py:cost gave inf for a row, which is no score"),
+        ((float("nan"), 1.0), "m.py:cost gave nan for a row, which is no score"),
+    ],
+)
+def test_scores_that_no_mean_is_of_are_a_note(tmp_path: Path, rows: tuple[float, ...], said: str):
+    lines = [checked(arm, scores=Scores(name="m.py:cost", rows=rows)) for arm in (B32, B8)]
+    found = document(tmp_path, 400, generations=2, also=lines)
+    assert [row(found, arm).notes[-1] for arm in (B32, B8)] == [f"metric: {said}"] * 2
+    assert row(found).outcome == "measured"
+
+
 def test_a_metric_that_broke_is_a_note_and_costs_the_row_nothing(tmp_path: Path):
     broken = checked(B8, scores=Scores(name="m.py:cost", fault="m.py:cost raised KeyError: 'y' (m.py line 3)"))
     found = row(document(tmp_path, 400, also=[broken]))
