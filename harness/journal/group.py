@@ -30,6 +30,9 @@ from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, 
 from shootout.stats.warmup import is_unsteady
 from shootout.study.group import GroupRecord, exact_of
 
+_SHORTEST_NS, _LONGEST_NS = 1e-9, 1e30
+"""A journal may be a stranger's, and say times whose ratios are infinite."""
+
 
 def counting(rounds: int, flagged: Collection[int]) -> list[int]:
     """Which of so many rounds a generation counts by: the unflagged ones if these are at least half of it, else all.
@@ -90,7 +93,7 @@ class Group:
         return {
             g: medians
             for g, medians in found.items()
-            if medians.size and np.all(medians > 0) and np.all(np.isfinite(medians))
+            if medians.size and np.all(medians > _SHORTEST_NS) and np.all(medians < _LONGEST_NS)
         }
 
     def ground(self, scope: Scope) -> Ground:

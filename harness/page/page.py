@@ -127,13 +127,13 @@ def _figures(source: Source) -> Iterator[Figure]:
     document = source.document
     found = (
         _figure(
-            "Latency by size",
+            "Time by size",
             "Medians with their intervals. Shaded is the bracket in which the lead changes.",
             lambda narrow: sizes.draw(document, narrow=narrow),
             sizes.tell(document),
         ),
         _figure(
-            "Size, latency and accuracy",
+            "Size, time and accuracy",
             "An arrow goes from a backend's FP32 to a lower precision. Green: known to keep the accuracy; "
             "brown: not known to; grey: an error is all that is known. Labels stand where there is room.",
             lambda narrow: precisions.draw(document, narrow=narrow),
@@ -149,7 +149,8 @@ def _figures(source: Source) -> Iterator[Figure]:
         _figure(
             "Ready, and when a later start has paid back",
             "Blue: loading; brown: the first call; medians. Ahead after so many calls of the arm that is ready "
-            "first, one after the other, counted from the start of both. Building, once, is not among it.",
+            "first, one after the other, counted from the start of both, by medians alone: whether an arm is faster at "
+            "all, the first figure says. Building, once, is not among it.",
             lambda narrow: readiness.draw(document, narrow=narrow),
             readiness.tell(document),
         ),

@@ -79,6 +79,25 @@ def test_an_arrow_goes_from_each_backends_own_fp32():
     assert precisions.draw(PLAIN, narrow=False) is None
 
 
+def test_an_arrow_is_the_precision_and_not_the_setting():
+    """From FP32 to FP32 there is none, nor from one of other instances, nor to an arm that failed."""
+    settings: list[dict[str, Any]] = [{"instances": count, "setting": f"instances={count}"} for count in (1, 2)]
+    one, two = settings
+    own = [row("a", 1e6, **one), row("a", 9e5, **two)]
+    eight = row("a:cpu:int8", 5e5, **two, artifact_bytes=250_000)
+    broken = row("a:cpu:bf16", 4e5, artifact_bytes=500_000, outcome="failed")
+    rows = [row("a", 1.1e6), row("a:cpu:fp32#2", 1.2e6), broken, *own, eight]
+    rows = [each.model_copy(update={"arm": f"{each.arm}{{{each.setting}}}"}) if each.setting else each for each in rows]
+    arrows = holding(precisions.draw(document(cell(*rows)), narrow=False), "turn")
+    assert [(one["mb"], one["from_ms"]) for one in arrows] == [(0.25, 0.9)]
+
+
+def test_two_of_one_backends_fp32_have_the_first_for_their_lower_precision():
+    rows = row("a", 1e6), row("a:cpu:fp32#2", 2e6), row("a:cpu:int8", 5e5, artifact_bytes=250_000)
+    arrows = holding(precisions.draw(document(cell(*rows)), narrow=False), "turn")
+    assert [one["from_ms"] for one in arrows] == [1.0]
+
+
 def test_the_later_start_pays_back_after_what_it_gains_a_call():
     soon, late = row("soon", 2e6, load_s=0.1, first_call_s=0.0), row("late", 1e6, load_s=1.0, first_call_s=0.1)
     slow = row("slow", 3e6, load_s=3.0, first_call_s=0.0)
@@ -90,6 +109,28 @@ def test_the_later_start_pays_back_after_what_it_gains_a_call():
         "1.1 s, ahead after 1,000 calls",
         "3 s, never ahead",
     ]
+
+
+def test_who_failed_or_has_no_time_of_a_call_is_never_the_soonest():
+    good = row("good", 2e6, load_s=0.1), row("fine", 1e6, load_s=1.0)
+    failed = row("failed", 1e5, load_s=0.0, outcome="failed", reason="it gave NaN")
+    texts = holding(readiness.draw(document(cell(*good, failed)), narrow=False), "told")
+    assert [one["name"] for one in texts] == ["good", "fine"]
+    by_item = [one.model_copy(update={"scenario": "throughput"}) for one in good]
+    assert readiness.draw(document(cell(*by_item)), narrow=False) is None
+
+
+def test_an_arm_that_failed_has_no_line_along_the_sizes():
+    cells = [
+        cell(
+            row("a", 1e6, group=f"toy, batch {batch}", batch=batch),
+            row("b", 2e6, group=f"toy, batch {batch}", batch=batch, outcome="failed"),
+            group=f"toy, batch {batch}",
+        )
+        for batch in (1, 8)
+    ]
+    points = holding(sizes.draw(document(*cells), narrow=False), "size")
+    assert [(one["arm"], one["size"]) for one in points] == [("a", 1), ("a", 8)]
 
 
 def test_each_rate_has_the_median_of_its_generations():
@@ -109,8 +150,29 @@ def test_each_rate_has_the_median_of_its_generations():
         )
         for one in steps
     ]
-    assert list(serving.find_points(found, lines)) == [(100.0, 2e6, True), (400.0, None, False)]
+    assert list(serving.find_points(found, lines)) == [(100.0, 2e6, True), (400.0, 9e6, False)]
     assert list(serving.find_points(found, [])) == [(200.0, 4e6, True)]
+
+
+@pytest.mark.parametrize(
+    ("held", "gave_up", "point"),
+    [(3, 2, (100.0, 3e6, True)), (2, 3, (100.0, None, False)), (2, 2, (100.0, None, False))],
+)
+def test_a_rate_that_most_held_is_drawn_where_they_held_it(held: int, gave_up: int, point: tuple[Any, ...]):
+    found = served("a", 200.0)
+    steps = [Step(rate_per_s=100.0, requests=9, bound_ns=ns, held=True) for ns in (1e6, 2e6, 3e6)[:held]]
+    steps += [Step(rate_per_s=100.0, requests=9, bound_ns=None, held=False)] * gave_up
+    lines = [
+        Played.model_construct(
+            group=found.group,
+            arm=found.arm,
+            served=Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)),
+        )
+        for one in steps
+    ]
+    assert list(serving.find_points(found, lines)) == [point]
+    chart = serving.draw(Source(document(cell(found)), tuple(lines)), narrow=False)
+    assert [(one["shape"] == "circle", one["ms"] < 5.0) for one in holding(chart, "rate")] == [(point[2], point[2])]
 
 
 def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
@@ -132,6 +194,21 @@ def test_rounds_stand_in_the_order_in_which_they_were_played():
     assert run_order.tell(source).startswith(f"{group}. From the middle of a strip to its edge: ")
     assert not [one for one in holding(chart, "name") if "sentinel" in one["name"]]
     assert run_order.draw(Source(PLAIN), narrow=False) is None
+
+
+@pytest.mark.parametrize("ns", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_journals_impossible_time_costs_its_own_line_alone(ns: float):
+    found = document(cell(row("slow", 2e6), row("fast", 5e5)))
+    group, flagged = found.rows[0].group, (1, 10**400)
+    lines = [
+        Played.model_construct(
+            group=group, arm=arm, generation=0, flagged=flagged, block_median_ns={"end_to_end": (5e5, last)}
+        )
+        for arm, last in (("slow:cpu:fp32", ns), ("fast:cpu:fp32", 6e5))
+    ]
+    source = Source(found, tuple(lines))
+    assert len(holding(run_order.draw(source, narrow=False), "part")) == 2
+    assert "of the arm's median" in run_order.tell(source)
 
 
 def test_disturbed_rounds_without_a_gap_are_one_stretch():

@@ -45,7 +45,7 @@ def test_an_arm_never_beside_the_chosen_one_has_no_interval():
     by_name = {one.name: one for one in find_lines(answer, found.rows)}
     assert not by_name["slow"].is_known
     assert by_name["slow"].value == 4.0  # of the medians
-    assert by_name["slow"].told == "4 [3.92, 4.08], slower than other"
+    assert by_name["slow"].told == "4 [3.92, 4.08] × other's time"
 
 
 def test_an_end_that_nothing_is_known_of_goes_to_the_edge():

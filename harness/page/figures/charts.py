@@ -36,6 +36,7 @@ FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
 WIDE, NARROW = 960, 350
 """Pixels of a figure, on a desktop and on a phone."""
 _TICKS = (1, 2, 5)
+_ENDLESS = 1e30
 CONFIG: dict[str, Any] = {
     "view": {"stroke": None},
     "text": {"color": INK, "fontSize": 12},
@@ -93,6 +94,11 @@ def _spec(chart: Chart, background: str | None) -> dict[str, Any]:
         "padding": {"left": 12, "top": 4, "right": 4, "bottom": 4},
         "config": CONFIG,
     }
+
+
+def can_show(*values: float) -> bool:
+    """Whether a logarithmic axis has a place for each of these; a journal may be a stranger's, and say anything."""
+    return all(1 / _ENDLESS < value < _ENDLESS for value in values)
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:

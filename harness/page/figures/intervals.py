@@ -83,10 +83,11 @@ def _passed(one: Passed, ship: str, quotient: float) -> Line:
     if one.because == "accuracy":
         ratio = f"{known(one.ratio)}, " if one.ratio else ""
         return _line(one.arm, ratio + tell_cost(one), SOFT, one.ratio, quotient)
-    ratio = known(one.ratio) if one.ratio else ""
-    if one.against != ship:  # its own interval to the chosen one is not what it lost by
-        return _line(one.arm, f"{ratio}, slower than {short(one.against or '')}", BEHIND, None, quotient)
-    return _line(one.arm, f"{ratio}, slower", BEHIND, one.ratio)
+    if one.against != ship:  # what it lost by is a ratio to another arm, and its dot is not
+        other = short(one.against or "")
+        told = f"{known(one.ratio)} × {other}'s time" if one.ratio else f"slower than {other}"
+        return _line(one.arm, told, BEHIND, None, quotient)
+    return _line(one.arm, f"{known(one.ratio) if one.ratio else ''}, slower", BEHIND, one.ratio)
 
 
 def _line(arm: str, told: str, colour: str, ratio: Ratio | None, quotient: float = 0.0) -> Line:

@@ -17,6 +17,7 @@ from shootout.page.figures.charts import (
     SOFT,
     WIDE,
     Chart,
+    can_show,
     cut,
     layer,
     marks,
@@ -61,16 +62,24 @@ def tell(document: Document) -> str:
 def _groups(document: Document) -> dict[str, list[Step]]:
     found: dict[str, list[Step]] = {}
     for name in (summary.name for summary in document.groups):
-        rows = [row for row in document.rows if row.group == name and row.end_to_end and row.artifact_bytes]
-        own = {(row.backend, row.device): row for row in rows if is_exact(row.precision, row.scheme, row.file)}
-        steps = [
-            Step(row=row, own=own[row.backend, row.device])
-            for row in rows
-            if (row.backend, row.device) in own and row is not own[row.backend, row.device]
-        ]
+        rows = [row for row in document.rows if row.group == name and row.outcome == "measured"]
+        rows = [row for row in rows if row.end_to_end and can_show(row.artifact_bytes or 0)]
+        own: dict[tuple[object, ...], Row] = {}
+        for row in filter(_is_exact, rows):
+            own.setdefault(_beside(row), row)
+        steps = [Step(row=row, own=own[_beside(row)]) for row in rows if not _is_exact(row) and _beside(row) in own]
         if steps:
             found[name] = steps
     return found
+
+
+def _is_exact(row: Row) -> bool:
+    return is_exact(row.precision, row.scheme, row.file)
+
+
+def _beside(row: Row) -> tuple[object, ...]:
+    """What a row has in common with the FP32 that it comes from: all but the precision."""
+    return row.backend, row.device, row.python, row.setting, row.batch, row.threads, row.instances
 
 
 def kept(row: Row) -> tuple[str, str]:
@@ -96,7 +105,7 @@ def _panel(name: str, steps: Sequence[Step], *, narrow: bool) -> alt.LayerChart:
     x_axis = alt.Axis(
         values=[one / 1e6 for one in ticks(left, right, 4 if narrow else 8)], format="~g", title="size, MB"
     )
-    y_axis = alt.Axis(values=[one / 1e6 for one in ticks(low, high, 6)], format="~g", title="latency, ms")
+    y_axis = alt.Axis(values=[one / 1e6 for one in ticks(low, high, 6)], format="~g", title="time a call or item, ms")
     x_scale = alt.Scale(type="log", domain=[left / 1e6, right / 1e6], nice=False)
     y_scale = alt.Scale(type="log", domain=[low / 1e6, high / 1e6], nice=False)
     x, y = alt.X("mb:Q", scale=x_scale, axis=x_axis), alt.Y("ms:Q", scale=y_scale, axis=y_axis)

@@ -8,7 +8,8 @@ from typing import Any
 
 import altair as alt
 
-from shootout.page.figures.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, cut, layer, marks
+from shootout.contract import BY_CALL
+from shootout.page.figures.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, can_show, cut, layer, marks
 from shootout.page.figures.dots import labels, words_of
 from shootout.results.document import Document, Row
 from shootout.study.group import short
@@ -36,7 +37,8 @@ def tell(document: Document) -> str:
 def _groups(document: Document) -> list[list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in document.rows:
-        if row.end_to_end and row.load_s is not None:
+        is_sound = row.outcome == "measured" and row.load_s is not None and can_show(_ready_s(row))
+        if is_sound and row.end_to_end and row.scenario in BY_CALL:
             found.setdefault(row.group, []).append(row)
     return [sorted(rows, key=_ready_s)[:MOST_ARMS] for rows in found.values() if len(rows) > 1]
 
@@ -48,7 +50,7 @@ def pay_back_calls(row: Row, soonest: Row) -> int | None:
     """
     gain_ns = _ns(soonest) - _ns(row)
     late_ns = 1e9 * (_ready_s(row) - _ready_s(soonest))
-    return math.ceil(late_ns / gain_ns) if gain_ns > 0 else None
+    return math.ceil(late_ns / gain_ns) if gain_ns > 0 and late_ns / gain_ns < math.inf else None
 
 
 def _ready_s(row: Row) -> float:

@@ -10,7 +10,20 @@ import altair as alt
 
 from shootout.journal.records import Played
 from shootout.messages import Scope
-from shootout.page.figures.charts import CHOSEN, INK, NARROW, RULE, SHADE, SOFT, WIDE, Chart, cut, layer, marks
+from shootout.page.figures.charts import (
+    CHOSEN,
+    INK,
+    NARROW,
+    RULE,
+    SHADE,
+    SOFT,
+    WIDE,
+    Chart,
+    can_show,
+    cut,
+    layer,
+    marks,
+)
 from shootout.page.sources import Source
 from shootout.study.group import short
 from shootout.units import counted
@@ -88,12 +101,14 @@ def tell(source: Source) -> str:
 
 
 def _lines(source: Source) -> dict[str, list[Played]]:
-    """By arm, the generations of the first answer's group."""
+    """By arm, the generations of the first answer's group, but those that a journal says impossible times of."""
     groups = [answer.group for answer in source.document.answer]
     found: dict[str, list[Played]] = {}
     shown = {row.arm for row in source.document.rows}
     for line in source.played:
-        if groups and line.group == groups[0] and line.arm in shown and line.block_median_ns.get(Scope.END_TO_END):
+        times = line.block_median_ns.get(Scope.END_TO_END, ())
+        is_timed = bool(times) and can_show(*times)
+        if is_timed and groups and line.group == groups[0] and line.arm in shown:
             found.setdefault(line.arm, []).append(line)
     return found
 
@@ -116,7 +131,7 @@ def _rounds(lines: Sequence[Played]) -> Iterator[tuple[int, list[float], set[int
     middle = statistics.median(ns for line in lines for ns in line.block_median_ns[Scope.END_TO_END])
     for line in lines:
         times = line.block_median_ns[Scope.END_TO_END]
-        yield line.generation, [math.log(ns / middle) for ns in times], set(line.flagged)
+        yield line.generation, [math.log(ns / middle) for ns in times], set(line.flagged) & set(range(len(times)))
 
 
 def find_stretches(flagged: set[int]) -> list[dict[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from shootout.page.figures.charts import (
     WIDE,
     Chart,
     beside,
+    can_show,
     cut,
     layer,
     marks,
@@ -49,7 +51,7 @@ def tell(source: Source) -> str:
 def _groups(source: Source) -> list[list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in source.document.rows:
-        if row.serve:
+        if row.serve and can_show(row.serve.limit_ns) and any(find_points(row, source.played)):
             found.setdefault(row.group, []).append(row)
     return [sorted(rows, key=_rate, reverse=True)[:MOST_ARMS] for rows in found.values()]
 
@@ -61,7 +63,8 @@ def _rate(row: Row) -> float:
 def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, float | None, bool]]:
     """(rate, p99's upper bound in ns, whether it held) of each rate, the median over generations; rising.
 
-    A rate that some generation gave up early has no bound. Without a journal there is the row's own alone.
+    A rate that half of the generations gave up early has no bound, and didn't hold. Without a journal there is the
+    row's own alone.
     """
     steps: dict[float, list[tuple[float | None, bool]]] = {}
     for line in played:
@@ -71,9 +74,11 @@ def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, flo
     if not steps and row.serve:
         steps[row.serve.rate_per_s.value] = [(row.serve.p99_ns, bool(row.serve.holds))]
     for rate, found in sorted(steps.items()):
-        bounds = [bound for bound, _ in found if bound is not None]
-        whole = len(bounds) == len(found)
-        yield rate, statistics.median(bounds) if whole else None, 2 * sum(held for _, held in found) > len(found)
+        middle = statistics.median(math.inf if bound is None else bound for bound, _ in found)
+        is_known = middle != math.inf
+        held = is_known and 2 * sum(held for _, held in found) > len(found)
+        if can_show(rate, middle if is_known else 1.0):
+            yield rate, middle if is_known else None, held
 
 
 def _panel(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) -> alt.LayerChart:

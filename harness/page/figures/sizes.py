@@ -62,7 +62,7 @@ def _drawn(document: Document) -> list[Line]:
 def _rows(line: Line, document: Document) -> list[Row]:
     """Those with a time, the arms that are fastest at the largest size first."""
     names = set(line.groups.values())
-    return [row for row in document.rows if row.group in names and row.end_to_end]
+    return [row for row in document.rows if row.group in names and row.outcome == "measured" and row.end_to_end]
 
 
 def _brackets(document: Document) -> list[Crossover]:
@@ -109,7 +109,7 @@ def _panel(line: Line, document: Document, *, narrow: bool) -> alt.LayerChart:
     sizes = sorted({one["size"] for one in found})
     x_axis = alt.Axis(values=_few(sizes, 5 if narrow else 12), format="~d", grid=False, title=line.axis)
     x_scale = alt.Scale(type="log", domain=[left, right], nice=False)
-    y_axis = alt.Axis(values=ticks(low, high, 6), format="~g", title="latency, ms")
+    y_axis = alt.Axis(values=ticks(low, high, 6), format="~g", title="time a call or item, ms")
     y_scale = alt.Scale(type="log", domain=[low, high], nice=False)
     y = alt.Y("ms:Q", scale=y_scale, axis=y_axis)
     x = alt.X("size:Q", scale=x_scale, axis=x_axis)

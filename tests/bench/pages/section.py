@@ -12,12 +12,15 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.commands.decisions.report import render
+from shootout.constants import MAX_GENERATIONS, ROUNDS
+from shootout.journal.records import Played
+from shootout.messages import Scope
 from shootout.page.sources import Source
 from shootout.results.document import Document
 from tests.bench.common import Bench, Table, Tables, say
@@ -42,7 +45,8 @@ def figures(bench: Bench) -> Tables:
     folder.mkdir(parents=True, exist_ok=True)
     costs = [_command(folder / f"page{ending}") for ending in (".html", ".md", ".svg", ".png")]
     for groups, arms in SHAPES:
-        source = Source(made(groups, arms))
+        found = made(groups, arms)
+        source = Source(found, tuple(_journal(found)))
         costs += [_made(source, ending, f"{groups} x {arms} rows") for ending in (".html", ".md")]
     return {"pages": costs, "requests when a browser opens a page": _requests(folder)}
 
@@ -67,6 +71,22 @@ def made(groups: int, arms: int) -> Document:
         cells.append(cell(*rows, group=name))
     found: Document = document(*cells)
     return found
+
+
+def _journal(found: Document) -> Iterator[Played]:
+    """What a race of the first group would have written of its rounds, which a figure has one by one."""
+    raced = [one for one in found.rows if one.group == found.answer[0].group]
+    for index, one in enumerate(raced):
+        for generation in range(MAX_GENERATIONS):
+            times = tuple(1e5 * (1 + (index + 7 * (generation + place)) % 11 / 100) for place in range(ROUNDS))
+            yield Played.model_construct(
+                group=one.group,
+                arm=one.arm,
+                generation=generation,
+                block_median_ns={Scope.END_TO_END: times},
+                flagged=(generation % ROUNDS,),
+                served=None,
+            )
 
 
 def _command(out: Path) -> dict[str, object]:

@@ -19,12 +19,13 @@ from hypothesis.strategies import SearchStrategy
 from shootout.commands.output import PlainConsole
 from shootout.contract import NotRun, NotRunKind
 from shootout.errors import printable
-from shootout.formats import bencher, junit
+from shootout.formats import bencher, junit, tables
 from shootout.formats.json_text import document_text
 from shootout.journal import journal, samples
 from shootout.journal.journal import NAME, PACKED
 from shootout.journal.records import LINE, Added, Confirming, Holding, Line, PlayedOnGpu, Served, Step, not_run
-from shootout.messages import Scope, Turn
+from shootout.messages import Scope, Scores, Turn
+from shootout.page import markdown, plots, sources
 from shootout.report import table
 from shootout.results.analysis import analyse
 from tests.fuzz.edits import as_json, edited_bytes, edited_values
@@ -66,7 +67,8 @@ def _runs() -> tuple[list[Any], ...]:
         header(axis="batch"),
         prepared(A),
         prepared(B),
-        checked(A),
+        checked(A, Scores(name="m.py:score", rows=(1.0, 0.5, 2.0))),
+        checked(B, Scores(name="m.py:score", rows=(1.0, 0.0, 2.0))),
         held,
         *out,
         *generations,
@@ -127,6 +129,13 @@ def _show(folder: Path) -> None:
     json.loads(document_text(document))
     Xml.fromstring(junit.as_xml(document))
     json.loads(bencher.as_text(document))
+    assert tables.as_csv(document.rows)
+    assert tables.as_parquet(document.rows)
+    summary = markdown.render([document])
+    assert printable(summary) == summary
+    source = sources.read(folder, document)
+    for draw in plots.KINDS.values():
+        draw(source)
 
 
 @cache
