@@ -6,7 +6,7 @@ Their keyword arguments are those tables of `shootout.study.options` that the co
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from os import PathLike
@@ -64,6 +64,16 @@ class Run:
     """One run's result."""
 
     document: Document
+    _found: Path = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_found", Path(self.document.run).absolute())
+
+    @property
+    def _folder(self) -> Path:
+        """Where it is, as it was named, unless the working directory is another one since."""
+        named = Path(self.document.run)
+        return named if named.absolute() == self._found else self._found
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -93,7 +103,7 @@ class Run:
         Raises:
             UsageError: there is no such arm, they are in no group together or in several, or one has no time.
         """
-        return compare_arms(Path(self.document.run), arm, other, group)
+        return compare_arms(self._folder, arm, other, group)
 
     def decide(self, policy: PolicyLike, *others: Run, group: str | None = None) -> Decided:
         """What to ship by your own limits, as `shootout decide`; measures nothing, see docs/deciding.md.
@@ -107,7 +117,7 @@ class Run:
             UsageError: an unknown key, a value without its unit, or runs that can't be put together; says which.
         """
         wanted = as_policy(policy)
-        question = read_question([Path(one.document.run) for one in (self, *others)], group)
+        question = read_question([one._folder for one in (self, *others)], group)
         return Decided(decide(wanted, question, today=date.today()), question)
 
     def plot(self, kind: str = "intervals") -> Chart:
@@ -119,7 +129,7 @@ class Run:
         Raises:
             UsageError: there is no such figure, nothing in the run to show in it, or no library to draw with.
         """
-        found: Chart = _plots().plot(sources.read(Path(self.document.run)), kind)
+        found: Chart = _plots().plot(sources.read(self._folder, self.document), kind)
         return found
 
     def to_arrow(self) -> pyarrow.Table:

@@ -71,3 +71,15 @@ def test_a_run_takes_a_policy_as_keys_too():
 def test_runs_of_different_models_are_no_question(run: shootout.Run):
     with pytest.raises(UsageError, match="model differs: efficientnet and digits"):
         run.decide(POLICY, shootout.load(REFERENCE / "digits"))
+
+
+def test_a_run_is_found_after_the_working_directory_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(REFERENCE)
+    run = shootout.load("gap-after")
+    arms = [row.arm for row in run.rows if row.end_to_end][:2]
+    before = run.verdict(*arms), run.decide({}).decision
+    assert before[1].runs == ("gap-after",)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shootout.page.sources.analyse", None)  # the document is known
+    assert (run.verdict(*arms), run.decide({}).chosen) == (before[0], before[1].chosen)
+    assert run.plot()

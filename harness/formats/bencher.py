@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
+from shootout.contract import BY_CALL
 from shootout.errors import printable
 from shootout.formats.json_text import json_text
 from shootout.results.document import Document, Row
@@ -40,16 +41,19 @@ def _measures(row: Row) -> Iterator[tuple[str, Metric]]:
     """Each measure that a row has; nothing of a row that wasn't measured to its end."""
     if row.outcome != "measured":
         return
-    if timing := row.end_to_end:
-        yield "latency", _metric(timing.median_ns, timing.low_ns, timing.high_ns)
-        if timing.ratio:
-            yield "ratio", _metric(timing.ratio.value, timing.ratio.low, timing.ratio.high)
+    timing = row.end_to_end
+    of_calls = timing if row.scenario in BY_CALL else None
+    if of_calls:
+        yield "latency", _metric(of_calls.median_ns, of_calls.low_ns, of_calls.high_ns)
+    if timing and timing.ratio:
+        yield "ratio", _metric(timing.ratio.value, timing.ratio.low, timing.ratio.high)
     if rate := row.serve.rate_per_s if row.serve else row.items_per_s:
         yield "throughput", _metric(rate.value, rate.low, rate.high)
     if row.serve and row.serve.p99_ns is not None:
-        yield "latency-p99", _metric(row.serve.p99_ns)
-    elif timing and timing.p99_ns is not None:
-        yield "latency-p99", _metric(timing.p99_ns, timing.p99_low_ns)
+        ends = (timing.low_ns, timing.high_ns) if timing and not row.serve.searched else ()  # p99 is its time then
+        yield "latency-p99", _metric(row.serve.p99_ns, *ends)
+    elif of_calls and of_calls.p99_ns is not None:
+        yield "latency-p99", _metric(of_calls.p99_ns, of_calls.p99_low_ns)
     plain: dict[str, float | None] = {
         "file-size": row.artifact_bytes,
         "install-size": row.install_bytes,

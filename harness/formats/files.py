@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from shootout.errors import UsageError
@@ -40,18 +41,47 @@ def write_files(document: Document, paths: Iterable[str | os.PathLike[str]]) -> 
     """
     checked = check_files(paths)
     for path in checked:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(FORMATS[_end(path)](document))
+        write_file(path, FORMATS[_end(path)](document))
     return checked
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file, in a folder that is made where it isn't there.
+
+    Raises:
+        UsageError: that can't be done.
+    """
+    with _words(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def check_file(path: Path) -> None:
+    """Nothing where a file can be written, as far as can be known before.
+
+    Raises:
+        UsageError: it is a folder, or in one that may not be written to.
+    """
+    with _words(path):
+        if path.is_dir():
+            raise UsageError(f"{str(path)!r} is a folder; name a file in it")
+        there = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
+        if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
+            raise UsageError(f"{str(path)!r} can't be written: see {str(there)!r}")
+
+
+@contextmanager
+def _words(path: Path) -> Iterator[None]:
+    """What the system says to a file as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} can't be written: {error.strerror}") from None
 
 
 def _checked(path: Path) -> Path:
     _end(path)
-    if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a folder; name a file in it")
-    there = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
-    if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
-        raise UsageError(f"{str(path)!r} can't be written: see {str(there)!r}")
+    check_file(path)
     run = path.parent.parent if path.parent.name == samples.FOLDER else path.parent
     if (path.name == samples.PACKED or run != path.parent) and journal.begun(run):
         raise UsageError(f"{str(path)!r} is where the run in {str(run)!r} keeps its samples; choose another name")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from shootout.results.frame import arrow_table, flatten_rows
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that a spreadsheet would compute."""
+_PARTED = re.compile(r"""[;\n](?=["\s]*[=+@-])""")
+"""Where another would begin: spreadsheets part cells at semicolons, and quotes then don't hold, where commas are
+decimal points."""
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -42,5 +46,5 @@ def _cell(value: Any) -> Any:
         value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
         return value
-    text = printable(value)
+    text = _PARTED.sub(r"\g<0>'", printable(value))
     return f"'{text}" if text.lstrip().startswith(_FORMULA) or text.startswith(_FORMULA) else text

@@ -50,7 +50,7 @@ def _group(summary: GroupSummary, document: Document) -> str:
     rows = [row for row in document.rows if row.group == summary.name]
     headers, lines = table.tabulate(summary, rows)
     cells = [[str(line[name]) for name in headers] for line in lines]
-    title = html.escape(table.title(summary, rows))
+    title = html.escape(" ".join(table.title(summary, rows).split()))  # a blank line would end the HTML
     grid = [_line(headers), _line(["---"] * len(headers), raw=True), *map(_line, cells)] if lines else []
     told = _list([one.plain for one in table.tell_group(summary, rows, full=True)])
     return "\n".join([f"<details><summary>{title}</summary>", "", *grid, "", told, "", "</details>"])

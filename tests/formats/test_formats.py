@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as Xml
 
 import pyarrow.parquet
@@ -21,7 +23,7 @@ from shootout.errors import UsageError
 from shootout.formats import bencher, junit, tables
 from shootout.formats.files import FORMATS, check_files, write_files
 from shootout.journal import samples
-from shootout.results.document import Document, Row
+from shootout.results.document import Document, Rate, Row, Serving
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = "=cmd|' /C calc'!A0 <script>\x1b[2J\x00\ufffe]]>\u202e & \"q\" é"
@@ -72,6 +74,26 @@ def test_bencher_gets_figures_of_what_was_measured_and_names_that_it_takes():
     assert "error" not in b, "an infinite figure is none"
 
 
+def test_a_rates_inverse_is_no_latency():
+    rate = Rate(value=1_000.0, low=900.0, high=1_100.0)
+    facts: dict[str, Any] = {"limit_ns": 5e6, "unloaded_ns": 1e5, "start_late_ns": 0.0, "holds": True, "p99_ns": 4e6}
+    serves = [Serving(rate_per_s=rate, searched=searched, **facts) for searched in (True, False)]
+    rows = (
+        cells.row("items", 1e6, scenario="throughput", items_per_s=rate),
+        cells.row("found", 1e6, scenario="serve", items_per_s=rate, serve=serves[0]),
+        cells.row("given", 4e6, scenario="serve", serve=serves[1]),
+        cells.row("steps", 1e6, scenario="train-step"),
+    )
+    found = json.loads(bencher.as_text(cells.document(cells.cell(*rows))))
+    items, searched, given, steps = found.values()
+    assert [("latency" in one, one.get("throughput", {}).get("value")) for one in (items, searched, given, steps)] == [
+        (False, 1e3), (False, 1e3), (False, 1e3), (True, None),
+    ]  # fmt: skip
+    assert "latency-p99" not in items
+    assert searched["latency-p99"] == {"value": 4e6}
+    assert given["latency-p99"] == pytest.approx({"value": 4e6, "lower_value": 3.84e6, "upper_value": 4.16e6})
+
+
 def test_a_spreadsheet_computes_no_text_and_shows_every_row():
     columns, *rows = csv.reader(io.StringIO(tables.as_csv([*document().rows, cells.row("e", -1.0, reason=" @x")])))
     told = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -80,6 +102,15 @@ def test_a_spreadsheet_computes_no_text_and_shows_every_row():
     assert told[4]["reason"] == "' @x"
     assert [row["end_to_end.median_ns"] for row in told] == ["1000000.0", "500000.0", "", "", "-1.0"]
     assert [row["parameters.w"] for row in told] == ["", "3", "", "", ""]
+
+
+@pytest.mark.parametrize("evil", ["x;=cmd|calc", 'x; "=cmd|calc', "a,b;+1", "é;;\n@x", "x\n=1"])
+def test_nor_where_cells_are_parted_at_semicolons(evil: str):
+    told = tables.as_csv([cells.row("a", 1e6, notes=(evil,), reason=evil)])
+    (reason,) = (line["reason"] for line in csv.DictReader(io.StringIO(told)))
+    assert reason.replace("'", "") == evil
+    for one in re.split("[;\n]", told):
+        assert one.lstrip('" ')[:1] not in tuple("=+-@")
 
 
 def test_parquet_has_the_same_types_whatever_was_measured():
@@ -129,6 +160,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(ru
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="can't be written"):
         check_files([tmp_path / "file" / "rows.csv"])
+    with pytest.raises(UsageError, match="can't be written: File name too long"):
+        check_files([f"{'x' * 300}.csv"])
     tuning = ROOT / "results/reference/tune"
     assert "holds a tuning run" in here("show", tuning, "--to", "rows.csv", cwd=tmp_path).err
 

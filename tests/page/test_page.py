@@ -85,6 +85,13 @@ def test_a_hostile_name_steers_no_markdown():
     assert "\x1b" not in told
 
 
+def test_a_name_of_several_lines_is_one_in_the_summary_which_a_blank_line_would_end():
+    name = "x\n\n![](http://evil.example/p.png)"
+    rows = [row(arm, ns).model_copy(update={"group": name}) for arm, ns in (("slow", 2e6), ("fast", 5e5))]
+    told = render([Source(document(cell(*rows, group=name)))], ".md").decode()
+    assert "<details><summary>x ![](http://evil.example/p.png), 1 thread</summary>\n" in told
+
+
 def test_the_first_screen_is_the_terminals():
     found = document(cell(row("slow", 2e6), row("fast", 5e5)), environment={})
     page = render([Source(found)], ".html").decode()

@@ -12,6 +12,7 @@ from shootout.decide.candidates import read_question
 from shootout.decide.decision import decide
 from shootout.decide.policy import read_policy
 from shootout.errors import UsageError, install
+from shootout.formats.files import check_file, write_file
 from shootout.page import markdown
 from shootout.page.sources import Decided, Source, read
 from shootout.tune.results import is_tuning
@@ -30,11 +31,15 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
         group: the cell to decide on, where the runs have several.
 
     Raises:
-        UsageError: another ending, a folder that is no run, or a library that isn't installed.
+        UsageError: another ending, a place that can't be written to, a folder that is no run, a group without a
+            policy, or a library that isn't installed.
     """
     ending = out.suffix.lower()
     if ending not in (".html", ".md", ".svg", ".png"):
         raise UsageError(f"-o {str(out)!r}: write a name that ends in .html, .md, .svg or .png")
+    check_file(out)
+    if group and policy is None:
+        raise UsageError(f"--group {group!r} names the cell that a policy decides on: give --policy FILE as well")
     if ending != ".md":
         check_installed()
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
@@ -43,7 +48,7 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     documents = found.question.documents if found else [None] * len(folders)
     sources = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]
     content = render(sources, ending, found)
-    out.write_bytes(content)
+    write_file(out, content)
     sys.stderr.write(f"{out}: {size(len(content))}\n")
     return 0
 
