@@ -72,8 +72,6 @@ class Scenario(StrEnum):
 
 INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE})
 """The scenarios that any session can play."""
-BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP})
-"""Those whose end-to-end time is a call's; in the others it is wall time an item, the inverse of a rate, or a p99."""
 
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 SCALED = (*INTEGERS, Precision.FP8)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
-from shootout.contract import BY_CALL
 from shootout.errors import printable
 from shootout.formats.json_text import json_text
 from shootout.results.document import Document, Row
+from shootout.results.rates import BY_CALL
 
 LONGEST_NAME = 1024
 """Letters that Bencher takes for a benchmark's name."""

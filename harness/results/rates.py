@@ -12,6 +12,9 @@ from shootout.journal import limits
 from shootout.journal.records import Played, Served
 from shootout.results.document import Rate, Serving, Timing
 
+BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP})
+"""Scenarios whose end-to-end time is a call's; in others it is wall time an item, the inverse of a rate, or a p99."""
+
 
 def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rate | None:
     """How many items a second an arm's time per item, or per request, comes to; None where that isn't its time.

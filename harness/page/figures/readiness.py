@@ -8,10 +8,10 @@ from typing import Any
 
 import altair as alt
 
-from shootout.contract import BY_CALL
 from shootout.page.figures.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, can_show, cut, layer, marks
 from shootout.page.figures.dots import labels, words_of
 from shootout.results.document import Document, Row
+from shootout.results.rates import BY_CALL
 from shootout.study.group import short
 from shootout.units import counted, seconds
 
