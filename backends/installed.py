@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 OWN = "shootout"
 """A third party's adapter requires it; an artifact doesn't."""
+_UNREADABLE = (OSError, ValueError, AttributeError, csv.Error)
+"""What a package's record ends in that is damaged, or of a form that has gone."""
 
 
 def install_bytes(target: Target, folders: Iterable[str] | None = None, python: str = "") -> int | None:
@@ -33,32 +35,39 @@ def install_bytes(target: Target, folders: Iterable[str] | None = None, python: 
         python: that one's version.
     """
     wanted = backends.entry(target.backend).installed(target)
-    return _closure_bytes(wanted, tuple(sys.path if folders is None else folders), python) if wanted else None
+    try:
+        return _closure_bytes(wanted, tuple(sys.path if folders is None else folders), python) if wanted else None
+    except _UNREADABLE:
+        return None
 
 
 @lru_cache  # arms of one backend ask again, and so does each model of a grid
 def _closure_bytes(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> int | None:
     """Of these packages and all that they require; a package that several need counts once.
 
+    What a package requires and isn't there counts nothing: the arm runs without it. Only what is wanted must be there.
+
     Args:
-        wanted: requirements; of several with `|` in between the first that is installed.
+        wanted: requirements, with the extras that must be there; of several with `|` in between the first that is
+            installed.
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     found: dict[str, int | None] = {OWN: 0}
-    known: set[tuple[str, frozenset[str]]] = set()
-    waiting = [_first_installed(one.split("|"), folders) for one in wanted]
+    known: set[tuple[str, frozenset[str], bool]] = set()
+    waiting = [(Requirement(_first_installed(one.split("|"), folders)), True) for one in wanted]
     while waiting:
-        one = Requirement(waiting.pop())
+        one, is_wanted = waiting.pop()
         name, extras = canonicalize_name(one.name), frozenset(one.extras)
-        if name == OWN or (name, extras) in known:
+        if name == OWN or (name, extras, is_wanted) in known:
             continue
-        known.add((name, extras))
-        if (package := _package(name, folders)) is None:
+        known.add((name, extras, is_wanted))
+        if (package := _package(name, folders)) is not None:
+            found[name] = _recorded_bytes(package)
+            waiting += [(each, is_wanted and by_extra) for each, by_extra in _required(package, extras, python)]
+        elif is_wanted:
             return None
-        found[name] = _recorded_bytes(package)
-        waiting += [str(each) for each in _required(package, extras, python)]
     sizes = [size for size in found.values() if size is not None]
     return sum(sizes) if len(sizes) == len(found) else None
 
@@ -73,15 +82,17 @@ def _package(name: str, folders: tuple[str, ...]) -> Distribution | None:
     return next(iter(distributions(name=name, path=list(folders))), None)
 
 
-def _required(package: Distribution, extras: frozenset[str], python: str) -> Iterator[Requirement]:
-    """What a package requires there, with these extras of it."""
+def _required(package: Distribution, extras: frozenset[str], python: str) -> Iterator[tuple[Requirement, bool]]:
+    """What a package requires there, with these extras of it, and whether for one of these alone."""
     from packaging.requirements import Requirement
 
     there = {"python_version": ".".join(python.split(".")[:2]), "python_full_version": python} if python else {}
     for line in package.requires or ():
         one = Requirement(line)
-        if one.marker is None or any(one.marker.evaluate({**there, "extra": extra}) for extra in ("", *extras)):
-            yield one
+        holds = (not one.marker or one.marker.evaluate({**there, "extra": extra}) for extra in ("", *extras))
+        always, *by_extra = holds
+        if always or any(by_extra):
+            yield one, not always
 
 
 def _recorded_bytes(package: Distribution) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import NormalDist
 
+from shootout.constants import TAIL_LEAST, TAIL_S
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
 from shootout.decide.cost import Cost, cost_needs, count_machines, find_cost, find_rate, rate_needs
@@ -19,7 +20,7 @@ from shootout.decide.policy import Policy
 from shootout.decide.quantities import LIMITS, Limit
 from shootout.results.cells import is_plain
 from shootout.results.comparisons import Part
-from shootout.results.document import Row
+from shootout.results.document import Row, Timing
 from shootout.results.pareto import MARGIN
 from shootout.stats.paired import CONFIDENCE, change
 from shootout.stats.quantiles import LEAST_TAILS
@@ -30,6 +31,8 @@ ALPHA = 0.05
 FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.METRIC, Limit.ERROR, Limit.AGREEMENT})
 MORE = "--goal 'resolve 2%'"
 """What makes a run go on for more generations."""
+WITH_POLICY = f"--policy deploy.toml {MORE}"
+"""What makes a run read more of long calls."""
 LEAST_CALLS = 662
 """So many a p99 takes; see `stats.quantiles`."""
 MOST_ROWS = 10_000_000
@@ -166,19 +169,26 @@ def _p99_alone(asked: _Asked) -> Figure:
     timing = play.row.end_to_end if play else None
     if timing is None:
         return Figure(reason="never timed one call after another", needs="--scenario latency")
-    reason = needs = ""
-    if timing.p99_highest_ns is None:
-        reason, needs = "its calls are too short to be read one by one", ""
-    if timing.generations < LEAST_TAILS:
-        reason, needs = _of(timing.generations, "generations"), MORE
-    elif timing.samples < LEAST_CALLS:
-        reason, needs = f"{timing.samples} of {LEAST_CALLS} calls", MORE
     low, high = timing.p99_low_ns, timing.p99_highest_ns
+    reason, needs = _untold_p99(timing) if high is None else ("", "")
     for other in asked.candidate.plays:  # the worst run counts, as of all other figures
         more = other.row.end_to_end if other.row.scenario == Scenario.LATENCY else None
         if more and low and high and more.p99_low_ns and more.p99_highest_ns:
             low, high = min(low, more.p99_low_ns), max(high, more.p99_highest_ns)
     return Figure(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs)
+
+
+def _untold_p99(timing: Timing) -> tuple[str, str]:
+    """Why there is no p99 of calls, and what would tell it."""
+    if timing.generations < LEAST_TAILS:
+        return _of(timing.generations, "generations"), MORE
+    if timing.samples < TAIL_LEAST * timing.generations:
+        is_long = (TAIL_LEAST - timing.samples / timing.generations) * timing.median_ns > 1e9 * TAIL_S
+        reason = f"its calls are long: a p99 takes {TAIL_LEAST} in each generation, and {LEAST_CALLS} in all"
+        return reason, "" if is_long else WITH_POLICY
+    if timing.samples < LEAST_CALLS:
+        return f"{timing.samples} of {LEAST_CALLS} calls", MORE
+    return "its short calls were not read one by one: an older run, or its time was over", MORE
 
 
 def _p99_shared(asked: _Asked, load: float) -> Figure:
@@ -325,7 +335,8 @@ def _size(asked: _Asked) -> Figure:
 
 
 def _install(asked: _Asked) -> Figure:
-    return _exact(asked.row.install_bytes, "what its runtime takes on disk isn't known: the run is an older one")
+    reason = "what its runtime takes on disk isn't known: a package has no record, or the run is an older one"
+    return _exact(asked.row.install_bytes, reason)
 
 
 def _ready(asked: _Asked) -> Figure:

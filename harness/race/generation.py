@@ -57,6 +57,7 @@ class Generation:
         rng: shuffles spawns, turns and scopes, and draws the environment padding.
         terms: what arms that serve are asked; None where they call.
         baseline: the label of the arm whose calls may set the terms.
+        tails: whether each arm is read as often as a p99 takes, however long its calls.
         performances: in spawn order, of the arms that have not left.
         disturbed: the rounds that are flagged, with their reasons.
         rounds: played so far, by every arm that has not left; turns of a round that not all of them played are dropped.
@@ -74,6 +75,7 @@ class Generation:
     rng: random.Random
     terms: Terms | None = None
     baseline: str | None = None
+    tails: bool = False
     performances: list[Performance] = field(default_factory=list, init=False)
     disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
     rounds: int = field(default=0, init=False)
@@ -318,6 +320,8 @@ class Generation:
             player.release()
             performance.peak_rss_bytes = player.peak_memory()
             performance.read_singly()
+            if self.tails:
+                performance.read_tail(self.context.deadline.left_s)
             if on_gpu(performance.arm):
                 disturbances = self._watched()
                 performance.on_gpu = undisturbed(player.on_gpu(), partial(disturbances, {}))

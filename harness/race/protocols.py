@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from shootout.clock import Deadline
-from shootout.constants import SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
+from shootout.constants import (
+    GPU_LEAD_IN_NS,
+    LEAD_IN_CALLS,
+    SHORT_CALL_NS,
+    SINGLE_CALLS,
+    SINGLE_LEAD_IN,
+    TAIL_CALLS,
+    TAIL_LEAST,
+    TAIL_S,
+)
 from shootout.contract import Arm, Array, NotRun, Scenario
 from shootout.host.noise import Disturbance, Own
 from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
@@ -128,8 +137,8 @@ class Performance:
         sm_clock_mhz: the highest SM clock after any of its turns: its reference.
         peak_rss_bytes: the most that was ever resident, asked after the rounds; None where no time was left for it.
         on_gpu: its figures beside the verdict, likewise.
-        single_ns: calls end to end read one by one, likewise; empty where its readings hold one call each, or are of
-            several sessions at once.
+        single_ns: calls end to end read one by one, likewise; empty where its rounds have told enough of them, or are
+            of several sessions at once.
         spent_s: seconds of the steps before the rounds, by name.
     """
 
@@ -152,6 +161,17 @@ class Performance:
         if self.tuned.per_reading[Scope.END_TO_END] > 1 and self.arm.scenario is Scenario.LATENCY:
             most_ns = 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
             self.single_ns = self.player.warm(SINGLE_LEAD_IN + SINGLE_CALLS, most_ns).latency_ns[SINGLE_LEAD_IN:]
+
+    def read_tail(self, left_s: float) -> None:
+        """Read as many calls more as a p99 takes, where the rounds of long calls brought fewer and there is time."""
+        arm, call_ns = self.arm, self.tuned.call_ns[Scope.END_TO_END]
+        if arm.scenario is not Scenario.LATENCY or arm.cold_l2 or self.tuned.per_reading[Scope.END_TO_END] > 1:
+            return
+        known = sum(turn.latency_ns[Scope.END_TO_END].size for turn in self.turns)
+        lead_in = max(LEAD_IN_CALLS, round(GPU_LEAD_IN_NS / call_ns) if arm.target.device.is_gpu else 0)
+        most_ns = int(1e9 * min(TAIL_S, left_s))
+        if known < TAIL_CALLS and known + most_ns / call_ns - lead_in >= TAIL_LEAST:
+            self.single_ns = self.player.warm(lead_in + TAIL_CALLS - known, most_ns).latency_ns[lead_in:]
 
     def look_at_gpu(self) -> tuple[int | None, GpuState] | None:
         """Note its highest clock so far (a first turn's own); that, and the GPU after its last turn. None on a CPU."""

@@ -18,6 +18,7 @@ from shootout.race.protocols import Context, Performance
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.evidence import min_generations
 from shootout.stats.open_pairs import Pair, generations_left
+from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Rules, ground_of
 
 
@@ -109,6 +110,7 @@ class Race:
             rng=rng,
             terms=self.terms,
             baseline=self.rules.baseline,
+            tails=self.rules.least_generations >= LEAST_TAILS,
         ).run()
         if found.is_cut:
             return found

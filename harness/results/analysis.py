@@ -291,14 +291,15 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
 def _single_calls(
     group: Group, label: str, scope: Scope, samples: Samples, calls: Mapping[int | None, Array]
 ) -> list[Array]:
-    """What each generation read of calls one by one: the mean of several has no tail."""
+    """What each generation read of calls one by one, in its rounds and after them: the mean of several has no tail."""
     lines = group.played[label]
     alone = {line.generation for line in lines if line.per_reading.get(scope, 1) == 1 or _is_offered(line)}
-    found = [calls[one] for one in sorted(alone) if one in calls]
-    if scope is not Scope.END_TO_END:
-        return found
-    names = {line.generation: line.samples for line in lines if SINGLE in line.per_reading}
-    return [*found, *samples.of(group.record.name, label, SINGLE, names).values()]
+    found: dict[int | None, Array] = {one: calls[one] for one in sorted(alone) if one in calls}
+    if scope is Scope.END_TO_END:
+        names = {line.generation: line.samples for line in lines if SINGLE in line.per_reading}
+        for one, more in samples.of(group.record.name, label, SINGLE, names).items():
+            found[one] = np.concatenate([found[one], more]) if one in found else more
+    return list(found.values())
 
 
 def _is_offered(line: Played) -> bool:

@@ -60,6 +60,28 @@ def test_a_device_takes_what_it_needs_beside(site: Path):
     assert install_bytes(on_gpu, [str(site), ""], "3.11.2") == 10_230
 
 
+def test_what_is_required_and_not_there_counts_nothing_but_what_is_wanted_must_be_there(site: Path, tmp_path: Path):
+    package(site, "gpu-runtime", 5_000, "absent[all]", "arrays")
+    assert of(site) == 5_030
+    (empty := tmp_path / "empty").mkdir()
+    assert of(empty) is None
+
+
+@pytest.mark.parametrize("requires", ["old (>=1.0.*)", "old ; os is 'x'"])
+def test_a_record_of_a_form_that_has_gone_is_unknown_and_ends_no_run(site: Path, requires: str):
+    package(site, "gpu-runtime", 5, requires)
+    assert of(site) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("RECORD", "a.py,,many"), ("direct_url.json", "{"), ("direct_url.json", "[]")]
+)
+def test_a_damaged_record_is_unknown_and_ends_no_run(site: Path, name: str, text: str):
+    package(site, "gpu-runtime", 5)
+    (site / "gpu_runtime-1.0.dist-info" / name).write_text(text)
+    assert of(site) is None
+
+
 @pytest.mark.parametrize("origin", [{"dir_info": {"editable": True}}, None])
 def test_what_has_no_sizes_is_unknown(site: Path, origin: object):
     package(site, "gpu-runtime", 5, origin=origin)

@@ -107,6 +107,26 @@ def test_the_users_own_score_counts_by_its_interval(
     assert (finding.standing, finding.reason) == (standing, reason)
 
 
+@pytest.mark.parametrize(
+    ("known", "reason", "needs"),
+    [
+        ({"generations": 3, "samples": 180}, "3 of 4 generations", "--goal"),
+        ({"generations": 12, "samples": 720}, "its calls are long: a p99 takes 100 in each", "--policy"),
+        ({"generations": 12, "samples": 720, "median_ns": 1e9}, "its calls are long: a p99 takes 100", None),
+        ({"generations": 4, "samples": 500}, "500 of 662 calls", "--goal"),
+        ({"generations": 4, "samples": 9_000}, "its short calls were not read one by one: an older run", "--goal"),
+        ({"generations": 9, "samples": 999, "p99_low_ns": 4e6, "p99_highest_ns": 6e6}, "the limit lies between", None),
+    ],
+)
+def test_why_a_p99_is_not_known_and_what_tells_it(known: dict[str, float], reason: str, needs: str | None):
+    one = row("long", 5e6)
+    assert one.end_to_end
+    one = one.model_copy(update={"end_to_end": one.end_to_end.model_copy(update=known)})
+    finding = next(one for one in made(question(one), p99="5ms").candidates[0].limits if one.limit is Limit.P99)
+    assert (finding.reason or "").startswith(reason)
+    assert (finding.needs and finding.needs.partition(" ")[0]) == needs
+
+
 def test_a_control_that_failed_leaves_nobody_first():
     found = made(question(SLOW, FAST, unvouched="the baseline came out different from a copy of itself"))
     assert (found.outcome, found.chosen) == ("undecided", None)

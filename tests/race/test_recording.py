@@ -10,15 +10,40 @@ import numpy as np
 import pytest
 from support.exports import bare_bundle
 
-from shootout.contract import Arm, Device, Precision, Target
+from shootout.constants import TAIL_S
+from shootout.contract import Arm, Device, Precision, Scenario, Target
 from shootout.errors import NotRun, NotRunKind
 from shootout.journal import samples
 from shootout.journal.records import Failure
+from shootout.messages import Scope, Tuned, Turn, Warming
 from shootout.race import recording
+from shootout.race.protocols import Performance
 from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _doubts, _prepared
 
 LITTLE = "its error proves little: int4 alone may err by {} here, as an answer that ignores its inputs does by {}"
 REST = "what isn't quantized computes in"
+
+
+ARM = Arm(target=Target(backend="numpy"), model="m")
+
+
+class Reader:
+    """A player that is asked for calls."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def warm(self, calls: int, ns: int) -> Warming:
+        self.asked.append((calls, ns))
+        return Warming(latency_ns=np.ones(calls))
+
+
+def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int = 1) -> Performance:
+    """Of an arm whose rounds brought so many readings."""
+    tuned = Tuned(per_reading=dict.fromkeys(Scope, per_reading), call_ns=dict.fromkeys(Scope, call_ns))
+    rest: Any = dict.fromkeys(("loaded", "verified", "warm_up", "placed"))
+    turns = [Turn(latency_ns=dict.fromkeys(Scope, np.ones(known)))]
+    return Performance(arm=arm, player=cast("Any", Reader()), tuned=tuned, turns=turns, **rest)
 
 
 def doubts(target: Target, *, drawn: bool = True, **bands: float) -> tuple[str, ...]:
@@ -161,3 +186,38 @@ def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
         history: Any = SimpleNamespace(lines=lines, complete=complete)
         nobody: Any = None
         assert Recorder(out=tmp_path, file=nobody, history=history, progress=nobody).begun_on == keys
+
+
+@pytest.mark.parametrize(
+    ("call_ns", "known", "left_s", "asked"),
+    [
+        (5e6, 60, 1e9, 3 + 106),
+        (5e6, 166, 1e9, None),
+        (1e8, 60, 1e9, 3 + 106),
+        (2e8, 60, 1e9, None),
+        (5e6, 60, 0.1, None),
+    ],
+    ids=["few", "enough", "slow", "too slow for a p99", "no time"],
+)
+def test_long_calls_are_read_as_often_as_a_p99_takes(call_ns: float, known: int, left_s: float, asked: int | None):
+    found: Any = performance(call_ns, known)
+    found.read_tail(left_s)
+    assert found.player.asked == ([(asked, int(1e9 * min(left_s, TAIL_S)))] if asked else [])
+    assert found.single_ns.size == (asked - 3 if asked else 0), "the lead-in doesn't count"
+
+
+@pytest.mark.parametrize(
+    ("arm", "per_reading"),
+    [(replace(ARM, scenario=Scenario.THROUGHPUT), 1), (replace(ARM, cold_l2=True), 1), (ARM, 2)],
+    ids=["several sessions", "cold", "short"],
+)
+def test_no_tail_is_read_of_calls_that_are_not_those_of_the_rounds(arm: Arm, per_reading: int):
+    found = performance(5e6, 60, arm=arm, per_reading=per_reading)
+    found.read_tail(1e9)
+    assert not found.single_ns.size
+
+
+def test_a_gpus_clock_rises_before_its_tail_is_read():
+    found: Any = performance(5e6, 60, arm=replace(ARM, target=Target(backend="numpy", device=Device.CUDA)))
+    found.read_tail(1e9)
+    assert found.player.asked[0][0] == 10 + 106

@@ -55,6 +55,13 @@ def test_a_generation_whose_readings_hold_one_call_counts_beside(tmp_path: Path)
     assert timings(run(tmp_path / "shared", one, SHARED, SHARED, SHARED))[0].p90_ns is None
 
 
+def test_calls_read_after_the_rounds_of_long_ones_count_with_these(tmp_path: Path):
+    """A generation is one, however its calls were read: a p99 of 200 calls at 1,000 ns and 4 from 2,000 ns on."""
+    long = {"end_to_end": 1, "compute": 1, samples.SINGLE: 1}
+    end_to_end, _ = timings(run(tmp_path / "run", *[long] * 4, single=4))
+    assert (end_to_end.p99_low_ns, end_to_end.p99_highest_ns) == (2_001, 2_004)
+
+
 def test_the_highest_generation_is_told_where_the_middle_ones_bound_is_lower(tmp_path: Path):
     end_to_end, _ = timings(run(tmp_path / "run", *[SINGLY] * 12))
     assert end_to_end.p99_ns
