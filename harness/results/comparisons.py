@@ -61,7 +61,7 @@ class Metric(Part):
     Attributes:
         low, high: its 95 % interval; null where all scores are the same.
         rows: how many have one.
-        change: null of the plain FP32 arm, and where that has no scores.
+        change: null of the plain FP32 arm, where that has no scores, and where both have one score for all rows.
     """
 
     name: str

@@ -70,7 +70,7 @@ def _with_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) ->
         return row.model_copy(update={"notes": (*row.notes, f"metric: {mine.fault}")})
     alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
     against = _against(row, record, alike)
-    change = against and MetricChange(against=against, **asdict(change_of_mean(scores[against].rows, mine.rows)))
+    moved = change_of_mean(scores[against].rows, mine.rows) if against else None
     low, high = bound_mean(mine.rows) or (None, None)
     found = Metric(
         name=mine.name,
@@ -79,7 +79,7 @@ def _with_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) ->
         high=high,
         rows=len(mine.rows),
         lower_is_better=mine.lower_is_better,
-        change=change or None,
+        change=MetricChange(against=against, **asdict(moved)) if against and moved else None,
     )
     return row.model_copy(update={"fidelity": replace(row.fidelity, metric=found)})
 

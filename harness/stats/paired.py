@@ -91,8 +91,8 @@ def bound_mean(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple
     return middle - reach, middle + reach
 
 
-def change_of_mean(before: Sequence[float], after: Sequence[float]) -> MeanChange:
-    """Compare two models' scores of the same rows.
+def change_of_mean(before: Sequence[float], after: Sequence[float]) -> MeanChange | None:
+    """Compare two models' scores of the same rows; None where all are one score, and so nothing tells what others do.
 
     Raises:
         ValueError: they aren't about the same number of rows, or about none.
@@ -105,6 +105,8 @@ def change_of_mean(before: Sequence[float], after: Sequence[float]) -> MeanChang
         raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
     changes = [new - old for old, new in zip(before, after, strict=True)]
     scope = max(map(abs, changes)) or max(before) - min(before)
+    if not scope:
+        return None
     total = len(changes) + 2
     middle = math.fsum(changes) / total
     square = (math.fsum(one**2 for one in changes) + scope**2) / total
@@ -112,20 +114,6 @@ def change_of_mean(before: Sequence[float], after: Sequence[float]) -> MeanChang
     reach = _Z * sd / math.sqrt(total)
     value = math.fsum(changes) / len(changes)
     return MeanChange(value=value, low=middle - reach, high=middle + reach, sd=sd, rows=len(changes))
-
-
-def rows_to_hold(value: float, sd: float, most: float) -> int | None:
-    """How many rows it would take to know, at 95 %, that a mean falls by no more than `most`, if rows are like these.
-
-    Args:
-        value: by how much it changed; negative: it fell.
-        sd: of a row's change.
-
-    Returns:
-        None where it fell by as much: more rows would show that, or nothing.
-    """
-    room = value + most
-    return math.ceil((_Z * sd / room) ** 2) if room > 0 else None
 
 
 def _interval(lost: int, won: int, count: int, confidence: float) -> tuple[float, float]:
