@@ -81,6 +81,20 @@ def can_make_groups() -> bool:
     return True
 
 
+def test_a_child_is_put_into_a_group_of_its_own_which_is_ended_with_it(odd: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where no group can be made, too, somebody notices that it isn't asked for."""
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(cgroup, "gather", lambda name, pid: asked.append(("gather", name, pid)))
+    monkeypatch.setattr(cgroup, "end", lambda name: asked.append(("end", name)))
+    ended = SimpleNamespace(pid=2**22, returncode=0, wait=lambda timeout=None: 0)
+    child = Child("odd", fork=lambda *_: ended)
+    name = child._scratch.path.name
+    assert asked == [("gather", name, ended.pid)]
+    child.finish(60)
+    assert asked[1:] == [("end", name)]
+    child.kill()
+
+
 @pytest.mark.skipif(not can_make_groups(), reason="no control group can be made here")
 def test_what_forgot_its_folder_and_its_session_ends_with_it_by_their_group(odd: Path):
     add(odd, f"import subprocess\nprint(subprocess.Popen({['setsid', 'env', '-i', 'sleep', '600']!r}).pid)\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,29 +15,33 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.races import planted
-from support.races.fakes import FakePlayer, World
+from support.races.fakes import EXECUTED, FakePlayer, World
 from support.races.made import GROUP, A, B, header, prepared, write
 
 from shootout import clock
+from shootout.bundle.bundle import Report
 from shootout.clock import Deadline
 from shootout.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
 from shootout.contract import Arm, NotRun, NotRunKind, Scenario, Target
+from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.host.placement import Placement, place
 from shootout.journal import journal, samples
 from shootout.journal.journal import Journal
 from shootout.journal.records import Failure, Line, Played, Rounds
 from shootout.journal.run_folder import _obstacle
-from shootout.messages import Scope, Tuned, Turn
-from shootout.race import generation, live
+from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
+from shootout.race import campaign, generation, live
 from shootout.race.live import LivePlayer
 from shootout.race.race import block_medians
 from shootout.race.recording import Recorder
 from shootout.report.progress import Progress
 from shootout.worker import __main__ as worker_main
+from shootout.worker import verification
 from shootout.worker.concurrent import Instances
 
 ARM = Arm(target=Target(backend="lib"), model="m")
+ARM_HERE = Arm(target=Target(backend="numpy"), model="m")
 
 
 def turn(*latency_ns: float) -> Turn:
@@ -292,3 +297,74 @@ def test_the_worker_has_all_its_instances_verified(bias: float, monkeypatch: pyt
     (claim,) = claimed
     assert claim.strayed == "has threads elsewhere"
     assert [[float(one["y"][0]) for one in outputs] for outputs in claim.together()] == [[1, 2], [1 + bias, 2 + bias]]
+
+
+class Labelled(Instance):
+    """One that also tells what it ran."""
+
+    executed = EXECUTED
+
+
+def labelled_bundle() -> Any:
+    """Of a model of two classes that gives its inputs back, with three labelled rows and bands that hold."""
+    outputs = [{"y": np.array([[1.0, 2.0]])}]
+    return SimpleNamespace(
+        outputs=(SimpleNamespace(name="y", shape=(1, 2), dtype="float64"),),
+        batch=1,
+        trained=False,
+        original=None,
+        oracle_outputs=lambda: outputs,
+        reference_outputs=lambda: None,
+        band=lambda *_, **__: (1.0, 0.0),
+        is_judged=lambda *_: True,
+        report=lambda: Report(inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])}, labels=np.array([1, 0, 0])),
+    )
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_users_own_metric_scores_the_labelled_rows_in_the_first_generation(
+    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """From the live player through a worker, whose outputs are kept, into the journal."""
+    worker, kept = worker_main.Worker(), list[Any]()
+    built: Any = SimpleNamespace(arm=ARM_HERE, bundle=labelled_bundle())
+    worker._built, worker._session, worker._sessions, worker._strayed = built, Labelled(), [], None  # type: ignore[assignment]
+    worker._buffers, worker._blocks = [{"x": np.array([[1.0, 2.0]])}], cast(Any, None)
+    monkeypatch.setattr(worker_main, "Rechecks", SimpleNamespace(of=lambda *_: None))
+    monkeypatch.setattr(verification, "CHECKS", ())
+
+    def score(metric: str, folder: Path, labels: Any, *_: Any, **__: Any) -> Scores:
+        kept.extend(np.load(path)["arr_0"].tolist() for path in sorted(folder.glob("*.npz")))
+        return Scores(name=metric, rows=tuple(map(float, labels)))
+
+    monkeypatch.setattr(live, "score", score)
+    process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
+    stage = live.LiveStage(built={}, placement=place(1), logs=tmp_path, metric="m.py:f")
+    verified = LivePlayer(process, built, stage, first=first).verify()
+    assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])
+    told: list[Any] = []
+    file: Any = SimpleNamespace(append=told.append)
+    history = journal.read(write(tmp_path / "run", header()))
+    recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console(quiet=True)))
+    loaded = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2)
+    recorder.checked(GROUP, ARM_HERE, loaded, verified)
+    assert told[0].scores == (Scores(name="m.py:f", rows=(1.0, 0.0, 0.0)) if first else None)
+    assert told[0].fidelity.accuracy == (pytest.approx(2 / 3) if first else None)
+
+
+@pytest.mark.parametrize("has_report", [True, False])
+def test_a_metric_goes_to_the_stage_and_is_refused_where_no_row_is_labelled(
+    has_report: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    stages, world = list[dict[str, Any]](), planted.ByBatch()
+    planted.on_stage(monkeypatch)
+    monkeypatch.setattr(campaign, "LiveStage", lambda **given: stages.append(given) or world)
+    one: Any = SimpleNamespace(bundle=SimpleNamespace(has_report=has_report, model="digits"))
+    monkeypatch.setattr(
+        planted.Planted,
+        "_prepared",
+        lambda _, groups: {group.record.name: {arm.label: one for arm in group.playing} for group in groups},
+    )
+    with nullcontext() if has_report else pytest.raises(UsageError, match="and digits has none here: give --labels"):
+        planted.run(tmp_path / "run", planted.study(1, crossover=None, metric="m.py:f"))
+    assert {given["metric"] for given in stages} == ({"m.py:f"} if has_report else set())

@@ -10,8 +10,9 @@ from tests.bench.common import Tables
 from . import judging, keeping, measuring
 from .mutation import outcomes
 
+MUTATIONS = (*measuring.MUTATIONS, *keeping.MUTATIONS, *judging.MUTATIONS)
+
 
 def figures(folder: Path, keep: Callable[[Tables], None]) -> Tables:
     """Every mutation and what became of it; `keep` gets what there is so far."""
-    wanted = (*measuring.MUTATIONS, *keeping.MUTATIONS, *judging.MUTATIONS)
-    return {"mutations": outcomes(folder, wanted, lambda rows: keep({"mutations": rows}))}
+    return {"mutations": outcomes(folder, MUTATIONS, lambda rows: keep({"mutations": rows}))}

@@ -34,10 +34,10 @@ MUTATIONS = (
     ),
     Mutation(
         "the maximum of memory over generations is reported",
-        "harness/results/analysis.py",
+        "harness/results/footprint.py",
         "peak = max(",
         "peak = min(",
-        ("tests/results/test_analysis.py", "tests/results/test_kept_figures.py"),
+        ("tests/results/test_footprint.py",),
     ),
     Mutation(
         "a ratio is the median over rounds",
@@ -129,7 +129,7 @@ MUTATIONS = (
     Mutation(
         "a race ends only after the fewest generations that can tell",
         "harness/race/stopping.py",
-        "    if now.played < min_generations(now.rules.comparisons):",
+        "    if now.played < max(min_generations(now.rules.comparisons), now.rules.least_generations):",
         "    if now.played < 1:",
         ("tests/race/test_stopping.py",),
     ),
