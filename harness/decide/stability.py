@@ -13,7 +13,7 @@ from shootout.decide.candidates import Candidate
 from shootout.decide.objective import Measure
 from shootout.decide.policy import Policy
 from shootout.messages import Scope
-from shootout.results.choice import AS_SMALL, AS_SOON, AS_SOON_S, find_sizes
+from shootout.results.choice import AS_SMALL, AS_SOON, AS_SOON_S, find_sizes, usual_start_s
 from shootout.stats.quantiles import median
 from shootout.stats.verdicts import Comparison, Verdict
 
@@ -38,7 +38,7 @@ def find_stability(
     seeds = _seeds(measures)
     values = np.array([_draws(policy, measures[one.label], seeds) for one in candidates])
     sizes = np.array(find_sizes([one.row for one in candidates])[1], dtype=np.float64)
-    starts = np.array([one.row.ready_s or 0.0 for one in candidates])
+    starts = np.array([usual_start_s(one.row) for one in candidates])
     beaten = _beaten([one.label for one in candidates], compared)
     near = (values <= values.min(axis=0) * (1 + policy.indifferent)) & ~beaten[:, values.argmin(axis=0)]
     least = np.where(near, sizes[:, None], np.inf).min(axis=0)

@@ -158,8 +158,9 @@ def find_leader(
         close = [leaders.fastest]
     size, sizes = find_sizes([by_arm[arm] for arm in close])
     small = [arm for arm, count in zip(close, sizes, strict=True) if count <= AS_SMALL * min(sizes)]
-    soonest = min(by_arm[arm].ready_s or 0.0 for arm in small)
-    soon = [arm for arm in small if (by_arm[arm].ready_s or 0.0) <= max(AS_SOON * soonest, soonest + AS_SOON_S)]
+    starts_s = {arm: usual_start_s(by_arm[arm]) for arm in small}
+    soonest = min(starts_s.values())
+    soon = [arm for arm in small if starts_s[arm] <= max(AS_SOON * soonest, soonest + AS_SOON_S)]
     decided: dict[Chosen, bool] = {
         size: len(small) < len(close),
         "shorter start": len(soon) < len(small),
@@ -167,6 +168,14 @@ def find_leader(
     }
     # the leaders come in the order of their times
     return Led(row=by_arm[soon[0]], chosen_by=tuple(how for how, did in decided.items() if did), leaders=leaders)
+
+
+def usual_start_s(row: Row) -> float:
+    """Seconds until a row is usually ready: context, load and first call, the medians. The slowest start grows with the
+    number of generations, which isn't the same for all.
+    """
+    context_s = row.gpu.context_s if row.gpu else None
+    return sum(seconds or 0.0 for seconds in (context_s, row.load_s, row.first_call_s))
 
 
 def find_sizes(rows: Sequence[Row]) -> tuple[Chosen, list[int]]:

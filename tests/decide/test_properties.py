@@ -15,6 +15,7 @@ from shootout.decide.decision import decide
 from shootout.decide.limits import Figure, Standing, judge_figure
 from shootout.decide.policy import read_policy
 from shootout.decide.quantities import LIMITS, Limit
+from shootout.results.choice import usual_start_s
 from shootout.results.document import Row
 from shootout.stats.verdicts import Verdict
 
@@ -36,9 +37,9 @@ def arms(draw: st.DrawFn) -> tuple[Row, ...]:
             "artifact_bytes": draw(st.integers(1, 4)) * 1_000_000,
             "install_bytes": draw(BYTES),
             "memory_bytes": draw(BYTES),
-            "ready_s": draw(st.floats(0.01, 3.0)),
+            "ready_s": (load_s := draw(st.floats(0.01, 3.0))) + draw(st.floats(0.0, 1.0)),
             "starts": draw(st.integers(1, 6)),
-            "load_s": 0.01,
+            "load_s": load_s,
             "first_call_s": 0.0,
         }
         made.append(row(f"arm{index}:cpu:{precision}", ns, **facts))
@@ -86,7 +87,7 @@ def _dominates(one: Row, other: Row, value: float | None, than: float | None) ->
     """Whether it is better in the objective, and no worse in what breaks ties."""
     if (one.install_bytes is None) is not (other.install_bytes is None):
         return False
-    figures = ((row.artifact_bytes or 0, row.install_bytes or 0, row.ready_s or 0.0) for row in (one, other))
+    figures = ((row.artifact_bytes or 0, row.install_bytes or 0, usual_start_s(row)) for row in (one, other))
     return bool(value and than and value < than and all(mine <= its for mine, its in zip(*figures, strict=True)))
 
 

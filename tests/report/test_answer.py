@@ -77,7 +77,7 @@ def test_throughput_is_told_in_items():
 def test_ties_are_told_with_how_far_apart_they_can_be_and_how_one_was_chosen():
     tied = screen(SLOW, FAST, row("near", 5.1e5, artifact_bytes=900_000), within=0.25)
     assert tied["Tied"] == "fast: not told apart (within ±27 %). Chosen by: smaller artifact."
-    same = screen(SLOW, FAST, row("near", 5.05e5, ready_s=0.6))
+    same = screen(SLOW, FAST, row("near", 5.05e5, load_s=0.1))
     assert same["Tied"] == "fast: as fast (within ±3.0 %). Chosen by: faster start."
     assert "Tied" not in screen(SLOW, FAST)
 

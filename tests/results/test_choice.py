@@ -47,18 +47,18 @@ def test_the_baseline_may_be_the_answer():
 
 
 @pytest.mark.parametrize(
-    ("size", "ready_s", "chosen", "by"),
+    ("size", "load_s", "chosen", "by"),
     [
-        (900_000, 9.5, "near", ("smaller artifact",)),
-        (1_010_000, 0.6, "near", ("shorter start",)),  # as small as the other
-        (1_010_000, 1.3, "fast", ("lower time",)),  # and ready within 20 %
-        (1_100_000, 0.6, "fast", ("smaller artifact",)),
+        (900_000, 9.0, "near", ("smaller artifact",)),
+        (1_010_000, 0.1, "near", ("shorter start",)),  # as small as the other
+        (1_010_000, 0.8, "fast", ("lower time",)),  # and ready within 20 %
+        (1_100_000, 0.1, "fast", ("smaller artifact",)),
     ],
 )
 def test_ties_go_to_the_smaller_artifact_then_to_the_shorter_start_then_to_the_lower_time(
-    size: int, ready_s: float, chosen: str, by: tuple[str, ...]
+    size: int, load_s: float, chosen: str, by: tuple[str, ...]
 ):
-    near = row("near", 510, artifact_bytes=size, ready_s=ready_s)
+    near = row("near", 510, artifact_bytes=size, load_s=load_s)
     found = choose(cell(SLOW, FAST, near, within=0.1))
     assert (names([shipped(found)]), found.chosen_by) == ([chosen], by)
     assert names(found.tied) == [{"near": "fast", "fast": "near"}[chosen]]
@@ -119,8 +119,14 @@ def test_ties_go_to_what_takes_less_with_all_that_runs_it(installs: tuple[int, i
 
 
 def test_milliseconds_of_a_start_choose_nothing():
-    other = row("other", 510, ready_s=0.045)
-    found = choose(cell(SLOW, row("fast", 500, ready_s=0.080), other, within=0.1))
+    other = row("other", 510, load_s=0.040, first_call_s=0.005)
+    found = choose(cell(SLOW, row("fast", 500, load_s=0.075, first_call_s=0.005), other, within=0.1))
+    assert (names([shipped(found)]), found.chosen_by) == (["fast"], ("lower time",))
+
+
+def test_the_usual_start_chooses_and_not_the_slowest_of_unequally_many():
+    other = row("other", 510, ready_s=0.1, starts=1)
+    found = choose(cell(SLOW, row("fast", 500, ready_s=9.0, starts=8), other, within=0.1))
     assert (names([shipped(found)]), found.chosen_by) == (["fast"], ("lower time",))
 
 
