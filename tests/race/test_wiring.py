@@ -314,6 +314,7 @@ def labelled_bundle() -> Any:
         trained=False,
         original=None,
         oracle_outputs=lambda: outputs,
+        own_outputs=lambda: outputs,
         reference_outputs=lambda: None,
         band=lambda *_, **__: (1.0, 0.0),
         is_judged=lambda *_: True,
