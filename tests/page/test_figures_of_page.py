@@ -196,6 +196,26 @@ def test_rounds_stand_in_the_order_in_which_they_were_played():
     assert run_order.draw(Source(PLAIN), narrow=False) is None
 
 
+def test_of_more_rounds_than_can_be_seen_neighbours_make_one_point():
+    found = document(cell(row("slow", 2e6), row("fast", 5e5)))
+    times = (5e5, 5e5, 6e5, 6e5, 4e5)
+    lines = [
+        Played.model_construct(
+            group=found.rows[0].group,
+            arm="fast:cpu:fp32",
+            generation=generation,
+            flagged=(),
+            block_median_ns={"end_to_end": times},
+        )
+        for generation in range(run_order.MOST_POINTS // 5 + 1)
+    ]
+    source = Source(found, tuple(lines))
+    points = holding(run_order.draw(source, narrow=False), "part")
+    assert [one["at"] for one in points[:4]] == [1.5, 3.5, 5.0, 6.5]
+    assert len(points) == 3 * len(lines)
+    assert run_order.tell(source).endswith(" Each point is the median of up to 2 rounds.")
+
+
 @pytest.mark.parametrize("ns", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_journals_impossible_time_costs_its_own_line_alone(ns: float):
     found = document(cell(row("slow", 2e6), row("fast", 5e5)))

@@ -28,7 +28,8 @@ from shootout.page.sources import Source
 from shootout.study.group import short
 from shootout.units import counted
 
-MOST_ARMS = 24
+MOST_ARMS, MOST_POINTS = 24, 120
+"""Points of an arm; of more rounds, neighbours make one."""
 LEAST_SPAN, WIDEST_SPAN = 0.02, 1.0
 """A strip reaches from minus to plus so much of the arm's median, in logarithms: at least, and at most."""
 
@@ -43,16 +44,18 @@ def draw(source: Source, *, narrow: bool) -> Chart | None:
     width, step = (NARROW - 20, 40) if narrow else (WIDE - 320, 30)
     height = step * len(arms)
     rounds, starts = _axis(lines)
+    together = _together(rounds)
     room, below = (step - 16, step / 2 + 6) if narrow else (step - 6, step / 2)
     data = []
     flagged: set[int] = set()
     for index, arm in enumerate(arms):
         for generation, offsets, flags in _rounds(lines[arm]):
-            for place, offset in enumerate(offsets):
+            for place in range(0, len(offsets), together):
+                part = offsets[place : place + together]
                 data.append(
                     {
-                        "at": starts[generation] + place + 1,
-                        "y": index * step + below - max(-1.0, min(1.0, offset / span)) * room / 2,
+                        "at": starts[generation] + place + (len(part) + 1) / 2,
+                        "y": index * step + below - max(-1.0, min(1.0, statistics.median(part) / span)) * room / 2,
                         "part": f"{index} {generation}",
                     }
                 )
@@ -95,8 +98,9 @@ def tell(source: Source) -> str:
     arms = list(lines)[:MOST_ARMS]
     span = _span([offset for arm in arms for one in _rounds(lines[arm]) for offset in one[1]])
     group = next(iter(lines.values()))[0].group
-    more = len(lines) - len(arms)
+    more, together = len(lines) - len(arms), _together(_axis(lines)[0])
     told = f"{group}. From the middle of a strip to its edge: {math.expm1(span):.0%} of the arm's median."
+    told += f" Each point is the median of up to {together} rounds." if together > 1 else ""
     return told + (f" Not drawn: {counted(more, 'more arm')}." if more > 0 else "")
 
 
@@ -124,6 +128,11 @@ def _axis(lines: Mapping[str, Sequence[Played]]) -> tuple[int, dict[int, int]]:
         starts[generation] = total
         total += longest[generation]
     return total, starts
+
+
+def _together(rounds: int) -> int:
+    """How many rounds of a generation make one point."""
+    return math.ceil(rounds / MOST_POINTS)
 
 
 def _rounds(lines: Sequence[Played]) -> Iterator[tuple[int, list[float], set[int]]]:
