@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TINY = Path(__file__).with_name("tiny.pte")
 """A sum of its only input with itself, in XNNPACK."""
 NOTE = "ready in Python: most of it is torch's import, which an application in C++ doesn't have"
+LOCKED = "in Python its instances take turns: a call holds the interpreter's lock, which C++ doesn't have"
 WARM = "executorch.exir"
 FIXTURE = Fixture(parameters={"d_model": 64, "n_layers": 1}, warm={"": (WARM, WARM)})
 
@@ -59,7 +60,8 @@ class ExecuTorchAdapter:
         facts = account(folder / MODEL, arm.threads, examples(bundle))
         if target.precision in SCHEMES:
             _require_quantized(facts, target)
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={"account": facts, "notes": [NOTE]})
+        notes = [NOTE, LOCKED] if arm.instances > 1 else [NOTE]
+        return Built(arm=arm, bundle=bundle, folder=folder, facts={"account": facts, "notes": notes})
 
     def load(self, built: Built) -> ExecuTorchSession:
         """Read the file; XNNPACK packs the weights."""

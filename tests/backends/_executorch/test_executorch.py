@@ -116,6 +116,17 @@ def test_instances_that_would_share_one_pool_of_threads_are_refused(tmp_path: Pa
         backends.get("executorch").build(Mock(), arm, tmp_path)
 
 
+@pytest.mark.parametrize(("instances", "notes"), [(1, [backend.NOTE]), (2, [backend.NOTE, backend.LOCKED])])
+def test_instances_that_take_turns_are_a_line_under_the_table(
+    instances: int, notes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("float32_module", "examples", "account"):
+        monkeypatch.setattr(backend, name, Mock())
+    monkeypatch.setattr(backend, "lower", lambda *_: b"a file")
+    arm = Arm(target=FP32, model="m", instances=instances)
+    assert backends.get("executorch").build(Mock(), arm, tmp_path).facts["notes"] == notes
+
+
 def test_a_quantizer_that_takes_no_product_is_refused_with_what_runs_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
