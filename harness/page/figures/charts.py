@@ -61,6 +61,11 @@ def layer(*parts: alt.Chart, **size: Any) -> alt.LayerChart:
     return found
 
 
+def stack(panels: Sequence[Chart], *, spacing: int) -> Chart:
+    """Panels below each other, so many pixels apart; one alone as it is."""
+    return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=spacing)
+
+
 def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
     """A chart of inline data, without a mark yet."""
     return alt.Chart(alt.InlineData(values=[dict(one) for one in values]))

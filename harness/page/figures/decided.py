@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import altair as alt
-
 from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import Finding, Standing
 from shootout.decide.policy import Objective
 from shootout.decide.quantities import BYTES, LIMITS, NANOSECONDS, POINTS, SHARE, Limit
-from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, cut
+from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, cut, stack
 from shootout.page.figures.dots import MOST_ARMS, Axis, Line, panel
 from shootout.report.decision import tell_finding, tell_objective
 from shootout.report.figures import known
@@ -43,7 +41,7 @@ def draw(decision: Decision, *, narrow: bool) -> Chart | None:
     ]
     if not panels:
         return None
-    return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=18)
+    return stack(panels, spacing=18)
 
 
 def left_out(decision: Decision) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import altair as alt
 
-from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, cut
+from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, cut, stack
 from shootout.page.figures.dots import MOST_ARMS, Axis, Line, panel
 from shootout.report.answer import tell_cost
 from shootout.report.figures import known
@@ -28,7 +28,7 @@ def draw(document: Document, *, narrow: bool) -> Chart | None:
     panels = [_panel(one, document.rows, narrow=narrow, several=several) for one in cells[:MOST_CELLS]]
     if not panels:
         return None
-    return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=18)
+    return stack(panels, spacing=18)
 
 
 def left_out(document: Document) -> str:

@@ -21,6 +21,7 @@ from shootout.page.figures.charts import (
     cut,
     layer,
     marks,
+    stack,
     ticks,
     widened,
 )
@@ -50,7 +51,7 @@ def draw(document: Document, *, narrow: bool) -> Chart | None:
     panels = [_panel(name, steps, narrow=narrow) for name, steps in list(groups.items())[:MOST_GROUPS]]
     if not panels:
         return None
-    return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=24)
+    return stack(panels, spacing=24)
 
 
 def tell(document: Document) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from shootout.page.figures.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, can_show, cut, layer, marks
+from shootout.page.figures.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, can_show, cut, layer, marks, stack
 from shootout.page.figures.dots import labels, words_of
 from shootout.results.document import Document, Row
 from shootout.results.rates import BY_CALL
@@ -25,7 +25,7 @@ def draw(document: Document, *, narrow: bool) -> Chart | None:
     panels = [_panel(rows, narrow=narrow, several=len(groups) > 1) for rows in groups]
     if not panels:
         return None
-    return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=24)
+    return stack(panels, spacing=24)
 
 
 def tell(document: Document) -> str:
