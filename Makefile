@@ -24,7 +24,7 @@ APART := backends/_litert/converter.txt backends/_executorch/package.txt
 # The pip that Python 3.11 brings looks at every wheel ever released of each package, 29 s of CPU time for ours; this 10.
 PIP := pip==26.3
 
-.PHONY: run test test-full check bench report notebook selftest gpu gpu-wheels wheel clean
+.PHONY: run test test-full check bench report site notebook selftest gpu gpu-wheels wheel clean
 
 run: $(STAMP)
 	$(BIN)/shootout run
@@ -57,6 +57,15 @@ report: $(STAMP)
 	for run in $(patsubst %/journal.jsonl.gz,%,$(wildcard results/reference/*/journal.jsonl.gz)); do \
 		$(BIN)/shootout report $$run -o build/report/$${run##*/}.html || exit 1; done
 	$(BIN)/shootout report results/reference/shootout -o results/reference/shootout.svg
+
+# The documentation as a site, in build/site: what it links to must be there. It needs no backend, but what draws figures.
+site: $(VENV)/.site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "build/site/index.html"
+
+$(VENV)/.site: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) -c constraints.txt -e '.[site]' --config-settings editable_mode=strict
+	@touch $@
 
 selftest: $(STAMP)
 	$(BIN)/shootout selftest

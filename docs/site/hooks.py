@@ -1,0 +1,62 @@
+"""What the site needs beyond mkdocs: pages from elsewhere in the repository and from the program, and links that hold.
+
+The Markdown is read on GitHub as well, so it is written for that, and changed here. Whatever leads nowhere is a
+warning, which `strict` makes an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import tomllib
+from typing import Any
+
+from markdown_it import MarkdownIt
+from mkdocs.structure.files import File
+from pymdownx.slugs import slugify
+
+from docs.site.commands import write_commands
+from docs.site.links import ELSEWHERE, ROOT, find_broken, find_origin, move_links
+
+WRITTEN = {"commands.md": write_commands}
+"""Pages that the program itself writes."""
+SHAPES = ("h1", "h2", "h3", "li", "table", "pre", "blockquote")
+log = logging.getLogger("mkdocs.plugins.shootout")
+
+
+def on_config(config: Any) -> Any:
+    """Take the repository's address from the package, and name headings as GitHub does."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
+    config.extra["repository"] = urls.get("Repository", urls.get("Source", "")).rstrip("/")
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add what lies elsewhere, and what the program writes."""
+    for path, name in ELSEWHERE.items():
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
+    for name, write in WRITTEN.items():
+        files.append(File.generated(config, name, content=write()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Make each link lead to where its file is in the site, or in the repository."""
+    name = page.file.src_uri
+    if name in WRITTEN:
+        return markdown
+    for link in find_broken(markdown, find_origin(name)):
+        log.warning("%s links to %s, which isn't there", find_origin(name), link)
+    pages = {file.src_uri for file in files if not file.inclusion.is_excluded()}
+    return move_links(markdown, name, pages, config.extra["repository"])
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Warn where the site shows other lists, tables or blocks than GitHub does: the two read Markdown differently."""
+    github = MarkdownIt("commonmark").enable("table").render(page.markdown)
+    for shape in SHAPES:
+        here, there = (len(re.findall(rf"<{shape}\b", one)) for one in (html, github))
+        if here != there:
+            log.warning("%s has %d <%s> in the site and %d on GitHub", page.file.src_uri, here, shape, there)
+    return html

@@ -1,0 +1,61 @@
+"""Links as GitHub reads them → links of the site: to a page of it, or to the repository."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
+
+ROOT = Path(__file__).resolve().parents[2]
+ELSEWHERE = {
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+    "results/reference/README.md": "results.md",
+    "results/reference/shootout.svg": "shootout.svg",
+}
+"""Files of the repository outside docs/ → what they are called in the site."""
+BETTER = {"README.md#commands": "commands.md"}
+"""Headings of the repository → the page that tells the same here, and more."""
+_LINK = re.compile(r"^ *```.*?^ *```|(!?)\[([^\]]*)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL)
+"""A link, its bang and its text; or a block of code, in which there is none."""
+
+
+def find_origin(page: str) -> str:
+    """Where in the repository a page of the site comes from."""
+    return next((path for path, name in ELSEWHERE.items() if name == page), f"docs/{page}")
+
+
+def move_links(markdown: str, page: str, pages: Collection[str], repository: str) -> str:
+    """A page's text with every link changed to where its goal is.
+
+    Args:
+        page: its name in the site.
+        pages: the names of all that the site holds.
+        repository: its address; "" where it has none: what leads there becomes plain text.
+    """
+    origin, known = find_origin(page), ELSEWHERE | {f"docs/{one}": one for one in pages}
+
+    def move(match: re.Match[str]) -> str:
+        bang, text, link = match.groups()
+        name, hash_, heading = (link or "").partition("#")
+        if not name or ":" in name:
+            return match[0]
+        path = normpath(join(dirname(origin), name))
+        if better := BETTER.get(f"{path}#{heading}"):
+            return f"[{text}]({relpath(better, dirname(page) or '.')})"
+        if path in known:
+            return f"{bang}[{text}]({relpath(known[path], dirname(page) or '.')}{hash_}{heading})"
+        kind = "tree" if (ROOT / path).is_dir() else "blob"
+        return f"[{text}]({repository}/{kind}/HEAD/{path}{hash_}{heading})" if repository else text
+
+    return _LINK.sub(move, markdown)
+
+
+def find_broken(markdown: str, origin: str) -> Iterator[str]:
+    """The links of a page of the repository that lead to no file."""
+    for _, _, link in _LINK.findall(markdown):
+        name = link.partition("#")[0]
+        if name and ":" not in name and not (ROOT / dirname(origin) / name).exists():
+            yield link

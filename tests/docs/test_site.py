@@ -1,0 +1,60 @@
+"""The documentation's site, but for its build: that needs mkdocs, and `make site` fails where a page or a link does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from typer.main import get_command
+
+from docs.site.commands import write_commands
+from docs.site.links import ELSEWHERE, find_broken, move_links
+from shootout.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+def test_every_page_has_its_place_in_the_nav():
+    listed = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    written = {"commands.md", *ELSEWHERE.values()}
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert sorted(set(listed) - written) == sorted(pages), "mkdocs.yml, nav"
+    assert len(listed) == len(set(listed))
+
+
+def test_the_page_of_commands_tells_each_with_all_its_options():
+    page, root = write_commands(), get_command(app)
+    parts = dict(re.findall(r"^## shootout (\S+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert list(parts) == [name for name, one in root.commands.items() if not one.hidden]
+    for name, part in parts.items():
+        for parameter in root.commands[name].params:
+            if not parameter.hidden:
+                assert (parameter.metavar if parameter.param_type_name == "argument" else parameter.opts[0]) in part
+    assert "shootout run net.py:make --backends torch-compile,onnxruntime,openvino" in parts["run"]
+
+
+def test_links_lead_into_the_site_or_to_the_repository():
+    pages = {"a.md", "runtimes/b.md", "results.md"}
+    text = (
+        "[a](../a.md#top) ![p](../../harness/clock.py) [c\nd](../../harness/host) [e](#f) [g](https://h) "
+        "[i](../../results/reference/README.md) [j](../../README.md#commands)"
+    )
+    assert move_links(text, "runtimes/b.md", pages, "https://x/y") == (
+        "[a](../a.md#top) [p](https://x/y/blob/HEAD/harness/clock.py) [c\nd](https://x/y/tree/HEAD/harness/host) "
+        "[e](#f) [g](https://h) [i](../results.md) [j](../commands.md)"
+    )
+    assert move_links("[`clock`](../harness/clock.py) is", "a.md", pages, "") == "`clock` is"
+    assert move_links("```\n[a](b.md)\n```", "a.md", pages, "") == "```\n[a](b.md)\n```"
+
+
+def test_a_link_to_no_file_is_found():
+    text = "[a](measurement.md) [b](nowhere.md#c) [d](../harness/none.py) [e](https://f) [g](#h)\n```\n[i](j.md)\n```"
+    assert list(find_broken(text, "docs/studies.md")) == ["nowhere.md#c", "../harness/none.py"]
+
+
+def test_the_first_page_shows_what_two_others_are_held_to():
+    shown = re.findall(r"<!-- as in (\S+) -->\n```\n(.*?)\n```", (DOCS / "README.md").read_text(), re.DOTALL)
+    assert len(shown) == 2
+    for page, block in shown:
+        assert f"```\n{block}\n" in (DOCS / page).read_text()
