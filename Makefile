@@ -23,6 +23,14 @@ APART := backends/_litert/converter.txt backends/_executorch/package.txt
 
 # The pip that Python 3.11 brings looks at every wheel ever released of each package, 29 s of CPU time for ours; this 10.
 PIP := pip==26.3
+INSTALL = install --quiet --disable-pip-version-check $(COMPILE)
+
+# Pip unpacks 34,000 files one after the other. So a new environment gets most of them from four pips side by side, which ask
+# for nothing's demands; the one after them does, and brings what failed or says why it can't be had.
+LARGEST := torch jax networkx ncnn ruff tract hf-xet \
+	transformers sympy pandas jaxlib pnnx ai-edge-litert tokenizers \
+	mypy onnx scikit-learn torchao iree-base-compiler iree-base-runtime vl-convert-python \
+	scipy numpy openvino pyarrow tensorrt_rtx_cu13_libs onnxruntime cuda-bindings
 
 .PHONY: run test test-full check bench report site notebook selftest gpu gpu-wheels wheel clean
 
@@ -86,12 +94,15 @@ wheel: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt $(APART)
 	@$(NEW_ENOUGH)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) $(PIP) \
-		|| echo "$(PIP) can't be installed here: the set-up takes longer"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) -c constraints.txt -e '.[dev]' --config-settings editable_mode=strict
-	for one in $(APART); do $(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) --no-deps -r $$one \
-		|| echo "$$one can't be installed here: a run skips what needs it"; done
+	$(BIN)/python -c 'import pip' 2>/dev/null \
+		|| { $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python $(INSTALL) $(PIP); } \
+		|| $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip $(INSTALL) $(PIP) || echo "$(PIP) can't be installed here: the set-up takes longer"
+	ls $(VENV)/.installed-* >/dev/null 2>&1 || echo $(LARGEST) \
+		| xargs -P 4 -n 7 $(BIN)/python -m pip $(INSTALL) --no-deps --no-warn-conflicts -c constraints.txt 2>/dev/null || true
+	$(BIN)/python -m pip $(INSTALL) -c constraints.txt -e '.[dev]' --config-settings editable_mode=strict
+	for one in $(APART); do $(BIN)/python -m pip $(INSTALL) --no-deps -r $$one \
+		|| echo "$$one can't be installed here: a run skips what needs it" & done; wait
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

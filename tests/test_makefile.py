@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize(
-    ("refused", "stops"), [("pip==", False), ("converter.txt", False), ("package.txt", False), (".[dev]", True)]
+    ("refused", "stops"),
+    [
+        ("pip==", False),
+        ("converter.txt", False),
+        ("package.txt", False),
+        ("--no-deps --no-warn", False),
+        (".[dev]", True),
+    ],
 )
 def test_only_what_all_backends_need_stops_the_set_up(refused: str, stops: bool, tmp_path: Path):
     python = tmp_path / "bin" / "python"
@@ -31,4 +39,13 @@ def test_only_what_all_backends_need_stops_the_set_up(refused: str, stops: bool,
     assert (done.returncode != 0) is stops, done.stderr
     assert any(tmp_path.glob(".installed-*")) is not stops
     warned = [line for line in done.stdout.splitlines() if refused in line and "can't be installed here" in line]
-    assert bool(warned) is not stops
+    is_asked_for_again = "--no-warn" in refused
+    assert bool(warned) is not (stops or is_asked_for_again)
+
+
+def test_what_is_installed_first_has_the_versions_of_all_others():
+    """`make` asks for it by name, and a name that nobody else asks for would come in its newest version."""
+    named = re.search(r"(?m)^LARGEST := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text())
+    held = re.findall(r"(?m)^([\w.-]+)==", (ROOT / "constraints.txt").read_text())
+    assert named
+    assert set(named[1].replace("\\", "").split()) - set(held) == set()
