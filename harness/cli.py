@@ -63,6 +63,9 @@ DECIDE_EXAMPLES = """\
 shootout decide results/run --policy deploy.toml
 shootout decide results/run --p99 5ms --max-accuracy-drop 0.5pp
 shootout decide runs/small runs/large --policy deploy.toml --json"""
+MERGE_EXAMPLES = """\
+shootout merge laptop/run server/run -o results/both
+shootout merge results/node-* --to all.csv"""
 INIT_EXAMPLES = """\
 shootout init net.onnx --shape x=1x3x224x224
 shootout run shootout.toml"""
@@ -172,9 +175,32 @@ def decide(
     raise typer.Exit(decide(folders, policy, keys, group=group, as_json=as_json))
 
 
+@app.command(cls=GroupedCommand, rich_help_panel=DECIDE, epilog=MERGE_EXAMPLES)
+def merge(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run folders of the same study on several machines.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="A new folder for small copies of them; `show`, `decide` and `report` take it.",
+        ),
+    ] = None,
+    full: Full = False,
+    as_json: Json = False,
+    to: To = None,
+) -> None:
+    """Runs of several machines as one: what to ship everywhere, and which rankings hold or flip; measures nothing."""
+    from shootout.commands.decisions.merge import merge
+
+    raise typer.Exit(merge(folders, out, full=full, as_json=as_json, to=to or ()))
+
+
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a merged one.")],
     full: Full = False,
     as_json: Json = False,
     to: To = None,

@@ -22,6 +22,7 @@ LAYERS = (
         "page",
         "report",
         "decide",
+        "compare",
         "results",
         "race",
         "crossover",

@@ -1,4 +1,4 @@
-"""`shootout show`: a run, or a tuning run, again; measures nothing."""
+"""`shootout show`: a run, a tuning run, or several merged ones, again; measures nothing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shootout.commands.decisions.decide import print_decision
+from shootout.commands.decisions.merge import print_merged
 from shootout.commands.output import print_answer, print_document, width
+from shootout.compare.merge import merge_runs
 from shootout.decide.policy import read_policy
 from shootout.errors import UsageError
 from shootout.formats.files import check_files, write_files
+from shootout.journal.merged import is_merged
 from shootout.results.analysis import analyse
 from shootout.tune import table
 from shootout.tune.results import is_tuning, read_tuning
@@ -35,6 +38,12 @@ def show(
             raise UsageError(f"--to writes the rows of a run, and {str(folder)!r} holds a tuning run; --json prints it")
         found = read_tuning(folder)
         return print_answer(table.render(found, width()), table.as_data(found), as_json=as_json)
+    if is_merged(folder):
+        if policy:
+            raise UsageError(f"{str(folder)!r} holds several runs: shootout decide {folder} --policy {policy}")
+        merged = merge_runs([folder])
+        write_files(merged, to)
+        return print_merged(merged, full=full, as_json=as_json)
     document = analyse(folder)
     write_files(document, to)
     if policy:

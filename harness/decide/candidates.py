@@ -6,40 +6,24 @@ Runs are put together only where they ask the same of the same model: else the f
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path
-from typing import Any
 
+from shootout.compare.asked import read_asked, refuse_strangers
+from shootout.compare.machines import Machine, machine_of, name_machines, whole_machine
 from shootout.contract import Device, Scenario
 from shootout.errors import UsageError
 from shootout.journal.group import Group
-from shootout.results.analysis import Analysed, analyse_cells, right_rows
+from shootout.journal.merged import expand_merged
+from shootout.results.analysis import analyse_cells, right_rows
 from shootout.results.answer import Answer
 from shootout.results.cells import Cell
 from shootout.results.document import Document, Row
-from shootout.study.group import family, name_model
+from shootout.study.group import family
 from shootout.units import counted
-
-METRIC = "--metric"
-SHARED = ("--inputs", "--labels", "--calibration", "--weights", METRIC)
-"""What two runs must have been given alike; a run without a metric has no scores that could be another's."""
-KEY = 8
-"""So many letters of a machine's key tell it from others of the same name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Where runs were measured; `cpus` are those that they were allowed to use, of several the most."""
-
-    key: str
-    name: str
-    cpus: int
-    gpus: tuple[str, ...]
-
 
 _Key = tuple[Machine, str, int, int, int]
 """Machine, arm without its setting, batch, threads, instances: what two plays of one candidate have alike."""
@@ -122,7 +106,7 @@ class Question:
 
 
 def read_question(folders: Sequence[Path], group: str | None = None) -> Question:
-    """The candidates of these runs.
+    """The candidates of these runs; a merged folder stands for its runs.
 
     Args:
         group: the cell to decide on, where the runs hold several: its name, or how it begins.
@@ -130,16 +114,16 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
     Raises:
         UsageError: a folder holds no run, or the runs ask different things; names what differs.
     """
-    runs = [analyse_cells(folder) for folder in folders]
+    runs = [analyse_cells(folder) for folder in expand_merged(folders)]
     cells = [(run, cell) for run in runs for cell in run.cells.values() if group is None or _is_named(cell, group)]
     if not cells and group is not None:
         known = ", ".join(repr(name) for run in runs for name in run.cells)
         raise UsageError(f"no cell is named {group!r}; there are: {known}")
-    _refuse_strangers([(run, _asked(run, cell)) for run, cell in cells])
+    refuse_strangers([(run, read_asked(run, cell)) for run, cell in cells])
     plays: dict[_Key, list[Play]] = {}
     machines = {id(run): machine_of(run.document.environment) for run in runs}
     for run, cell in cells:
-        machine = _whole(machines[id(run)], machines.values())
+        machine = whole_machine(machines[id(run)], machines.values())
         found = run.groups[cell.group]
         right = {arm: rows for (_, arm), rows in right_rows(found).items()}
         for row in (row for row in cell.rows if row.group == cell.group and (row.end_to_end or row.serve)):
@@ -155,66 +139,12 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
     )
 
 
-def machine_of(environment: Mapping[str, Any]) -> Machine:
-    """The machine of a run, by its environment."""
-    cpu = environment.get("cpu") or {}
-    model = " ".join(str(cpu.get("model") or "?").replace("(R)", "").replace("(TM)", "").partition("@")[0].split())
-    cpus = len(cpu.get("allowed_cpus") or ())
-    gpus = tuple(str(gpu["name"]) for gpu in environment.get("gpus") or () if "name" in gpu)
-    name = ", ".join([model, counted(cpus, "CPU"), *gpus])
-    return Machine(key=str(environment.get("machine") or ""), name=name, cpus=cpus, gpus=gpus)
-
-
-def _whole(machine: Machine, others: Iterable[Machine]) -> Machine:
-    """With the CPUs that any of the runs on it was allowed: whoever had fewer was measured on a part of it."""
-    return replace(machine, cpus=max(one.cpus for one in others if one.key == machine.key))
-
-
 def _foremost(plays: Sequence[Play]) -> Play:
     return max(plays, key=lambda one: (one.row.scenario == Scenario.LATENCY, one.generations))
 
 
 def _is_named(cell: Cell, group: str) -> bool:
     return cell.group == group or cell.group.startswith(f"{group}, ")
-
-
-def _asked(run: Analysed, cell: Cell) -> dict[str, Any]:
-    """What must be the same in all runs, by the name that people know it by."""
-    found = run.groups[cell.group]
-    arm = found.record.arms[0]
-    given = dict(zip(run.header.given[::2], run.header.given[1::2], strict=True))
-    exports = {one.bundle for one in found.prepared.values() if one.bundle}
-    trains = "train-step" if arm.scenario == Scenario.TRAIN_STEP else "inference"
-    files = {name: Path(given[name]).name if name in given else None for name in SHARED}
-    batch = min(one.batch for one in found.record.arms)
-    return {"model": name_model(arm.model), "scenario": trains, "batch": batch, **arm.parameters, **files} | {
-        "export": exports
-    }
-
-
-def _refuse_strangers(asked: Sequence[tuple[Analysed, Mapping[str, Any]]]) -> None:
-    for (first_run, first), (run, one) in combinations(asked, 2):
-        names = dict.fromkeys([*first, *one])
-        differing = next((name for name in names if _differ(name, first.get(name), one.get(name))), None)
-        if differing is None:
-            continue
-        if run is first_run:
-            there = ", ".join(repr(name) for name in run.cells)
-            name = run.document.run
-            raise UsageError(f"{name} asks several questions: `shootout decide {name} --group NAME`, one of {there}")
-        pair = f"{first_run.document.run} and {run.document.run}"
-        if differing == "export":
-            raise UsageError(f"{pair} can't be put together: their exports differ, in weights, data or exporter")
-        told = f"{first.get(differing)} and {one.get(differing)}"
-        raise UsageError(f"{pair} can't be put together: {differing.lstrip('-')} differs: {told}")
-
-
-def _differ(name: str, one: Any, other: Any) -> bool:
-    if name == "export":
-        return bool(one and other and not one & other)
-    if name == METRIC:
-        return bool(one and other and one != other)
-    return bool(one != other)
 
 
 def _title(group: str) -> tuple[str, ...]:
@@ -227,12 +157,11 @@ def _named(plays: Mapping[_Key, Sequence[Play]]) -> Iterable[Candidate]:
     spread: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for (*_, threads, instances), mine in plays.items():
         spread[_foremost(mine).row.arm].add((threads, instances))
-    machines = dict.fromkeys(machine for machine, *_ in plays)
-    names = Counter(machine.name for machine in machines)
+    names = name_machines(machine for machine, *_ in plays)
     for (machine, *_, threads, instances), mine in plays.items():
         parts = [arm := _foremost(mine).row.arm]
         if len(spread[arm]) > 1:
             parts.append(counted(threads, "thread") + (f" x {instances}" if instances > 1 else ""))
-        if len(machines) > 1:
-            parts.append(machine.name + (f" ({machine.key[:KEY]})" if names[machine.name] > 1 else ""))
+        if len(names) > 1:
+            parts.append(names[machine])
         yield Candidate(label=" on ".join(parts), machine=machine, plays=tuple(mine))

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from datetime import date
 from itertools import pairwise
 
+from shootout.compare.machines import Machine
 from shootout.contract import Scenario
-from shootout.decide.candidates import Candidate, Machine, Play
+from shootout.decide.candidates import Candidate, Play
 from shootout.decide.policy import Policy, Priced
 from shootout.decide.quantities import Limit
 from shootout.errors import UsageError

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from shootout.compare.machines import machine_of
 from shootout.contract import NotRun, NotRunKind, Scenario
-from shootout.decide.candidates import machine_of, read_question
+from shootout.decide.candidates import read_question
 from shootout.decide.cost import refuse_unpriced
 from shootout.decide.limits import Figure, Standing, judge_figure, judge_limits
 from shootout.decide.objective import EXACT

@@ -6,14 +6,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from shootout.compare.document import MergedDocument
 from shootout.errors import UsageError
 from shootout.formats import bencher, junit, tables
 from shootout.formats.json_text import document_text
 from shootout.journal import journal, samples
 from shootout.results.document import Document
 
-FORMATS: Mapping[str, Callable[[Document], bytes]] = {
+FORMATS: Mapping[str, Callable[[Any], bytes]] = {
     "bencher.json": lambda document: bencher.as_text(document).encode(),
     ".json": lambda document: document_text(document).encode(),
     ".xml": lambda document: junit.as_xml(document),
@@ -21,6 +23,8 @@ FORMATS: Mapping[str, Callable[[Document], bytes]] = {
     ".parquet": lambda document: tables.as_parquet(document.rows),
 }
 """By the end of a file's name, the first that fits."""
+OF_ONE_RUN = ("bencher.json", ".xml")
+"""Those that have no place for several machines."""
 ENDS = ", ".join(FORMATS)
 
 
@@ -33,13 +37,16 @@ def check_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     return tuple(_checked(Path(path)) for path in paths)
 
 
-def write_files(document: Document, paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
-    """Write a run into files, each in the format that its name asks for; what is there is written over.
+def write_files(document: Document | MergedDocument, paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
+    """Write a run, or several merged ones, into files, each in the format of its name; what is there is written over.
 
     Raises:
-        UsageError: as `check_files`.
+        UsageError: as `check_files`, or a format has no place for several machines.
     """
     checked = check_files(paths)
+    odd = [path for path in checked if isinstance(document, MergedDocument) and _end(path) in OF_ONE_RUN]
+    if odd:
+        raise UsageError(f"{str(odd[0])!r} is a format for one run; of merged ones write .csv, .parquet or .json")
     for path in checked:
         write_file(path, FORMATS[_end(path)](document))
     return checked

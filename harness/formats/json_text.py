@@ -6,11 +6,11 @@ import json
 import math
 from typing import Any
 
-from shootout.results.document import Document
+from shootout.results.comparisons import Part
 
 
-def document_text(document: Document) -> str:
-    """The whole document."""
+def document_text(document: Part) -> str:
+    """A whole document, of a run or of several."""
     return json_text(document.model_dump(mode="json", by_alias=True))
 
 

@@ -24,7 +24,7 @@ def flatten_rows(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
     Returns:
         Columns that every run has, then those of what is named freely (parameters, options, precisions).
     """
-    fixed = list(_fixed())
+    fixed = list(_fixed(_kind(rows)))
     known = frozenset(fixed)
     flat = [dict(_leaves(row.model_dump(mode="json"), known)) for row in rows]
     found = dict.fromkeys(name for row in flat for name in row)
@@ -36,7 +36,7 @@ def arrow_table(rows: Sequence[Row]) -> pyarrow.Table:
     import pyarrow
 
     columns, flat = flatten_rows(rows)
-    schemas = _fixed()
+    schemas = _fixed(_kind(rows))
     values = {name: [row.get(name) for row in flat] for name in columns}
     types = {name: _arrow_type(schema) for name, schema in schemas.items()}
     return pyarrow.table({name: _array(found, types.get(name)) for name, found in values.items()})
@@ -63,10 +63,15 @@ def _arrow_type(schema: Mapping[str, Any]) -> pyarrow.DataType:
     return simple.get(one.get("type", ""), pyarrow.string())
 
 
+def _kind(rows: Sequence[Row]) -> type[Row]:
+    """Rows of several machines have columns of their own."""
+    return type(rows[0]) if rows else Row
+
+
 @cache
-def _fixed() -> dict[str, Mapping[str, Any]]:
+def _fixed(kind: type[Row]) -> dict[str, Mapping[str, Any]]:
     """The columns that every run has, each with its schema."""
-    return dict(_columns(TypeAdapter(Row).json_schema(mode="serialization")))
+    return dict(_columns(TypeAdapter(kind).json_schema(mode="serialization")))
 
 
 def _columns(

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 from support.races import candidates as fakes
 from support.races import made
-from support.races.cells import GROUP, cell, document, row
+from support.races.candidates import analysed
+from support.races.cells import GROUP, row
 
 from shootout.decide import candidates
 from shootout.decide.candidates import Question, read_question
@@ -20,23 +21,8 @@ from shootout.decide.limits import Standing
 from shootout.decide.policy import read_policy
 from shootout.errors import UsageError
 from shootout.results.analysis import Analysed
-from shootout.results.document import Row
 
 EIGHT = "batch 8"
-
-
-def analysed(run: str, *rows: Row, machine: str = "m", cpus: int = 2, given: tuple[str, ...] = ()) -> Analysed:
-    """A run of one cell, on a machine with this key."""
-    found = cell(*rows)
-    record = SimpleNamespace(name=GROUP, arms=[made.A])
-    group = SimpleNamespace(**vars(fakes.group(found)), record=record, prepared={}, played={}, checked={})
-    cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}
-    return Analysed(
-        document=document(found, run=run, environment={"machine": machine, "cpu": cpu}),
-        header=cast(Any, SimpleNamespace(given=given)),
-        cells={GROUP: found},
-        groups={GROUP: cast(Any, group)},
-    )
 
 
 def ask(patch: pytest.MonkeyPatch, *runs: Analysed) -> Question:

@@ -10,7 +10,8 @@ import pytest
 from support.races.candidates import HERE, question, served, throughput, together
 from support.races.cells import row
 
-from shootout.decide.candidates import Machine, Question
+from shootout.compare.machines import Machine
+from shootout.decide.candidates import Question
 from shootout.decide.cost import Cost, count_machines, find_flip, find_rate
 from shootout.decide.decision import Decision, decide
 from shootout.decide.limits import Standing

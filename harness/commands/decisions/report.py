@@ -13,6 +13,7 @@ from shootout.decide.decision import decide
 from shootout.decide.policy import read_policy
 from shootout.errors import UsageError, install
 from shootout.formats.files import check_file, write_file
+from shootout.journal.merged import expand_merged
 from shootout.page import markdown
 from shootout.page.sources import Decided, Source, read
 from shootout.tune.results import is_tuning
@@ -44,6 +45,7 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
         check_installed()
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
         raise UsageError(f"{tuned[0]!r} is a tuning run; report takes the runs in it: {tuned[0]}/confirmed")
+    folders = expand_merged(folders)
     found = _decide(folders, policy, group)
     documents = found.question.documents if found else [None] * len(folders)
     sources = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]

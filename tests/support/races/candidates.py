@@ -9,12 +9,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from shootout.decide.candidates import Candidate, Machine, Play, Question
+from shootout.compare.machines import Machine
+from shootout.decide.candidates import Candidate, Play, Question
 from shootout.journal.group import Group
+from shootout.results.analysis import Analysed
 from shootout.results.cells import Cell
 from shootout.results.document import Rate, Row, Serving
 
-from .cells import cell, document, row
+from . import made
+from .cells import GROUP, cell, document, row
 
 HERE = Machine(key="0123456789abcdef", name="Toy, 1 CPU", cpus=1, gpus=())
 
@@ -28,6 +31,34 @@ def group(found: Cell, generations: int = 5, sd: float = 0.0, seed: int = 0) -> 
         if row.end_to_end
     }
     return cast(Group, SimpleNamespace(blocks=lambda _: blocks))
+
+
+def analysed(
+    run: str,
+    *rows: Row,
+    machine: str = "m",
+    cpus: int = 2,
+    given: tuple[str, ...] = (),
+    facts: Mapping[str, Any] | None = None,
+    **how: Any,
+) -> Analysed:
+    """A run of one cell, on a machine with this key; `facts` change its environment and `how` goes to `cells.cell`.
+
+    Args:
+        facts: the key `arm` stands for the cell's first arm in the journal, `study` for the study's name.
+    """
+    told = dict(facts or {})
+    arm, study = told.pop("arm", made.A), told.pop("study", "shootout")
+    found = cell(*rows, **how)
+    record = SimpleNamespace(name=GROUP, arms=[arm])
+    part = SimpleNamespace(**vars(group(found)), record=record, prepared={}, played={}, checked={})
+    cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}
+    return Analysed(
+        document=document(found, run=run, environment={"machine": machine, "cpu": cpu, **told}),
+        header=cast(Any, SimpleNamespace(given=given, created=f"when {run} began", identity="0", study=study)),
+        cells={GROUP: found},
+        groups={GROUP: cast(Any, part)},
+    )
 
 
 def question(*rows: Row, right: Mapping[str, str] | None = None, sd: float = 0.0, **how: Any) -> Question:

@@ -1,0 +1,99 @@
+"""A merged folder: runs of several machines, each as it was packed, and an index that names them.
+
+What they say together is worked out anew whenever it is shown, as of any run.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shootout.errors import UsageError
+from shootout.journal import journal, samples
+from shootout.journal.pack import pack
+
+NAME, RUNS = "merged.json", "runs"
+SCHEMA = "shootout.merged/1"
+MOST_BYTES = 1 << 20
+"""Of an index; one of a thousand runs has a twentieth."""
+
+
+class Index(BaseModel):
+    """What a merged folder holds; `runs` are folders in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: str = SCHEMA
+    runs: tuple[str, ...]
+
+
+def is_merged(folder: Path) -> bool:
+    """Whether it is a merged folder, and no run."""
+    return (folder / NAME).is_file()
+
+
+def expand_merged(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """The folders, with its runs in place of each merged one.
+
+    Raises:
+        UsageError: an index is damaged, of a newer version, or names what doesn't lie in its folder.
+    """
+    return tuple(run for folder in folders for run in (_runs_in(folder) if is_merged(folder) else (folder,)))
+
+
+def _runs_in(folder: Path) -> Sequence[Path]:
+    path = folder / NAME
+    try:
+        index = Index.model_validate_json(path.read_bytes()[:MOST_BYTES])
+    except (OSError, ValidationError):
+        raise UsageError(f"{path} is damaged, or of another program; make it anew: shootout merge") from None
+    if index.format != SCHEMA:
+        raise UsageError(
+            f"{path} says {index.format!r}, this version reads {SCHEMA!r}: upgrade, or merge the runs anew"
+        )
+    runs = [folder / name for name in index.runs]
+    inside = folder.resolve()
+    if strange := next((run for run in runs if not run.resolve().is_relative_to(inside)), None):
+        raise UsageError(f"{path} names {str(strange)!r}, which lies elsewhere: it is no folder of this program")
+    return runs
+
+
+def write_index(folder: Path, runs: Sequence[Path]) -> None:
+    """Make a folder a merged one of runs that lie in it; what an index said before is written over."""
+    index = Index(runs=tuple(str(run.relative_to(folder)) for run in runs))
+    temporary = folder / f"{NAME}.tmp"
+    temporary.write_text(index.model_dump_json(indent=1) + "\n")
+    temporary.replace(folder / NAME)
+
+
+def write_merged(runs: Sequence[Path], into: Path) -> None:
+    """Copy runs into a new merged folder, packed.
+
+    Raises:
+        UsageError: `into` isn't empty or can't be written, or a run can't be read.
+    """
+    try:
+        if into.exists() and (not into.is_dir() or any(into.iterdir())):
+            raise UsageError(f"{str(into)!r} is there already; choose a new folder")
+        places = [into / RUNS / f"{number}-{run.resolve().name}" for number, run in enumerate(runs, start=1)]
+        for run, place in zip(runs, places, strict=True):
+            if (run / journal.NAME).exists() and not (run / samples.PACKED).exists():
+                pack(run, place)
+            else:
+                _copy(run, place)
+        write_index(into, places)
+    except OSError as error:
+        raise UsageError(f"{str(into)!r} can't be written: {error.strerror}") from None
+
+
+def _copy(run: Path, place: Path) -> None:
+    """A run as it is: it was packed, or went on from one that was."""
+    place.mkdir(parents=True)
+    for name in (journal.NAME, journal.PACKED, samples.PACKED):
+        if (run / name).exists():
+            shutil.copyfile(run / name, place / name)
+    if (run / samples.FOLDER).is_dir():
+        shutil.copytree(run / samples.FOLDER, place / samples.FOLDER)

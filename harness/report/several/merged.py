@@ -1,0 +1,168 @@
+"""A merged document as people read it: what to ship everywhere, where that differs, all targets, and what flips."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from shootout.compare.document import At, Fate, MergedCell, MergedDocument, Pair
+from shootout.report.answer import LONGEST_REASON, SHOWN, SHOWN_REASONS, SO_FAR, head
+from shootout.report.answers import NARROWEST, WIDEST
+from shootout.report.figures import Cell, ends_of, known, stack_tables
+from shootout.report.lines import fold, labelled, name_targets
+from shootout.results.comparisons import Ratio
+from shootout.stats.verdicts import Verdict
+from shootout.study.group import short
+from shootout.units import counted, duration
+
+SHOWN_CELLS = 24
+FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOWN: "unknown"}
+
+
+def render(document: MergedDocument, width: int, *, full: bool) -> list[RenderableType]:
+    """The whole screen, in so many columns; `full`: every cell, and every pair."""
+    narrow = max(min(width, WIDEST), NARROWEST)
+    parts: list[RenderableType] = []
+    if len(document.cells) > 1:
+        parts += [Text(f"What to ship, in {len(document.cells)} cells", style="bold"), *_grid(document, width), Text()]
+    for cell in document.cells if full or len(document.cells) == 1 else ():
+        parts += [*_cell(cell, width, narrow, full=full), Text()]
+    for place in document.places:
+        if not place.complete:
+            parts.append(Text(f"{place.name}: the run isn't over; {place.run} goes on where it is", style="yellow"))
+    return [*parts, *(Text(f"warning: {one}", style="yellow") for one in document.warnings)]
+
+
+def _grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
+    """A line a cell: what to ship everywhere, and in each place."""
+    places = [place.name for place in document.places]
+    lines: list[dict[str, Cell]] = []
+    for cell in document.cells[:SHOWN_CELLS]:
+        ships = {one.place: short(one.arm) if one.arm else "no answer" for one in cell.ships}
+        everywhere = cell.everywhere
+        lines.append(
+            {
+                "cell": cell.group,
+                "everywhere": short(everywhere.arm) if everywhere else "-",
+                "at worst": _times(everywhere.ratio) if everywhere else "",
+                **{place: ships.get(place, "-") for place in places},
+            }
+        )
+    yield from stack_tables([*lines[0]], lines, width, left=set(lines[0]) - {"at worst"})
+    if len(document.cells) > SHOWN_CELLS:
+        yield Text(f"and {counted(len(document.cells) - SHOWN_CELLS, 'cell')} more, which --json has")
+
+
+def _cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Iterator[RenderableType]:
+    everywhere = cell.everywhere
+    words = f"{everywhere.arm} everywhere" if everywhere else f"no one target everywhere: {cell.reason}"
+    title = f"{' · '.join(cell.group.split(', '))} · {counted(len(cell.places), 'place')}"
+    yield from head(words, title, narrow)
+    yield from labelled("     ", _worst(cell), narrow)
+    yield from labelled("Best ", _best(cell), narrow)
+    yield from labelled("Flips", fold((tell_pair(one) for one in cell.pairs if one.fate is Fate.FLIPS), SHOWN), narrow)
+    yield from labelled("Fades", fold((tell_pair(one) for one in cell.pairs if one.fate is Fate.FADES), SHOWN), narrow)
+    yield from labelled("Pairs", _counts(cell), narrow)
+    yield from labelled("Not everywhere", _missing(cell), narrow)
+    yield from labelled("Not raced", fold(_not_raced(cell), SHOWN_REASONS), narrow)
+    yield from _table(cell, width)
+    if full:
+        for one in cell.pairs:
+            yield Text(f"  {one.fate}: {tell_pair(one)}")
+
+
+def _worst(cell: MergedCell) -> Iterator[str]:
+    """How much the one target costs where it costs most."""
+    everywhere = cell.everywhere
+    if everywhere is None:
+        return
+    if everywhere.ratio is None:
+        yield "what every place ships by itself"
+    else:
+        yield f"at most {_times(everywhere.ratio)} of what a place's own best takes ({everywhere.place})"
+    if everywhere.near:
+        yield f"near it: {', '.join(fold(map(short, everywhere.near), SHOWN))}"
+
+
+def _times(ratio: Ratio | None) -> str:
+    return f"{ratio.value:.3g}x the time{ends_of(ratio.low, ratio.high)}" if ratio else "1x"
+
+
+def _best(cell: MergedCell) -> Iterator[str]:
+    """What each place ships by itself."""
+    for one in cell.ships:
+        if one.arm is None or one.median_ns is None:
+            yield f"{one.place}: no answer: {one.reason}"
+            continue
+        tied = f", not told apart from {', '.join(fold(map(short, one.tied), 2))}" if one.tied else ""
+        yield f"{one.place}: {short(one.arm)}{SO_FAR if one.reason else ''}, {duration(one.median_ns)}{tied}"
+
+
+def tell_pair(pair: Pair) -> str:
+    """`a ÷ b: 0.8 [0.7, 0.9] faster on X, 1.3 [1.1, 1.5] slower on Y`."""
+    told = ", ".join(f"{known(ratio)} {ratio.verdict} on {place}" for place, ratio in pair.ratios.items())
+    return f"{short(pair.a)} ÷ {short(pair.b)}: {told}"
+
+
+def _counts(cell: MergedCell) -> Iterator[str]:
+    if cell.pairs:
+        found = Counter(one.fate for one in cell.pairs)
+        yield ", ".join(f"{found[fate]} {word}" for fate, word in FATES.items() if found[fate])
+
+
+def _missing(cell: MergedCell) -> Iterator[str]:
+    """Who may be the best of one place, and has no time in another."""
+    best = {one.arm for one in cell.ships}
+    for target in cell.targets:
+        for one in target.at if target.arm in best else ():
+            if one.median_ns is None:
+                yield f"{short(target.arm)} on {one.place} ({one.reason or 'not asked for'})"
+
+
+def _not_raced(cell: MergedCell) -> Iterator[str]:
+    """Who has no time anywhere, by reason."""
+    why: dict[str, list[str]] = {}
+    for target in cell.targets:
+        if all(one.median_ns is None for one in target.at):
+            why.setdefault(next((one.reason for one in target.at if one.reason), ""), []).append(target.arm)
+    for reason, arms in why.items():
+        yield f"{name_targets(arms)} ({reason if len(reason) <= LONGEST_REASON else '--json says why'})"
+
+
+def _table(cell: MergedCell, width: int) -> Iterator[RenderableType]:
+    """Target × place: time, and that ÷ the time of what the place ships."""
+    several = len(cell.places) > 1
+    ships = {one.place: one.arm for one in cell.ships}
+    lines: list[dict[str, Cell]] = []
+    for target in (one for one in cell.targets if any(at.median_ns is not None for at in one.at)):
+        line: dict[str, Cell] = {"target": short(target.arm)}
+        for one in target.at:
+            line |= {one.place: _time(one), f"{_MARK}{one.place}": _against(one, ships[one.place] == target.arm)}
+        if several:
+            line["at worst"] = f"{target.worst:.3g}" if target.worst else ""
+        lines.append(line)
+    if lines:
+        for table in stack_tables([*lines[0]], lines, width, first=[*lines[0]][:3]):
+            for column in table.columns:
+                column.header = "to its best" if str(column.header).startswith(_MARK) else column.header
+            yield table
+
+
+_MARK = "\0"
+"""Before the name of a place: the column of ratios beside its times."""
+_STYLES = {Verdict.SLOWER: "red", Verdict.FASTER: "green", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
+
+
+def _time(one: At) -> Cell:
+    if one.median_ns is None:
+        return Text("-" if one.outcome is None else str(one.outcome), style="dim")
+    return duration(one.median_ns)
+
+
+def _against(one: At, is_shipped: bool) -> Cell:
+    if is_shipped:
+        return Text("best", style="bold")
+    return Text(known(one.ratio), style=_STYLES[one.ratio.verdict]) if one.ratio else ""

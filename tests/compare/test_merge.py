@@ -1,0 +1,137 @@
+"""Runs of several machines as one document: what to ship everywhere, what flips, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.console import here
+from support.races import made
+from support.races.candidates import analysed
+from support.races.cells import row
+
+from shootout.compare.document import Fate
+from shootout.compare.merge import merge, merge_runs
+from shootout.compare.pairs import find_fate
+from shootout.errors import UsageError
+from shootout.journal.merged import NAME, expand_merged, write_merged
+from shootout.stats.verdicts import Verdict
+
+REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
+RUNS = [REFERENCE / "shootout", REFERENCE / "shootout-intel"]
+SMALL = analysed("small", row("a", 100), row("b", 200), row("c", 150), machine="1111aaaa2222")
+LARGE = analysed("large", row("a", 300), row("b", 100), row("c", 130), machine="3333bbbb4444", cpus=8)
+
+
+def test_everywhere_goes_what_costs_least_where_it_costs_most():
+    """Neither place ships it by itself: `a` would take 3 times as long in the one, `b` twice in the other."""
+    (found,) = merge([SMALL, LARGE]).cells
+    assert [one.arm for one in found.ships] == ["a:cpu:fp32", "b:cpu:fp32"]
+    assert found.everywhere
+    assert found.everywhere.arm == "c:cpu:fp32"
+    assert found.everywhere.place == "AMD EPYC, 2 CPUs"
+    assert found.everywhere.ratio
+    assert found.everywhere.ratio.value == pytest.approx(1.5)
+    assert {one.arm: one.worst for one in found.targets} == pytest.approx(
+        {"a:cpu:fp32": 3, "b:cpu:fp32": 2, "c:cpu:fp32": 1.5}
+    )
+
+
+def test_a_pair_flips_where_each_is_known_to_be_faster_somewhere():
+    (found,) = merge([SMALL, LARGE]).cells
+    fates = {frozenset((one.a[0], one.b[0])): one.fate for one in found.pairs}
+    assert fates == {frozenset("ab"): Fate.FLIPS, frozenset("ac"): Fate.FLIPS, frozenset("bc"): Fate.FLIPS}
+    vague = analysed("vague", row("a", 300), row("b", 100), row("c", 130), machine="5", within=float("inf"))
+    assert {one.fate for one in merge([SMALL, vague]).cells[0].pairs} == {Fate.UNKNOWN}
+
+
+def test_nothing_is_said_of_a_pair_by_a_place_without_a_verdict():
+    faster, same, slower, open_ = Verdict.FASTER, Verdict.SAME, Verdict.SLOWER, Verdict.CANT_TELL
+    assert find_fate([faster, faster]) is Fate.HOLDS
+    assert find_fate([faster, same]) is Fate.FADES
+    assert find_fate([faster, open_]) is Fate.UNKNOWN
+    assert find_fate([faster, open_, slower]) is Fate.FLIPS
+
+
+def test_a_target_that_one_place_has_no_time_of_goes_nowhere():
+    """Though it is the best of the other; nor does one that broke there."""
+    without = analysed("large", row("a", None), row("b", 100), row("c", 130), machine="3")
+    (found,) = merge([SMALL, without]).cells
+    assert found.everywhere
+    assert found.everywhere.arm == "c:cpu:fp32"
+    assert {one.arm: one.worst is None for one in found.targets}["a:cpu:fp32"]
+
+
+def test_a_place_whose_figures_do_not_count_leaves_none():
+    broken = analysed("large", row("a", 300), row("b", 100), machine="3", sentinel_holds=False, unvouched="no")
+    (found,) = merge([SMALL, broken]).cells
+    assert found.everywhere is None
+    assert found.reason
+    assert found.reason.startswith("no answer on AMD EPYC, 2 CPUs (3):")
+    assert {one.fate for one in found.pairs} == {Fate.UNKNOWN}
+
+
+def test_one_machine_at_two_times_has_two_columns():
+    again = replace(SMALL, document=SMALL.document.model_copy(update={"run": "again"}))
+    again = replace(again, header=analysed("again").header)
+    names = [one.name for one in merge([SMALL, again]).places]
+    assert names == ["AMD EPYC, 2 CPUs, small", "AMD EPYC, 2 CPUs, again"]
+
+
+def test_what_is_no_other_machine_s_run_of_the_same_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="small and small are the same run"):
+        merge([SMALL, SMALL])
+    other = analysed("other", row("a", 1), machine="3", facts={"arm": replace(made.A, model="digits")})
+    with pytest.raises(UsageError, match="model differs: identity and digits"):
+        merge([SMALL, other])
+    with pytest.raises(UsageError, match=r"small and given can't be put together: inputs differs: None and mine\.npz"):
+        merge([SMALL, analysed("given", row("a", 1), given=("--inputs", "mine.npz"))])
+    ended = here("merge", RUNS[0], cwd=tmp_path)
+    assert (ended.code, "two runs or more" in ended.err) == (2, True)
+
+
+def test_parts_of_one_study_need_have_no_cell_in_common():
+    """A grid that several machines of one kind share."""
+    mine, others = (
+        analysed(name, row("a", 1), machine=name, facts={"study": "grid", "arm": replace(made.A, batch=batch)})
+        for name, batch in (("one", 1), ("two", 8))
+    )
+    assert [len(cell.places) for cell in merge([mine, others]).cells] == [1, 1]
+
+
+def test_a_merged_folder_is_shown_decided_on_and_written_as_its_runs_are(tmp_path: Path):
+    made_of = here("merge", *RUNS, "-o", "both", "--json", cwd=tmp_path)
+    assert made_of.code == 0, made_of.err
+    shown = here("show", "both", "--json", "--to", "all.csv", cwd=tmp_path)
+    for one in (made_of.data, shown.data):
+        assert [place["name"] for place in one["places"]] == ["AMD EPYC, 2 CPUs", "Intel Xeon Processor, 2 CPUs"]
+    for key in ("cells", "warnings"):
+        assert shown.data[key] == made_of.data[key]
+    lines = (tmp_path / "all.csv").read_text().splitlines()
+    assert {"place", "machine", "run"} <= set(lines[0].split(","))
+    assert len(lines) == 1 + len(shown.data["rows"])
+    decided = here("decide", "both", "--json", cwd=tmp_path)
+    assert len(decided.data["runs"]) == 2
+    refused = here("show", "both", "--to", "all.xml", cwd=tmp_path)
+    assert (refused.code, "format for one run" in refused.err) == (2, True)
+
+
+def test_an_index_of_a_stranger_is_refused(tmp_path: Path):
+    write_merged(RUNS, tmp_path / "both")
+    index = tmp_path / "both" / NAME
+    data = json.loads(index.read_text())
+    for changed, told in (
+        ({**data, "runs": ["../elsewhere"]}, "lies elsewhere"),
+        ({**data, "format": "shootout.merged/9"}, "this version reads"),
+        ({**data, "more": 1}, "damaged"),
+    ):
+        index.write_text(json.dumps(changed))
+        with pytest.raises(UsageError, match=told):
+            expand_merged([tmp_path / "both"])
+    shutil.rmtree(tmp_path / "both" / "runs")
+    index.write_text(json.dumps(data))
+    with pytest.raises(UsageError, match="no run in"):
+        merge_runs([tmp_path / "both"])
