@@ -32,7 +32,7 @@ LARGEST := torch jax networkx ncnn ruff tract hf-xet \
 	mypy onnx scikit-learn torchao iree-base-compiler iree-base-runtime vl-convert-python \
 	scipy numpy openvino pyarrow tensorrt_rtx_cu13_libs onnxruntime cuda-bindings
 
-.PHONY: run test test-full check bench report site notebook selftest gpu gpu-wheels wheel clean
+.PHONY: run test test-full check bench report site notebook selftest gpu gpu-wheels wheel dist clean
 
 run: $(STAMP)
 	$(BIN)/shootout run
@@ -91,6 +91,11 @@ gpu-wheels:
 
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+# What is published: both files, looked into and tried (tests/release). Uploads nothing.
+dist: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group release
+	$(BIN)/python -m tests.release $(if $(REPOSITORY),--repository '$(REPOSITORY)')
 
 $(STAMP): pyproject.toml constraints.txt $(APART)
 	@$(NEW_ENOUGH)

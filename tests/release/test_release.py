@@ -1,0 +1,92 @@
+"""What is published, without building it: one version, every file told to setuptools, links that lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import yaml
+from support.console import here
+
+from tests.release.contents import FOLDERS, in_wheel
+from tests.release.source import ROOT, link, name_addresses, read_project
+
+PROJECT = read_project()
+VERSION = PROJECT["project"]["version"]
+TEMPLATES = sorted((ROOT / ".github").rglob("*.yml"))
+
+
+def test_the_version_stands_in_one_place(tmp_path: Path) -> None:
+    assert here("--version", cwd=tmp_path).out == f"shootout {VERSION}\n"
+    pages = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CITATION.cff", "Makefile")]
+    sources = (file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
+    told = [file.name for file in [*pages, *TEMPLATES, *sources] if re.search(rf"\b{re.escape(VERSION)}\b", read(file))]
+    assert told == []
+    changed = re.search(r"^## (\S+)", read(ROOT / "CHANGELOG.md"), re.MULTILINE)
+    assert changed
+    assert changed[1] == VERSION
+
+
+def read(file: Path) -> str:
+    return file.read_text()
+
+
+def test_setuptools_knows_every_file_of_the_package() -> None:
+    """Pages, studies, templates: what isn't a module. A module's place is held by tests/test_layers.py."""
+    told = PROJECT["tool"]["setuptools"]["package-data"]
+    patterns = [f"{package.replace('.', '/')}/{one}" for package, ones in told.items() for one in ones]
+    files = [str(file.relative_to(ROOT)) for folder in FOLDERS for file in (ROOT / folder).rglob("*") if file.is_file()]
+    packages = {name.replace(".", "/") for name in PROJECT["tool"]["setuptools"]["packages"]}
+    data = {
+        name
+        for name in in_wheel([one for one in files if "__pycache__" not in one], VERSION)
+        if not name.startswith("shootout-") and not (name.endswith(".py") and name.rpartition("/")[0] in packages)
+    }
+    assert {name for name in data if not any(fnmatch(name, one) for one in patterns)} == set()
+    assert [one for one in patterns if not any(fnmatch(name, one) for name in data)] == []
+
+
+def test_an_sdist_has_every_folder() -> None:
+    manifest = read(ROOT / "MANIFEST.in").splitlines()
+    grafted = {line.split()[1].split("/")[0] for line in manifest if line.startswith("graft ")}
+    ours = {"harness", "backends", "models", "tests", "docs", "results", ".ci", ".github"}
+    assert grafted == ours
+    assert all((ROOT / name).is_dir() for name in ours)
+
+
+def test_the_description_of_a_package_index_has_no_relative_link() -> None:
+    readme = read(ROOT / "README.md")
+    linked = link(readme, "https://example.org/shootout", "v9")
+    assert not re.findall(r"\]\((?!https://|#)[^)]*\)", linked)
+    assert "](https://example.org/shootout/raw/v9/results/reference/shootout.svg)" in linked
+    assert "](https://example.org/shootout/blob/v9/docs/measurement.md)" in linked
+    assert linked.count("](") == readme.count("](")
+    bare = link(readme, "", "v9")
+    assert not re.findall(r"\]\((?!https://|#)[^)]*\)", bare)
+    assert "Your own model" in bare
+    assert "![" not in bare
+
+
+def test_addresses_are_a_section_of_their_own() -> None:
+    assert "urls" not in PROJECT["project"], "where it is published is given to `make dist`"
+    assert 'Source = "https://example.org/shootout"\n' in name_addresses("https://example.org/shootout", "v9")
+
+
+def test_a_citation_says_what_the_project_says() -> None:
+    cited = yaml.safe_load(read(ROOT / "CITATION.cff"))
+    assert {"cff-version", "message", "title", "authors"} <= cited.keys()
+    assert (cited["title"], cited["license"]) == (PROJECT["project"]["name"], PROJECT["project"]["license"])
+    assert [one["name"] for one in cited["authors"]] == [one["name"] for one in PROJECT["project"]["authors"]]
+    assert all((ROOT / name).is_file() for name in PROJECT["project"]["license-files"])
+
+
+@pytest.mark.parametrize("form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda one: one.stem)
+def test_a_form_for_an_issue_is_one_that_github_takes(form: Path) -> None:
+    told = yaml.safe_load(read(form))
+    assert {"name", "description", "body"} <= told.keys()
+    assert {one["type"] for one in told["body"]} <= {"markdown", "textarea", "input", "dropdown", "checkboxes"}
+    asked = [one for one in told["body"] if one["type"] != "markdown"]
+    assert len({one["id"] for one in asked}) == len(asked)
+    assert all(one["attributes"]["label"] for one in asked)
