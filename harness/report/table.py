@@ -19,57 +19,21 @@ from shootout.units import duration, seconds, size
 from shootout.worker import interpreters
 
 ANSWER = ("target", "time", "ratio", "verdict")
+_RACE_SHARED = ("target", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict")
 RACE = (
-    *(
-        "target",
-        "time",
-        "items/s",
-        "requests/s",
-        "p99",
-        "limit",
-        "ratio",
-        "verdict",
-        "idle",
-        "compute",
-        "of peak",
-        "GB/s",
-    ),
+    *_RACE_SHARED,
+    *("idle", "compute", "of peak", "GB/s"),
     *("proven", "error", "accuracy", "metric", "metric change", "size", "installed", "memory at most", "build"),
     *("load", "ready"),
 )
 """The columns of a race; those without any figure are left out."""
-RACE_FIRST = (
-    "target",
-    "time",
-    "items/s",
-    "requests/s",
-    "p99",
-    "limit",
-    "ratio",
-    "verdict",
-    "error",
-    "accuracy",
-    "metric",
-)
+RACE_FIRST = (*_RACE_SHARED, "error", "accuracy", "metric")
 """Those that are shown unasked: five of one call after the other, without labels."""
 COSTS_ANSWER = ("target", "time", "size", "to own fp32")
 COSTS = (
-    *(
-        *COSTS_ANSWER,
-        "to baseline",
-        "error",
-        "to own file",
-        "accuracy",
-        "change (points)",
-        "metric",
-        "metric change",
-        "proven",
-        "int ops",
-        "quantizer",
-        "of peak",
-        "GB/s",
-    ),
-    *("memory", "build", "load"),
+    *COSTS_ANSWER,
+    *("to baseline", "error", "to own file", "accuracy", "change (points)", "metric", "metric change"),
+    *("proven", "int ops", "quantizer", "of peak", "GB/s", "memory", "build", "load"),
 )
 """The columns of a quantization study: what a precision costs and buys."""
 COSTS_FIRST = (*COSTS_ANSWER, "error", "change (points)", "metric change")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import resource
+import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from shootout.commands.decisions.report import report
 from shootout.errors import UsageError
+from shootout.page.figures import charts
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
 
@@ -52,3 +56,17 @@ def test_where_it_is_written_is_looked_at_before_and_made_where_it_is_not_there(
 def test_a_group_is_asked_of_a_policy_alone(tmp_path: Path):
     with pytest.raises(UsageError, match="give --policy FILE as well"):
         report([RUN], tmp_path / "page.md", group="toy")
+
+
+def test_where_addresses_are_limited_nothing_is_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The limit is real, but for the process that tries: this one may have drawn before, and has more already."""
+    few = (2**32, resource.RLIM_INFINITY)
+    limited = partial(subprocess.run, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_AS, few))
+    monkeypatch.setattr(subprocess, "run", limited)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: few)
+    charts._check_room.cache_clear()
+    with pytest.raises(UsageError, match="ulimit -v unlimited"):
+        report([RUN], tmp_path / "figure.svg")
+    assert report([RUN], tmp_path / "page.md") == 0
+    monkeypatch.undo()
+    assert report([RUN], tmp_path / "figure.svg") == 0

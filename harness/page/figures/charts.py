@@ -6,14 +6,18 @@ Whatever a stranger named is data of a chart, never a field or an expression, an
 from __future__ import annotations
 
 import math
+import resource
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
 import vl_convert
 from rich.cells import cell_len, set_cell_size
 
-from shootout.errors import printable
+from shootout.errors import UsageError, printable
 
 Chart = alt.LayerChart | alt.VConcatChart | alt.HConcatChart
 INK, SOFT, RULE, SHADE = "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"
@@ -73,14 +77,34 @@ def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
 
 def to_svg(chart: Chart, *, background: str | None = None) -> str:
     """A chart as SVG whose text is text; without a background it lies on the page's own."""
+    _check_room()
     svg = vl_convert.vegalite_to_svg(_spec(chart, background), allowed_base_urls=[])
     return printable(svg).replace("<svg ", f'<svg style="font-family:{FONT}" ', 1)
 
 
 def to_png(chart: Chart) -> bytes:
     """A chart as PNG, two pixels for each of its own."""
+    _check_room()
     found: bytes = vl_convert.vegalite_to_png(_spec(chart, "white"), scale=2, allowed_base_urls=[])
     return found
+
+
+@cache
+def _check_room() -> None:
+    """Where addresses are limited, draw nothing in a process of its own first: the renderer reserves tens of GB.
+
+    It takes no memory, but where it gets none of them it ends the whole process.
+
+    Raises:
+        UsageError: it did.
+    """
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return
+    command = [sys.executable, "-c", "import vl_convert; vl_convert.vega_to_svg({})"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:  # noqa: S603
+        raise UsageError(
+            "a figure takes 80 GB of addresses, though no memory, and ulimit -v gives fewer: ulimit -v unlimited"
+        )
 
 
 def complete(chart: Chart) -> Chart:
