@@ -14,10 +14,11 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, cast
 
 from shootout.backends import described, words
-from shootout.backends.adapter import Adapter, Fixture
+from shootout.backends.adapter import Adapter, Fixture, Ship
 from shootout.backends.described import Description, Folders
 from shootout.backends.row import Entry as Entry
 from shootout.contract import SCALED, Capabilities, Device, Gemms, NotRun, Precision
@@ -114,6 +115,7 @@ SHIPPED = {
         movable=True,
         loads={"": ("onnxruntime",)},
         gemms="shootout.backends._onnxruntime.backend:gemms",
+        ships="shootout.backends._onnxruntime.shipping:ship",
         fixture="shootout.backends._onnxruntime.backend:FIXTURE",
         words="shootout.backends._onnxruntime.words:WORDS",
         ready_s=0.4,
@@ -321,6 +323,19 @@ def explain(name: str, error: Exception) -> NotRun | None:
     """What an error of a backend's library means, where that is known; None where it is a failure."""
     path = entry(name).words
     return words.explain(error, _imported(path) if path else ())
+
+
+def shipping(name: str) -> tuple[Ship, Path]:
+    """How a backend's artifacts are shipped, and the folder of its templates; imports its module.
+
+    Raises:
+        SkippedArm: they can't be.
+    """
+    row = entry(name)
+    if not row.ships:
+        raise SkippedArm(f"{name} can't be shipped: {row.unshippable}", kind=NotRunKind.UNSUPPORTED)
+    module = import_module(row.ships.partition(":")[0])
+    return cast("Ship", _imported(row.ships)), Path(str(module.__file__)).parent
 
 
 def fixture(name: str) -> Fixture:

@@ -33,6 +33,28 @@ class Built:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """What an adapter says of an artifact that it put into a shipped folder (`shootout ship`).
+
+    Attributes:
+        template: the file beside the adapter's module that becomes the middle of the folder's `load.py`: a function
+            `_open` without arguments, which gives the function that makes a call.
+        options: its own settings as measured, JSON values, for `_open` to read as OPTIONS.
+        environment: variables that must be set before the library is imported, beside the thread counts.
+        isa: instruction sets that the artifact itself needs, see `bundle.shipped.Shipped`.
+    """
+
+    template: str = "load.txt"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    isa: tuple[str, ...] = ()
+
+
+Ship = Callable[[Built, Path], Shipment]
+"""Puts an arm's artifact into a folder; raises `SkippedArm` where this one can't be shipped, with what to do."""
+
+
 class Adapter(Protocol):
     """One backend. Its module imports no framework at the top; the framework comes in with the first call."""
 

@@ -15,6 +15,7 @@ from importlib.metadata import Distribution, distributions
 from typing import TYPE_CHECKING
 
 from shootout import backends
+from shootout.errors import UsageError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -41,9 +42,30 @@ def install_bytes(target: Target, folders: Iterable[str] | None = None, python: 
         return None
 
 
+def closure(target: Target) -> dict[str, str]:
+    """Versions of the packages here that a target's artifact needs where it runs, NumPy among them, by name.
+
+    Raises:
+        UsageError: that can't be told.
+    """
+    wanted = backends.entry(target.backend).installed(target)
+    found = _closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
+    if found is None:
+        raise UsageError(f"nobody knows which packages {target} needs: its row of the registry doesn't tell")
+    return {name: package.version for name, package in found.items()}
+
+
 @lru_cache  # arms of one backend ask again, and so does each model of a grid
 def _closure_bytes(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> int | None:
-    """Of these packages and all that they require; a package that several need counts once.
+    """Of these packages and all that they require; a package that several need counts once."""
+    found = _closure(wanted, folders, python)
+    sizes = [_recorded_bytes(package) for package in found.values()] if found is not None else [None]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _closure(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> dict[str, Distribution] | None:
+    """These packages and all that they require, by name; None where one that is wanted isn't there.
 
     What a package requires and isn't there counts nothing: the arm runs without it. Only what is wanted must be there.
 
@@ -54,7 +76,7 @@ def _closure_bytes(wanted: tuple[str, ...], folders: tuple[str, ...], python: st
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    found: dict[str, int | None] = {OWN: 0}
+    found: dict[str, Distribution] = {}
     known: set[tuple[str, frozenset[str], bool]] = set()
     waiting = [(Requirement(_first_installed(one.split("|"), folders)), True) for one in wanted]
     while waiting:
@@ -64,12 +86,11 @@ def _closure_bytes(wanted: tuple[str, ...], folders: tuple[str, ...], python: st
             continue
         known.add((name, extras, is_wanted))
         if (package := _package(name, folders)) is not None:
-            found[name] = _recorded_bytes(package)
+            found[name] = package
             waiting += [(each, is_wanted and by_extra) for each, by_extra in _required(package, extras, python)]
         elif is_wanted:
             return None
-    sizes = [size for size in found.values() if size is not None]
-    return sum(sizes) if len(sizes) == len(found) else None
+    return found
 
 
 def _first_installed(names: list[str], folders: tuple[str, ...]) -> str:

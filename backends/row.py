@@ -33,6 +33,8 @@ class Entry:
             "" where that takes no time worth it.
         fixture: `module:NAME` of how the conformance suite drives it, "" for the plain way.
         words: `module:NAME` of what its library's own errors mean (see `backends.words`), "" for none.
+        ships: `module:function` of how its artifact is shipped (see `adapter.Ship`), beside whose module the template
+            lies; "" where it can't be: `unshippable` says why, and what to ship instead.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
         shared: modules that an arm's process on the CPU begins with, where importing them takes long and leaves no
@@ -56,6 +58,8 @@ class Entry:
     get_ready: str = ""
     fixture: str = ""
     words: str = ""
+    ships: str = ""
+    unshippable: str = "its adapter doesn't say how"
     movable: bool = False
     shared: tuple[str, ...] = ()
     ready_s: float = 2.0

@@ -198,6 +198,24 @@ def merge(
     raise typer.Exit(merge(folders, out, full=full, as_json=as_json, to=to or ()))
 
 
+@app.command(cls=GroupedCommand, rich_help_panel=DECIDE)
+def ship(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.", metavar="DIR")],
+    arm: Annotated[
+        str | None, typer.Option(help="The arm. Default: what the run's answer ships.", metavar="ARM")
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="A policy, as for `decide`: what it chooses.", metavar="TOML")
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="The cell, where there are several.", metavar="NAME")] = None,
+) -> None:
+    """An arm as a folder to mount, with the programs that load and check it. Exit 3: nothing may be, 7: not known."""
+    from shootout.commands.decisions.ship import ship
+
+    raise typer.Exit(ship(folder, out, arm=arm, policy=policy, group=group))
+
+
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
 def show(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a merged one.")],

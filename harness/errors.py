@@ -111,6 +111,12 @@ class OutOfTime(ShootoutError):
     exit_code = 3
 
 
+class Infeasible(ShootoutError):
+    """Nothing meets every limit of a policy."""
+
+    exit_code = 3
+
+
 class Undecided(ShootoutError):
     """A verdict was required, and there is none; what was measured is on disk."""
 

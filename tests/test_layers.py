@@ -18,6 +18,7 @@ LAYERS = (
         "testing",
         "commands",
         "tune",
+        "ship",
         "formats",
         "page",
         "report",

@@ -122,26 +122,37 @@ def _require_products_off_cpu(session: Any) -> None:
         raise RuntimeError(f"ONNX Runtime leaves products to the CPU: {', '.join(names[:SHOWN])}{more}")
 
 
+def settings_of(arm: Arm, *, optimised: bool = False) -> dict[str, Any]:
+    """What an arm's sessions are told, by the names of ONNX Runtime's `SessionOptions`; its configuration `entries`.
+
+    Args:
+        optimised: the graph is run as it is.
+    """
+    own = {name: value for name, value in arm.options.items() if not providers.is_provider_option(name)}
+    threads = {name: int(own.pop(name)) for name in providers.THREADS if name in own}
+    own.pop(quantize.BLOCK_SIZE, None)
+    return {
+        "log_severity_level": QUIET,
+        "execution_mode": "ORT_SEQUENTIAL",
+        "graph_optimization_level": "ORT_DISABLE_ALL" if optimised else "ORT_ENABLE_ALL",
+        "intra_op_num_threads": arm.threads,
+        "inter_op_num_threads": 1,
+        **threads,
+        "entries": own,
+    }
+
+
 def _options(arm: Arm, *, optimised: bool = False) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = QUIET
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_DISABLE_ALL if optimised else levels.ORT_ENABLE_ALL
-    options.intra_op_num_threads, options.inter_op_num_threads = arm.threads, 1
-    for name, value in arm.options.items():
-        if not providers.is_provider_option(name) and name != quantize.BLOCK_SIZE:
-            _set(options, name, value)
-    return options
-
-
-def _set(options: Any, name: str, value: str) -> None:
-    if name in providers.THREADS:
-        setattr(options, name, int(value))
-    else:
+    settings = settings_of(arm, optimised=optimised)
+    for name, value in settings.pop("entries").items():
         options.add_session_config_entry(name, value)
+    for name, value in settings.items():
+        kind = type(getattr(options, name))  # of some an enumeration
+        setattr(options, name, getattr(kind, value) if isinstance(value, str) else value)
+    return options
 
 
 def _open(model: Path | bytes, arm: Arm, options: Any, given: list[tuple[str, dict[str, str]]]) -> Any:

@@ -1,0 +1,189 @@
+"""A shipped folder: an arm of a run as whoever deploys it mounts it; docs/shipping.md has its form.
+
+`shootout ship` writes one, and whoever reads one comes through `open_shipped`. It imports NumPy at most, for workers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from shootout.bundle.bundle import sha256
+from shootout.contract import Device, Precision, Target, TensorSpec
+from shootout.errors import UsageError
+
+SCHEMA = "shootout.shipped/1"
+MANIFEST, RUNTIME = "manifest.json", "runtime.json"
+LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
+MODEL, EVIDENCE = "model", "evidence"
+INPUTS, EXPECTED = f"{EVIDENCE}/inputs.npz", f"{EVIDENCE}/expected.npz"
+"""What `check.py` gives the model, and the right answers, as `bundle.npz` stores them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShippedArm:
+    """The arm that was shipped; its words are those of `Arm` and `Target`."""
+
+    label: str
+    target: str
+    backend: str
+    device: str
+    precision: str
+    mode: str
+    scheme: str
+    threads: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """How it was measured, and is loaded.
+
+    Attributes:
+        affinity: how many CPUs it had.
+        environment: variables that were set before any library was imported.
+        options: the adapter's own settings, as its part of `load.py` reads them.
+    """
+
+    backend: str
+    threads: int
+    affinity: int
+    environment: Mapping[str, str]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """A shipped folder, every file of which is as it was written.
+
+    Attributes:
+        made_with: `shootout` and its version.
+        files: by path in the folder, the hash of every file but the manifest.
+        model: its `name`, and its weights' `sha256`.
+        versions: of what the arm ran on, by distribution: all that requirements.txt holds.
+        isa: instruction sets that it needs, by Linux's names: of several with `|` in between one, with `!` before it
+            none.
+        gpu: the name of the GPU that it needs; None: none.
+        machine: `key` and `name` of the machine that measured it.
+        median_ns: of a call there, end to end; None where calls were not timed one by one.
+        run: where it was measured, as it was named.
+        error_limit: the largest relative L2 error against the FP64 oracle that `check.py` accepts.
+        mismatches: so many elements of integer outputs may differ from the oracle's.
+    """
+
+    folder: Path
+    made_with: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    arm: ShippedArm
+    model: Mapping[str, str]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    versions: Mapping[str, str]
+    isa: tuple[str, ...] = ()
+    gpu: str | None = None
+    machine: Mapping[str, str]
+    median_ns: float | None
+    run: str
+    error_limit: float
+    mismatches: int = 0
+    runtime: Runtime
+
+    @property
+    def target(self) -> Target:
+        """What runs it, without the name of another interpreter: its own is as good."""
+        arm = self.arm
+        return Target(
+            backend=arm.backend,
+            device=Device(arm.device),
+            precision=Precision(arm.precision),
+            mode=arm.mode,
+            scheme=arm.scheme,
+        )
+
+
+def seal_shipped(shipped: Shipped) -> Shipped:
+    """Write the manifest over all other files of its folder, runtime.json among them, which it writes first."""
+    folder = shipped.folder
+    _write(folder / RUNTIME, dataclasses.asdict(shipped.runtime))
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST]
+    whole = dataclasses.replace(shipped, files={path.relative_to(folder).as_posix(): sha256(path) for path in found})
+    facts = dataclasses.asdict(whole)
+    del facts["folder"], facts["runtime"]
+    needs = {"isa": facts.pop("isa"), "gpu": facts.pop("gpu")}
+    _write(folder / MANIFEST, {"schema": SCHEMA, **facts, "needs": needs})
+    return whole
+
+
+def open_shipped(folder: Path) -> Shipped:
+    """Open a shipped folder after checking every file's hash. Files that the manifest doesn't name may lie beside.
+
+    Raises:
+        UsageError: it is none, of another version, or a file is missing or changed; names the file.
+    """
+    path = folder / MANIFEST
+    stored = _read(path)
+    if stored.get("schema") != SCHEMA:
+        made = stored.get("made_with", "another program")
+        raise UsageError(
+            f"{str(path)!r} is of the form {stored.get('schema')!r}, made with {made}; this version reads {SCHEMA!r}: "
+            "ship it again"
+        )
+    try:
+        _check_files(folder, stored["files"])
+        return _from_facts(folder, stored, _read(folder / RUNTIME))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{str(path)!r} is no manifest of a shipped folder: {type(error).__name__} {error}") from None
+
+
+def _check_files(folder: Path, files: Mapping[str, str]) -> None:
+    if absent := [name for name in (RUNTIME, LOAD, CHECK, REQUIREMENTS) if name not in files]:
+        raise UsageError(f"{str(folder / MANIFEST)!r} doesn't name {absent[0]}")
+    for name, digest in files.items():
+        parts = PurePosixPath(name)
+        if parts.is_absolute() or ".." in parts.parts:
+            raise UsageError(f"{str(folder / MANIFEST)!r} names {name!r}, which lies outside of the folder")
+        try:
+            found = sha256(folder / name)
+        except OSError as error:
+            raise UsageError(f"{str(folder / name)!r} can't be read: {error.strerror}") from None
+        if found != digest:
+            raise UsageError(f"{str(folder / name)!r} was changed after it was shipped: ship it again")
+
+
+def _from_facts(folder: Path, stored: Mapping[str, Any], runtime: Mapping[str, Any]) -> Shipped:
+    facts = {name: value for name, value in stored.items() if name not in ("schema", "needs")}
+    facts |= {name: tuple(map(_spec, facts[name])) for name in ("inputs", "outputs")}
+    needs = stored["needs"]
+    found = Shipped(
+        **{**facts, "arm": ShippedArm(**facts["arm"])},
+        folder=folder,
+        isa=tuple(needs["isa"]),
+        gpu=needs["gpu"],
+        runtime=Runtime(**runtime),
+    )
+    str(found.target)  # an unknown device or precision is a ValueError here, and not later
+    return found
+
+
+def _spec(stored: Mapping[str, Any]) -> TensorSpec:
+    return TensorSpec(name=stored["name"], dtype=stored["dtype"], shape=tuple(map(int, stored["shape"])))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} can't be read: {error.strerror}; is it a shipped folder?") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{str(path)!r} is no JSON") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{str(path)!r} holds no JSON object")
+    return found
+
+
+def _write(path: Path, facts: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(facts, indent=1) + "\n")

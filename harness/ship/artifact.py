@@ -1,0 +1,118 @@
+"""A run's arm as it was built: out of the cache, or built anew from the same model for the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from shootout.backends.adapter import Built
+from shootout.build.builder import Workshop
+from shootout.build.exports import needs_of, probe_key, probe_request
+from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Progress
+from shootout.errors import ModelError, SkippedArm, UsageError
+from shootout.export import cache, client
+from shootout.export.client import is_file
+from shootout.export.request import Request
+from shootout.host import environment
+from shootout.host.placement import place
+from shootout.host.scratch import scratch
+from shootout.host.store import cache_folder
+from shootout.journal.records import Skip
+from shootout.ship.source import Source
+from shootout.study.group import GroupRecord
+from shootout.study.plan import PlannedGroup
+from shootout.study.reproduce import words
+from shootout.study.target import provider
+from shootout.worker import availability
+
+
+def find_built(source: Source, progress: Progress) -> Built:
+    """The artifact that was raced, or one made of the same by the same on this machine.
+
+    Raises:
+        UsageError: this is another machine, versions or the model are not what they were, or it can't be built here.
+    """
+    again = f"race it again here: shootout run {words(source.arm, source.history.header.given)}"
+    if source.arm.target.python:
+        raise UsageError(f"{source.arm.label} ran under another interpreter; {again}, under that one")
+    machine = environment.fingerprint(source.document.environment)
+    if machine != environment.fingerprint(environment.facts()):
+        raise UsageError(
+            f"{source.document.run} was measured elsewhere, {_differing(source)}: ship it there, or {again}"
+        )
+    model = _model(source, again)
+    found = availability.available([provider(source.arm.target)])[provider(source.arm.target)]
+    if not found.ok:
+        raise UsageError(f"{source.arm.label} can't run here any more: {found.reason}; {found.fix}")
+    key = probe_key(source.arm)
+    probe = client.obtain_all([probe_request(*key)])[0] if key else None
+    with scratch(cache_folder()) as logs:
+        workshop = Workshop(
+            cache=cache_folder(),
+            placement=place(source.arm.threads),
+            probes={key: probe} if key and isinstance(probe, ModelBundle) else {},
+            machine=machine,
+            logs=logs,
+            progress=progress,
+        )
+        return workshop.prepare(source.arm, model, found.version).built
+
+
+def _model(source: Source, again: str) -> ModelBundle:
+    """The export that the arm was built from."""
+    key = source.prepared.bundle
+    if key and (kept := cache.lookup(key)):
+        return kept
+    try:
+        request = _planned(source).request_of(source.arm)
+        needs = needs_of([_planned(source)])
+        made = client.obtain(replace(request, needs=tuple(sorted(needs))))
+    except (UsageError, ModelError, SkippedArm) as error:
+        raise UsageError(f"the model that was raced is gone, and can't be exported again: {error}") from None
+    if made.key != key:
+        raise UsageError(
+            f"{made.model} is no more what was raced: the model, its data or the packages that export it have changed; "
+            f"{again}"
+        )
+    return made
+
+
+def _planned(source: Source) -> PlannedGroup:
+    """The arm's group as its run planned it."""
+    record, history = source.record, source.history
+    skips = {line.arm.label: line.why for line in history.of_group(record.name) if isinstance(line, Skip)}
+    given = dict(zip(history.header.given[::2], history.header.given[1::2], strict=True))
+    return PlannedGroup(record=record, request=_request(record, given), skips=skips)
+
+
+def _request(record: GroupRecord, given: Mapping[str, str]) -> Request:
+    first = next(arm for arm in record.arms if not arm.file)
+    files = {name: Path(given[f"--{name}"]) if f"--{name}" in given else None for name in _GIVEN}
+    sizes = {name: int(size) for name, size in first.parameters.items()} if is_file(first.model) else {}
+    return Request(
+        model=first.model,
+        parameters={} if is_file(first.model) else first.parameters,
+        batch=first.batch,
+        sets=sizes,
+        inputs_npz=files["inputs"],
+        labels_npz=files["labels"],
+        calibration_npz=files["calibration"],
+        weights=files["weights"],
+    )
+
+
+_GIVEN = ("inputs", "labels", "calibration", "weights")
+
+
+def _differing(source: Source) -> str:
+    """What of the machine and its versions is not as in the run."""
+    here, there = environment.facts(), source.document.environment
+    if here["machine"] != there.get("machine"):
+        return "on another machine"
+    libraries = there.get("libraries") or {}
+    changed = [
+        f"{name} {libraries.get(name, '-')}" for name, now in here["libraries"].items() if now != libraries.get(name)
+    ]
+    return f"with {', '.join(changed[:3])}" if changed else "in another environment (system, Python or variables)"

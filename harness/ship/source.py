@@ -1,0 +1,122 @@
+"""Which arm of a run is shipped: the one that is named, that a policy chooses, or that the run's own answer ships."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from shootout.contract import Arm, Scenario
+from shootout.decide.candidates import read_question
+from shootout.decide.decision import Decision, decide
+from shootout.decide.policy import read_policy
+from shootout.errors import Infeasible, Undecided, UsageError, unknown
+from shootout.journal import journal
+from shootout.journal.journal import History
+from shootout.journal.records import Prepared
+from shootout.results.analysis import analyse
+from shootout.results.answer import Answer
+from shootout.results.document import Document, Row
+from shootout.study.group import GroupRecord, short
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """An arm of a run that is to be shipped, and what is known of it.
+
+    Attributes:
+        record: its group.
+        prepared: of its build.
+        policy, decision: a policy's file, and what it said; None without one.
+    """
+
+    folder: Path
+    document: Document
+    history: History
+    record: GroupRecord
+    arm: Arm
+    row: Row
+    prepared: Prepared
+    policy: Path | None = None
+    decision: Decision | None = None
+
+
+def find_source(folder: Path, name: str | None = None, policy: Path | None = None, group: str | None = None) -> Source:
+    """The arm to ship.
+
+    Args:
+        name: of the arm, as the document or its tables have it; None: the policy's choice, or the answer's.
+        group: its cell, where there are several: its name, or how it begins.
+
+    Raises:
+        UsageError: there is no such run, arm or cell, or the arm was not measured.
+        Undecided: nobody knows what to ship.
+        Infeasible: nothing meets the policy's limits.
+    """
+    if name and policy:
+        raise UsageError("give --arm or --policy, not both: either names what is shipped")
+    document, decision = analyse(folder), None
+    if policy:
+        decision = decide(read_policy(policy, {}), read_question([folder], group), today=date.today())
+        name = _decided(decision)
+    rows = [row for row in document.rows if group is None or row.group == group or row.group.startswith(f"{group}, ")]
+    if name is None:
+        found = _answered([one for one in document.answer if one.group in {row.group for row in rows}])
+        rows, name = [row for row in rows if row.group == found.group], found.ship.arm if found.ship else ""
+    return replace(_source(folder, document, _row(rows, name)), policy=policy, decision=decision)
+
+
+def _row(rows: Sequence[Row], name: str) -> Row:
+    named = [row for row in rows if name in (row.arm, short(row.arm))]
+    timed = [row for row in named if row.outcome == "measured"]
+    if not named:
+        raise unknown("arm", name, {row.arm for row in rows})
+    if not timed:
+        raise UsageError(f"{name!r} was not measured, so nothing is known of it: {named[0].reason}")
+    if len(timed) > 1:
+        cells = ", ".join(repr(row.group) for row in timed)
+        raise UsageError(f"{name!r} was measured in several cells; name one with --group: {cells}")
+    return timed[0]
+
+
+def _source(folder: Path, document: Document, row: Row) -> Source:
+    history = journal.read(folder)
+    record = next(one for one in history.groups if one.name == row.group)
+    arm = next(one for one in record.arms if one.label == row.arm)
+    if arm.scenario is Scenario.TRAIN_STEP:
+        raise UsageError("a training step can't be shipped: what is shipped answers calls")
+    made = [line for line in history.of_group(row.group) if isinstance(line, Prepared) and line.arm == row.arm]
+    return Source(
+        folder=folder,
+        document=document,
+        history=history,
+        record=record,
+        arm=arm,
+        row=row,
+        prepared=made[-1],
+    )
+
+
+def _answered(answers: Sequence[Answer]) -> Answer:
+    """The run's own answer, with something to ship."""
+    if len(answers) > 1:
+        cells = ", ".join(repr(one.group) for one in answers)
+        raise UsageError(f"the run has an answer for each of its cells; name one with --group: {cells}")
+    if not answers or answers[0].ship is None:
+        why = answers[0].reason if answers else "nothing was measured"
+        raise Undecided(f"the run has no answer: {why}; name what to ship with --arm")
+    if answers[0].reason:
+        arm = short(answers[0].ship.arm)
+        raise Undecided(f"{arm} is only the best so far: {answers[0].reason}; measure on, or name it: --arm {arm}")
+    return answers[0]
+
+
+def _decided(decision: Decision) -> str:
+    """The arm that a policy chose."""
+    if decision.chosen:
+        return decision.of(decision.chosen).arm
+    if decision.outcome == "infeasible":
+        raise Infeasible(f"by this policy nothing may be shipped: {decision.reason}; `shootout decide` tells more")
+    settle = f"; this would settle it: {decision.settle}" if decision.settle else ""
+    raise Undecided(f"by this policy nobody knows what to ship: {decision.reason}{settle}")

@@ -1,0 +1,65 @@
+"""`load.py` of each backend, in a process that can't see us: it answers bit by bit as the arm's own session did."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.races.shipping import ship_target
+
+from shootout import backends
+from shootout.bundle.npz import load_sets
+from shootout.bundle.shipped import LOAD, SCHEMA
+from shootout.contract import Target
+
+MOST_LINES = 60
+TELL = """
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+sys.dont_write_bytecode = True
+spec = spec_from_file_location("load", sys.argv[1] + "/load.py")
+module = module_from_spec(spec)
+spec.loader.exec_module(module)
+module.load()
+strangers = {"shootout", "onnx", "safetensors"} & set(sys.modules)
+assert not strangers, strangers
+stored, found = module.np.load(sys.argv[1] + "/evidence/inputs.npz"), {}
+for number in range(len(stored.files) // len(module.INPUTS)):
+    inputs = {one[0]: stored[f"{place}.{number}"] for place, one in enumerate(module.INPUTS)}
+    answers = module.predict(inputs)
+    found |= {f"{place}.{number}": answers[one[0]] for place, one in enumerate(module.OUTPUTS)}
+module.np.savez(sys.argv[2], **found)
+"""
+QUICK = ("onnxruntime:cpu:fp32",)
+
+
+@pytest.mark.parametrize("text", QUICK)
+def test_it_answers_as_the_arm_does(text: str, tmp_path: Path):
+    made = ship_target(Target(backend=text.partition(":")[0]), tmp_path)
+    answers = tmp_path / "answers.npz"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", TELL, made.shipped.folder, answers],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    found = load_sets(answers, [spec.name for spec in made.shipped.outputs])
+    for got, wanted in zip(found, made.answers, strict=True):
+        assert got.keys() == wanted.keys()
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(got[name], array, strict=True)
+
+
+@pytest.mark.parametrize("name", [name for name, row in backends.SHIPPED.items() if row.ships])
+def test_it_can_be_read_at_a_glance(name: str):
+    folder = Path(backends.shipping(name)[1])
+    head = (Path(str(sys.modules["shootout.ship"].__file__)).parent / "load.txt").read_text()
+    for template in folder.glob("load*.txt"):
+        text = head.replace("SCHEMA", SCHEMA).replace("BODY\n", template.read_text())
+        compile(text, LOAD, "exec")
+        assert len(text.splitlines()) <= MOST_LINES
