@@ -13,9 +13,9 @@ from typing import Annotated, Any, NoReturn, Unpack
 
 import typer
 
-from shootout.commands.declared import declare
+from shootout.commands.decisions.declared import declare_decisions
+from shootout.commands.declared import MACHINE, RACE, READ, Full, Json, To, declare
 from shootout.commands.help import GroupedCommand, GroupedCommands
-from shootout.decide.options import PolicyOptions
 from shootout.study.options import (
     Group,
     InputOptions,
@@ -40,32 +40,6 @@ shootout run quantization                a named study: what each precision cost
 shootout doctor                          what works here, what is missing, how to get it""",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=Group.WHERE)]
-Full = Annotated[
-    bool,
-    typer.Option("--full", help="All columns, and a table for each size of a sweep.", rich_help_panel=Group.WHERE),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show the plan and measure nothing.", rich_help_panel=Group.STOP)
-]
-To = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--to",
-        help="Also write a file, by its end: .csv, .parquet, .xml (JUnit), bencher.json, .json (the document).",
-        metavar="FILE",
-        rich_help_panel=Group.WHERE,
-    ),
-]
-RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this tool"
-"""The groups of commands."""
-DECIDE_EXAMPLES = """\
-shootout decide results/run --policy deploy.toml
-shootout decide results/run --p99 5ms --max-accuracy-drop 0.5pp
-shootout decide runs/small runs/large --policy deploy.toml --json"""
-MERGE_EXAMPLES = """\
-shootout merge laptop/run server/run -o results/both
-shootout merge results/node-* --to all.csv"""
 INIT_EXAMPLES = """\
 shootout init net.onnx --shape x=1x3x224x224
 shootout run shootout.toml"""
@@ -144,76 +118,7 @@ def tune(
     raise typer.Exit(tune(options, as_json=as_json))
 
 
-@command(PolicyOptions, DECIDE, DECIDE_EXAMPLES)
-def decide(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="A run folder; or several, of one model, on one machine or on many."),
-    ],
-    *,
-    policy: Annotated[
-        Path | None,
-        typer.Option(
-            help="The policy, which holds all that options can say. Default: none.",
-            metavar="TOML",
-            rich_help_panel=Group.WHAT,
-        ),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            help="The cell to decide on, where there are several.", metavar="NAME", rich_help_panel=Group.WHAT
-        ),
-    ] = None,
-    as_json: Json = False,
-    **options: Unpack[PolicyOptions],
-) -> None:
-    """What to ship by your own limits, prices and objective; measures nothing. Exit 3: nothing may be, 7: not known."""
-    from shootout.commands.decisions.decide import decide
-
-    keys = {name.replace("_", "-"): value for name, value in options.items()}
-    raise typer.Exit(decide(folders, policy, keys, group=group, as_json=as_json))
-
-
-@app.command(cls=GroupedCommand, rich_help_panel=DECIDE, epilog=MERGE_EXAMPLES)
-def merge(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run folders of the same study on several machines.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="A new folder for small copies of them; `show`, `decide` and `report` take it.",
-        ),
-    ] = None,
-    full: Full = False,
-    as_json: Json = False,
-    to: To = None,
-) -> None:
-    """Runs of several machines as one: what to ship everywhere, and which rankings hold or flip; measures nothing."""
-    from shootout.commands.decisions.merge import merge
-
-    raise typer.Exit(merge(folders, out, full=full, as_json=as_json, to=to or ()))
-
-
-@app.command(cls=GroupedCommand, rich_help_panel=DECIDE)
-def ship(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.", metavar="DIR")],
-    arm: Annotated[
-        str | None, typer.Option(help="The arm. Default: what the run's answer ships.", metavar="ARM")
-    ] = None,
-    policy: Annotated[
-        Path | None, typer.Option(help="A policy, as for `decide`: what it chooses.", metavar="TOML")
-    ] = None,
-    group: Annotated[str | None, typer.Option(help="The cell, where there are several.", metavar="NAME")] = None,
-) -> None:
-    """An arm as a folder to mount, with the programs that load and check it. Exit 3: nothing may be, 7: not known."""
-    from shootout.commands.decisions.ship import ship
-
-    raise typer.Exit(ship(folder, out, arm=arm, policy=policy, group=group))
+declare_decisions(app)
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)

@@ -1,16 +1,34 @@
-"""How a command is declared: its own parameters, and the options of a table in place of its `**options`."""
+"""How a command is declared: options that many have, its own parameters, and a table's in place of its `**options`."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from shootout.commands.help import GroupedCommand
 from shootout.errors import Interrupted
-from shootout.study.options import Flag, flags_of, read_words
+from shootout.study.options import Flag, Group, flags_of, read_words
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=Group.WHERE)]
+Full = Annotated[
+    bool,
+    typer.Option("--full", help="All columns, and a table for each size of a sweep.", rich_help_panel=Group.WHERE),
+]
+To = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--to",
+        help="Also write a file, by its end: .csv, .parquet, .xml (JUnit), bencher.json, .json (the document).",
+        metavar="FILE",
+        rich_help_panel=Group.WHERE,
+    ),
+]
+RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this tool"
+"""The groups of commands."""
 
 
 def declare(

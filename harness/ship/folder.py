@@ -27,9 +27,9 @@ from shootout.bundle.shipped import (
     ShippedArm,
     seal_shipped,
 )
+from shootout.compare.machines import machine_of
 from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR, USEFUL_BAND
 from shootout.contract import INTEGERS, Arrays, Device, Standing
-from shootout.decide.candidates import machine_of
 from shootout.errors import SkippedArm, UsageError
 from shootout.formats.json_text import json_text
 from shootout.host import hardware

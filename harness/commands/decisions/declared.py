@@ -1,0 +1,103 @@
+"""The commands that make something of runs: a decision, one run of many machines, a folder to deploy.
+
+Imports stand inside the commands, as in `shootout.cli`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Unpack
+
+import typer
+
+from shootout.commands.declared import DECIDE, Full, Json, To, declare
+from shootout.commands.help import GroupedCommand
+from shootout.decide.options import PolicyOptions
+from shootout.study.options import Group
+
+DECIDE_EXAMPLES = """\
+shootout decide results/run --policy deploy.toml
+shootout decide results/run --p99 5ms --max-accuracy-drop 0.5pp
+shootout decide runs/small runs/large --policy deploy.toml --json"""
+MERGE_EXAMPLES = """\
+shootout merge laptop/run server/run -o results/both
+shootout merge results/node-* --to all.csv"""
+
+
+def declare_decisions(app: typer.Typer) -> None:
+    """Add them to the command line."""
+
+    @declare(app, PolicyOptions, DECIDE, DECIDE_EXAMPLES)
+    def decide(
+        folders: Annotated[
+            list[Path],
+            typer.Argument(metavar="RUN", help="A run folder; or several, of one model, on one machine or on many."),
+        ],
+        *,
+        policy: Annotated[
+            Path | None,
+            typer.Option(
+                help="The policy, which holds all that options can say. Default: none.",
+                metavar="TOML",
+                rich_help_panel=Group.WHAT,
+            ),
+        ] = None,
+        group: Annotated[
+            str | None,
+            typer.Option(
+                help="The cell to decide on, where there are several.", metavar="NAME", rich_help_panel=Group.WHAT
+            ),
+        ] = None,
+        as_json: Json = False,
+        **options: Unpack[PolicyOptions],
+    ) -> None:
+        """What to ship by your own limits, prices and objective; measures nothing.
+
+        Exit 3: nothing may be, 7: not known.
+        """
+        from shootout.commands.decisions.decide import decide
+
+        keys = {name.replace("_", "-"): value for name, value in options.items()}
+        raise typer.Exit(decide(folders, policy, keys, group=group, as_json=as_json))
+
+    @app.command(cls=GroupedCommand, rich_help_panel=DECIDE, epilog=MERGE_EXAMPLES)
+    def merge(
+        folders: Annotated[
+            list[Path], typer.Argument(metavar="RUN", help="Run folders of the same study on several machines.")
+        ],
+        out: Annotated[
+            Path | None,
+            typer.Option(
+                "--out",
+                "-o",
+                help="A new folder for small copies of them; `show`, `decide` and `report` take it.",
+            ),
+        ] = None,
+        full: Full = False,
+        as_json: Json = False,
+        to: To = None,
+    ) -> None:
+        """Runs of several machines as one: what to ship everywhere, which rankings hold or flip; measures nothing."""
+        from shootout.commands.decisions.merge import merge
+
+        raise typer.Exit(merge(folders, out, full=full, as_json=as_json, to=to or ()))
+
+    @app.command(cls=GroupedCommand, rich_help_panel=DECIDE)
+    def ship(
+        folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+        out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.", metavar="DIR")],
+        arm: Annotated[
+            str | None, typer.Option(help="The arm. Default: what the run's answer ships.", metavar="ARM")
+        ] = None,
+        policy: Annotated[
+            Path | None, typer.Option(help="A policy, as for `decide`: what it chooses.", metavar="TOML")
+        ] = None,
+        group: Annotated[str | None, typer.Option(help="The cell, where there are several.", metavar="NAME")] = None,
+    ) -> None:
+        """An arm as a folder to mount, with the programs that load and check it.
+
+        Exit 3: nothing may be, 7: not known.
+        """
+        from shootout.commands.decisions.ship import ship
+
+        raise typer.Exit(ship(folder, out, arm=arm, policy=policy, group=group))
