@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from shootout.backends import described, words
-from shootout.backends.adapter import Adapter, Fixture, Ship
+from shootout.backends.adapter import Adapter, Fixture, Runner, Ship
 from shootout.backends.described import Description, Folders
 from shootout.backends.row import Entry as Entry
-from shootout.contract import SCALED, Capabilities, Device, Gemms, NotRun, Precision
+from shootout.contract import SCALED, Capabilities, Device, Gemms, NotRun, Precision, Target
 from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, unknown
 from shootout.host.placement import MORE
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
-
+_FOLDERS = "shootout.backends._shipped.backend:ShippedRunner"
+"""Of targets that are shipped folders (`bundle:DIR`)."""
 
 _TORCH = ("torch", "numpy", "safetensors")
 _TORCHAO: Mapping[str, tuple[str, ...]] = {str(one): ("torchao",) for one in SCALED}
@@ -248,6 +249,18 @@ def get(name: str) -> Adapter:
         return cast("Adapter", _imported(row.path)())
     except (Exception, SystemExit) as error:
         raise SkippedArm(f"{row.path} can't be loaded: {explained(error)}", row.fix, NotRunKind.BROKEN) from error
+
+
+def runner(target: Target) -> Runner:
+    """Whoever builds and loads a target: its backend's adapter, or a shipped folder by itself.
+
+    Raises:
+        UsageError: no such backend, or a third party claims a name that is taken.
+        SkippedArm: it can't be imported.
+    """
+    if target.folder:
+        return cast("Runner", _imported(_FOLDERS)())
+    return get(target.backend)
 
 
 def capabilities(name: str) -> Capabilities:

@@ -55,7 +55,17 @@ Ship = Callable[[Built, Path], Shipment]
 """Puts an arm's artifact into a folder; raises `SkippedArm` where this one can't be shipped, with what to do."""
 
 
-class Adapter(Protocol):
+class Runner(Protocol):
+    """Whoever makes an arm ready, and loads it."""
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """Quantize, compile, write the engine into `folder` (empty): once per arm, cached by content."""
+
+    def load(self, built: Built) -> Session:
+        """A ready session, in each generation's fresh process; affinity and thread variables are already set."""
+
+
+class Adapter(Runner, Protocol):
     """One backend. Its module imports no framework at the top; the framework comes in with the first call."""
 
     name: str
@@ -63,12 +73,6 @@ class Adapter(Protocol):
 
     def probe(self, device: Device) -> Availability:
         """Build and run a tiny real session on `device`. Never raises; always explains."""
-
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
-        """Quantize, compile, write the engine into `folder` (empty): once per arm, cached by content."""
-
-    def load(self, built: Built) -> Session:
-        """A ready session, in each generation's fresh process; affinity and thread variables are already set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

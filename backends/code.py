@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from shootout.backends.adapter import Adapter
+from shootout.backends.adapter import Runner
 from shootout.models.user import import_graph, source
 
 PACKAGE = "shootout.backends"
 
 
-def code_of(adapter: Adapter) -> list[Path]:
+def code_of(adapter: Runner) -> list[Path]:
     """An adapter's own code; what shipped ones share isn't among it."""
     modules = {base.__module__ for base in type(adapter).__mro__}
     return sorted(

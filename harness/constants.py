@@ -149,3 +149,5 @@ ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
 COPY = "#sentinel"
 """How the label of the baseline's hidden copy ends."""
+BUNDLE = "bundle"
+"""In a backend's place in a target: what follows is a shipped folder."""

@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shootout.constants import COPY
+from shootout.constants import BUNDLE, COPY
 from shootout.errors import COULD_RUN as COULD_RUN  # why an arm did not run is part of the contract
 from shootout.errors import NotRun as NotRun
 from shootout.errors import NotRunKind as NotRunKind
@@ -112,10 +112,12 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What runs a model: `backend[+mode][@python]:device:precision[/scheme]`.
+    """What runs a model: `backend[+mode][@python]:device:precision[/scheme]`, or `bundle[@python]:DIR`.
 
     Attributes:
         python: the name that the user gave another interpreter (`--python new=path`), "" for our own.
+        folder: the shipped folder that runs it by its own `load.py`, as an absolute path, "" for an adapter. The other
+            words are those of the arm that it was made from.
     """
 
     backend: str
@@ -124,8 +126,12 @@ class Target:
     mode: str = ""
     scheme: str = ""
     python: str = ""
+    folder: str = ""
 
     def __str__(self) -> str:
+        if self.folder:
+            python = f"@{self.python}" if self.python else ""
+            return f"{BUNDLE}{python}:{self.folder.rpartition('/')[2]}"
         words = (("+", self.mode), ("@", self.python), ("/", self.scheme))
         mode, python, scheme = (f"{sign}{word}" if word else "" for sign, word in words)
         return f"{self.backend}{mode}{python}:{self.device}:{self.precision}{scheme}"
@@ -382,19 +388,3 @@ class Fidelity:
     right: str = ""
     band: float | None = None
     standing: Standing = Standing.MET
-
-
-class Progress(Protocol):
-    """Who hears what a run is doing; a fake in tests, the terminal otherwise (`shootout.report.progress`)."""
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-
-    def stage(self, headline: str) -> None:
-        """Something that takes a while begins."""
-
-    def detail(self, text: str) -> None:
-        """What happens right now."""
-
-    def generation(self, group: str, played: int, expected: int, left_s: float, standing: str) -> None:
-        """A generation begins; the run is sure to take `left_s` seconds yet (0: who knows), and `standing` leads."""

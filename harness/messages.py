@@ -1,4 +1,7 @@
-"""What the harness and a worker say to each other, pickled over a pipe; imports NumPy and the contract only."""
+"""What the harness and a worker say to each other, pickled over a pipe, and who hears what a run does.
+
+Imports NumPy and the contract only.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from enum import Enum, StrEnum
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from shootout.contract import Array, Executed, Fidelity
 from shootout.trace_events import Event
@@ -342,3 +345,19 @@ class Fault:
     kind: str
     message: str
     missing: str = ""
+
+
+class Progress(Protocol):
+    """Who hears what a run is doing; a fake in tests, the terminal otherwise (`shootout.report.progress`)."""
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
+    def stage(self, headline: str) -> None:
+        """Something that takes a while begins."""
+
+    def detail(self, text: str) -> None:
+        """What happens right now."""
+
+    def generation(self, group: str, played: int, expected: int, left_s: float, standing: str) -> None:
+        """A generation begins; the run is sure to take `left_s` seconds yet (0: who knows), and `standing` leads."""

@@ -23,14 +23,16 @@ from shootout.backends.installed import install_bytes
 from shootout.build.exports import ProbeKey, probe_key
 from shootout.bundle import bundle
 from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.shipped import MANIFEST
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Arm, Artifact, Device, Progress
+from shootout.contract import Arm, Artifact, Device, Target
 from shootout.errors import ArmFailed, NotRun, NotRunKind
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
 from shootout.host.scratch import scratch
 from shootout.host.store import mark_used
+from shootout.messages import Progress
 from shootout.sealed import open_sealed, sealed
 from shootout.study.plan import scheme_of
 from shootout.worker import precision_checks, process
@@ -210,7 +212,9 @@ class Workshop:
         return self.probes.get(key) if key else None
 
     def _key(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> str:
-        """All that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU."""
+        """All that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU; of a
+        shipped folder its manifest, which hashes the rest.
+        """
         backend, probe = arm.target.backend, self._probe_bundle(arm)
         content = [
             model.key,
@@ -218,7 +222,7 @@ class Workshop:
             arm.threads,
             sorted(arm.options.items()),
             version,
-            [bundle.sha256(file) for file in [*_code_of(backend), Path(str(precision_checks.__file__))]],
+            [bundle.sha256(file) for file in [*_code_of(arm.target), Path(str(precision_checks.__file__))]],
             self.machine,
             cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
             probe.key if probe and runs else None,
@@ -227,9 +231,11 @@ class Workshop:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _code_of(backend: str) -> list[Path]:
+def _code_of(target: Target) -> list[Path]:
     """All code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
-    shipped = backend in backends.SHIPPED
+    if target.folder:
+        return [*code.code_of(backends.runner(target)), Path(target.folder) / MANIFEST]
+    backend, shipped = target.backend, target.backend in backends.SHIPPED
     own = code.code_of(backends.get(backend)) if shipped else map(Path, backends.describe(backend).code)
     shared = (Path(package.__path__[0]) for package in (backends, quantize))
     return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]

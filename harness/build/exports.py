@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from shootout.bundle.bundle import INPUTS, ModelBundle, sha256
 from shootout.clock import Deadline
-from shootout.contract import SCALED, Arm, Device, Precision, Progress
+from shootout.contract import SCALED, Arm, Device, Precision
 from shootout.errors import ModelError, ShootoutError, SkippedArm
 from shootout.export import client
 from shootout.export.client import Request
+from shootout.messages import Progress
 from shootout.models.probes import GRID_BATCH, PROBE_BATCH
 from shootout.study.plan import PlannedGroup, scheme_of
 from shootout.worker.precision_checks import probe_name
@@ -92,9 +93,10 @@ def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
 def probe_key(arm: Arm) -> ProbeKey | None:
     """The probe that shows what this arm really computes in, and the variant of it that its scheme asks for, where.
 
-    None for a file in its own precisions: a probe's model would not have them.
+    None for a file in its own precisions, which a probe's model would not have, and for a shipped folder, which can't
+    run another model.
     """
-    if arm.target.precision is Precision.NATIVE:
+    if arm.target.precision is Precision.NATIVE or arm.target.folder:
         return None
     variant = scheme_of(arm.target).for_probe().variant
     return probe_name(arm.target.precision), variant, arm.target.device if variant else Device.CPU

@@ -18,13 +18,14 @@ from shootout.build.exports import Exports, ProbeKey, export_all, needs_of
 from shootout.bundle.bundle import ModelBundle
 from shootout.clock import Deadline
 from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
-from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Progress
+from shootout.contract import SCALED, Arm, NotRun, NotRunKind
 from shootout.errors import ArmOut, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.host import store
 from shootout.host.scratch import collect
+from shootout.messages import Progress
 from shootout.study.feasibility import unfit, unheld
 from shootout.study.plan import Plan, PlannedGroup
-from shootout.study.target import provider
+from shootout.study.target import open_once, provider
 from shootout.units import counted, span
 
 QUANTIZE_S = 9.0
@@ -185,6 +186,8 @@ class Preparation:
                 raise UsageError(OTHER_EXPORT.format(model=found.model))
             elif why := unfit(job.arm, found):
                 refused[job.arm.label] = why
+            elif job.arm.target.folder and (theirs := open_once(job.arm.target.folder).misfit(found)):
+                raise UsageError(theirs)
             else:
                 bundles[job.arm.label] = found
         refused |= unheld([job.arm for job in jobs], bundles, self.plan.here.memory_bytes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shootout.bundle.bundle import sha256
+from shootout.bundle.bundle import ModelBundle, sha256
 from shootout.contract import Device, Precision, Target, TensorSpec
 from shootout.errors import UsageError
 
@@ -102,6 +102,16 @@ class Shipped:
             precision=Precision(arm.precision),
             mode=arm.mode,
             scheme=arm.scheme,
+        )
+
+    def misfit(self, bundle: ModelBundle) -> str:
+        """Why this isn't a folder of the model in a bundle, "" where it is."""
+        named, digest = self.model["name"], self.model["sha256"]
+        if digest == bundle.weights_sha256:
+            return ""
+        return (
+            f"{str(self.folder)!r} was made of {named}, model.sha256 {digest[:12]}…; this race is of {bundle.model}, "
+            f"{bundle.weights_sha256[:12]}…: name that model, with the sizes it has in {self.run}, or ship this one"
         )
 
 

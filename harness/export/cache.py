@@ -15,11 +15,11 @@ from typing import Any
 
 import shootout
 from shootout.bundle.bundle import ModelBundle, open_bundle
-from shootout.contract import Progress
 from shootout.errors import ModelError
 from shootout.host.environment import version_of
 from shootout.host.scratch import Scratch
 from shootout.host.store import cache_folder, mark_used, unwritable
+from shootout.messages import Progress
 
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
 SOURCES = (

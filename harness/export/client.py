@@ -14,12 +14,13 @@ from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle, key_in
 from shootout.bundle.effort import MORE_TIME, REPORT, Report, is_in_time, read_report
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, EXPORT_PLANS, EXPORT_SHARE
-from shootout.contract import Precision, Progress
+from shootout.contract import Precision
 from shootout.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.export import cache
 from shootout.export.job import JOBS, Job, brief_key, error_from_json, to_json
 from shootout.export.request import Request, Sources, checked, is_file
 from shootout.host.child import ONE_THREAD, Ending, run
+from shootout.messages import Progress
 from shootout.units import span
 
 __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]

@@ -13,7 +13,7 @@ from shootout.build.cpu_pool import lanes_near
 from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
-from shootout.contract import Arm, Device, NotRun, Progress
+from shootout.contract import Arm, Device, NotRun
 from shootout.crossover import extra_groups
 from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError, UsageError
@@ -23,6 +23,7 @@ from shootout.host.placement import on_cpus
 from shootout.journal.group import group_of
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming, Played
+from shootout.messages import Progress
 from shootout.race import halving, pace, queue
 from shootout.race.call_cap import Caps
 from shootout.race.live import LiveStage, LiveWatch

@@ -9,7 +9,7 @@ from statistics import median
 
 from shootout import backends
 from shootout.build.builder import BuiltArm
-from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Progress
+from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Precision
 from shootout.journal import samples
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import (
@@ -23,7 +23,7 @@ from shootout.journal.records import (
     Skip,
     not_run,
 )
-from shootout.messages import Loaded, Verified
+from shootout.messages import Loaded, Progress, Verified
 from shootout.race.generation import Generation
 from shootout.race.protocols import Performance
 from shootout.race.queue import Entrant

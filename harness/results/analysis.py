@@ -221,7 +221,7 @@ def _identity(arm: Arm) -> dict[str, Any]:
     told = {field.name for field in fields(Arm)} - {"target", "ordinal", "sentinel", "cold_l2"}
     return {
         "arm": arm.label,
-        "backend": target.backend + (f"+{target.mode}" if target.mode else ""),
+        "backend": str(target) if target.folder else target.backend + (f"+{target.mode}" if target.mode else ""),
         "device": target.device,
         "precision": target.precision,
         "scheme": target.scheme,

@@ -10,7 +10,6 @@ from shootout.backends.adapter import Built
 from shootout.build.builder import Workshop
 from shootout.build.exports import needs_of, probe_key, probe_request
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Progress
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.export import cache, client
 from shootout.export.client import is_file
@@ -20,6 +19,7 @@ from shootout.host.placement import place
 from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder
 from shootout.journal.records import Skip
+from shootout.messages import Progress
 from shootout.ship.source import Source
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup

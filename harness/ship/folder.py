@@ -178,6 +178,9 @@ def require_shippable(source: Source) -> None:
     Raises:
         SkippedArm: it can't; says why.
     """
-    backends.shipping(source.arm.target.backend)
-    if source.arm.target.device.is_gpu:
+    target = source.arm.target
+    if target.folder:
+        raise SkippedArm(f"{target} is a shipped folder already", f"copy {target.folder}")
+    backends.shipping(target.backend)
+    if target.device.is_gpu:
         raise SkippedArm("what a GPU runs needs its drivers, memory and streams", "ship an arm on the CPU")

@@ -20,13 +20,14 @@ from shootout.contract import (
     Precision,
     Scenario,
     Target,
+    TensorSpec,
 )
 from shootout.errors import UNINSTALLED, install
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
 from shootout.study.points import describe, describe_native
-from shootout.study.target import Describe, own_words, provider
+from shootout.study.target import Describe, open_once, own_words, provider
 
 BYTES_PER_WEIGHT_ARM = 8
 """Weights plus a runtime's own packed copy."""
@@ -88,7 +89,7 @@ def _skip(arm: Arm, here: Here) -> NotRun | None:
     if found.why and not found.why.builds:
         return found.why
     capabilities = backends.capabilities(arm.target.backend)
-    if why := _unoffered(arm.target, capabilities):
+    if why := _unoffered(arm.target, capabilities) or _unshipped(arm):
         return why
     if arm.scenario not in capabilities.scenarios:
         others = ", ".join(sorted(capabilities.scenarios))
@@ -131,6 +132,19 @@ def _mislabelled(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
     return NotRun(NotRunKind.UNFIT, why, f"ask for {native}, which tells what ran, or give the FP32 file")
 
 
+def _unshipped(arm: Arm) -> NotRun | None:
+    """Why a shipped folder can't be asked this; None for other targets."""
+    if not arm.target.folder:
+        return None
+    threads = open_once(arm.target.folder).arm.threads
+    if threads != arm.threads:
+        reason = f"{arm.target} was measured on {threads} threads, and sets them itself; this race is on {arm.threads}"
+        return NotRun(NotRunKind.UNFIT, reason, f"--threads {threads}")
+    if arm.scenario is Scenario.TRAIN_STEP:
+        return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target} has no {arm.scenario}", "it was shipped for inference")
+    return None
+
+
 def _untrained(arm: Arm) -> NotRun | None:
     """Why there is no training step of this model in this target."""
     if is_file(arm.model) or models.is_own(arm.model):
@@ -148,6 +162,8 @@ def unfit(arm: Arm, bundle: ModelBundle) -> NotRun | None:
     """Why the arm can't be asked what came of the export: a module that has no export, or rows that aren't told."""
     if uncounted := _uncounted(arm, bundle):
         return uncounted
+    if arm.target.folder:
+        return _other_shapes(open_once(arm.target.folder).inputs, arm, bundle)
     consumes = backends.capabilities(arm.target.backend).consumes
     if Artifact.NONE in consumes or set(consumes) & set(bundle.artifacts):
         return None
@@ -161,6 +177,17 @@ def unfit(arm: Arm, bundle: ModelBundle) -> NotRun | None:
         else "change the module so that torch can export it"
     )
     return NotRun(NotRunKind.UNFIT, f"{arm.target.backend} takes {takes}{why}", fix)
+
+
+def _other_shapes(shipped: Sequence[TensorSpec], arm: Arm, bundle: ModelBundle) -> NotRun | None:
+    """Why a shipped folder doesn't take this model's inputs; None where it does."""
+    if tuple(shipped) == bundle.inputs:
+        return None
+    theirs, ours = (
+        ", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in some) for some in (shipped, bundle.inputs)
+    )
+    batch = open_once(arm.target.folder).arm.batch
+    return NotRun(NotRunKind.UNFIT, f"{arm.target} takes {theirs}; this race is of {ours}", f"--batch {batch}")
 
 
 def _uncounted(arm: Arm, bundle: ModelBundle) -> NotRun | None:

@@ -31,7 +31,7 @@ from shootout.study.group import FULL, GroupRecord, count_comparisons, with_sent
 from shootout.study.pairs import asked_pairs
 from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
-from shootout.study.target import own_words, parse_targets, provider
+from shootout.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
 from shootout.worker import interpreters
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.remembered import known_available
@@ -121,6 +121,7 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
     every = points(study)
     for point in every:
         check_sizes(request(study, point))
+    refuse_other_models(targets, [model for point in every for model in (point.model, *point.others)])
     placement = widest([point.threads for point in every])
     models = {point.model: point for point in every}  # one point of each: all of a model's have the same files
     asked = {model: request(study, point) for model, point in models.items()}
@@ -143,6 +144,7 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
     groups = plan_groups(study, here)
     files = [digest for one in checked.values() for digest in one.hashes]
     files += [scoring.check(study.metric)] if study.metric else []
+    files += shipped_hashes(targets)
     return Plan(
         study=study,
         groups=groups,

@@ -17,7 +17,7 @@ from shootout.host.placement import Threads
 from shootout.study import axes
 from shootout.study.group import name_model
 from shootout.study.schema import Study, checked
-from shootout.study.target import Describe, own_words, parse_targets, with_twins
+from shootout.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
 """What one of a study's points may name beside a model's parameters."""
@@ -54,6 +54,7 @@ def targets_of(study: Study, first: Describe | None = None) -> list[Target]:
     texts = study.backend or study.targets
     named = [target for text in texts for target in parse_targets(text, first or describe, study.pythons)]
     targets = with_twins(_moved(study, named), study.pythons)
+    refuse_namesakes(targets)
     known = {name for target in targets for name in names_of(target)}
     for name in study.options:
         if name not in known:
@@ -68,8 +69,8 @@ def _moved(study: Study, targets: list[Target]) -> list[Target]:
     moved = [
         _as(target, device, precision)
         for target in targets
-        for device in study.device or (target.device,)
-        for precision in study.precision or (target.precision,)
+        for device in ((not target.folder and study.device) or (target.device,))
+        for precision in ((not target.folder and study.precision) or (target.precision,))
     ]
     return list(dict.fromkeys(moved))
 
@@ -82,7 +83,12 @@ def _as(target: Target, device: Device, precision: Precision) -> Target:
 
 
 def names_of(target: Target) -> tuple[str, ...]:
-    """What an option for this target may be addressed to, from all of a backend's targets to this one alone."""
+    """What an option for this target may be addressed to, from all of a backend's targets to this one alone.
+
+    None of a shipped folder: its settings came with it.
+    """
+    if target.folder:
+        return ()
     mode = (f"{target.backend}+{target.mode}",) if target.mode else ()
     python = (f"{target.backend}@{target.python}",) if target.python else ()
     return (target.backend, *mode, *python, str(target))

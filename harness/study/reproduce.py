@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from shootout import models
+from shootout.constants import BUNDLE
 from shootout.contract import Arm, Value
 from shootout.study.options import StudyOptions, flags_of
 from shootout.study.schema import Study
@@ -36,7 +37,8 @@ def words(arm: Arm, also: Sequence[str] = ()) -> str:
     name = target.backend + (f"+{target.mode}" if target.mode else "")
     told: list[tuple[str, object]] = [("model", arm.model)]
     told += [("parameters", f"{key}={_said(value)}") for key, value in _own(arm)]
-    told += [("batch", arm.batch), ("backends", target), ("threads", arm.threads)]
+    asked = f"{BUNDLE}:{without_home(target.folder)}" if target.folder else target
+    told += [("batch", arm.batch), ("backends", asked), ("threads", arm.threads)]
     told += [("options", f"{name}.{key}={value}") for key, value in sorted(arm.options.items())]
     told += [("l2", "cold")] if arm.cold_l2 else []
     options = [(_FLAGS[keyword], str(value)) for keyword, value in told]

@@ -1,19 +1,30 @@
-"""Targets as people write them: `backend[+mode][@python][:device[:precision[/scheme]]]`, `*` for all of a backend's."""
+"""Targets as people write them: `backend[+mode][@python][:device[:precision[/scheme]]]`, `*` for all of a backend's; or
+`bundle[@python]:DIR`, a shipped folder.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 
 from shootout import schemes
+from shootout.bundle.bundle import sha256
+from shootout.bundle.shipped import MANIFEST, Shipped, open_shipped
+from shootout.constants import BUNDLE
 from shootout.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.errors import UsageError, unknown
+from shootout.study.group import name_model
 
 _SHAPE = re.compile(
     r"(?P<backend>[^+@:/]+)(\+(?P<mode>[^@:/]+))?(@(?P<python>[^:/]+))?"
     r"(:(?P<device>[^:/]+))?(:(?P<precision>[^:/]+))?(/(?P<scheme>.+))?"
 )
+_SHIPPED = re.compile(rf"{BUNDLE}(@(?P<python>[^:/]+))?:(?P<folder>.+)")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+"""What a shipped folder may be called: its arm's label is cut apart at other letters."""
 
 Describe = Callable[[str], tuple[Capabilities, Target]]
 """A backend's capabilities and its first target, by name; raises UsageError for an unknown name."""
@@ -29,6 +40,8 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
         UsageError: the text is malformed, or names a backend, mode, interpreter, device, precision or scheme that isn't
             known.
     """
+    if shipped := _SHIPPED.fullmatch(text.strip()):
+        return [_shipped(text, shipped["folder"], shipped["python"] or "", pythons)]
     match = _SHAPE.fullmatch(text.strip())
     if not match:
         raise UsageError(f"target {text!r} is not of the form backend[+mode][@python]:device:precision[/scheme]")
@@ -37,9 +50,7 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
     capabilities, first = describe(part["backend"])
     if not is_among(part["mode"], capabilities.modes):
         _known("mode", part["mode"], capabilities.modes, text)
-    if part["python"] and part["python"] not in pythons:
-        error = unknown("interpreter", part["python"], pythons)
-        raise UsageError(f"{error} (in target {text!r}): name it with --python {part['python']}=path/to/python")
+    _check_python(part["python"], pythons, text)
     schemes.parse(part["scheme"], own=own_words(capabilities))
     own = {name: part[name] for name in ("backend", "mode", "scheme", "python")}
     targets = [
@@ -50,6 +61,68 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
         offered = ", ".join(sorted(f"{device}:{precision}" for device, precision in capabilities.targets))
         raise UsageError(f"{part['backend']} can't run {text!r}: it offers {offered}")
     return targets
+
+
+def _shipped(text: str, folder: str, python: str, pythons: Collection[str]) -> Target:
+    """The target that a shipped folder is; what it runs on and in, its manifest tells."""
+    place = Path(folder).expanduser().resolve()
+    if not _NAME.fullmatch(place.name):
+        raise UsageError(f"target {text!r}: call the folder by letters, digits, '.', '-' and '_' alone")
+    _check_python(python, pythons, text)
+    return replace(open_once(str(place)).target, python=python, folder=str(place))
+
+
+def open_once(folder: str) -> Shipped:
+    """A shipped folder. Its files are hashed once, and again when its manifest is another: planning asks for each cell.
+
+    Raises:
+        UsageError: it is none, or a file was changed.
+    """
+    path = Path(folder) / MANIFEST
+    return _opened(folder, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@lru_cache(maxsize=64)
+def _opened(folder: str, _changed_ns: int) -> Shipped:
+    return open_shipped(Path(folder))
+
+
+def refuse_namesakes(targets: Iterable[Target]) -> None:
+    """Refuse shipped folders that would be one arm's label.
+
+    Raises:
+        UsageError: two of different places have one name.
+    """
+    places: dict[str, str] = {}
+    for target in targets:
+        if target.folder and places.setdefault(str(target), target.folder) != target.folder:
+            raise UsageError(f"{places[str(target)]} and {target.folder} would both be {target}: rename one of them")
+
+
+def refuse_other_models(targets: Iterable[Target], models: Iterable[str]) -> None:
+    """Refuse shipped folders of models that aren't raced, by their names; only the export tells whether they are alike.
+
+    Raises:
+        UsageError: there is one.
+    """
+    raced = list(dict.fromkeys(map(name_model, models)))
+    for target in targets:
+        if target.folder and (named := open_once(target.folder).model["name"]) not in raced:
+            raise UsageError(
+                f"{target} was made of {named}, and this race is of {', '.join(raced)}: name its model, as in "
+                f"shootout run {named} --backends {BUNDLE}:{target.folder}"
+            )
+
+
+def shipped_hashes(targets: Iterable[Target]) -> list[str]:
+    """The hash of each shipped folder's manifest, and so of the folder."""
+    return [sha256(Path(target.folder) / MANIFEST) for target in targets if target.folder]
+
+
+def _check_python(python: str, pythons: Collection[str], text: str) -> None:
+    if python and python not in pythons:
+        error = unknown("interpreter", python, pythons)
+        raise UsageError(f"{error} (in target {text!r}): name it with --python {python}=path/to/python")
 
 
 def with_twins(targets: Sequence[Target], pythons: Iterable[str]) -> list[Target]:

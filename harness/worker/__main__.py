@@ -75,7 +75,7 @@ class Worker:
         _look_at_source(bundle)
         self._device, self._backend = arm.target.device, arm.target.backend
         with clock.Stopwatch() as watch:
-            built = backends.get(arm.target.backend).build(bundle, arm, folder)
+            built = backends.runner(arm.target).build(bundle, arm, folder)
         facts = json.loads(json.dumps(dict(built.facts)))  # so they are kept; what isn't JSON is this adapter's fault
         return facts, watch.seconds
 
@@ -95,11 +95,11 @@ class Worker:
         spared, self._head_start = self._head_start, None
         before = spared.rss_before_bytes if spared else resident_bytes()
         with clock.collected_once():
-            adapter = backends.get(built.arm.target.backend)
+            runner = backends.runner(built.arm.target)
             with clock.Stopwatch() as watch:
-                self._session = adapter.load(built)
+                self._session = runner.load(built)
             _refuse_cold(built.arm, self._session)
-            self._sessions = [self._session, *(adapter.load(built) for _ in range(built.arm.instances - 1))]
+            self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
         self._built, self._buffers = built, built.bundle.input_buffers()
         self._blocks = self._timed(built)
         first_call_s = self._blocks.first_call_s()

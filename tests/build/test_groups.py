@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.adapters.shipped import make_shipped
+from support.exports import bare_bundle
 
 from shootout.backends.adapter import Built
 from shootout.build import cpu_pool, groups
@@ -279,3 +282,16 @@ def test_what_is_kept_is_loaded_however_late_it_is(shop, monkeypatch):
     ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=over)
     assert sorted(ready) == sorted(LABELS[1:])
     assert set(ledger.out) == {LABELS[0]}
+
+
+def test_a_shipped_folder_of_other_weights_ends_the_run(tmp_path):
+    mine = bare_bundle({}, model="m", weights_sha256="a" * 64)
+    make_shipped(tmp_path / "out", replace(mine, weights_sha256="b" * 64))
+    arm = Arm(target=Target(backend="numpy", folder=str(tmp_path / "out")), model="m")
+    exports: Any = SimpleNamespace(of=lambda *_: mine)
+    plan: Any = SimpleNamespace(here=SimpleNamespace(memory_bytes=1))
+    group: Any = SimpleNamespace(record=SimpleNamespace(name="g"))
+    silent: Any = None
+    going = groups.Preparation(plan=plan, machine="m", logs=Path(), ledger=Ledger(), progress=silent)
+    with pytest.raises(UsageError, match=r"model\.sha256 bbbbbbbbbbbb…; this race is of m, aaaaaaaaaaaa…"):
+        going._hand_out([groups.Job(group, arm)], exports)

@@ -1,0 +1,135 @@
+"""A shipped folder's runner: its session is what the folder's own `load.py` gives, so what is mounted is raced.
+
+What it answers is judged as every arm's answers are. What its runtime ran node by node was told when it was measured,
+and is read from the evidence in the folder: `load.py` has no word for that.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from shootout.backends.adapter import Built
+from shootout.backends.common import check_inputs, widen
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.shipped import EVIDENCE, LOAD, Shipped, open_shipped
+from shootout.contract import Arm, Arrays, Executed
+from shootout.errors import NotRunKind, SkippedArm
+from shootout.session import GpuSide
+from shootout.trace_events import Event
+
+DOCUMENT = f"{EVIDENCE}/document.json"
+"""The run's own document, with the row of the arm."""
+_NUMBERS = count()
+"""Each session has a module of its own: `load.py` keeps what it loaded in its globals."""
+
+
+class ShippedRunner:
+    """Builds nothing: it all lies in the folder."""
+
+    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+        """Check the folder, and tell what was recorded of it and which packages are others here.
+
+        Raises:
+            UsageError: one of its files was changed.
+        """
+        shipped = open_shipped(Path(arm.target.folder))
+        return Built(arm=arm, bundle=bundle, folder=folder, facts=_facts(shipped))
+
+    def load(self, built: Built) -> ShippedSession:
+        """What `load.py` loads.
+
+        Raises:
+            SkippedArm: `load.py` refuses this machine; in its own words.
+        """
+        folder = Path(built.arm.target.folder)
+        name = f"shootout_shipped_{next(_NUMBERS)}"
+        spec = importlib.util.spec_from_file_location(name, folder / LOAD)
+        assert spec is not None, "a path that ends in .py has a loader"
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        try:
+            module.load()
+        except RuntimeError as error:
+            raise SkippedArm(f"{folder.name}/{LOAD}: {error}", "", NotRunKind.UNAVAILABLE) from error
+        return ShippedSession(built, module.predict)
+
+
+class ShippedSession:
+    """A loaded folder: a call is `predict`, from the caller's arrays to arrays that are the caller's own."""
+
+    def __init__(self, built: Built, predict: Callable[[Arrays], Arrays]) -> None:
+        self.gpu = GpuSide() if built.arm.target.device.is_gpu else None
+        self._facts, self._predict = built.facts, predict
+        self._inputs = built.bundle.inputs
+        self._narrow = any(spec.dtype == "float16" for spec in built.bundle.outputs)
+
+    @cached_property
+    def executed(self) -> Executed:
+        """As it was told when the folder was made, but for the version that is installed here."""
+        known = {field.name for field in fields(Executed)}
+        told = {name: value for name, value in self._facts["executed"].items() if name in known}
+        library = told.get("library", "")
+        told |= {"version": _installed(library) or told.get("version", ""), "threads": None}
+        return Executed(**told)
+
+    def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
+        """Check the inputs and hand them on."""
+        check_inputs(self._inputs, inputs)
+        return inputs
+
+    def execute(self, staged: Arrays) -> Arrays:
+        """One call."""
+        return self._predict(staged)
+
+    def synchronize(self) -> None:
+        """`predict` is done when it returns."""
+
+    def fetch(self, raw: Arrays) -> Arrays:
+        """What the call gave."""
+        return {name: widen(array) for name, array in raw.items()} if self._narrow else raw
+
+    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
+        """`load.py` has no profiler."""
+        return ()
+
+    def close(self) -> None:
+        """Drop what was loaded."""
+        self.__dict__.pop("_predict", None)
+
+
+def _facts(shipped: Shipped) -> dict[str, Any]:
+    """What the record tells of a folder: the account of its row, its size, and what is installed here instead."""
+    sizes = [(shipped.folder / name).stat().st_size for name in shipped.files if name.startswith("model/")]
+    notes = [f"proof of what it runs: of {shipped.run}, when it was shipped", *_others(shipped.versions)]
+    return {"executed": {**_account(shipped), "artifact_bytes": sum(sizes)}, "notes": notes}
+
+
+def _account(shipped: Shipped) -> Mapping[str, Any]:
+    """What its runtime told of it in the run that it was made from."""
+    document = json.loads((shipped.folder / DOCUMENT).read_bytes())
+    rows = (row for row in document["rows"] if row["arm"] == shipped.arm.label and row["executed"])
+    found: Mapping[str, Any] = next(rows)["executed"]
+    return found
+
+
+def _others(versions: Mapping[str, str]) -> Iterator[str]:
+    """Packages that are of another version here than when it was measured."""
+    for name, measured in versions.items():
+        if (here := _installed(name)) != measured:
+            yield f"{name} {here or 'is not installed'} here, {measured} when it was shipped"
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except (PackageNotFoundError, ValueError):
+        return ""

@@ -1,0 +1,112 @@
+"""A shipped folder as an arm: what it runs, what it is refused for, and when it is another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.adapters.shipped import make_shipped
+from support.exports import obtain
+
+from shootout import backends
+from shootout.backends.adapter import Built
+from shootout.build.builder import _code_of
+from shootout.build.exports import probe_key
+from shootout.bundle.bundle import ModelBundle, sha256
+from shootout.contract import Arm, Executed, NotRunKind, Precision, Target
+from shootout.errors import SkippedArm, UsageError
+from shootout.worker.verification import Claim, call_once, verify
+
+REFUSING = 'def load():\n    raise RuntimeError("this CPU lacks avx512f")\n'
+WRONG = "def load():\n    pass\n\ndef predict(inputs):\n    return {'y': inputs['x'] * 1.01}\n"
+
+
+@pytest.fixture(scope="module")
+def bundle() -> ModelBundle:
+    return obtain("identity", {}, 1)
+
+
+def built(bundle: ModelBundle, folder: Path) -> Built:
+    arm = Arm(target=Target(backend="numpy", folder=str(folder)), model="identity")
+    return backends.runner(arm.target).build(bundle, arm, folder.parent)
+
+
+def test_it_is_what_its_own_loader_gives(bundle: ModelBundle, tmp_path: Path):
+    make_shipped(tmp_path / "out", bundle)
+    made = built(bundle, tmp_path / "out")
+    runner = backends.runner(made.arm.target)
+    first, second = runner.load(made), runner.load(made)
+    inputs = bundle.input_buffers()[0]
+    assert call_once(first, inputs)["y"].tolist() == inputs["x"].tolist()
+    loaded = [session._predict.__globals__["loaded"] for session in (first, second)]  # type: ignore[attr-defined]
+    assert loaded == [1, 1]
+    with pytest.raises(ValueError, match="expected float32"):
+        first.stage({"x": inputs["x"].astype("float64")}, 0)
+    first.close()
+    first.close()
+
+
+def test_its_account_is_the_recorded_one_but_for_what_is_installed_here(bundle: ModelBundle, tmp_path: Path):
+    import numpy as np
+
+    make_shipped(tmp_path / "out", bundle, versions={"numpy": "0.9", "absent": "1"})
+    made = built(bundle, tmp_path / "out")
+    executed = backends.runner(made.arm.target).load(made).executed
+    assert executed == Executed(
+        library="numpy",
+        version=np.__version__,
+        device="cpu",
+        threads=None,
+        compute_nodes_by_precision={},
+        artifact_bytes=4,
+    )
+    assert f"numpy {np.__version__} here, 0.9 when it was shipped" in made.facts["notes"]
+    assert "absent is not installed here, 1 when it was shipped" in made.facts["notes"]
+
+
+def test_its_answers_are_judged_as_any_arms_are(bundle: ModelBundle, tmp_path: Path):
+    make_shipped(tmp_path / "out", bundle, WRONG)
+    made = built(bundle, tmp_path / "out")
+    claim = Claim(
+        arm=made.arm,
+        bundle=bundle,
+        session=backends.runner(made.arm.target).load(made),
+        buffers=bundle.input_buffers(),
+        strayed=None,
+        together=None,
+    )
+    assert "error" in (verify(claim, with_accuracy=False).fault or "")
+
+
+def test_a_machine_that_its_loader_refuses_is_a_skip(bundle: ModelBundle, tmp_path: Path):
+    make_shipped(tmp_path / "out", bundle, REFUSING)
+    made = built(bundle, tmp_path / "out")
+    with pytest.raises(SkippedArm, match=r"out/load.py: this CPU lacks avx512f") as refused:
+        backends.runner(made.arm.target).load(made)
+    assert refused.value.why.kind is NotRunKind.UNAVAILABLE
+
+
+def test_a_changed_file_is_refused_by_name(bundle: ModelBundle, tmp_path: Path):
+    make_shipped(tmp_path / "out", bundle)
+    (tmp_path / "out" / "model" / "weights").write_bytes(b"1235")
+    with pytest.raises(UsageError, match=r"model/weights.* was changed"):
+        built(bundle, tmp_path / "out")
+
+
+def test_another_folder_of_the_same_name_is_another_build(bundle: ModelBundle, tmp_path: Path):
+    targets = []
+    for place, load in (("a", REFUSING), ("b", WRONG)):
+        make_shipped(tmp_path / place / "out", bundle, load)
+        targets.append(Target(backend="numpy", folder=str(tmp_path / place / "out")))
+    first, second = ([sha256(file) for file in _code_of(target)] for target in targets)
+    assert first != second
+
+
+def test_it_is_asked_no_probe_and_its_model_is_told_from_others(bundle: ModelBundle, tmp_path: Path):
+    shipped = make_shipped(tmp_path / "out", bundle)
+    arm = Arm(target=replace(shipped.target, precision=Precision.INT8), model="identity")
+    assert probe_key(arm)
+    assert probe_key(replace(arm, target=replace(arm.target, folder="/out"))) is None
+    assert shipped.misfit(bundle) == ""
+    assert "model.sha256 " in shipped.misfit(replace(bundle, weights_sha256="f" * 64))

@@ -1,0 +1,122 @@
+"""`bundle:DIR` as a target: its short label, what its manifest fixes, and what it can't be raced for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from planning import group, labels, study
+from support.adapters.shipped import make_shipped
+from support.exports import bare_bundle
+
+from shootout.contract import Arm, NotRunKind, Precision, Target, TensorSpec
+from shootout.errors import UsageError
+from shootout.study import reproduce
+from shootout.study.feasibility import unfit
+from shootout.study.points import describe, names_of, targets_of
+from shootout.study.target import parse_targets, provider, refuse_other_models, shipped_hashes
+
+X, Y = TensorSpec(name="x", shape=(1, 128), dtype="float32"), TensorSpec(name="y", shape=(1, 128), dtype="float32")
+MODEL = replace(bare_bundle({}, inputs=(X,), outputs=(Y,), weights_sha256="a" * 64), model="residual_mlp")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    target = Target(backend="onnxruntime", precision=Precision.INT8, scheme="shared")
+    make_shipped(tmp_path / "out", MODEL, target=target, threads=3)
+    return tmp_path / "out"
+
+
+def only(text: str, *pythons: str) -> Target:
+    (found,) = parse_targets(text, describe, pythons)
+    return found
+
+
+def test_a_folder_is_what_its_manifest_says_by_its_own_short_name(out: Path):
+    found = only(f"bundle:{out}/")
+    assert found == Target(backend="onnxruntime", precision=Precision.INT8, scheme="shared", folder=str(out))
+    assert str(found) == "bundle:out"
+    assert provider(found) == provider(replace(found, folder=""))
+    assert str(only(f"bundle@new:{out}", "new")) == "bundle@new:out"
+
+
+@pytest.mark.parametrize("place", ["nowhere", "a(b)", "a#b"])
+def test_what_is_no_shipped_folder_is_refused(tmp_path: Path, place: str):
+    with pytest.raises(UsageError, match=r"manifest.json|call the folder by"):
+        only(f"bundle:{tmp_path / place}")
+
+
+def test_an_unknown_interpreter_is_refused(out: Path):
+    with pytest.raises(UsageError, match="unknown interpreter 'old'"):
+        only(f"bundle@old:{out}", "new")
+
+
+def test_a_file_that_changes_between_two_looks_is_seen(out: Path):
+    only(f"bundle:{out}")
+    (out / "load.py").write_text("")
+    manifest = out / "manifest.json"
+    manifest.write_text(manifest.read_text() + " ")
+    with pytest.raises(UsageError, match=r"load.py.* was changed"):
+        only(f"bundle:{out}")
+
+
+def test_two_folders_of_one_name_are_refused(out: Path, tmp_path: Path):
+    make_shipped(tmp_path / "b" / "out", MODEL)
+    with pytest.raises(UsageError, match="would both be bundle:out"):
+        targets_of(study(f"bundle:{out}", f"bundle:{tmp_path / 'b' / 'out'}"))
+    assert len(targets_of(study(f"bundle:{out}", f"bundle:{out}"))) == 2
+
+
+def test_axes_and_options_are_for_the_others(out: Path):
+    asked = study("onnxruntime", f"bundle:{out}", precision=["fp32", "int8"])
+    assert [str(target) for target in targets_of(asked)] == [
+        "onnxruntime:cpu:fp32",
+        "onnxruntime:cpu:int8",
+        "bundle:out",
+    ]
+    assert names_of(only(f"bundle:{out}")) == ()
+
+
+def test_it_races_beside_its_own_arm_and_may_be_the_baseline(out: Path):
+    found = group("onnxruntime", f"bundle:{out}", baseline=f"bundle:{out}")
+    assert labels(found)[:2] == ["bundle:out", "onnxruntime:cpu:fp32"]
+    assert not found.skips
+    assert found.record.baseline == "bundle:out"
+    assert labels(group("numpy", f"bundle:{out}", baseline="bundle:out"))[0] == "bundle:out"
+
+
+def test_another_count_of_threads_is_a_skip(out: Path):
+    found = group("onnxruntime", f"bundle:{out}", threads=[2])
+    assert found.skips["bundle:out"].kind is NotRunKind.UNFIT
+    assert found.skips["bundle:out"].fix == "--threads 3"
+
+
+def test_another_batch_is_a_skip(out: Path):
+    arm = Arm(target=only(f"bundle:{out}"), model="residual_mlp")
+    assert unfit(arm, MODEL) is None
+    other = replace(MODEL, inputs=(replace(X, shape=(8, 128)),))
+    why = unfit(arm, other)
+    assert why is not None
+    assert "x float32[1, 128]; this race is of x float32[8, 128]" in why.reason
+    assert why.fix == "--batch 1"
+
+
+def test_another_model_is_refused_with_the_one_to_name(out: Path):
+    target = only(f"bundle:{out}")
+    refuse_other_models([target], ["/models/residual_mlp", "residual_mlp"])
+    with pytest.raises(UsageError, match=r"made of residual_mlp, .* of digits: .*shootout run residual_mlp --backends"):
+        refuse_other_models([target], ["digits"])
+
+
+def test_a_run_goes_on_with_the_same_folder_only(out: Path):
+    target = only(f"bundle:{out}")
+    before = shipped_hashes([target, Target(backend="numpy")])
+    (out / "manifest.json").write_text((out / "manifest.json").read_text() + " ")
+    assert len(before) == 1
+    assert shipped_hashes([target]) != before
+
+
+def test_the_words_that_give_the_arm_again_name_the_folder(out: Path):
+    arm = Arm(target=only(f"bundle:{out}"), model="residual_mlp", threads=3)
+    assert f"--backends bundle:{out} --threads 3" in reproduce.words(arm)

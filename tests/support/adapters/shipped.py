@@ -1,0 +1,68 @@
+"""A shipped folder made by hand, whose `load.py` needs nothing but NumPy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.shipped import CHECK, EVIDENCE, LOAD, REQUIREMENTS, Runtime, Shipped, ShippedArm, seal_shipped
+from shootout.contract import Target
+
+COPYING = """
+loaded = 0
+
+def load():
+    global loaded
+    loaded += 1
+
+def predict(inputs):
+    return {"y": inputs["x"].copy()}
+"""
+"""What the model `identity` computes."""
+ACCOUNT = {
+    "library": "numpy",
+    "version": "0.0",
+    "device": "cpu",
+    "threads": 1,
+    "compute_nodes_by_precision": {},
+}
+
+
+def make_shipped(folder: Path, bundle: ModelBundle, load: str = COPYING, **changes: Any) -> Shipped:
+    """Write a folder of a bundle's model; `changes` are facts of its manifest, those of its arm among them."""
+    target = changes.pop("target", Target(backend="numpy"))
+    arm = ShippedArm(
+        label=str(target),
+        target=str(target),
+        backend=target.backend,
+        device=target.device,
+        precision=target.precision,
+        mode=target.mode,
+        scheme=target.scheme,
+        threads=changes.pop("threads", 1),
+        batch=bundle.batch,
+    )
+    facts: dict[str, Any] = {
+        "made_with": "shootout 0",
+        "model": {"name": bundle.model, "sha256": bundle.weights_sha256},
+        "inputs": bundle.inputs,
+        "outputs": bundle.outputs,
+        "versions": {},
+        "machine": {"key": "k", "name": "a machine"},
+        "median_ns": 1e3,
+        "run": "a run",
+        "error_limit": 1e-5,
+        **changes,
+    }
+    runtime = Runtime(backend=target.backend, threads=arm.threads, affinity=arm.threads, environment={}, options={})
+    (folder / EVIDENCE).mkdir(parents=True)
+    (folder / "model").mkdir()
+    (folder / "model" / "weights").write_bytes(b"1234")
+    (folder / LOAD).write_text(load)
+    (folder / CHECK).write_text("")
+    (folder / REQUIREMENTS).write_text("")
+    rows = [{"arm": "another", "executed": None}, {"arm": arm.label, "executed": ACCOUNT}]
+    (folder / EVIDENCE / "document.json").write_text(json.dumps({"rows": rows}))
+    return seal_shipped(Shipped(folder=folder, arm=arm, runtime=runtime, **facts))
