@@ -18,6 +18,7 @@ LAYERS = (
         "testing",
         "commands",
         "tune",
+        "gate",
         "ship",
         "formats",
         "page",

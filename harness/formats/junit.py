@@ -5,17 +5,42 @@ The schema: junit-10.xsd of Jenkins' xUnit plugin, which takes what pytest write
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 from xml.etree import ElementTree as Xml
 
 from shootout.errors import printable
 from shootout.report.figures import error, known, timed
 from shootout.results.document import Document, Row
 
+Kind = Literal["failure", "error"]
 
-def as_xml(document: Document) -> bytes:
-    """The file's content: who failed is a failure, who has no time for another reason is skipped."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One thing more that was checked; `kind` None: it holds."""
+
+    name: str
+    kind: Kind | None
+    message: str
+
+
+def as_xml(document: Document, others: Sequence[tuple[str, Sequence[Case]]] = ()) -> bytes:
+    """The file's content: who failed is a failure, who has no time for another reason is skipped.
+
+    Args:
+        others: suites before those of the run, by name.
+    """
     groups = list(dict.fromkeys(row.group for row in document.rows))
-    root = _element(None, "testsuites", name="shootout", time=f"{document.wall_s:.3f}", **_counts(document.rows))
+    counts = _counts(document.rows, [case for _, cases in others for case in cases])
+    root = _element(None, "testsuites", name="shootout", time=f"{document.wall_s:.3f}", **counts)
+    for name, cases in others:
+        suite = _element(root, "testsuite", name=name, **_counts((), cases), skipped="0")
+        for one in cases:
+            case = _element(suite, "testcase", name=one.name, classname=name)
+            if one.kind:
+                _element(case, one.kind, type=one.kind, message=one.message).text = _legal(one.message)
     for group in groups:
         rows = [row for row in document.rows if row.group == group]
         skipped = sum(_is_skipped(row) for row in rows)
@@ -30,9 +55,10 @@ def as_xml(document: Document) -> bytes:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
 
 
-def _counts(rows: tuple[Row, ...] | list[Row]) -> dict[str, str]:
-    failed = sum(row.outcome == "failed" for row in rows)
-    return {"tests": str(len(rows)), "failures": str(failed), "errors": "0"}
+def _counts(rows: Sequence[Row], cases: Sequence[Case] = ()) -> dict[str, str]:
+    kinds = ["failure" for row in rows if row.outcome == "failed"] + [case.kind for case in cases if case.kind]
+    counts = {"failures": kinds.count("failure"), "errors": kinds.count("error")}
+    return {"tests": str(len(rows) + len(cases)), **{name: str(count) for name, count in counts.items()}}
 
 
 def _is_skipped(row: Row) -> bool:

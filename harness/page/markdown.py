@@ -18,11 +18,11 @@ CUT = "\n\nThe rest is left out: a summary may be no longer. `shootout report` w
 _STEERING = re.compile(r"([\\`*_{}\[\]#|~$@])")
 
 
-def render(documents: Sequence[Document], found: Decided | None = None) -> str:
-    """What a policy says, then all runs, in at most `MOST_BYTES`; where it would be more, whole parts at the end go."""
+def render(documents: Sequence[Document], found: Decided | None = None, front: Sequence[str] = ()) -> str:
+    """What stands in front, what a policy says, then all runs, in at most `MOST_BYTES`; whole parts at the end go."""
     room = MOST_BYTES - len(CUT.encode())
     kept: list[str] = []
-    for part in (*_front(found), *(part for document in documents for part in _parts(document))):
+    for part in (*front, *_front(found), *(part for document in documents for part in _parts(document))):
         text = printable(part)
         room -= len(text.encode()) + 2
         if room < 0:
@@ -43,7 +43,7 @@ def _parts(document: Document) -> Iterator[str]:
     yield fenced(as_plain(answers.render(document, answers.WIDEST), answers.WIDEST))
     for summary in document.groups:
         yield _group(summary, document)
-    yield _list([one.plain for one in table.tell_run(document, full=True)])
+    yield bullets([one.plain for one in table.tell_run(document, full=True)])
 
 
 def _group(summary: GroupSummary, document: Document) -> str:
@@ -51,8 +51,8 @@ def _group(summary: GroupSummary, document: Document) -> str:
     headers, lines = table.tabulate(summary, rows)
     cells = [[str(line[name]) for name in headers] for line in lines]
     title = html.escape(" ".join(table.title(summary, rows).split()))  # a blank line would end the HTML
-    grid = [_line(headers), _line(["---"] * len(headers), raw=True), *map(_line, cells)] if lines else []
-    told = _list([one.plain for one in table.tell_group(summary, rows, full=True)])
+    grid = [line(headers), line(["---"] * len(headers), raw=True), *map(line, cells)] if lines else []
+    told = bullets([one.plain for one in table.tell_group(summary, rows, full=True)])
     return "\n".join([f"<details><summary>{title}</summary>", "", *grid, "", told, "", "</details>"])
 
 
@@ -68,9 +68,11 @@ def escape(text: str) -> str:
     return _STEERING.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
-def _line(cells: Sequence[str], *, raw: bool = False) -> str:
+def line(cells: Sequence[str], *, raw: bool = False) -> str:
+    """A table's line; `raw`: its cells are Markdown."""
     return f"| {' | '.join(cells if raw else map(escape, cells))} |"
 
 
-def _list(lines: Sequence[str]) -> str:
+def bullets(lines: Sequence[str]) -> str:
+    """Lines as a list."""
     return "\n".join(f"- {escape(line)}" for line in lines)

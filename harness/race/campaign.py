@@ -241,7 +241,7 @@ class Campaign:
             setback=partial(self.recorder.note, name),
             checked=partial(self.recorder.checked, name),
         )
-        due = Deadline(pace.generation_s(max(0.0, self._left_s), [each.race.played for each in waiting]))
+        due = Deadline(pace.generation_s(max(0.0, self._left_s), [each.race.owed for each in waiting]))
         context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold, deadline=self.deadline, pace=due)
         left_s = min(queue.left_s(waiting), self._left_s)
         self.progress.generation(name, one.race.played, one.fewest, left_s, one.standing)

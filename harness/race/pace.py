@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from shootout.constants import (
-    AIMED_GENERATIONS,
     BLOCK_CALLS,
     BLOCK_NS,
     FIRST_SHARE,
@@ -29,14 +28,14 @@ from shootout.stats.leaders import time_ns
 from shootout.stats.verdicts import Rules
 
 
-def generation_s(left_s: float, played: Iterable[int]) -> float:
+def generation_s(left_s: float, owed: Iterable[int]) -> float:
     """Seconds that a generation should take.
 
     Args:
         left_s: of all groups together.
-        played: generations that each group which waits has played.
+        owed: generations that each group which waits should have yet (`Race.owed`).
     """
-    return left_s / max(1, sum(max(2, AIMED_GENERATIONS - count) for count in played))
+    return left_s / max(1, sum(max(2, count) for count in owed))
 
 
 def foreseen_s(entrance: Entrance, terms: Terms | None) -> float:

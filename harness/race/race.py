@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from shootout.constants import AIMED_GENERATIONS, LIMIT_GENERATIONS
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.journal.group import counted, unfit
 from shootout.journal.records import Served
@@ -17,6 +18,7 @@ from shootout.race.generation import Generation
 from shootout.race.protocols import Context, Performance
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.evidence import min_generations
+from shootout.stats.goals import Aim
 from shootout.stats.open_pairs import Pair, generations_left
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Rules, ground_of
@@ -75,6 +77,12 @@ class Race:
         """The least generations that can give a verdict, on the ground that it stands on now, or that are asked."""
         prior = ground_of(self.sound, self.rules).prior
         return max(min_generations(self.rules.comparisons, prior=prior), self.rules.least_generations)
+
+    @property
+    def owed(self) -> int:
+        """How many generations more the time that is left should be parted into."""
+        aimed = LIMIT_GENERATIONS if self.rules.goal.aim is Aim.LIMIT else AIMED_GENERATIONS
+        return aimed - self.played
 
     @property
     def sound(self) -> dict[str, dict[int, Array]]:

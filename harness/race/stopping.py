@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from shootout.race import halving
 from shootout.stats.evidence import min_generations
+from shootout.stats.goals import Aim
 from shootout.stats.open_pairs import Pair, find_open, is_unopposed
 from shootout.stats.verdicts import Blocks, Rules
 
@@ -38,6 +39,11 @@ class GroupState:
     def unopposed(self) -> bool:
         """Whether there is nothing to compare the arms with, or nothing that vouches for it."""
         return is_unopposed(self.labels, self.rules)
+
+    @property
+    def is_pointless(self) -> bool:
+        """Whether a limit is asked for, and nobody is left to be held to it."""
+        return self.rules.goal.aim is Aim.LIMIT and {*self.labels} <= {self.rules.baseline, self.rules.sentinel}
 
     @property
     def owed(self) -> list[Pair]:
@@ -76,6 +82,8 @@ def verdicts(now: GroupState) -> list[str]:
     An arm leaves as soon as nothing waits for it, however near its verdict against the baseline is: what loads longest
     is often what is beaten, and the leaders would wait for it. Its pairs stay as they are then: evidence stopped early.
     """
+    if now.is_pointless:
+        return []
     if now.played < max(min_generations(now.rules.comparisons), now.rules.least_generations):
         return [label for label in now.labels if not (now.unopposed and label == now.rules.sentinel)]
     if now.unopposed or not (waiting := now.waiting):

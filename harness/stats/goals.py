@@ -9,7 +9,7 @@ from enum import StrEnum
 from shootout.constants import BIAS_FLOOR
 from shootout.errors import UsageError, unknown
 
-_RESOLVE = re.compile(r"resolve[ =]*(\d+(?:\.\d+)?)\s*%")
+_WITH_SHARE = re.compile(r"(resolve|limit)[ =]*(\d+(?:\.\d+)?)\s*%")
 MOST_PERCENT = 50
 
 
@@ -19,11 +19,12 @@ class Aim(StrEnum):
     BASELINE = "baseline"  # a verdict on every arm against the baseline
     BEST = "best"  # who is fastest, up to arms that are as good
     RESOLVE = "resolve"  # every ratio to the baseline, so closely
+    LIMIT = "limit"  # of every arm, whether it is slower than the baseline by more than so much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a race is for; `within` (0.03 is ±3 %) belongs to `resolve` alone."""
+    """What a race is for; `within` belongs to `resolve` (0.03 is ±3 %) and `limit` (0.05 is 5 % slower)."""
 
     aim: Aim = Aim.BASELINE
     within: float | None = None
@@ -33,7 +34,7 @@ class Goal:
 
 
 def read_goal(text: str) -> Goal:
-    """`baseline`, `best` or `resolve 3%`.
+    """`baseline`, `best`, `resolve 3%` or `limit 5%`.
 
     Raises:
         UsageError: it is none of these, or asks for what no race can tell.
@@ -41,13 +42,14 @@ def read_goal(text: str) -> Goal:
     word = text.strip()
     if word in (Aim.BASELINE, Aim.BEST):
         return Goal(aim=Aim(word))
-    if not word.startswith(Aim.RESOLVE):
-        raise unknown("goal", text, ["baseline", "best", "resolve 3%"])
-    if not (match := _RESOLVE.fullmatch(word)):
-        raise UsageError(f"goal {text!r} doesn't say how closely: write 'resolve 3%', in quotes")
-    percent = float(match[1])
+    if not word.startswith((Aim.RESOLVE, Aim.LIMIT)):
+        raise unknown("goal", text, ["baseline", "best", "resolve 3%", "limit 5%"])
+    if not (match := _WITH_SHARE.fullmatch(word)):
+        lacks = "how closely: write 'resolve 3%'" if word.startswith(Aim.RESOLVE) else "by how much: write 'limit 5%'"
+        raise UsageError(f"goal {text!r} doesn't say {lacks}, in quotes")
+    percent = float(match[2])
     if not 100 * BIAS_FLOOR <= percent <= MOST_PERCENT:
         least = f"{100 * BIAS_FLOOR:g}%"
         why = f"differences below {least} could be the harness's own" if percent < 1 else "that says next to nothing"
         raise UsageError(f"goal {text!r} can't be: {why}; from {least} to {MOST_PERCENT}% makes sense")
-    return Goal(aim=Aim.RESOLVE, within=percent / 100)
+    return Goal(aim=Aim(match[1]), within=percent / 100)

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Leaders, compare_pair, find_leaders, time_ns
-from shootout.stats.verdicts import Blocks, Comparison, Rules, comparison, ground_of
+from shootout.stats.verdicts import Blocks, Comparison, Rules, compare_with_limit, comparison, ground_of
 
 Pair = tuple[str, str]
 
@@ -81,6 +81,8 @@ def _goal_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
     """Likewise until the goal asks for a pair no more."""
     if rules.goal.aim is Aim.BEST:
         return _left(compare_pair(blocks, rules, *pair))
+    if rules.goal.aim is Aim.LIMIT:
+        return _left(_on_limit(blocks, pair, rules, estimate=True))
     if rules.goal.within is None:
         return verdict_left(blocks, pair, rules)
     found = _found(blocks, pair, rules)
@@ -132,18 +134,34 @@ def _wide(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> li
     return [pair for pair, known in found.items() if known is None or precision(known) > within]
 
 
+def _near_limit(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+    """Arms of which it isn't known on which side of the limit they are."""
+    found = {pair: _on_limit(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
+    return [pair for pair, known in found.items() if known is None or not known.decided]
+
+
+def _on_limit(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False) -> Comparison | None:
+    if not _have_met(blocks, pair):
+        return None
+    return compare_with_limit(blocks, *pair, rules, limit=rules.goal.within or 0.0, estimate=estimate)
+
+
 def _beside_baseline(arms: Sequence[str], rules: Rules) -> list[Pair]:
     return [(label, rules.baseline) for label in arms if rules.baseline and label != rules.baseline]
 
 
 def _found(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False) -> Comparison | None:
-    one, other = pair
-    met = set(blocks.get(one, ())) & set(blocks.get(other, ()))
-    return comparison(blocks, one, other, rules, estimate=estimate) if met else None
+    return comparison(blocks, *pair, rules, estimate=estimate) if _have_met(blocks, pair) else None
+
+
+def _have_met(blocks: Mapping[str, Blocks], pair: Pair) -> bool:
+    """Whether both played any one generation."""
+    return bool(set(blocks.get(pair[0], ())) & set(blocks.get(pair[1], ())))
 
 
 _OPEN: Mapping[Aim, Callable[[Mapping[str, Blocks], Sequence[str], Rules], list[Pair]]] = {
     Aim.BASELINE: _untold,
     Aim.BEST: _unsettled,
     Aim.RESOLVE: _wide,
+    Aim.LIMIT: _near_limit,
 }

@@ -325,3 +325,21 @@ def comparison(
         prior=ground.prior,
         estimate=estimate,
     )
+
+
+def compare_with_limit(
+    blocks: Mapping[str, Blocks], label: str, against: str, rules: Rules, *, limit: float, estimate: bool = True
+) -> Comparison:
+    """One arm's time over what it may be: another's × (1 + limit). `slower` is beyond the limit, `faster` below it.
+
+    It is the interval of `comparison` that lies on one side of the limit, or not: a limit is no claim of the harness,
+    so its bias widens nothing. No arm is the `same` as a limit.
+    """
+    return compare(
+        log_ratios(blocks.get(label, {}), blocks.get(against, {})) - math.log1p(limit),
+        alpha=bonferroni(rules.comparisons),
+        bias_floor=0.0,
+        same_within=0.0,
+        prior=ground_of(blocks, rules).prior,
+        estimate=estimate,
+    )

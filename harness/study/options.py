@@ -253,7 +253,7 @@ class StudyOptions(TargetOptions, total=False):
             word="GOAL",
             read=lambda _, text: str(read_goal(text)),
             help="best (default): the winner is known, or what is as good. baseline: all verdicts are in (most named "
-            "studies). 'resolve 3%': all ratios are known so closely.",
+            "studies). 'resolve 3%': all ratios are known so closely. 'limit 5%': who is slower by more than that.",
         ),
     ]
     energy: Annotated[bool, Flag(group=Group.MORE, help="GPU: also measure a call's energy.", kind=bool)]

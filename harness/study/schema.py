@@ -102,8 +102,8 @@ class Study(BaseModel):
         metric: the user's own, `file.py:score` or `package.module:score`: scores of labelled rows.
         calibration: the user's own calibration data.
         weights: of a transformers config: a file of them, or the folder.
-        goal: what must be known before a race ends: `baseline`, `best` or `resolve 3%`. None: `best`, or `baseline`
-            where a crossover is looked for.
+        goal: what must be known before a race ends: `baseline`, `best`, `resolve 3%` or `limit 5%`. None: `best`, or
+            `baseline` where a crossover is looked for.
         least_generations: that each arm plays, whatever is known before; 0: as few as tell.
         max_generations: where nothing can be told; 60 for `best` and `resolve` unless it is given.
         against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.

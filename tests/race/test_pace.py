@@ -18,7 +18,7 @@ from support.races.fakes import FakeWatch, World
 from support.races.made import played
 
 from shootout.clock import Deadline
-from shootout.constants import AIMED_GENERATIONS, MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
+from shootout.constants import MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
 from shootout.contract import Arm, Array, NotRun, Scenario, Target
 from shootout.journal.records import Played
 from shootout.messages import Loaded, Tuned, Verified
@@ -200,9 +200,9 @@ def test_where_nothing_vouches_all_play_that_fit():
 
 
 def test_the_time_left_is_parted_into_generations_of_all_groups_that_wait():
-    assert pace.generation_s(40.0, [0]) == 40.0 / AIMED_GENERATIONS
-    assert pace.generation_s(40.0, [1, 3]) == 40.0 / (AIMED_GENERATIONS - 1 + 2)
-    assert pace.generation_s(40.0, [9]) == 20.0
+    assert pace.generation_s(40.0, [4]) == 10.0
+    assert pace.generation_s(40.0, [3, 1]) == 40.0 / (3 + 2)
+    assert pace.generation_s(40.0, [-5]) == 20.0
 
 
 def generation(world: World, due_s: float | None) -> Generation:

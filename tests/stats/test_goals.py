@@ -17,6 +17,7 @@ from shootout.stats.goals import Aim, Goal, read_goal
         (" baseline ", Goal()),
         ("resolve 3%", Goal(aim=Aim.RESOLVE, within=0.03)),
         ("resolve=0.5 %", Goal(aim=Aim.RESOLVE, within=0.005)),
+        ("limit 5%", Goal(aim=Aim.LIMIT, within=0.05)),
     ],
 )
 def test_a_goal_is_read_and_told_again(text: str, wanted: Goal):
@@ -30,6 +31,7 @@ def test_a_goal_is_read_and_told_again(text: str, wanted: Goal):
         ("bset", "unknown goal 'bset': did you mean 'best'?"),
         ("", "unknown goal ''"),
         ("resolve", "goal 'resolve' doesn't say how closely: write 'resolve 3%', in quotes"),
+        ("limit", "goal 'limit' doesn't say by how much: write 'limit 5%', in quotes"),
         ("resolve 3", "goal 'resolve 3' doesn't say how closely"),
         ("resolve 0.1%", "goal 'resolve 0.1%' can't be: differences below 0.5% could be the harness's own"),
         ("resolve 80%", "goal 'resolve 80%' can't be: that says next to nothing; from 0.5% to 50% makes sense"),

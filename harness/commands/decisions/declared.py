@@ -1,4 +1,4 @@
-"""The commands that make something of runs: a decision, one run of many machines, a folder to deploy.
+"""The commands that make something of runs: a decision, one run of many machines, a folder to deploy, a gate.
 
 Imports stand inside the commands, as in `shootout.cli`.
 """
@@ -13,6 +13,7 @@ import typer
 from shootout.commands.declared import DECIDE, Full, Json, To, declare
 from shootout.commands.help import GroupedCommand
 from shootout.decide.options import PolicyOptions
+from shootout.gate.options import GateOptions
 from shootout.study.options import Group
 
 DECIDE_EXAMPLES = """\
@@ -22,6 +23,10 @@ shootout decide runs/small runs/large --policy deploy.toml --json"""
 MERGE_EXAMPLES = """\
 shootout merge laptop/run server/run -o results/both
 shootout merge results/node-* --to all.csv"""
+GATE_EXAMPLES = """\
+shootout gate results/run --candidate openvino:cpu:int8 --accuracy-drop 0.5pp
+shootout gate results/run --candidate new.onnx --slower 3% --same-proof
+shootout gate results/run --candidate onnxruntime@new --python new=.venv-new/bin/python"""
 
 
 def declare_decisions(app: typer.Typer) -> None:
@@ -101,3 +106,18 @@ def declare_decisions(app: typer.Typer) -> None:
         from shootout.commands.decisions.ship import ship
 
         raise typer.Exit(ship(folder, out, arm=arm, policy=policy, group=group))
+
+    @declare(app, GateOptions, DECIDE, GATE_EXAMPLES)
+    def gate(
+        reference: Annotated[
+            Path, typer.Argument(metavar="REFERENCE", help="A run folder, whose shipped arm is held on to.")
+        ],
+        *,
+        as_json: Json = False,
+        to: To = None,
+        **options: Unpack[GateOptions],
+    ) -> None:
+        """For CI: may a candidate take the place of what is shipped? Exit 0: yes, 5: no, 7: not known in time."""
+        from shootout.commands.decisions.gate import gate
+
+        raise typer.Exit(gate(reference, options, as_json=as_json, to=to or ()))

@@ -1,0 +1,70 @@
+"""`shootout gate`: may a candidate take the place of what is shipped? Raced here, now, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shootout.clock import Deadline
+from shootout.commands.output import print_answer, show_progress
+from shootout.commands.run import measure
+from shootout.formats.files import check_files
+from shootout.gate import github
+from shootout.gate.contest import Contest, plan_contest
+from shootout.gate.files import write_gate
+from shootout.gate.limits import Limits, read_limits
+from shootout.gate.options import MAX_TIME_S, GateOptions
+from shootout.gate.reference import Reference, read_reference
+from shootout.gate.screen import render
+from shootout.gate.verdict import Gate, judge_gate, watch_evidence
+from shootout.host import gpu
+from shootout.host.placement import pass_on
+from shootout.journal.run_folder import new_folder
+from shootout.report.progress import Progress
+from shootout.results.analysis import analyse
+
+
+def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path] = ()) -> int:
+    """Race a candidate against the reference in `place`, print what came of it; returns the exit code.
+
+    Args:
+        place: a run folder.
+        to: files to write it into as well.
+
+    Raises:
+        UsageError: a limit without its unit, no reference there, or a candidate that is none.
+        Unavailable: reference or candidate can't run here.
+    """
+    check_files(to)
+    limits = read_limits(options)
+    limit = Deadline(options.get("max_time_s", MAX_TIME_S))
+    pass_on(options.get("env", ()))
+    reference = read_reference(place, options.get("arm"), limits.policy)
+    with show_progress() as progress:
+        contest = plan_contest(reference, options.get("candidate"), limits, options)
+        gpu.choose_gpu(options.get("gpu"), {arm.target.device for arm in contest.plan.groups[0].record.arms})
+        out = Path(options.get("out") or new_folder(Path("results") / "gate"))
+        fresh = options.get("fresh", False)
+        found = race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
+    document = analyse(out)
+    write_gate(found, document, to)
+    github.tell(found, document)
+    print_answer(render(found), found.model_dump(mode="json", by_alias=True), as_json=as_json)
+    return found.exit_code
+
+
+def race(
+    contest: Contest,
+    reference: Reference,
+    limits: Limits,
+    out: Path,
+    *,
+    limit: Deadline,
+    progress: Progress,
+    fresh: bool = False,
+) -> Gate:
+    """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says."""
+    names = contest.reference, contest.candidate
+    breach = watch_evidence(out, *names, limits)
+    measure(contest.plan, out, fresh=fresh, limit=limit, progress=progress, breach=breach)
+    return judge_gate(out, names, reference, limits)

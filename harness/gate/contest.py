@@ -1,0 +1,129 @@
+"""The study of a gate: reference and candidate on one model, raced towards the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shootout import models
+from shootout.contract import Arm, Target
+from shootout.decide.quantities import Limit
+from shootout.decide.racing import SPREAD
+from shootout.errors import Unavailable, UsageError
+from shootout.export.client import is_file
+from shootout.gate.limits import Limits
+from shootout.gate.reference import Reference
+from shootout.stats.quantiles import LEAST_TAILS
+from shootout.study.plan import Plan, make_plan
+from shootout.study.points import describe
+from shootout.study.schema import Study, checked
+from shootout.study.target import parse_targets, provider
+from shootout.worker.remembered import known_available
+
+MOST_GENERATIONS = 1_000
+"""It is the time that ends a gate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """Who races whom, planned on this machine; `candidate` is the other arm's label."""
+
+    plan: Plan
+    reference: str
+    candidate: str
+
+
+def plan_contest(reference: Reference, candidate: str | None, limits: Limits, options: Mapping[str, Any]) -> Contest:
+    """Plan the race.
+
+    Args:
+        candidate: a target, or an ONNX file for the reference's target; None: the reference's target again.
+        options: of `GateOptions`.
+
+    Raises:
+        UsageError: the candidate is neither, or is another model than the reference's.
+        Unavailable: one of the two can't run here.
+    """
+    study = make_study(reference, candidate, limits, options)
+    _refuse_missing(parse_targets(reference.target, describe, study.pythons)[0])
+    plan = make_plan(study, study.targets)
+    (group,) = plan.groups
+    mine, other = (arm for arm in group.record.arms if not arm.sentinel)
+    for what, arm in (("reference", mine), ("candidate", other)):
+        if why := group.skips.get(arm.label):
+            raise Unavailable(f"the {what} {arm.label} can't run here: {why.reason}; {why.fix}")
+    return Contest(plan=plan, reference=mine.label, candidate=other.label)
+
+
+def make_study(reference: Reference, candidate: str | None, limits: Limits, options: Mapping[str, Any]) -> Study:
+    """The study, without a look at the machine.
+
+    Raises:
+        UsageError: as `plan_contest`.
+    """
+    given = dict(reference.given)
+    given["pythons"] = {**given.get("pythons", {}), **options.get("pythons", {})}
+    targets = [reference.target, reference.target]
+    if candidate and _is_model(candidate):
+        given["model"] = _files(reference.model, candidate)
+        targets = [reference.target]
+    elif candidate:
+        targets[1] = _one_target(candidate, given["pythons"])
+    fields = {
+        "name": "gate",
+        **given,
+        "targets": targets,
+        "baseline": reference.target,
+        "goal": str(limits.goal),
+        "max_generations": MOST_GENERATIONS,
+        "least_generations": LEAST_TAILS if limits.policy and _asks_spread(limits) else 0,
+    }
+    if "max_error" in options:
+        fields["max_error"] = options["max_error"]
+    return checked({key: value for key, value in fields.items() if value})
+
+
+def _asks_spread(limits: Limits) -> bool:
+    """Whether a limit of the policy is on the worst of several generations."""
+    return bool(limits.policy and SPREAD & {Limit.P99, Limit.READY} & limits.policy.limits.keys())
+
+
+def _is_model(candidate: str) -> bool:
+    return candidate in models.names() or is_file(candidate) or models.is_own(candidate)
+
+
+def _files(reference: str, candidate: str) -> tuple[str, str]:
+    """The two files that race each other."""
+    if not (is_file(reference) and is_file(candidate)):
+        raise UsageError(
+            f"candidate {candidate!r} is a model, and races a reference that is an ONNX file, as one itself; the "
+            f"reference's model is {reference!r}"
+        )
+    if Path(reference).resolve() == Path(candidate).resolve():
+        raise UsageError(
+            f"candidate {candidate!r} is the reference's own file: keep the old one beside it under another name"
+        )
+    return reference, candidate
+
+
+def _one_target(text: str, pythons: Mapping[str, Any]) -> str:
+    found = parse_targets(text, describe, pythons)
+    if len(found) > 1:
+        raise UsageError(f"candidate {text!r} names {len(found)} targets: name one")
+    return str(found[0])
+
+
+def _refuse_missing(target: Target) -> None:
+    """Say at once where the reference's own backend isn't here."""
+    if target.python:
+        return
+    found = known_available({provider(target)})[provider(target)]
+    if not found.ok:
+        raise Unavailable(f"the reference {target} can't run here: {found.reason}; {found.fix}")
+
+
+def arm_of(contest: Contest, label: str) -> Arm:
+    """One of the two."""
+    return next(arm for arm in contest.plan.groups[0].record.arms if arm.label == label)

@@ -1,0 +1,170 @@
+"""What is known exactly of reference and candidate, held against the limits: no quiet machine is needed for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shootout.decide.candidates import read_question
+from shootout.decide.limits import Finding, Standing, judge_limits
+from shootout.decide.policy import Policy
+from shootout.decide.quantities import LIMITS, POINTS, Limit
+from shootout.gate.limits import Limits
+from shootout.report.figures import error, share
+from shootout.results.analysis import Analysed, right_rows
+from shootout.results.comparisons import Part
+from shootout.results.document import Row
+from shootout.stats.paired import Change, change
+from shootout.units import counted, size
+
+NOT_RACED = frozenset({Limit.RATE, Limit.COST})
+"""Limits that a race of single calls says nothing on."""
+
+
+class Check(Part):
+    """One line of the evidence, as people read it.
+
+    Attributes:
+        standing: null where nothing limits it.
+        reason: why it is broken or unknown, or what else is to be said.
+    """
+
+    name: str
+    reference: str | None = None
+    candidate: str | None = None
+    limit: str | None = None
+    standing: Standing | None = None
+    reason: str | None = None
+
+
+def find_evidence(run: Analysed, reference: str, candidate: str, limits: Limits) -> tuple[Check, ...]:
+    """Every check that the run's folder holds figures for; none where one of the two was never loaded."""
+    rows = {row.arm: row for row in run.document.rows}
+    mine, other = rows[reference], rows[candidate]
+    if other.outcome == "failed" and not other.executed:
+        return (Check(name="outputs", standing=Standing.BROKEN, reason=other.reason),)
+    if not (mine.executed and other.executed):
+        return ()
+    return (
+        _outputs(mine, other),
+        *_proof(mine.executed, other.executed, limits),
+        _size(mine, other, limits),
+        *_accuracy(run, mine, other, limits),
+        _versions(mine.executed, other.executed),
+        *(_policy(Path(run.document.run), candidate, limits.policy) if limits.policy else ()),
+    )
+
+
+def _outputs(mine: Row, other: Row) -> Check:
+    """The run itself held them to the FP64 oracle: who is out of the band has failed."""
+    known = [row.fidelity.relative_l2 if row.fidelity else None for row in (mine, other)]
+    errors = [None if one is None else error(one) for one in known]
+    failed = other.outcome == "failed"
+    return Check(
+        name="error",
+        reference=errors[0],
+        candidate=errors[1],
+        limit="what its precision explains",
+        standing=Standing.BROKEN if failed else Standing.MET,
+        reason=other.reason if failed else None,
+    )
+
+
+def _proof(mine: Mapping[str, Any], other: Mapping[str, Any], limits: Limits) -> Iterator[Check]:
+    """What ran, by each runtime's own account."""
+    for name, tell in (("device", _device), ("compute nodes", _nodes), ("fallbacks", _fallbacks)):
+        told = tell(mine), tell(other)
+        standing = (Standing.MET if told[0] == told[1] else Standing.BROKEN) if limits.same_proof else None
+        limit = "the same" if limits.same_proof else None
+        yield Check(name=name, reference=told[0], candidate=told[1], limit=limit, standing=standing)
+
+
+def _device(executed: Mapping[str, Any]) -> str:
+    return str(executed["device"])
+
+
+def _nodes(executed: Mapping[str, Any]) -> str:
+    nodes: Mapping[str, int] = executed["compute_nodes_by_precision"]
+    return ", ".join(f"{count} {precision}" for precision, count in sorted(nodes.items())) or "none told"
+
+
+def _fallbacks(executed: Mapping[str, Any]) -> str:
+    return "; ".join(executed["fallbacks"]) or "none"
+
+
+def _size(mine: Row, other: Row, limits: Limits) -> Check:
+    before, after = mine.artifact_bytes, other.artifact_bytes
+    told = [None if count is None else size(count) for count in (before, after)]
+    if limits.size is None:
+        return Check(name="size", reference=told[0], candidate=told[1])
+    standing = Standing.UNKNOWN
+    if before is not None and after is not None:
+        standing = Standing.MET if after <= before * (1 + limits.size) else Standing.BROKEN
+    reason = f"{100 * (after / before - 1):+.1f} %" if before and after is not None else None
+    limit = f"at most {100 * limits.size:g} % more"
+    return Check(name="size", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason)
+
+
+def _accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
+    """In pairs of rows: they err on the same ones, mostly."""
+    if limits.accuracy_drop is None and not (mine.fidelity and mine.fidelity.accuracy is not None):
+        return
+    shares = [row.fidelity.accuracy if row.fidelity else None for row in (mine, other)]
+    told = [None if one is None else share(one) for one in shares]
+    right = {arm: rows for (_, arm), rows in right_rows(run.groups[mine.group]).items()}
+    found = change(right[mine.arm], right[other.arm]) if {mine.arm, other.arm} <= right.keys() else None
+    lost = f"{_points(-found.value)} points lost [{_points(-found.high)}, {_points(-found.low)}]" if found else None
+    if limits.accuracy_drop is None:
+        yield Check(name="accuracy", reference=told[0], candidate=told[1], reason=lost)
+        return
+    standing, why = _drop(found, limits.accuracy_drop, len(right.get(mine.arm, "")))
+    reason = "; ".join(filter(None, [lost, why]))
+    limit = f"at most {POINTS.told(limits.accuracy_drop)} lost"
+    yield Check(
+        name="accuracy", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason or None
+    )
+
+
+def _points(drop: float) -> str:
+    return f"{round(100 * drop, 2) + 0.0:.2f}"
+
+
+def _drop(found: Change | None, most: float, rows: int) -> tuple[Standing, str]:
+    """Whether so much at most is lost, and what would tell."""
+    if found is None:
+        return Standing.UNKNOWN, "no labelled rows: the reference's run needs --inputs and --labels"
+    if -found.low <= most:
+        return Standing.MET, ""
+    if -found.high > most:
+        return Standing.BROKEN, ""
+    away, reach = most + found.value, found.value - found.low
+    wanted = math.ceil(rows * (reach / away) ** 2) if away > 0 else None
+    more = f"; about {wanted:,} would tell" if wanted else ""
+    return Standing.UNKNOWN, f"{counted(rows, 'labelled row')}{more}"
+
+
+def _versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:
+    told = [f"{one['library']} {one['version']}" for one in (mine, other)]
+    return Check(name="runtime", reference=told[0], candidate=told[1])
+
+
+def _policy(folder: Path, candidate: str, policy: Policy) -> Iterator[Check]:
+    """The policy's own limits on the candidate; what a race of single calls doesn't measure is said."""
+    question = read_question([folder])
+    one = next((one for one in question.candidates if one.row.arm == candidate), None)
+    for found in judge_limits(policy, one, 1) if one else ():
+        if found.implied:
+            continue
+        name, told = f"policy: {found.limit}", LIMITS[found.limit].unit.told
+        value = None if found.value is None else told(found.value)
+        if found.limit in NOT_RACED or (found.limit is Limit.P99 and policy.load is not None):
+            yield Check(name=name, reason="not raced by a gate: see `shootout decide`")
+            continue
+        limit = f"at {LIMITS[found.limit].side} {told(found.wanted)}"
+        yield Check(name=name, candidate=value, limit=limit, standing=found.standing, reason=_reason(found))
+
+
+def _reason(found: Finding) -> str | None:
+    return found.reason

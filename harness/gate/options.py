@@ -1,0 +1,87 @@
+"""The options of `shootout gate`; imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any
+
+from shootout import units
+from shootout.study.options import Flag, FolderOptions, Group, read_pythons
+
+MAX_TIME_S = 480.0
+"""Of a gate that nobody gives a time; it is no longer than a job waits for gladly."""
+
+
+class GateOptions(FolderOptions, total=False):
+    """What races the reference, by which limits, and how long."""
+
+    candidate: Annotated[
+        str,
+        Flag(
+            group=Group.WHAT,
+            word="TARGET|MODEL",
+            help="What may take the reference's place: a target such as openvino:cpu:int8 on the same model, or an "
+            "ONNX file that the reference's target runs. Default: the reference itself.",
+        ),
+    ]
+    arm: Annotated[
+        str, Flag(group=Group.WHAT, word="TARGET", help="The run's arm to hold it against. Default: what it ships.")
+    ]
+    pythons: Annotated[
+        Mapping[str, str | PathLike[str]],
+        Flag(
+            group=Group.WHAT,
+            word="NAME=PATH",
+            name="--python",
+            several=True,
+            read=read_pythons,
+            help="Another interpreter, with other versions, for a candidate backend@NAME.",
+        ),
+    ]
+    slower: Annotated[
+        str,
+        Flag(
+            group=Group.LIMITS, word="5%", help="How much slower it may be. Default: the policy's indifferent, or 5%."
+        ),
+    ]
+    accuracy_drop: Annotated[
+        str, Flag(group=Group.LIMITS, word="0.5pp", help="Accuracy that it may lose, in pairs of labelled rows.")
+    ]
+    size: Annotated[str, Flag(group=Group.LIMITS, word="10%", help="How much larger its artifact may be.")]
+    same_proof: Annotated[
+        bool,
+        Flag(
+            group=Group.LIMITS,
+            kind=bool,
+            help="What ran must be alike: device, compute nodes by precision, fallbacks.",
+        ),
+    ]
+    policy: Annotated[
+        str | PathLike[str] | Mapping[str, Any],
+        Flag(group=Group.LIMITS, word="TOML", kind=Path, help="A deploy.toml: the candidate must keep its limits too."),
+    ]
+    max_error: Annotated[
+        float,
+        Flag(
+            group=Group.MORE,
+            word="ERROR",
+            kind=float,
+            help="Let outputs err by more than their precision explains, up to this: 1e-3.",
+        ),
+    ]
+    max_time_s: Annotated[
+        float,
+        Flag(
+            group=Group.STOP,
+            word="TIME",
+            name="--max-time",
+            help="End after so long, exports and builds too; what isn't known then is undecided. Default: 8m.",
+            read=units.read_seconds,
+        ),
+    ]
+    out: Annotated[
+        str | PathLike[str],
+        Flag(group=Group.WHERE, word="FOLDER", help="Run folder. Default: results/gate/<time>.", kind=Path),
+    ]

@@ -1,0 +1,188 @@
+"""The gate's word: exact evidence first, then the slowdown's interval against its limit. Never silently a pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from shootout.contract import NotRun, NotRunKind
+from shootout.decide.limits import Standing
+from shootout.decide.racing import find_breach
+from shootout.gate.evidence import Check, find_evidence
+from shootout.gate.limits import Limits
+from shootout.gate.reference import Reference
+from shootout.journal.records import Played
+from shootout.race.campaign import Breach
+from shootout.results.analysis import Analysed, analyse_cells
+from shootout.results.comparisons import Part, Ratio
+from shootout.results.document import Row
+from shootout.units import counted, span
+
+Outcome = Literal["pass", "fail", "undecided"]
+EXIT_CODES: Mapping[Outcome, int] = {"pass": 0, "fail": 5, "undecided": 7}
+SCHEMA = 1
+
+
+class Gate(Part):
+    """What became of a candidate.
+
+    Attributes:
+        reasons: why it isn't a pass, the weightiest first.
+        ratio: the candidate's time ÷ the reference's; null where they have none in common.
+        limit: the most that it may be.
+        checks: the exact evidence.
+        notes: what else a reader must know, such as other versions than the reference was recorded with.
+    """
+
+    schema_version: int = Field(default=SCHEMA, serialization_alias="schema")
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    reference: str
+    candidate: str
+    recorded: str
+    ratio: Ratio | None
+    limit: float
+    wall_s: float
+    generations: int
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...]
+    run: str
+
+    @property
+    def exit_code(self) -> int:
+        """Of the command."""
+        return EXIT_CODES[self.outcome]
+
+
+def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits) -> Breach:
+    """What ends the race as soon as the exact evidence is red, however fast the candidate is.
+
+    Args:
+        out: the run's folder, which holds each generation before anybody is asked.
+    """
+    seen = False
+
+    def find_red(line: Played, install_bytes: int | None) -> NotRun | None:
+        nonlocal seen
+        if why := find_breach(limits.policy, line, install_bytes):
+            return why
+        if seen:
+            return None
+        checks = find_evidence(analyse_cells(out), reference, candidate, limits)
+        seen = bool(checks)  # a first generation may have been the candidate's alone
+        red = next((one for one in checks if one.standing is Standing.BROKEN), None)
+        return NotRun(NotRunKind.OFF_LIMITS, tell_check(red)) if red else None
+
+    return find_red
+
+
+def judge_gate(folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits) -> Gate:
+    """What the run in a folder says of a candidate.
+
+    Args:
+        names: the labels of reference and candidate.
+        recorded: where the reference comes from.
+
+    Raises:
+        UsageError: there is no run.
+    """
+    run = analyse_cells(folder)
+    rows = {row.arm: row for row in run.document.rows}
+    mine, other = (rows[name] for name in names)
+    checks = find_evidence(run, *names, limits)
+    ratio = other.end_to_end.ratio if other.end_to_end else None
+    fails = [tell_check(one) for one in checks if one.standing is Standing.BROKEN]
+    opens = [tell_check(one) for one in checks if one.standing is Standing.UNKNOWN]
+    standing, why = _speed(run, mine, other, ratio, limits)
+    if standing is Standing.BROKEN:
+        fails.append(why)
+    elif standing is Standing.UNKNOWN and not fails:
+        opens.insert(0, why)
+    outcome: Outcome = "fail" if fails else "undecided" if opens else "pass"
+    return Gate(
+        outcome=outcome,
+        reasons=(*fails, *opens),
+        reference=names[0],
+        candidate=names[1],
+        recorded=recorded.place,
+        ratio=ratio,
+        limit=1 + limits.slower,
+        wall_s=run.document.wall_s,
+        generations=other.end_to_end.generations if other.end_to_end else 0,
+        checks=checks,
+        notes=tuple(_notes(run, recorded)),
+        run=str(folder),
+    )
+
+
+def judge_ratio(ratio: Ratio, slower: float) -> Standing:
+    """On which side of the limit the interval lies; the race itself ended by the same."""
+    if ratio.reason is not None or ratio.low is None or ratio.high is None:
+        return Standing.UNKNOWN
+    if ratio.low > 1 + slower:
+        return Standing.BROKEN
+    return Standing.MET if ratio.high < 1 + slower else Standing.UNKNOWN
+
+
+def _speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limits: Limits) -> tuple[Standing, str]:
+    """Whether it is too slow, and how that is told."""
+    if ratio is None:
+        lacking = next((row for row in (mine, other) if row.end_to_end is None), None)
+        why = f"{lacking.arm} has no time: {lacking.reason}" if lacking else "they never raced each other"
+        return Standing.UNKNOWN, why
+    standing = judge_ratio(ratio, limits.slower)
+    times = f"it takes {tell_ratio(ratio)} of the reference's time, and the limit is {1 + limits.slower:g}"
+    if standing is not Standing.UNKNOWN:
+        return standing, times
+    return standing, ratio.reason or f"{times}: {_more_time(run)}"
+
+
+def _more_time(run: Analysed) -> str:
+    """What it would take to know."""
+    nearest = run.document.nearest_open
+    if nearest is None or nearest.generations is None or nearest.seconds is None:
+        return "the time was over, and nobody knows how much more would tell"
+    minutes = math.ceil((run.document.wall_s + nearest.seconds) / 60)
+    more = counted(nearest.generations, "more generation")
+    return f"the time was over; about {more}, {span(nearest.seconds)}, would tell: --max-time {minutes}m"
+
+
+def _notes(run: Analysed, recorded: Reference) -> Iterator[str]:
+    here: Mapping[str, str] = run.document.environment.get("libraries") or {}
+    changed = [
+        f"{name} {here.get(name, 'none')} (recorded with {version})"
+        for name, version in sorted(recorded.libraries.items())
+        if here.get(name) != version
+    ]
+    if changed:
+        yield f"the reference is made again here, by other versions: {_folded(changed)}"
+    if run.document.void_share >= _NOISY:
+        yield f"{run.document.void_share:.0%} of the rounds met other programs on the same CPUs"
+    yield from run.document.warnings
+
+
+_NOISY = 0.5
+_NAMED = 6
+
+
+def _folded(texts: Sequence[str]) -> str:
+    more = f", {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return ", ".join(texts[:_NAMED]) + more
+
+
+def tell_check(one: Check) -> str:
+    """A check in a line: `size is 9 MB, reference 1 MB, limit at most 10 % more: +800 %`."""
+    parts = [f"{one.name} is {one.candidate}" if one.candidate else one.name]
+    parts += [f"reference {one.reference}"] if one.reference else []
+    parts += [f"limit {one.limit}"] if one.limit else []
+    return ", ".join(parts) + (f": {one.reason}" if one.reason else "")
+
+
+def tell_ratio(ratio: Ratio) -> str:
+    """A ratio to the thousandth, which a limit of a few percent is read by."""
+    low, high = ("?" if end is None else f"{end:.3f}" for end in (ratio.low, ratio.high))
+    return f"{ratio.value:.3f} [{low}, {high}]"

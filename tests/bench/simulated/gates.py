@@ -1,0 +1,102 @@
+"""How often a gate is red, green and undecided, simulated: a candidate that is as fast, and one that is 10 % slower.
+
+Both race as in a live gate: a reference, its hidden copy and the candidate, whose times in a generation scatter, until
+the package's own stopping rule ends it or the time is up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shootout.constants import BIAS_FLOOR
+from shootout.contract import Array
+from shootout.race.stopping import GroupState, next_players
+from shootout.stats.goals import Aim, Goal
+from shootout.stats.verdicts import Blocks, Rules, Verdict, compare_with_limit, comparison
+from tests.bench.common import Bench, Table, Tables
+from tests.support.races.simulation import NOISES
+
+SLOWER = 0.05
+"""The limit."""
+INJECTED = (0.0, 0.10)
+SDS = (0.01, 0.03, 0.10)
+NOISE = ("gaussian", "7 % bad generations")
+GENERATIONS = (20, 40, 80, 160)
+"""That eight minutes bring where one takes 24, 12, 6 and 3 s."""
+REFERENCE, CANDIDATE, COPY = "reference", "candidate", "reference#sentinel"
+BARS: Mapping[float, tuple[str, str, float]] = {0.0: ("fail", "most", 0.01), 0.10: ("fail", "least", 0.95)}
+MOST_UNDECIDED = 0.20
+"""Of candidates that are as fast."""
+
+
+def figures(bench: Bench) -> Tables:
+    """By the noise between generations, how many there is time for, and what was injected."""
+    runs = bench.runs or bench.size(1_000, 10)
+    rows: Table = []
+    for noise in NOISE:
+        for sd in SDS:
+            for most in GENERATIONS:
+                for injected in INJECTED:
+                    rows.append(share(noise, sd, most, injected, runs, bench.seed))
+                bench.keep({"gates, simulated": rows})
+    return {"gates, simulated": rows}
+
+
+def share(noise: str, sd: float, most: int, injected: float, runs: int, seed: int) -> dict[str, Any]:
+    """How such gates end, and whether that keeps to what is asked of them."""
+    outcomes, played = Counter[str](), []
+    for number in range(runs):
+        rng = np.random.default_rng((seed, number, most, round(1_000 * sd), round(1_000 * injected)))
+        outcome, generations = race(noise, sd, most, injected, rng)
+        outcomes[outcome] += 1
+        played.append(generations)
+    red, undecided = outcomes["fail"] / runs, outcomes["undecided"] / runs
+    keeps = red >= 0.95 if injected else red <= 0.01 and undecided <= MOST_UNDECIDED
+    return {
+        "noise": noise,
+        "SD": sd,
+        "generations in time": most,
+        "slower by": injected,
+        "runs": runs,
+        "red": red,
+        "green": outcomes["pass"] / runs,
+        "undecided": undecided,
+        "median generations": float(np.median(played)),
+        "keeps the bars": keeps,
+    }
+
+
+def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Generator) -> tuple[str, int]:
+    """One gate: its outcome, and the generations that it took."""
+    rules = Rules(
+        baseline=REFERENCE,
+        sentinel=COPY,
+        comparisons=1,
+        max_generations=most,
+        bias_floor=BIAS_FLOOR,
+        goal=Goal(aim=Aim.LIMIT, within=SLOWER),
+    )
+    truth = {REFERENCE: 1.0, CANDIDATE: 1.0 + injected, COPY: 1.0}
+    drawn = sd / math.sqrt(2) * NOISES[noise](rng.standard_normal((len(truth), most)), rng)
+    times = dict(zip(truth, np.array(list(truth.values()))[:, None] * np.exp(drawn), strict=True))
+    blocks: dict[str, dict[int, Array]] = {label: {} for label in truth}
+    played = 0
+    while players := next_players(GroupState(rules=rules, labels=list(truth), blocks=blocks, played=played)):
+        for label in players:
+            blocks[label][played] = times[label][played : played + 1]
+        played += 1
+    return _outcome(blocks, rules), played
+
+
+def _outcome(blocks: Mapping[str, Blocks], rules: Rules) -> str:
+    """As a gate tells it: nothing while the copy comes out different."""
+    copy = comparison(blocks, COPY, REFERENCE, rules, estimate=False).verdict
+    if copy in (Verdict.FASTER, Verdict.SLOWER):
+        return "undecided"
+    found = compare_with_limit(blocks, CANDIDATE, REFERENCE, rules, limit=SLOWER, estimate=False).verdict
+    return {Verdict.SLOWER: "fail", Verdict.FASTER: "pass"}.get(found, "undecided")

@@ -1,0 +1,86 @@
+"""A gate's whole way on a fake stage: exact evidence ends it at once, the limit ends it, the time never passes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.races import fakes, made, planted
+
+from shootout.gate.limits import Limits
+from shootout.gate.reference import Reference
+from shootout.gate.verdict import Gate, judge_gate, watch_evidence
+from shootout.messages import Verified
+from shootout.results.analysis import analyse
+
+NAMES = "numpy:cpu:fp32", "onnxruntime:cpu:fp32"
+RECORDED = Reference(place="made", target=NAMES[0], given={"model": "digits"})
+
+
+def raced(
+    tmp_path: Path,
+    patch: pytest.MonkeyPatch,
+    times: Mapping[str, float],
+    *,
+    sd: float = 0.01,
+    limits: Limits | None = None,
+    most: int = 60,
+) -> Gate:
+    """A gate between two planted arms, the first one the reference."""
+    limits = limits or Limits()
+    patch.setattr(planted, "LINES", {name: (ns, 0.0) for name, ns in times.items()})
+    planted.on_stage(patch)[0].generation_sd = sd
+    out = tmp_path / f"run {limits.size}"
+    asked = planted.study(1, crossover=None, baseline=NAMES[0], goal=str(limits.goal), max_generations=most)
+    planted.run(out, asked, breach=watch_evidence(out, *NAMES, limits))
+    return judge_gate(out, NAMES, RECORDED, limits)
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "outcome", "code"), [(1.0, "pass", 0), (0.5, "pass", 0), (1.10, "fail", 5), (2.0, "fail", 5)]
+)
+def test_a_race_ends_as_soon_as_the_limit_is_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slowdown: float, outcome: str, code: int
+):
+    found = raced(tmp_path, monkeypatch, {"numpy": 2e4, "onnxruntime": 2e4 * slowdown})
+    assert (found.outcome, found.exit_code) == (outcome, code)
+    assert 2 <= found.generations < 20
+    assert found.ratio
+    low, high = found.ratio.low, found.ratio.high
+    assert low
+    assert high
+    assert high < 1.05 if outcome == "pass" else low > 1.05
+
+
+def test_what_is_not_known_in_time_is_never_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = raced(tmp_path, monkeypatch, {"numpy": 2e4, "onnxruntime": 2e4}, sd=0.10, most=3)
+    assert (found.outcome, found.exit_code, found.generations) == ("undecided", 7, 3)
+    assert "the limit is 1.05" in found.reasons[0]
+
+
+def test_red_evidence_ends_the_race_after_the_first_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sizes = {NAMES[0]: 100, NAMES[1]: 111}
+
+    def verify(self: fakes.FakePlayer) -> Verified:
+        self._command("verify")
+        ran = replace(made.EXECUTED, artifact_bytes=sizes[self.arm.label.removesuffix("#sentinel")])
+        return Verified(executed=ran, fidelity=made.EXACT, fault=None)
+
+    monkeypatch.setattr(fakes.FakePlayer, "verify", verify)
+    times = {"numpy": 2e4, "onnxruntime": 1e4}
+    assert raced(tmp_path, monkeypatch, times, limits=Limits(size=0.12)).outcome == "pass"
+    found = raced(tmp_path, monkeypatch, times, limits=Limits(size=0.10))
+    assert (found.outcome, found.generations) == ("fail", 1)
+    assert analyse(Path(found.run)).groups[0].generations == 1, "nor does the reference play on by itself"
+    assert found.reasons == ("size is 111 B, reference 100 B, limit at most 10 % more: +11.0 %",)
+
+
+def test_a_candidate_with_wrong_outputs_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    world = planted.on_stage(monkeypatch)
+    world[0].fails = {(NAMES[1], "gate"): "outputs are wrong"}
+    monkeypatch.setattr(planted, "on_stage", lambda _: world)
+    found = raced(tmp_path, monkeypatch, {"numpy": 2e4, "onnxruntime": 1e4})
+    assert (found.outcome, found.exit_code) == ("fail", 5)
+    assert "outputs are wrong" in found.reasons[0]

@@ -1,0 +1,134 @@
+"""What is exact: each check against its limit, the figures by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.races import made
+
+from shootout.contract import Executed
+from shootout.decide.limits import Standing
+from shootout.errors import UsageError
+from shootout.gate.evidence import Check, find_evidence
+from shootout.gate.limits import Limits, read_limits
+from shootout.gate.verdict import judge_ratio
+from shootout.results.analysis import analyse_cells
+from shootout.results.comparisons import Ratio
+from shootout.stats.verdicts import Verdict
+
+
+def evidence(
+    folder: Path,
+    limits: Limits,
+    *,
+    executed: dict[str, Any] | None = None,
+    right: tuple[str, str] = ("", ""),
+) -> dict[str, Check]:
+    """The checks of a candidate that differs so from its reference, by name."""
+    ran: Executed = replace(made.EXECUTED, artifact_bytes=1_000)
+    runs = (made.A, ran), (made.B, replace(ran, **(executed or {})))
+    lines = []
+    for (arm, runs_as), rows in zip(runs, right, strict=True):
+        accuracy = rows.count("1") / len(rows) if rows else None
+        fidelity = replace(made.EXACT, right=rows, accuracy=accuracy)
+        lines.append(made.played(arm, 0, 100.0, executed=runs_as, fidelity=fidelity))
+    run = made.write(folder / "run", made.header(), *lines, made.played(made.COPY, 0, 100.0), made.rounds(0))
+    found = find_evidence(analyse_cells(run), made.A.label, made.B.label, limits)
+    return {one.name: one for one in found}
+
+
+@pytest.mark.parametrize(("count", "standing"), [(1_100, Standing.MET), (1_101, Standing.BROKEN), (10, Standing.MET)])
+def test_a_size_is_limited_by_the_reference_s(tmp_path: Path, count: int, standing: Standing):
+    found = evidence(tmp_path, Limits(size=0.10), executed={"artifact_bytes": count})
+    assert found["size"].standing is standing
+
+
+@pytest.mark.parametrize(
+    "executed",
+    [
+        {"device": "GPU"},
+        {"compute_nodes_by_precision": {"fp32": 1, "int8": 1}},
+        {"fallbacks": ("MatMul on CPU",)},
+    ],
+)
+def test_the_same_proof_is_asked_for_or_only_told(tmp_path: Path, executed: dict[str, Any]):
+    for asked, wanted in ((True, {Standing.BROKEN}), (False, set())):
+        (tmp_path / str(asked)).mkdir()
+        found = evidence(tmp_path / str(asked), Limits(same_proof=asked), executed=executed)
+        changed = [one for one in found.values() if one.name in ("device", "compute nodes", "fallbacks")]
+        assert {one.standing for one in changed if one.reference != one.candidate} - {None} == wanted
+        assert {one.standing for one in changed if one.reference == one.candidate} == {Standing.MET if asked else None}
+
+
+ROWS = 2_000
+
+
+@pytest.mark.parametrize(
+    ("lost", "standing"),
+    [(0, Standing.MET), (10, Standing.UNKNOWN), (60, Standing.BROKEN)],
+)
+def test_accuracy_is_lost_in_pairs_of_rows(tmp_path: Path, lost: int, standing: Standing):
+    rows = "1" * ROWS, "0" * lost + "1" * (ROWS - lost)
+    found = evidence(tmp_path, Limits(accuracy_drop=0.005), right=rows)["accuracy"]
+    assert found.standing is standing
+    assert found.reason
+    assert f"{100 * lost / ROWS:.2f} points lost [" in found.reason
+
+
+def test_accuracy_that_nobody_knows_is_never_met(tmp_path: Path):
+    found = evidence(tmp_path, Limits(accuracy_drop=0.005))["accuracy"]
+    assert found.standing is Standing.UNKNOWN
+    assert "--labels" in (found.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "withheld", "standing"),
+    [
+        (0.9, 1.0499, None, Standing.MET),
+        (1.0501, 1.2, None, Standing.BROKEN),
+        (1.0, 1.1, None, Standing.UNKNOWN),
+        (None, None, None, Standing.UNKNOWN),
+        (0.9, 1.0, "the baseline came out different from a copy of itself", Standing.UNKNOWN),
+        (1.2, 1.3, "the baseline came out different from a copy of itself", Standing.UNKNOWN),
+    ],
+)
+def test_a_ratio_is_held_to_its_limit_by_its_bounds(
+    low: float | None, high: float | None, withheld: str | None, standing: Standing
+):
+    ratio = Ratio(
+        value=1.05,
+        low=low,
+        high=high,
+        verdict=Verdict.CANT_TELL,
+        generations_needed=None,
+        sd=0.01,
+        generations=9,
+        reason=withheld,
+    )
+    assert judge_ratio(ratio, 0.05) is standing
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"slower": "5"}, "--slower is '5': write a share with its unit as 95%"),
+        ({"slower": "0.1%"}, "--slower 0.1% can't be told"),
+        ({"slower": "80%"}, "--slower 80% can't be told"),
+        ({"accuracy_drop": "0.5%"}, "--accuracy-drop is '0.5%': write percentage points"),
+        ({"size": "10"}, "--size is '10': write a share"),
+        ({"policy": {"limits": {"p98": "5ms"}}}, "unknown limit 'p98': did you mean 'p99'?"),
+    ],
+)
+def test_a_limit_without_its_unit_is_refused(options: dict[str, Any], says: str):
+    with pytest.raises(UsageError) as error:
+        read_limits(options)
+    assert says in str(error.value)
+
+
+def test_a_policy_s_indifference_is_the_limit_where_none_is_given():
+    assert read_limits({}).slower == 0.05
+    assert read_limits({"policy": {"indifferent": "3%"}}).slower == pytest.approx(0.03)
+    assert read_limits({"policy": {"indifferent": "3%"}, "slower": "8%"}).slower == pytest.approx(0.08)

@@ -1,0 +1,105 @@
+"""What a CI job gets of a gate: a summary, workflow commands in which nothing begins another one, files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+from support.races.cells import cell, comparison, document, row
+
+from shootout.decide.limits import Standing
+from shootout.gate import github
+from shootout.gate.evidence import Check
+from shootout.gate.files import write_gate
+from shootout.gate.screen import tell_outcome
+from shootout.gate.verdict import Gate, Outcome
+from shootout.results.comparisons import ratio_of
+
+CHECKS = (
+    Check(name="size", reference="1 MB", candidate="2 MB", limit="at most 10 % more", standing=Standing.BROKEN),
+    Check(name="error", reference="1e-7", candidate="2e-7", standing=Standing.MET),
+    Check(name="device", reference="cpu", candidate="cpu"),
+)
+
+
+def gate(
+    outcome: Outcome = "fail", *reasons: str, notes: tuple[str, ...] = (), checks: tuple[Check, ...] = CHECKS
+) -> Gate:
+    return Gate(
+        outcome=outcome,
+        reasons=reasons,
+        reference="a:cpu:fp32",
+        candidate="b:cpu:fp32",
+        recorded="run",
+        ratio=ratio_of(comparison(1.2, 0.02)),
+        limit=1.05,
+        wall_s=90.0,
+        generations=5,
+        checks=checks,
+        notes=notes,
+        run="out",
+    )
+
+
+RUN = document(cell(row("a", 1e6), row("b", 1.2e6)))
+
+
+def test_the_first_line_has_the_ratio_its_interval_the_limit_and_the_minutes():
+    assert tell_outcome(gate()) == (
+        "fail  1.200 [1.176, 1.224] of the reference's time, limit 1.05 · 5 generations, 1.5 min"
+    )
+
+
+def test_the_summary_is_added_to_the_job_s_and_lines_are_printed_only_in_a_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    found = gate("fail", "size is 2 MB", notes=("other versions",))
+    github.tell(found, RUN, {})
+    assert capsys.readouterr() == ("", "")
+    github.tell(found, RUN, {github.SUMMARY: str(summary), github.ACTIONS: "true"})
+    told = summary.read_text()
+    assert told.startswith("before\n## fail 1.200 ")
+    assert "| size | 1 MB | 2 MB | at most 10 % more | BROKEN |" in told
+    out, err = capsys.readouterr()
+    assert out == "", "data on stdout stays whole"
+    assert err.splitlines() == [
+        "::error title=shootout gate::fail: b:cpu:fp32: size is 2 MB",
+        "::warning title=shootout gate::other versions",
+    ]
+
+
+def test_undecided_is_a_warning_and_a_pass_is_none():
+    assert [line.split(" ")[0] for line in github.annotate(gate("undecided", "the time was over"))] == ["::warning"]
+    assert list(github.annotate(gate("pass"))) == []
+
+
+def test_no_text_begins_another_command():
+    line = github.command("error", "100 %\n::warning::x\r", title="a: b, c\n::error::")
+    assert line == "::error title=a%3A b%2C c%0A%3A%3Aerror%3A%3A::100 %25%0A::warning::x"
+    assert "\n" not in line
+
+
+def test_the_summary_keeps_below_what_github_takes():
+    checks = tuple(Check(name=f"check {n}", reason="x" * 1_000) for n in range(10))
+    rows = [row(f"arm{n}", 1e6, notes=("y" * 100_000,)) for n in range(12)]
+    text = github.summarize(gate("fail", checks=checks), document(cell(*rows)))
+    assert len(text.encode()) <= 900 * 1024
+    assert "check 9" in text
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kinds"), [("fail", ["failure", "failure", None]), ("pass", [None, "failure", None])]
+)
+def test_junit_has_a_case_for_each_thing_that_is_limited(tmp_path: Path, outcome: Outcome, kinds: list[str | None]):
+    write_gate(gate(outcome), RUN, [tmp_path / "gate.xml", tmp_path / "bencher.json"])
+    root = Xml.parse(tmp_path / "gate.xml").getroot()
+    suite = root[0]
+    assert suite.get("name") == "gate"
+    assert [case.get("name") for case in suite] == ["outcome", "size", "error"]
+    assert [next((one.tag for one in case), None) for case in suite] == kinds
+    assert int(root.get("tests", "0")) == sum(int(one.get("tests", "0")) for one in root)
+    assert int(root.get("failures", "0")) == sum(int(one.get("failures", "0")) for one in root)
+    assert "latency" in (tmp_path / "bencher.json").read_text()
