@@ -24,6 +24,7 @@ def test_the_version_stands_in_one_place(tmp_path: Path) -> None:
     sources = (file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
     told = [file.name for file in [*pages, *TEMPLATES, *sources] if re.search(rf"\b{re.escape(VERSION)}\b", read(file))]
     assert told == []
+    assert not [page.name for page in (ROOT / "docs").glob("*.md") if f"shootout-{VERSION}" in read(page)], "a wheel"
     changed = re.search(r"^## (\S+)", read(ROOT / "CHANGELOG.md"), re.MULTILINE)
     assert changed
     assert changed[1] == VERSION
@@ -72,6 +73,12 @@ def test_the_description_of_a_package_index_has_no_relative_link() -> None:
 def test_addresses_are_a_section_of_their_own() -> None:
     assert "urls" not in PROJECT["project"], "where it is published is given to `make dist`"
     assert 'Source = "https://example.org/shootout"\n' in name_addresses("https://example.org/shootout", "v9")
+
+
+def test_the_page_on_installing_names_every_extra() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", read(ROOT / "docs" / "install.md"), re.MULTILINE)
+    named = set(re.findall(r"`([\w-]+)`", " ".join(rows)))
+    assert named == PROJECT["project"]["optional-dependencies"].keys() - {"dev", "site", "testing"}
 
 
 def test_a_citation_says_what_the_project_says() -> None:
