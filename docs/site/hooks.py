@@ -17,9 +17,11 @@ from pymdownx.slugs import slugify
 
 from docs.site.commands import write_commands
 from docs.site.links import ELSEWHERE, ROOT, find_broken, find_origin, move_links
+from docs.site.studies import INDEX, write_colours, write_studies
+from shootout.study import schema
 
-WRITTEN = {"commands.md": write_commands}
-"""Pages that the program itself writes."""
+EACH = "Each study"
+"""The part of the nav that has a page for each."""
 SHAPES = ("h1", "h2", "h3", "li", "table", "pre", "blockquote")
 log = logging.getLogger("mkdocs.plugins.shootout")
 
@@ -29,6 +31,8 @@ def on_config(config: Any) -> Any:
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
     config.extra["repository"] = urls.get("Repository", urls.get("Source", "")).rstrip("/")
     config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
+    (studies,) = (one["Studies"] for one in config.nav if "Studies" in one)
+    studies.append({EACH: [INDEX, *({name: f"studies/{name}.md"} for name in schema.shipped())]})
     return config
 
 
@@ -36,15 +40,16 @@ def on_files(files: Any, config: Any) -> Any:
     """Add what lies elsewhere, and what the program writes."""
     for path, name in ELSEWHERE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
-    for name, write in WRITTEN.items():
-        files.append(File.generated(config, name, content=write()))
+    written = {"commands.md": write_commands(), "site/colours.css": write_colours(), **dict(write_studies())}
+    for name, text in written.items():
+        files.append(File.generated(config, name, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Make each link lead to where its file is in the site, or in the repository."""
     name = page.file.src_uri
-    if name in WRITTEN:
+    if is_written(page):
         return markdown
     for link in find_broken(markdown, find_origin(name)):
         log.warning("%s links to %s, which isn't there", find_origin(name), link)
@@ -52,8 +57,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     return move_links(markdown, name, pages, config.extra["repository"])
 
 
+def is_written(page: Any) -> bool:
+    """Whether the program wrote a page, which GitHub then hasn't."""
+    return page.file.generated_by is not None and page.file.src_uri not in ELSEWHERE.values()
+
+
 def on_page_content(html: str, page: Any, **_: Any) -> str:
     """Warn where the site shows other lists, tables or blocks than GitHub does: the two read Markdown differently."""
+    if is_written(page):
+        return html
     github = MarkdownIt("commonmark").enable("table").render(page.markdown)
     for shape in SHAPES:
         here, there = (len(re.findall(rf"<{shape}\b", one)) for one in (html, github))

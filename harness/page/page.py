@@ -60,13 +60,15 @@ class Section:
 
 def render(sources: Sequence[Source], found: Decided | None = None) -> str:
     """All runs below each other, in the order in which they are given; first what a policy says of them."""
+    return write([lay_out(source) for source in sources], _front(found) if found else None)
+
+
+def write(sections: Sequence[Section], front: Front | None = None) -> str:
+    """The page of these, as HTML."""
     loader = jinja2.PackageLoader("shootout.page", ".")
     templates = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    sections = [_section(source) for source in sources]
     templates.tests["left"] = markup.is_left
-    page = templates.get_template("page.html").render(
-        sections=sections, front=_front(found) if found else None, dark=charts.DARK
-    )
+    page = templates.get_template("page.html").render(sections=sections, front=front, dark=charts.DARK)
     return printable(page)
 
 
@@ -85,7 +87,8 @@ def _front(found: Decided) -> Front:
     return Front(screen=wide, narrow_screen=narrow, figure=figure)
 
 
-def _section(source: Source) -> Section:
+def lay_out(source: Source) -> Section:
+    """What a run shows, every figure drawn."""
     document = source.document
     return Section(
         name=f"{document.study} ({document.run})" if document.study else document.run,

@@ -1,0 +1,97 @@
+"""A page for each named study: its question, what its reference runs answered, with figures, and the file itself."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from docs.site.links import ROOT
+from shootout.page import page
+from shootout.page.figures import charts
+from shootout.page.sources import read
+from shootout.study import schema
+from shootout.study.selection import DEFAULT
+
+RUNS = Path("results/reference")
+"""From the root of the repository, as runs are named on their pages."""
+STUDIES = ROOT / "harness" / "studies"
+OPEN = 2
+"""Figures of a run that stand on a study's page; its own page has all."""
+INDEX = "studies/index.md"
+
+
+def find_runs() -> dict[str, list[str]]:
+    """The reference runs of each named study; of the default one those of its own model, which bear its name."""
+    found: dict[str, list[str]] = {name: [] for name in schema.shipped()}
+    for journal in sorted((ROOT / RUNS).glob("*/journal.jsonl.gz")):
+        with gzip.open(journal) as lines:
+            study, run = json.loads(lines.readline())["study"], journal.parent.name
+        if study in found and (study != DEFAULT or run.split("-")[0] == DEFAULT):
+            found[study].append(run)
+    return found
+
+
+def write_studies() -> Iterator[tuple[str, str]]:
+    """The name and the text of each page: an index, every study, every run of theirs as `shootout report` has it."""
+    questions, found = schema.names(), find_runs()
+    yield INDEX, _index(questions, found)
+    for study, runs in found.items():
+        sections = {run: page.lay_out(read(RUNS / run)) for run in runs}
+        yield f"studies/{study}.md", _study(study, questions[study], sections)
+        for run, section in sections.items():
+            yield f"runs/{run}.html", page.write([section])
+
+
+def write_colours() -> str:
+    """What the figures' colours become in the dark, as a style sheet."""
+    dark = '[data-md-color-scheme="slate"] svg'
+    rules = (
+        f'{dark} [{part}="{light}"] {{ {part}: {other} }}'
+        for light, other in charts.DARK.items()
+        for part in ("fill", "stroke")
+    )
+    return "\n".join([*rules, ""])
+
+
+def _index(questions: Mapping[str, str], found: Mapping[str, Sequence[str]]) -> str:
+    rows = (f"| [{one}]({one}.md) | {told} | {len(found[one]) or 'none yet'} |" for one, told in questions.items())
+    return "\n".join(
+        [
+            "# Each study, with its figures",
+            "",
+            "Every figure is drawn from a run that ships with the project, by today's statistic. [Studies and their",
+            "options](../studies.md) tells how to change one, [what they found](../findings.md) what to make of it.",
+            "",
+            "| study | question | runs that ship |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _study(name: str, question: str, runs: Mapping[str, page.Section]) -> str:
+    parts = [f"# {name}", question, f"```\nshootout run {name}\n```"]
+    if not runs:
+        parts.append(f"No run of it ships yet; `shootout run {name} --dry-run` tells how long it takes.")
+    for run, section in runs.items():
+        parts += [f"## The run `{run}`", _shown(section), f"[All its tables and figures](../runs/{run}.html)"]
+    text = (STUDIES / f"{name}.toml").read_text().strip()
+    return "\n\n".join([*parts, "## The study as a file", f"```toml\n{text}\n```", ""])
+
+
+def _shown(section: page.Section) -> str:
+    """A run's answer and its first figures, each for a desktop and for a phone; what is drawn isn't searched."""
+    shown = [_both(f"<pre>{section.screen}</pre>", f"<pre>{section.narrow_screen}</pre>", "screen", "The answer")]
+    for figure in [one for one in (section.intervals, *section.figures) if one][:OPEN]:
+        shown.append(f'<p class="told"><b>{figure.name}.</b> {figure.told} {figure.more}</p>')
+        shown.append(_both(figure.wide, figure.narrow, "drawn", figure.name))
+    return "\n".join(shown)
+
+
+def _both(wide: str, narrow: str, kind: str, name: str) -> str:
+    role = "img" if kind == "drawn" else "region"
+    told = f'data-search-exclude tabindex="0" role="{role}" aria-label="{name}"'
+    return f'<div class="{kind} wide" {told}>{wide}</div>\n<div class="{kind} narrow" {told}>{narrow}</div>'
