@@ -68,9 +68,21 @@ def run(
     full: Full = False,
     as_json: Json = False,
     to: To = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure on each kind of node of a Ray cluster (docs/fleet.md): HOST:PORT, or auto.",
+            metavar="ADDRESS",
+            rich_help_panel=Group.WHERE,
+        ),
+    ] = None,
     **options: Unpack[RunOptions],
 ) -> None:
     """Race backends on a model or a study of several, and say which to ship."""
+    if ray:
+        from shootout.commands.fleet import run_on_fleet
+
+        raise typer.Exit(run_on_fleet(study, options, address=ray, dry_run=dry_run, as_json=as_json))
     from shootout.commands.run import run
 
     raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json, to=to or ()))

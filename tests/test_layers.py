@@ -18,6 +18,7 @@ LAYERS = (
         "testing",
         "commands",
         "tune",
+        "fleet",
         "gate",
         "ship",
         "formats",

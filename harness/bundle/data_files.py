@@ -62,6 +62,15 @@ def digest(path: Path) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files that data lie in: the one, or those of a folder.
+
+    Raises:
+        UsageError: a folder has none.
+    """
+    return _files(path) if path.is_dir() else [path]
+
+
 def holds_labels(path: Path) -> bool:
     """Whether labels lie among the data.
 

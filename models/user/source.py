@@ -74,7 +74,7 @@ class Source:
         Raises:
             UsageError: the file itself can't be read.
         """
-        found = (str(path).encode() + b"\0" + text for path, text in self._files().items())
+        found = (str(path).encode() + b"\0" + text for path, text in self.files().items())
         return hashlib.sha256(b"\0".join(found)).hexdigest()
 
     def imports(self) -> frozenset[str]:
@@ -83,7 +83,7 @@ class Source:
         Raises:
             UsageError: the file itself can't be read.
         """
-        texts = map(import_graph.decoded, self._files().values())
+        texts = map(import_graph.decoded, self.files().values())
         firsts = {first for text in texts for first, _ in import_graph.imports_of(text)}
         return frozenset(firsts - {""})
 
@@ -95,7 +95,7 @@ class Source:
             if name.partition(".")[0] != "shootout" and (file := getattr(module, "__file__", None))
         }
         own = {path for path in loaded if path.suffix == SUFFIX and self.holds(path)}
-        return sorted(path.name for path in own - set(self._files()))
+        return sorted(path.name for path in own - set(self.files()))
 
     def holds(self, path: Path) -> bool:
         """Whether a file is the user's own: in the tree, and in no environment or cache inside it."""
@@ -104,7 +104,8 @@ class Source:
         inside = path.relative_to(self.tree).parts if path.is_relative_to(self.tree) else (".",)
         return not any(map(_is_foreign, inside))
 
-    def _files(self) -> dict[Path, bytes]:
+    def files(self) -> dict[Path, bytes]:
+        """Its file and those of its tree that it can import, with their bytes."""
         return import_graph.reached(self.file, self.module.split("."), _tree(self.tree), read)
 
 

@@ -1,0 +1,5 @@
+"""One study on many machines: which nodes there are, who measures what, and what comes back.
+
+In: a study, and a cluster's nodes. Out: run folders, one for each part of the study that a node measured.
+May use `journal` and what is below it; only `ray_cluster` imports Ray.
+"""

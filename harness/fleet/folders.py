@@ -1,0 +1,132 @@
+"""The run folders of a fleet's run, one for each part: written as news come, read again by a later command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from shootout.contract import NotRun
+from shootout.errors import UsageError
+from shootout.fleet.cluster import Lost, Piece
+from shootout.fleet.nodes import Node
+from shootout.fleet.plan import Held, Part, narrow_identity
+from shootout.host import environment
+from shootout.host.locks import FOLDER_LOCK
+from shootout.journal import journal, samples
+from shootout.journal.group import group_of, missing
+from shootout.journal.journal import History, Journal
+from shootout.journal.records import PASSING, Line, not_run
+from shootout.study.group import GroupRecord, confirming_name
+
+
+def find_held(out: Path) -> list[Held]:
+    """The parts that earlier commands left in a folder.
+
+    Raises:
+        UsageError: the folder holds something else.
+    """
+    found = []
+    for folder in sorted(out.iterdir()) if out.is_dir() else ():
+        if folder.name == FOLDER_LOCK:
+            continue
+        kind, _, number = folder.name.rpartition("-")
+        if not folder.is_dir() or not number.isdecimal() or not journal.begun(folder):
+            raise UsageError(
+                f"{str(out)!r} is no folder of a fleet's run (it holds {folder.name!r}): choose another --out"
+            )
+        history = journal.read(folder)
+        found.append(
+            Held(
+                kind=kind,
+                number=int(number),
+                groups=tuple(group.name for group in history.header.groups),
+                finished=frozenset(find_finished(history)),
+                fingerprint=environment.fingerprint(history.header.environment),
+            )
+        )
+    return found
+
+
+def find_finished(history: History) -> list[str]:
+    """The groups of a run, as they were planned, that need nothing more."""
+    every = {group.name: group for group in history.groups}
+    planned = [group.name for group in history.header.groups]
+    return planned if history.complete else [name for name in planned if _is_finished(history, every, name)]
+
+
+def _is_finished(history: History, every: dict[str, GroupRecord], name: str) -> bool:
+    record = every.get(name)
+    if record is None:
+        return False
+    if record.selects_for is not None:
+        return _is_finished(history, every, confirming_name(name))
+    group = group_of(history, record)
+    passing = any(why.kind in PASSING for why in group.setbacks.values())
+    settled = bool(group.rounds) and not missing(group)
+    return not passing and (settled or all(arm.label in group.setbacks for arm in record.arms if not arm.sentinel))
+
+
+def write_piece(folder: Path, piece: Piece) -> None:
+    """Write what a node wrote into the part's folder here.
+
+    Raises:
+        Lost: it doesn't fit what is here; nothing of it is written.
+    """
+    path = PurePosixPath(piece.path)
+    if path.is_absolute() or ".." in path.parts:
+        raise Lost(f"it sent a file called {piece.path!r}")
+    place = folder / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    size = place.stat().st_size if place.exists() else 0
+    if piece.offset != size and piece.path == journal.NAME:
+        raise Lost(f"it sent the journal from byte {piece.offset}, and {size} are here")
+    with place.open("ab" if piece.offset else "wb") as file:
+        file.write(piece.data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_for(folder: Path) -> dict[str, bytes]:
+    """What a node needs to go on with a part: its journal up to the last complete fact, and the samples that it names.
+
+    The copy here is cut there too, since the node goes on from that byte.
+    """
+    if not journal.begun(folder):
+        return {}
+    Journal(folder, journal.read(folder).sound_bytes).close()
+    files = [folder / journal.NAME, *sorted((folder / samples.FOLDER).glob("*")), *folder.glob(samples.PACKED)]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def give_up(folder: Path, part: Part, node: Node, why: NotRun) -> list[str]:
+    """Note in a part's journal why its unfinished groups have no more figures; these groups.
+
+    Args:
+        node: who was to measure it: where nothing came of it, its plan is what the journal begins with.
+    """
+    if not journal.begun(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        groups = tuple(group for group in node.header.groups if group.name in part.groups)
+        identity = narrow_identity(node.header.identity, [one.name for one in node.header.groups], part.groups)
+        begun = node.header.model_copy(update={"groups": groups, "identity": identity})
+        _append(Journal(folder), [begun])
+    history = journal.read(folder)
+    left = [name for name in part.groups if name not in find_finished(history)]
+    records = {group.name: group for group in history.groups}
+    lines = [
+        not_run(name, arm, why)
+        for name in left
+        if name in records
+        for arm in records[name].arms
+        if not arm.sentinel and arm.label not in group_of(history, records[name]).setbacks
+    ]
+    _append(Journal(folder, history.sound_bytes), lines)
+    return left
+
+
+def _append(file: Journal, lines: Sequence[Line]) -> None:
+    try:
+        file.append(*lines)
+    finally:
+        file.close()

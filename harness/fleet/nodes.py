@@ -1,0 +1,162 @@
+"""The nodes of a cluster, and which of them are of one kind: whose times may stand for each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shootout.errors import UsageError
+from shootout.host import environment
+from shootout.journal.records import Header
+from shootout.units import counted, size
+
+LABEL = "shootout.kind"
+"""The label of a node, `ray start --labels shootout.kind=NAME`, by which nodes that look alike are of two kinds."""
+_STEPS = 2
+"""Classes of memory to a doubling: machines of one model differ by what firmware and kernel keep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A node as the cluster lists it.
+
+    Attributes:
+        key: what the cluster calls it, while it lives.
+        name: what people call it.
+        label: of `LABEL`, "" without one.
+        cpus, gpus: how many the cluster gives out there.
+    """
+
+    key: str
+    name: str
+    label: str = ""
+    cpus: float
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node that was asked: what it is, and what it would measure.
+
+    Attributes:
+        header: what its own journal would begin with.
+        cells: how many arms can run there, by group.
+        estimate_s: seconds that all of it would take at the least.
+    """
+
+    place: Place
+    header: Header
+    cells: Mapping[str, int]
+    estimate_s: float = 0.0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its environment."""
+        return self.header.environment
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that must not change within a run."""
+        return environment.fingerprint(self.facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Nodes that are alike.
+
+    Attributes:
+        key: a name for a folder, the same whenever such nodes are asked.
+        title: for people.
+    """
+
+    key: str
+    title: str
+    nodes: tuple[Node, ...]
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What it is to measure, in the study's order."""
+        return tuple(group.name for group in self.nodes[0].header.groups)
+
+
+def find_kinds(nodes: Sequence[Node]) -> list[Kind]:
+    """The kinds of these nodes, in the order of their first ones.
+
+    Raises:
+        UsageError: two nodes of a kind have other versions; names both, and these.
+    """
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        found.setdefault(_key(node), []).append(node)
+    for alike in found.values():
+        for other in alike[1:]:
+            _refuse_other_versions(alike[0], other)
+    return [Kind(key=key, title=_title(some[0]), nodes=tuple(some)) for key, some in found.items()]
+
+
+def _key(node: Node) -> str:
+    told = json.dumps(_sameness(node), sort_keys=True)
+    name = node.place.label or str(_cpu(node.facts).get("model") or "node")
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
+    return f"{slug or 'node'}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
+
+def _sameness(node: Node) -> dict[str, Any]:
+    """What makes a kind; versions are none of it, since they must not differ within one."""
+    facts, cpu = node.facts, _cpu(node.facts)
+    gpus = [(gpu.get("name"), gpu.get("memory_bytes")) for gpu in facts.get("gpus") or ()]
+    system = facts.get("os") or {}
+    return {
+        "label": node.place.label,
+        "cpu": [cpu.get(name) for name in ("model", "flags", "physical_cores", "logical_cpus", "quota_cpus")],
+        "allowed_cpus": len(cpu.get("allowed_cpus") or ()),
+        "memory": _memory_class(facts.get("memory") or {}),
+        "gpus": gpus,
+        "os": [system.get("name"), system.get("system")],
+        "virtualisation": facts.get("virtualisation"),
+    }
+
+
+def _cpu(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    return facts.get("cpu") or {}
+
+
+def _memory_class(memory: Mapping[str, Any]) -> int:
+    total = memory.get("limit_bytes") or memory.get("total_bytes") or 1
+    return round(_STEPS * math.log2(total))
+
+
+def _title(node: Node) -> str:
+    facts = node.facts
+    total = (facts.get("memory") or {}).get("total_bytes")
+    gpus = [str(gpu.get("name")) for gpu in facts.get("gpus") or ()]
+    parts = [
+        node.place.label,
+        str(_cpu(facts).get("model") or "unknown CPU"),
+        counted(_cpu(facts).get("logical_cpus") or int(node.place.cpus), "CPU"),
+        size(total) if total else "",
+        *gpus,
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _refuse_other_versions(one: Node, other: Node) -> None:
+    mine, others = _versions(one.facts), _versions(other.facts)
+    differing = [name for name in sorted({*mine, *others}) if mine.get(name) != others.get(name)]
+    if differing:
+        listed = ", ".join(f"{name} {mine.get(name, 'absent')} and {others.get(name, 'absent')}" for name in differing)
+        raise UsageError(
+            f"the nodes {one.place.name} and {other.place.name} are of one kind and differ in versions: {listed}. "
+            f"Install the same on both, or make them two kinds: ray start --labels {LABEL}=NAME"
+        )
+
+
+def _versions(facts: Mapping[str, Any]) -> dict[str, str]:
+    python = (facts.get("python") or {}).get("version")
+    driver = facts.get("cuda_driver")
+    return {"python": str(python), "CUDA driver": str(driver), **(facts.get("libraries") or {})}

@@ -1,0 +1,181 @@
+"""A cluster by Ray: the only module that imports it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from shootout.clock import Deadline
+from shootout.errors import UsageError, install
+from shootout.fleet import machine
+from shootout.fleet.cluster import Job, Lost, News, Piece
+from shootout.fleet.nodes import LABEL, Place
+from shootout.fleet.shipment import Shipment
+
+ANSWERS_S = 5.0
+"""A cluster that answers does so in milliseconds."""
+POLL_S = 120.0
+"""A node that lives, and doesn't answer for so long, counts as lost."""
+ENTRY = "shootout.commands.on_node"
+"""What is started on a node."""
+
+
+@contextmanager
+def connect(address: str, shipment: Shipment, entry: str = ENTRY) -> Iterator[RayCluster]:
+    """Be part of the cluster at `HOST:PORT`, or `auto`: the one that this machine is a node of.
+
+    Args:
+        entry: the module that nodes run.
+
+    Raises:
+        UsageError: Ray isn't installed, the address is none, or nobody answers there; says what to do.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(f"--ray needs Ray, which isn't installed: {install('cluster')}") from None
+    _knock(address)
+    cloudpickle: Any = ray.cloudpickle
+    cloudpickle.register_pickle_by_value(machine)  # nodes have none of this package
+    try:
+        with _own_words_only():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="shootout")
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise UsageError(f"--ray {address}: {str(error).splitlines()[0]}") from None
+    try:
+        yield RayCluster(ray, shipment, entry)
+    finally:
+        ray.shutdown()
+        cloudpickle.unregister_pickle_by_value(machine)
+
+
+def _knock(address: str) -> None:
+    """Find out in seconds whether anybody answers at all; Ray itself waits for minutes.
+
+    Raises:
+        UsageError: nobody does, or the address is none.
+    """
+    if address == "auto":
+        return
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or "/" in host or not port.isdecimal():
+        raise UsageError(f"--ray {address!r} is no HOST:PORT, nor `auto`; `ray start --head` prints HOST:PORT")
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWERS_S).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"--ray {address}: nobody answers there ({error}); start a cluster with `ray start --head --port={port}`"
+        ) from None
+    from ray import _raylet
+
+    library: Any = _raylet
+    try:
+        library.GcsClient(address=address).internal_kv_get(b"", namespace=None, timeout=ANSWERS_S)
+    except Exception as error:  # Ray has several kinds for it
+        raise UsageError(f"--ray {address}: what answers there is no Ray cluster ({type(error).__name__})") from None
+
+
+@contextmanager
+def _own_words_only() -> Iterator[None]:
+    """Ray's own greeting isn't for our users."""
+    logger = logging.getLogger("ray")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class RayCluster:
+    """A cluster that this process is connected to.
+
+    Args:
+        ray: the library.
+        shipment: what nodes are sent; the cluster brings it to each once.
+    """
+
+    def __init__(self, ray: Any, shipment: Shipment, entry: str) -> None:
+        self._ray, self._entry = ray, entry
+        self._sent = [each for one in (shipment.package, shipment.files) for each in (ray.put(one.data), one.sha256)]
+
+    def places(self) -> list[Place]:
+        """The nodes that live and give out CPUs, in the order of their names."""
+        found = [
+            Place(
+                key=node["NodeID"],
+                name=f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:6]})",
+                label=node["Labels"].get(LABEL, ""),
+                cpus=node["Resources"]["CPU"],
+                gpus=node["Resources"].get("GPU", 0.0),
+            )
+            for node in self._ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU")
+        ]
+        return sorted(found, key=lambda one: (one.label, one.name))
+
+    def begin(self, place: Place, job: Job) -> RayWorker:
+        """Start a job on a node, at once or when all of it is free."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        actor = self._ray.remote(machine.Machine).options(
+            num_cpus=place.cpus if job.claims else 0,
+            num_gpus=place.gpus if job.claims else 0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(place.key, soft=False),
+            max_restarts=0,
+        )
+        return RayWorker(self._ray, actor.remote(*self._sent), self._entry, job)
+
+
+class RayWorker:
+    """A job of ours on a node."""
+
+    def __init__(self, ray: Any, actor: Any, entry: str, job: Job) -> None:
+        self._ray, self._actor = ray, actor
+        self._began = actor.begin.remote(entry, dict(job.told), dict(job.folder))
+        self._asked: Any = None
+
+    def poll(self) -> News | None:
+        """What is new; see `Worker`."""
+        if self._began is not None:
+            if not self._ray.wait([self._began], timeout=0.0)[0]:
+                return None
+            self._get(self._began)
+            self._began = None
+        found = self._get(self._actor.poll.remote())
+        pieces = [Piece(path=path, offset=offset, data=data) for path, offset, data in found["pieces"]]
+        return News(pieces=pieces, said=found["said"], answer=found["answer"])
+
+    def _get(self, asked: Any) -> Any:
+        from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+
+        limit = Deadline(POLL_S)
+        try:
+            return self._ray.get(asked, timeout=max(limit.left_s, 0.0))
+        except RayTaskError as error:
+            raise Lost(f"what was sent could not be started: {error.cause or error}") from None
+        except GetTimeoutError:
+            raise Lost(f"it hasn't answered for {POLL_S:.0f} s") from None
+        except (RayActorError, RayError) as error:
+            raise Lost(_told(error)) from None
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        self._actor.stop.remote()
+
+    def release(self) -> None:
+        """End it and give the node back."""
+        with suppress(Exception):  # the node may be gone
+            if self._began is None:
+                self._ray.get(self._actor.close.remote(), timeout=ANSWERS_S)
+        self._ray.kill(self._actor)
+
+
+def _told(error: Exception) -> str:
+    """Ray's long words in short ones."""
+    from ray.exceptions import ActorUnschedulableError
+
+    return "it is gone from the cluster" if isinstance(error, ActorUnschedulableError) else "it is gone, or its process"

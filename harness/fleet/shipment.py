@@ -1,0 +1,122 @@
+"""What nodes are sent: this package, and the user's own files that the study names; archives, known by their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import shootout
+from shootout import backends, models
+from shootout.bundle import data_files
+from shootout.export.request import is_file, path_of
+from shootout.models.user import hfconfig, source, weights
+from shootout.study.schema import Study
+
+OUTSIDE = "outside"
+"""The folder in the archive of what doesn't lie below the current one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """A zip, the same bytes for the same contents."""
+
+    data: bytes
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """All that a node needs beside what is installed there.
+
+    Attributes:
+        fields: the study's, with paths as they are in the archive of files, which is the current folder there.
+        names: of the user's files in it.
+    """
+
+    package: Archive
+    files: Archive
+    fields: Mapping[str, Any]
+    names: tuple[str, ...]
+
+
+def pack(study: Study) -> Shipment:
+    """Pack what a study needs.
+
+    Raises:
+        UsageError: a file that it names isn't there.
+    """
+    found: dict[str, Path] = {}
+    fields = study.model_dump(mode="json", exclude_unset=True)
+    fields["model"] = [_model(name, found) for name in study.model]
+    for name in ("inputs", "labels", "calibration"):
+        if given := getattr(study, name):
+            fields[name] = _given(Path(given), data_files.files_of(Path(given).expanduser()), found)
+    if study.weights:
+        fields["weights"] = _given(Path(study.weights), weights.files_of(Path(study.weights).expanduser()), found)
+    if study.metric:
+        fields["metric"] = _source(study.metric, found)
+    contents = {name: path.read_bytes() for name, path in found.items()}
+    return Shipment(package=_package(), files=_archive(contents), fields=fields, names=tuple(sorted(found)))
+
+
+def _model(name: str, found: dict[str, Path]) -> str:
+    if is_file(name):
+        from shootout.bundle.onnx_files import external_files
+
+        path = path_of(name)
+        return _given(Path(name), [path, *external_files(path).values()], found)
+    if hfconfig.is_meant(name):
+        place = Path(name).expanduser().absolute()
+        files = [place / hfconfig.CONFIG, *weights.files_of(place)] if place.is_dir() else [place]
+        return _given(Path(name), files, found)
+    return _source(name, found) if models.is_own(name) else name
+
+
+def _source(name: str, found: dict[str, Path]) -> str:
+    """Ship a function's file and those that it imports; a module that is installed must be so on the nodes."""
+    place = source.find(name)
+    if place.module and place.root != Path.cwd():
+        return name
+    given = _given(place.file, place.files(), found)
+    return name if place.module else f"{given}:{place.function}"
+
+
+def _given(path: Path, files: Iterable[Path], found: dict[str, Path]) -> str:
+    """Ship what a path stands for; the path as it is in the archive."""
+    place = path.expanduser().absolute()
+    anchor = Path.cwd() if place.is_relative_to(Path.cwd()) else place.parent
+    into = "" if anchor == Path.cwd() else f"{OUTSIDE}/{hashlib.sha256(str(anchor).encode()).hexdigest()[:8]}/"
+    found |= {f"{into}{os.path.relpath(one.absolute(), anchor)}": one for one in files}
+    return f"{into}{os.path.relpath(place, anchor)}"
+
+
+def _package() -> Archive:
+    """This package as it runs here, with what its distribution says of itself."""
+    contents: dict[str, bytes] = {}
+    for package in (shootout, backends, models):
+        top, into = Path(str(package.__file__)).parent, package.__name__.replace(".", "/")
+        for folder, _, names in os.walk(top, followlinks=True):
+            for path in (Path(folder, name) for name in names if not name.endswith(".pyc")):
+                contents[f"{into}/{path.relative_to(top)}"] = path.read_bytes()
+    try:
+        own = metadata.distribution("shootout")
+    except metadata.PackageNotFoundError:
+        return _archive(contents)
+    contents[f"shootout-{own.version}.dist-info/METADATA"] = (own.read_text("METADATA") or "").encode()
+    return _archive(contents)
+
+
+def _archive(contents: Mapping[str, bytes]) -> Archive:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, data in sorted(contents.items()):
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    data = made.getvalue()
+    return Archive(data=data, sha256=hashlib.sha256(data).hexdigest())

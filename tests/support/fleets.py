@@ -1,0 +1,53 @@
+"""Nodes of a fleet for tests, and a cluster without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shootout.contract import Arm, Device, Precision, Target
+from shootout.fleet.nodes import Node, Place
+from shootout.journal.records import Header
+from shootout.study.group import GroupRecord, with_sentinel
+
+FACTS: dict[str, Any] = {
+    "machine": "m",
+    "os": {"name": "Some Linux 12", "system": "Linux", "kernel": "6.1"},
+    "cpu": {"model": "Some CPU", "flags": ["avx2", "fma"], "logical_cpus": 4, "allowed_cpus": [0, 1, 2, 3]},
+    "memory": {"total_bytes": 32 << 30},
+    "gpus": [],
+    "cuda_driver": None,
+    "python": {"version": "3.11.7", "implementation": "cpython"},
+    "libraries": {"onnxruntime": "1.31.1"},
+}
+GROUPS = ("g1", "g2", "g3", "g4", "g5")
+
+
+def node(name: str, *, label: str = "", groups: Sequence[str] = GROUPS, **changes: Any) -> Node:
+    """A node; `changes`: to what it says of itself, tables key by key."""
+    facts = {**FACTS, "machine": name}
+    for key, value in changes.items():
+        facts[key] = {**facts[key], **value} if isinstance(value, Mapping) else value
+    place = Place(key=name, name=name, label=label, cpus=4.0)
+    cells = dict.fromkeys(groups, 2)
+    return Node(place=place, header=_header(groups, facts), cells=cells, estimate_s=10.0)
+
+
+def _header(groups: Sequence[str], facts: dict[str, Any]) -> Header:
+    return Header(
+        created="2026-01-01T00:00:00+00:00",
+        study="tiny",
+        identity="the plan",
+        seed=0,
+        max_generations=5,
+        bias_floor=0.005,
+        named=(),
+        groups=tuple(_group(name) for name in groups),
+        environment=facts,
+    )
+
+
+def _group(name: str) -> GroupRecord:
+    target = Target(backend="spin", device=Device.CPU, precision=Precision.FP32)
+    arms = [Arm(target=target, model="identity", batch=1, threads=1, ordinal=count) for count in (1, 2)]
+    return GroupRecord(name=name, baseline=arms[0].label, comparisons=1, arms=with_sentinel(arms[0], arms))
