@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.fleets import GROUPS, node
+from support.fleets.nodes import GROUPS, node
 
 from shootout.fleet.nodes import Kind, Node, find_kinds
 from shootout.fleet.plan import Held, Part, deal, narrow_identity, share_s

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from support.fleets import node
+from support.fleets.nodes import node
 
 from shootout.errors import UsageError
 from shootout.fleet.nodes import find_kinds
@@ -54,7 +54,7 @@ def test_two_of_a_kind_with_other_versions_are_refused_by_name():
 
 
 def test_a_library_that_one_of_them_lacks_is_told():
-    with pytest.raises(UsageError, match="jax absent and 0.10.2"):
+    with pytest.raises(UsageError, match=r"jax absent and 0\.10\.2"):
         find_kinds([node("one"), node("other", libraries={"jax": "0.10.2"})])
 
 

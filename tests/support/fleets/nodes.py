@@ -1,4 +1,4 @@
-"""Nodes of a fleet for tests, and a cluster without Ray."""
+"""Nodes of a fleet, as they say of themselves what they are."""
 
 from __future__ import annotations
 

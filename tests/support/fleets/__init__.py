@@ -1,0 +1,1 @@
+"""A fleet for tests: nodes, a cluster without Ray, and what a node runs."""
