@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn, Unpack
 import typer
 
 from shootout.commands.decisions.declared import declare_decisions
-from shootout.commands.declared import MACHINE, RACE, READ, Full, Json, To, declare
+from shootout.commands.declared import MACHINE, RACE, READ, Full, Json, RayAddress, To, declare
 from shootout.commands.help import GroupedCommand, GroupedCommands
 from shootout.study.options import (
     Group,
@@ -68,21 +68,16 @@ def run(
     full: Full = False,
     as_json: Json = False,
     to: To = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            help="Measure on each kind of node of a Ray cluster (docs/fleet.md): HOST:PORT, or auto.",
-            metavar="ADDRESS",
-            rich_help_panel=Group.WHERE,
-        ),
-    ] = None,
+    ray: RayAddress = None,
     **options: Unpack[RunOptions],
 ) -> None:
     """Race backends on a model or a study of several, and say which to ship."""
     if ray:
         from shootout.commands.fleet import run_on_fleet
 
-        raise typer.Exit(run_on_fleet(study, options, address=ray, dry_run=dry_run, as_json=as_json))
+        raise typer.Exit(
+            run_on_fleet(study, options, address=ray, dry_run=dry_run, full=full, as_json=as_json, to=to or ())
+        )
     from shootout.commands.run import run
 
     raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json, to=to or ()))

@@ -27,6 +27,15 @@ To = Annotated[
         rich_help_panel=Group.WHERE,
     ),
 ]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Measure on each kind of node of a Ray cluster (docs/fleet.md): HOST:PORT, or auto.",
+        metavar="ADDRESS",
+        rich_help_panel=Group.WHERE,
+    ),
+]
 RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this tool"
 """The groups of commands."""
 

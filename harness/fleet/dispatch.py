@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from shootout.clock import Deadline, sleep
-from shootout.contract import NotRun, NotRunKind, Progress
+from shootout.contract import NotRun, NotRunKind
 from shootout.errors import Interrupted
 from shootout.fleet.cluster import Cluster, Job, Lost, Worker
 from shootout.fleet.folders import give_up, read_for, write_piece
 from shootout.fleet.nodes import Kind, Node
 from shootout.fleet.plan import Held, Part, next_number
+from shootout.messages import Progress
 
 LOOK_S = 1.0
 """Nodes are asked so often what is new."""
@@ -45,6 +46,9 @@ class Dispatch:
         out: the folder that holds a run folder for each part.
         told: the words of each job but for its groups and its time.
         limit: when all of it ends.
+        kinds: with their nodes.
+        parts: what is to be measured.
+        held: what earlier commands left in the folder.
         codes: with what each part's process ended.
         lost: by kind and group, how many nodes were lost with it.
         abandoned: the groups, by kind, that nobody is left to measure.
@@ -55,6 +59,9 @@ class Dispatch:
     told: Mapping[str, Any]
     progress: Progress
     limit: Deadline
+    kinds: Sequence[Kind]
+    parts: Sequence[Part]
+    held: Sequence[Held] = ()
     codes: list[int] = field(default_factory=list)
     lost: Counter[tuple[str, str]] = field(default_factory=Counter)
     abandoned: list[tuple[str, str]] = field(default_factory=list)
@@ -63,16 +70,18 @@ class Dispatch:
     _waiting: list[Part] = field(default_factory=list, init=False)
     _running: list[_Running] = field(default_factory=list, init=False)
 
-    def run(self, kinds: Sequence[Kind], parts: Sequence[Part], held: Sequence[Held] = ()) -> None:
-        """Measure these parts on the nodes of these kinds; `held`: those that are there already.
+    def run(self) -> None:
+        """Measure the parts.
 
         Raises:
             Interrupted: Ctrl-C; what was measured until then is in the folders.
         """
-        self._free = {kind.key: list(kind.nodes) for kind in kinds}
-        taken = [(one.kind, one.number) for one in parts] + [(one.kind, one.number) for one in held]
-        self._numbers = {kind.key: next_number(number for key, number in taken if key == kind.key) for kind in kinds}
-        self._waiting = list(parts)
+        self._free = {kind.key: list(kind.nodes) for kind in self.kinds}
+        taken = [(one.kind, one.number) for one in self.parts] + [(one.kind, one.number) for one in self.held]
+        keys = [kind.key for kind in self.kinds]
+        self._numbers = {key: next_number(number for kind, number in taken if kind == key) for key in keys}
+        self._waiting = list(self.parts)
+        self.progress.stage(f"measuring on {sum(len(kind.nodes) for kind in self.kinds)} nodes")
         try:
             self._begin()
             while self._running:

@@ -13,11 +13,16 @@ from shootout.fleet.nodes import Node
 from shootout.fleet.plan import Held, Part, narrow_identity
 from shootout.host import environment
 from shootout.host.locks import FOLDER_LOCK
-from shootout.journal import journal, samples
+from shootout.journal import journal, merged, samples
 from shootout.journal.group import group_of, missing
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import PASSING, Line, not_run
 from shootout.study.group import GroupRecord, confirming_name
+
+
+def find_parts(out: Path) -> list[Path]:
+    """The run folders in a fleet's folder, in the order of their names."""
+    return [folder for folder in sorted(out.iterdir()) if folder.is_dir() and journal.begun(folder)]
 
 
 def find_held(out: Path) -> list[Held]:
@@ -28,7 +33,7 @@ def find_held(out: Path) -> list[Held]:
     """
     found = []
     for folder in sorted(out.iterdir()) if out.is_dir() else ():
-        if folder.name == FOLDER_LOCK:
+        if folder.name in (FOLDER_LOCK, merged.NAME):
             continue
         kind, _, number = folder.name.rpartition("-")
         if not folder.is_dir() or not number.isdecimal() or not journal.begun(folder):

@@ -17,7 +17,10 @@ from shootout import backends, models
 from shootout.bundle import data_files
 from shootout.export.request import is_file, path_of
 from shootout.models.user import hfconfig, source, weights
+from shootout.study.group import name_model
+from shootout.study.points import points
 from shootout.study.schema import Study
+from shootout.study.selection import DEFAULT
 
 OUTSIDE = "outside"
 """The folder in the archive of what doesn't lie below the current one."""
@@ -54,6 +57,8 @@ def pack(study: Study) -> Shipment:
     """
     found: dict[str, Path] = {}
     fields = study.model_dump(mode="json", exclude_unset=True)
+    if study.name == DEFAULT and len(points(study)) > 1:  # parts of one study are known by its name
+        fields["name"] = name_model(study.model[0])
     fields["model"] = [_model(name, found) for name in study.model]
     for name in ("inputs", "labels", "calibration"):
         if given := getattr(study, name):

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from shootout.clock import Deadline, sleep
-from shootout.contract import Progress
 from shootout.errors import UsageError
 from shootout.fleet.cluster import Cluster, Job, Lost, Worker
 from shootout.fleet.nodes import Node, Place
 from shootout.journal.records import Header
+from shootout.messages import Progress
 
 LOOK_S = 0.2
 ASKING_S = 300.0

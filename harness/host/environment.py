@@ -98,7 +98,7 @@ def libraries() -> dict[str, str]:
 
 
 def required(requirements: Iterable[str]) -> set[str]:
-    """The package names in requirement lines, without what takes no part in a measurement: developers' tools, and Ray."""
+    """The package names in requirement lines, without what takes no part in a measurement: developers' tools, Ray."""
     used = (line for line in requirements if not re.search(r"extra\s*==\s*['\"](cluster|dev|testing)['\"]", line))
     return {found.group() for line in used if (found := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}
 
