@@ -31,9 +31,8 @@ def main() -> int:
 
 
 def _make(into: Path, address: str, folder: Path) -> Iterator[str]:
-    files = source.tracked()
     staged, made = folder / "source", folder / "made"
-    source.stage(files, staged, address)
+    files = source.stage(source.tracked(), staged, address)
     version = source.read_project(staged)["project"]["version"]
     _say(f"shootout {version}: building an sdist, and a wheel from it")
     built = subprocess.run(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-README, PROJECT = "README.md", "pyproject.toml"
+README, PROJECT, DESCRIPTION = "README.md", "pyproject.toml", "DESCRIPTION.md"
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)\s]+)\)")
 
 
@@ -30,20 +30,23 @@ def tracked(root: Path = ROOT) -> list[str]:
     return [name for name in found.split("\0") if name and (root / name).is_file()]
 
 
-def stage(files: Sequence[str], into: Path, address: str, root: Path = ROOT) -> None:
-    """Copy the files, and write addresses into the two of them that a package index shows.
+def stage(files: Sequence[str], into: Path, address: str, root: Path = ROOT) -> list[str]:
+    """Copy the files, and beside them write what an index shows: the README with addresses, and the project's links.
 
     Args:
         address: of the repository on the web, without a slash at its end; "": it isn't known.
+
+    Returns:
+        The names of all files there.
     """
     for name in files:
         (into / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, into / name)
     tag = f"v{read_project(root)['project']['version']}"
-    readme, project = into / README, into / PROJECT
-    readme.write_text(link(readme.read_text(), address, tag))
-    if address:
-        project.write_text(project.read_text() + name_addresses(address, tag))
+    (into / DESCRIPTION).write_text(link((root / README).read_text(), address, tag))
+    told = (root / PROJECT).read_text().replace(f'readme = "{README}"', f'readme = "{DESCRIPTION}"')
+    (into / PROJECT).write_text(told + (name_addresses(address, tag) if address else ""))
+    return [*files, DESCRIPTION]
 
 
 def link(text: str, address: str, tag: str) -> str:

@@ -11,7 +11,7 @@ import yaml
 from support.console import here
 
 from tests.release.contents import FOLDERS, in_wheel
-from tests.release.source import ROOT, link, name_addresses, read_project
+from tests.release.source import ROOT, link, read_project, stage
 
 PROJECT = read_project()
 VERSION = PROJECT["project"]["version"]
@@ -49,12 +49,15 @@ def test_setuptools_knows_every_file_of_the_package() -> None:
     assert [one for one in patterns if not any(fnmatch(name, one) for name in data)] == []
 
 
-def test_an_sdist_has_every_folder() -> None:
+def test_an_sdist_has_every_folder_and_what_lies_beside_them() -> None:
     manifest = read(ROOT / "MANIFEST.in").splitlines()
     grafted = {line.split()[1].split("/")[0] for line in manifest if line.startswith("graft ")}
     ours = {"harness", "backends", "models", "tests", "docs", "results", ".ci", ".github"}
     assert grafted == ours
     assert all((ROOT / name).is_dir() for name in ours)
+    included = [one for line in manifest if line.startswith("include ") for one in line.split()[1:]]
+    beside = [file.name for file in ROOT.iterdir() if file.is_file() and not file.name.startswith(".")]
+    assert [name for name in beside if not any(fnmatch(name, one) for one in included)] == []
 
 
 def test_the_description_of_a_package_index_has_no_relative_link() -> None:
@@ -70,9 +73,17 @@ def test_the_description_of_a_package_index_has_no_relative_link() -> None:
     assert "![" not in bare
 
 
-def test_addresses_are_a_section_of_their_own() -> None:
-    assert "urls" not in PROJECT["project"], "where it is published is given to `make dist`"
-    assert 'Source = "https://example.org/shootout"\n' in name_addresses("https://example.org/shootout", "v9")
+def test_an_index_is_shown_the_linked_readme_and_the_projects_links(tmp_path: Path) -> None:
+    root, staged = tmp_path / "root", tmp_path / "staged"
+    root.mkdir()
+    for name in ("README.md", "pyproject.toml"):
+        (root / name).write_text(read(ROOT / name))
+    files = stage(["README.md", "pyproject.toml"], staged, "https://example.org/shootout", root)
+    told = read_project(staged)["project"]
+    assert told["urls"]["Source"] == "https://example.org/shootout"
+    assert told["readme"] in files
+    assert "](https://example.org/" in read(staged / told["readme"])
+    assert read(staged / "README.md") == read(ROOT / "README.md"), "the tests in an sdist hold it"
 
 
 def test_the_page_on_installing_names_every_extra() -> None:
