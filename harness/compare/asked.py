@@ -20,7 +20,7 @@ Asked = Mapping[str, Any]
 METRIC = "--metric"
 SHARED = ("--inputs", "--labels", "--calibration", "--weights", METRIC)
 """What two runs must have been given alike; a run without a metric has no scores that could be another's."""
-EXPORT, OPERATIONS = "export", "operations"
+MODEL, EXPORT, OPERATIONS = "model", "export", "operations"
 _LOOSE = (METRIC, EXPORT, OPERATIONS)
 """What needn't be known of both."""
 
@@ -34,7 +34,7 @@ def read_asked(run: Analysed, cell: Cell) -> Asked:
     files = {name: Path(given[name]).name if name in given else None for name in SHARED}
     batch = min(one.batch for one in found.record.arms)
     counts = {one.work.flops for one in found.prepared.values() if one.work}
-    return {"model": name_model(arm.model), "scenario": trains, "batch": batch, **arm.parameters, **files} | {
+    return {MODEL: name_model(arm.model), "scenario": trains, "batch": batch, **arm.parameters, **files} | {
         OPERATIONS: {one for one in counts if one is not None},
         EXPORT: {one.bundle for one in found.prepared.values() if one.bundle},
     }
@@ -87,8 +87,13 @@ def refuse_same(runs: Sequence[Analysed]) -> None:
         UsageError: there is one; names both folders.
     """
     for one, other in combinations(runs, 2):
-        if _mark(one) == _mark(other):
+        if is_same(one, other):
             raise UsageError(f"{one.document.run} and {other.document.run} are the same run: name it once")
+
+
+def is_same(one: Analysed, other: Analysed) -> bool:
+    """Whether two are one run, in whatever form."""
+    return _mark(one) == _mark(other)
 
 
 def _mark(run: Analysed) -> Hashable:

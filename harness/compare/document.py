@@ -1,9 +1,9 @@
-"""The merged document: runs on several machines, these its columns. docs/file-formats.md explains each key."""
+"""What is said of several runs: merged, machines its columns, or compared. docs/file-formats.md explains each key."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from shootout.results.comparisons import Part, Ratio
 from shootout.results.document import Outcome, Row
 from shootout.units import counted
 
-SCHEMA = "shootout.merged-document/1"
+SCHEMA, COMPARED = "shootout.merged-document/1", "shootout.compared/1"
 
 
 class Fate(StrEnum):
@@ -141,3 +141,76 @@ class MergedDocument(Part):
     def __repr__(self) -> str:
         """How much is in it."""
         return f"<MergedDocument: {counted(len(self.cells), 'cell')} in {counted(len(self.places), 'place')}>"
+
+
+class Change(Part):
+    """One thing that is another in the second run; `-` where a run had none."""
+
+    what: str
+    a: str
+    b: str
+
+
+class Moved(Part):
+    """An arm that both sessions timed.
+
+    Attributes:
+        changes: of the arm itself; without any it is unchanged.
+        control: the unchanged arm that it is held against; null where there is none.
+        floor: how far the two may move apart though nothing changed; `sessions` that it was learnt from, 0: none.
+        ratio: its time ÷ the control's in the second run, ÷ the same in the first; the interval is widened by `floor`.
+        reason: why there is no ratio, or no verdict.
+    """
+
+    arm: str
+    a_ns: float
+    b_ns: float
+    changes: tuple[Change, ...]
+    control: str | None = None
+    floor: float | None = None
+    sessions: int = 0
+    ratio: Ratio | None = None
+    reason: str | None = None
+
+
+class Session(Part):
+    """One question in two sessions on one machine.
+
+    Attributes:
+        ships: what either ships.
+        only_a, only_b: arms with a time in one of them.
+    """
+
+    group: str
+    ships: tuple[Shipped, ...]
+    moved: tuple[Moved, ...]
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+
+
+class ComparedDocument(Part):
+    """What may be said of two runs.
+
+    Attributes:
+        level: 1: one machine, two sessions; 2: two machines, of which no time is called slower.
+        sessions: at level 1, a question each.
+        cells: at level 2, likewise.
+        settle: what would tell, where something isn't told at level 1.
+        only_a, only_b: groups that the other run doesn't have.
+    """
+
+    format: str = Field(default=COMPARED, serialization_alias="schema")
+    level: Literal[1, 2]
+    a: Place
+    b: Place
+    changes: tuple[Change, ...]
+    sessions: tuple[Session, ...] = ()
+    cells: tuple[MergedCell, ...] = ()
+    settle: str | None = None
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Which runs, and on what level."""
+        return f"<ComparedDocument {self.a.run!r}, {self.b.run!r}: level {self.level}>"

@@ -33,6 +33,17 @@ def machine_of(environment: Mapping[str, Any]) -> Machine:
     return Machine(key=str(environment.get("machine") or ""), name=name, cpus=cpus, gpus=gpus)
 
 
+_PROCESSOR = ("vendor", "model", "microarchitecture", "flags", "cache_bytes")
+"""Facts of a processor that stay; a machine's key has its name alone."""
+
+
+def is_same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two environments are of one machine: a virtual one that moved to another processor is not the same."""
+    first, second = (environment.get("cpu") or {} for environment in (one, other))
+    moved = any(first.get(name) != second.get(name) for name in _PROCESSOR)
+    return not moved and machine_of(one).key == machine_of(other).key
+
+
 def whole_machine(machine: Machine, others: Iterable[Machine]) -> Machine:
     """With the CPUs that any of the runs on it was allowed: whoever had fewer was measured on a part of it."""
     return replace(machine, cpus=max(one.cpus for one in others if one.key == machine.key))

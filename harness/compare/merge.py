@@ -75,21 +75,24 @@ def merge(runs: Sequence[Analysed]) -> MergedDocument:
         UsageError: one comes twice, or they ask different things; says which.
     """
     refuse_same(runs)
-    names = _name_places(runs)
-    sites = [
-        Site(place=name, run=run, cell=cell, answer=answer, asked=read_asked(run, cell))
-        for name, run in zip(names, runs, strict=True)
-        for answer in run.document.answer
-        for cell in [run.cells[answer.group]]
-    ]
-    found = match_sites(sites)
+    names = name_places(runs)
+    found = match_sites([site for name, run in zip(names, runs, strict=True) for site in find_sites(name, run)])
     _refuse_unmatched(runs, found)
     return MergedDocument(
-        places=tuple(map(_place, names, runs)),
+        places=tuple(map(place_of, names, runs)),
         cells=tuple(merge_cell(one) for one in found),
         rows=tuple(_rows(names, runs)),
         warnings=tuple(_warn(found)),
     )
+
+
+def find_sites(place: str, run: Analysed) -> list[Site]:
+    """A run's cells whose figures count."""
+    return [
+        Site(place=place, run=run, cell=cell, answer=answer, asked=read_asked(run, cell))
+        for answer in run.document.answer
+        for cell in [run.cells[answer.group]]
+    ]
 
 
 def match_sites(sites: Sequence[Site]) -> list[list[Site]]:
@@ -115,7 +118,7 @@ def merge_cell(sites: Sequence[Site]) -> MergedCell:
         places=tuple(site.place for site in sites),
         everywhere=everywhere,
         reason=None if everywhere else _why_none(sites),
-        ships=tuple(map(_shipped, sites)),
+        ships=tuple(map(shipped_of, sites)),
         targets=tuple(sorted((_target(arm, sites, worst) for arm in arms), key=_order)),
         pairs=tuple(find_pairs({site.place: site.cell for site in sites})),
     )
@@ -125,8 +128,8 @@ def _scenario(site: Site) -> str:
     return site.run.groups[site.cell.group].record.arms[0].scenario
 
 
-def _name_places(runs: Sequence[Analysed]) -> list[str]:
-    """By machine; with the run's folder where a machine has several."""
+def name_places(runs: Sequence[Analysed]) -> list[str]:
+    """What each is called: by its machine; with the run's folder where a machine has several."""
     machines = [machine_of(run.document.environment) for run in runs]
     names = name_machines(machines)
     often = Counter(machines)
@@ -139,7 +142,8 @@ def _name_places(runs: Sequence[Analysed]) -> list[str]:
     return told
 
 
-def _place(name: str, run: Analysed) -> Place:
+def place_of(name: str, run: Analysed) -> Place:
+    """A run as a column."""
     return Place(
         name=name,
         machine=machine_of(run.document.environment).key,
@@ -183,7 +187,8 @@ def _warn(found: Sequence[Sequence[Site]]) -> Iterator[str]:
                 yield f"{one.cell.group}, {one.place} and {other.place}: {told}"
 
 
-def _shipped(site: Site) -> Shipped:
+def shipped_of(site: Site) -> Shipped:
+    """What a place's own answer ships."""
     ship = site.answer.ship
     return Shipped(
         place=site.place,

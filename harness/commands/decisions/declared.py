@@ -23,6 +23,9 @@ shootout decide runs/small runs/large --policy deploy.toml --json"""
 MERGE_EXAMPLES = """\
 shootout merge laptop/run server/run -o results/both
 shootout merge results/node-* --to all.csv"""
+COMPARE_EXAMPLES = """\
+shootout compare results/before results/after
+shootout compare results/before results/after --history nightly/1 --history nightly/2 …"""
 GATE_EXAMPLES = """\
 shootout gate results/run --candidate openvino:cpu:int8 --accuracy-drop 0.5pp
 shootout gate results/run --candidate new.onnx --slower 3% --same-proof
@@ -64,6 +67,22 @@ def declare_decisions(app: typer.Typer) -> None:
 
         keys = {name.replace("_", "-"): value for name, value in options.items()}
         raise typer.Exit(decide(folders, policy, keys, group=group, as_json=as_json))
+
+    @app.command(cls=GroupedCommand, rich_help_panel=DECIDE, epilog=COMPARE_EXAMPLES)
+    def compare(
+        a: Annotated[Path, typer.Argument(metavar="A", help="A run folder.")],
+        b: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same model and inputs.")],
+        history: Annotated[
+            list[Path] | None,
+            typer.Option(help="An earlier run on the same machine; 5 tell how far sessions differ.", metavar="RUN"),
+        ] = None,
+        full: Full = False,
+        as_json: Json = False,
+    ) -> None:
+        """Two runs: what changed, and what may be said of it, on one machine or on two; measures nothing."""
+        from shootout.commands.decisions.compare import compare
+
+        raise typer.Exit(compare(a, b, history or (), full=full, as_json=as_json))
 
     @app.command(cls=GroupedCommand, rich_help_panel=DECIDE, epilog=MERGE_EXAMPLES)
     def merge(

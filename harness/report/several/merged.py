@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.compare.document import At, Fate, MergedCell, MergedDocument, Pair
+from shootout.compare.document import At, Fate, MergedCell, MergedDocument, Pair, Shipped
 from shootout.report.answer import LONGEST_REASON, SHOWN, SHOWN_REASONS, SO_FAR, head
 from shootout.report.answers import NARROWEST, WIDEST
 from shootout.report.figures import Cell, ends_of, known, stack_tables
@@ -29,7 +29,7 @@ def render(document: MergedDocument, width: int, *, full: bool) -> list[Renderab
     if len(document.cells) > 1:
         parts += [Text(f"What to ship, in {len(document.cells)} cells", style="bold"), *_grid(document, width), Text()]
     for cell in document.cells if full or len(document.cells) == 1 else ():
-        parts += [*_cell(cell, width, narrow, full=full), Text()]
+        parts += [*render_cell(cell, width, narrow, full=full), Text()]
     for place in document.places:
         if not place.complete:
             parts.append(Text(f"{place.name}: the run isn't over; {place.run} goes on where it is", style="yellow"))
@@ -56,13 +56,14 @@ def _grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
         yield Text(f"and {counted(len(document.cells) - SHOWN_CELLS, 'cell')} more, which --json has")
 
 
-def _cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Iterator[RenderableType]:
+def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Iterator[RenderableType]:
+    """One question in all its places."""
     everywhere = cell.everywhere
     words = f"{everywhere.arm} everywhere" if everywhere else f"no one target everywhere: {cell.reason}"
     title = f"{' · '.join(cell.group.split(', '))} · {counted(len(cell.places), 'place')}"
     yield from head(words, title, narrow)
     yield from labelled("     ", _worst(cell), narrow)
-    yield from labelled("Best ", _best(cell), narrow)
+    yield from labelled("Best ", tell_best(cell.ships), narrow)
     yield from labelled("Flips", fold((tell_pair(one) for one in cell.pairs if one.fate is Fate.FLIPS), SHOWN), narrow)
     yield from labelled("Fades", fold((tell_pair(one) for one in cell.pairs if one.fate is Fate.FADES), SHOWN), narrow)
     yield from labelled("Pairs", _counts(cell), narrow)
@@ -91,9 +92,9 @@ def _times(ratio: Ratio | None) -> str:
     return f"{ratio.value:.3g}x the time{ends_of(ratio.low, ratio.high)}" if ratio else "1x"
 
 
-def _best(cell: MergedCell) -> Iterator[str]:
+def tell_best(ships: Sequence[Shipped]) -> Iterator[str]:
     """What each place ships by itself."""
-    for one in cell.ships:
+    for one in ships:
         if one.arm is None or one.median_ns is None:
             yield f"{one.place}: no answer: {one.reason}"
             continue
