@@ -30,6 +30,7 @@ from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.choice import find_fault
 from shootout.results.comparisons import Ratio, ratio_of
 from shootout.results.document import Row
+from shootout.study.group import short
 
 MOVED = "one machine by its key, but not by its processor: it moved to another host, or its processor was exchanged"
 NO_CONTROL = "no arm is the same in both and known against it"
@@ -206,11 +207,12 @@ def _log_ratios(earlier: Sequence[Site], arm: str, others: Sequence[str]) -> Map
 
 
 def _settle(run: str, sessions: Sequence[Session]) -> str | None:
-    """The race that tells what two sessions don't, of the first arm that isn't told."""
-    for session in sessions:
-        for one in session.moved:
-            if one.ratio is None or not decided(one.ratio):
-                return f"shootout ship {run} --arm {one.arm} -o DIR && shootout gate DIR --candidate {one.arm}"
+    """The race that tells what two sessions don't: of the first arm of another version that has no verdict."""
+    for one in (one for session in sessions for one in session.moved):
+        if any(change.what == "version" for change in one.changes) and not (one.ratio and decided(one.ratio)):
+            backend, colon, rest = short(one.arm).partition(":")
+            candidate = f"{backend}@other{colon}{rest}"
+            return f"shootout gate {run} --arm {short(one.arm)} --candidate {candidate} --python other=PATH"
     return None
 
 

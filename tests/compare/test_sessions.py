@@ -67,7 +67,7 @@ def test_without_them_it_is_who_is_known_best():
 
 
 def test_a_learnt_floor_errs_as_seldom_as_it_says():
-    """A thousand times: five earlier sessions, two new ones that differ by chance alone; one of ten controls is chosen."""
+    """A thousand times: five earlier sessions, two new ones that differ by chance alone; one of ten is chosen."""
     rng, controls, out = np.random.default_rng(7), 10, 0
     for _ in range(1_000):
         sessions = rng.normal(0.0, 0.03, (controls, LEAST_SESSIONS))

@@ -40,7 +40,10 @@ def render(document: ComparedDocument, width: int, *, full: bool) -> list[Render
     for cell in document.cells:
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     if document.settle:
-        parts += [*labelled("Race them", [document.settle], narrow), Text()]
+        parts += [
+            *labelled("Race them", [document.settle, "PATH: an interpreter that has the other version"], narrow),
+            Text(),
+        ]
     for name, groups in (("A", document.only_a), ("B", document.only_b)):
         parts += labelled(f"Only in {name}", fold(groups, SHOWN), narrow)
     return [*parts, *(Text(f"warning: {one}", style="yellow") for one in document.warnings)]
