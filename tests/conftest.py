@@ -6,9 +6,10 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import compiled, exporting
@@ -29,14 +30,20 @@ MADE: list[str] = []
 """The cache folder that the processes of `-n` share, in the process that made it."""
 
 
+TOGETHER = tuple(f"tests/backends/{start}" for start in ("test_", "_torch/", "_jax/", "_executorch/"))
+"""What these files start is forked from processes that have imported torch, Inductor or JAX, for up to 7 s each."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """With `-n`, all processes share one cache.
 
     Raises:
-        pytest.UsageError: LONGEST names what is not there.
+        pytest.UsageError: LONGEST or TOGETHER names what is not there.
     """
-    if stale := [name for name in LONGEST if not (TESTS / name).is_file()]:
-        raise pytest.UsageError(f"LONGEST in tests/conftest.py names {', '.join(stale)}, which is not there")
+    stale = [name for name in LONGEST if not (TESTS / name).is_file()]
+    stale += [start for start in TOGETHER if not [*TESTS.parent.glob(f"{start}*")]]
+    if stale:
+        raise pytest.UsageError(f"tests/conftest.py names {', '.join(stale)}, which is not there")
     if getattr(config.option, "numprocesses", None) and "SHOOTOUT_TEST_CACHE" not in os.environ:
         MADE.append(tempfile.mkdtemp(prefix="shootout-test-cache-"))
         os.environ["SHOOTOUT_TEST_CACHE"] = MADE[0]
@@ -67,10 +74,33 @@ LONGEST = (
 """The files that take longest, which `-n` hands out first, so that no process is left with one at the end."""
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One process of `-n` gets them all, and the others a file at a time: else each would import all that."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class FamilyScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER[0] if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+
+    return FamilyScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """With `-n`, every other process goes through the folders from behind: each reads what another has compiled."""
+    found = yield
+    if isinstance(collector, pytest.Directory) and os.environ.get("PYTEST_XDIST_WORKER", "gw0")[-1] in "13579":
+        found.result.reverse()
+    return found
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort them so; the order within a file stays."""
+    """Sort them so, all others by their paths; the order within a file stays."""
     rank = {TESTS / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path, len(LONGEST)))
+    items.sort(key=lambda item: (rank.get(item.path, len(LONGEST)), item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)
