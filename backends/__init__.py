@@ -34,6 +34,10 @@ _TORCH = ("torch", "numpy", "safetensors")
 _TORCHAO: Mapping[str, tuple[str, ...]] = {str(one): ("torchao",) for one in SCALED}
 """What torchao quantized is loaded with its classes."""
 
+JUST_IN_TIME = (
+    "Inductor compiles the model's Python as it is loaded: ship torch-compile+aoti, its kernels in one package"
+)
+
 SHIPPED = {
     "numpy": Entry(
         path="shootout.backends._numpy.backend:NumpyAdapter",
@@ -42,6 +46,7 @@ SHIPPED = {
         movable=True,
         loads={"": ("numpy", "safetensors")},
         gemms="shootout.backends._numpy.backend:gemms",
+        ships="shootout.backends._numpy.shipping:ship",
         ready_s=0.3,
         build_s=0.3,
     ),
@@ -57,6 +62,7 @@ SHIPPED = {
         loads={"": ("torch", "safetensors")},
         gemms="shootout.backends._torch.eager:gemms",
         fixture="shootout.backends._torch.eager:FIXTURE",
+        unshippable={"": "it runs the Python of the model's own package: ship torch-compile+aoti or torchscript"},
         ready_s=1.7,
     ),
     "torch-compile": Entry(
@@ -70,6 +76,8 @@ SHIPPED = {
         loads={"": ("torch", "safetensors")},
         get_ready="shootout.backends._torch.inductor:get_ready",
         fixture="shootout.backends._torch.compile:FIXTURE",
+        ships="shootout.backends._torch.shipping:ship_package",
+        unshippable={"": JUST_IN_TIME, "cudagraphs": JUST_IN_TIME},
         ready_s=4.5,
         build_s=15.0,
         mode_build_s={"aoti": 25.0},
@@ -80,6 +88,7 @@ SHIPPED = {
         needs="torch",
         installs={"": ("torch", "numpy")},
         fixture="shootout.backends._torch.script:FIXTURE",
+        ships="shootout.backends._torch.shipping:ship_script",
         movable=True,
         shared=("torch",),
         loads={"": ("torch", "safetensors")},
@@ -99,6 +108,7 @@ SHIPPED = {
         loads={"": ("jax", "scipy", "safetensors"), "torchax": ("torch", "torchax")},
         words="shootout.backends._jax.words:WORDS",
         fixture="shootout.backends._jax.backend:FIXTURE",
+        ships="shootout.backends._jax.shipping:ship",
         ready_s=1.0,
     ),
     "onnxruntime": Entry(
@@ -131,6 +141,7 @@ SHIPPED = {
         loads={"": ("openvino",)},
         gemms="shootout.backends._openvino.backend:gemms",
         fixture="shootout.backends._openvino.backend:FIXTURE",
+        ships="shootout.backends._openvino.shipping:ship",
         words="shootout.backends._openvino.words:WORDS",
         ready_s=0.7,
         build_s=2.0,
@@ -144,6 +155,7 @@ SHIPPED = {
         movable=True,
         loads={"": ("ai_edge_litert",)},
         fixture="shootout.backends._litert.backend:FIXTURE",
+        ships="shootout.backends._litert.shipping:ship",
         words="shootout.backends._litert.words:WORDS",
         ready_s=0.4,
         build_s=11.0,
@@ -158,6 +170,7 @@ SHIPPED = {
         shared=("torch",),
         loads={"": ("executorch", "torch")},
         fixture="shootout.backends._executorch.backend:FIXTURE",
+        ships="shootout.backends._executorch.shipping:ship",
         words="shootout.backends._executorch.words:WORDS",
         ready_s=1.9,
         build_s=25.0,
@@ -171,6 +184,7 @@ SHIPPED = {
         movable=True,
         loads={"": ("ncnn",)},
         fixture="shootout.backends._ncnn.backend:FIXTURE",
+        ships="shootout.backends._ncnn.shipping:ship",
         ready_s=0.3,
         build_s=1.0,
     ),
@@ -183,6 +197,7 @@ SHIPPED = {
         movable=True,
         loads={"": ("iree",)},
         fixture="shootout.backends._iree.backend:FIXTURE",
+        ships="shootout.backends._iree.shipping:ship",
         words="shootout.backends._iree.words:WORDS",
         ready_s=0.4,
         build_s=4.0,
@@ -198,6 +213,7 @@ SHIPPED = {
         makers=("onnx",),
         loads={"": ("tensorrt", "tensorrt_rtx")},
         fixture="shootout.backends._tensorrt.backend:FIXTURE",
+        unshippable={"": "an engine needs its GPU, and memory and a stream that a folder can't bring"},
     ),
     "spin": Entry(
         path="shootout.backends._spin.backend:SpinAdapter",
@@ -338,15 +354,17 @@ def explain(name: str, error: Exception) -> NotRun | None:
     return words.explain(error, _imported(path) if path else ())
 
 
-def shipping(name: str) -> tuple[Ship, Path]:
-    """How a backend's artifacts are shipped, and the folder of its templates; imports its module.
+def shipping(target: Target) -> tuple[Ship, Path]:
+    """How a target's artifacts are shipped, and the folder of its templates; imports its module.
 
     Raises:
         SkippedArm: they can't be.
     """
-    row = entry(name)
-    if not row.ships:
-        raise SkippedArm(f"{name} can't be shipped: {row.unshippable}", kind=NotRunKind.UNSUPPORTED)
+    row = entry(target.backend)
+    if target.folder:
+        raise SkippedArm(f"{target} is a shipped folder already", f"copy {target.folder}", NotRunKind.UNSUPPORTED)
+    if why := row.why_unshippable(target):
+        raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
     module = import_module(row.ships.partition(":")[0])
     return cast("Ship", _imported(row.ships)), Path(str(module.__file__)).parent
 

@@ -10,6 +10,8 @@ from shootout.backends.adapter import Runner
 from shootout.models.user import import_graph, source
 
 PACKAGE = "shootout.backends"
+SHIPPING = ("shipping.py", "load.txt", "load_package.txt", "load_script.txt")
+"""Files of a shipped adapter's that come after a build."""
 
 
 def code_of(adapter: Runner) -> list[Path]:
@@ -23,15 +25,15 @@ def code_of(adapter: Runner) -> list[Path]:
 def _own(module: str) -> Iterable[Path]:
     """The Python files of the package that a class comes from, or the file itself with those beside it that it imports.
 
-    A shipped adapter's package is its own folder, with the list of what it installs; a third party's is the whole one
-    that it installs.
+    A shipped adapter's package is its own folder, with the list of what it installs and without how it ships; a third
+    party's is the whole one that it installs.
     """
     file = Path(str(sys.modules[module].__file__))
     folder = file.parent
     if sys.modules[module].__package__ == PACKAGE:
         return [file]  # those beside it count for everybody
     if module.startswith(f"{PACKAGE}."):
-        return [*folder.glob("*.py"), *folder.glob("*.txt")]
+        return [one for end in ("*.py", "*.txt") for one in folder.glob(end) if one.name not in SHIPPING]
     if "." not in module and file.name != "__init__.py":
         return import_graph.reached(file, [module], sorted(folder.glob("*.py")), source.read)
     while (folder.parent / "__init__.py").exists():

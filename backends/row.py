@@ -34,7 +34,8 @@ class Entry:
         fixture: `module:NAME` of how the conformance suite drives it, "" for the plain way.
         words: `module:NAME` of what its library's own errors mean (see `backends.words`), "" for none.
         ships: `module:function` of how its artifact is shipped (see `adapter.Ship`), beside whose module the template
-            lies; "" where it can't be: `unshippable` says why, and what to ship instead.
+            lies; "" where none of them can be.
+        unshippable: by mode, why an arm's can't be, and what to ship instead.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
         shared: modules that an arm's process on the CPU begins with, where importing them takes long and leaves no
@@ -59,7 +60,7 @@ class Entry:
     fixture: str = ""
     words: str = ""
     ships: str = ""
-    unshippable: str = "its adapter doesn't say how"
+    unshippable: Mapping[str, str] = field(default_factory=dict)
     movable: bool = False
     shared: tuple[str, ...] = ()
     ready_s: float = 2.0
@@ -70,6 +71,13 @@ class Entry:
     def fix(self) -> str:
         """The command that makes it available."""
         return f"pip install --upgrade {self.package}" if self.package else install(self.extra)
+
+    def why_unshippable(self, target: Target) -> str:
+        """Why a target's artifact can't be shipped; "" where it can."""
+        if target.device.is_gpu:
+            return "what a GPU runs needs its drivers, memory and streams; ship an arm on the CPU"
+        why = self.unshippable.get(target.mode, "")
+        return why or ("" if self.ships else self.unshippable.get("", "its adapter doesn't say how"))
 
     def installed(self, target: Target) -> tuple[str, ...]:
         """What is to be installed to run what it builds for a target; () where nobody knows."""

@@ -62,11 +62,21 @@ def open_device(arm: Arm) -> Any:
     """The CPU as an arm has it: its caller's thread where it has one, else the process's pool of threads."""
     from iree.runtime import _binding as runtime
 
-    name = "local-sync" if arm.threads == 1 else "local-task"
-    if arm.threads > 1:
-        runtime.parse_flags(f"--task_topology_group_count={arm.threads}")
-        runtime.parse_flags(*(f"--{SPIN}={value}" for key, value in arm.options.items() if key == SPIN))
+    name = name_of(arm)
+    if flags := flags_of(arm):
+        runtime.parse_flags(*flags)
     return _kept(runtime.get_cached_hal_driver(name).create_device_by_uri(name))
+
+
+def name_of(arm: Arm) -> str:
+    """IREE's driver of the CPU for so many threads."""
+    return "local-sync" if arm.threads == 1 else "local-task"
+
+
+def flags_of(arm: Arm) -> list[str]:
+    """What the runtime is told before it makes a pool of threads; nothing where it makes none."""
+    spin = [f"--{SPIN}={value}" for key, value in arm.options.items() if key == SPIN]
+    return [f"--task_topology_group_count={arm.threads}", *spin] if arm.threads > 1 else []
 
 
 def find_card() -> Card:

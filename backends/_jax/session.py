@@ -132,14 +132,21 @@ def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any
 
     config: Any = jax.config  # its flags are attributes that no type checker knows
     config.update("jax_enable_compilation_cache", False)  # a user's own one would warm the build, and be written to
-    # JAX's default hands each call to another thread. An arm of one thread has one CPU, where the two take turns: a
-    # context switch per call, more scatter, and no gain.
-    config.update(ASYNC_DISPATCH, SWITCHES[options.get(ASYNC_DISPATCH, "false").lower()])
+    config.update(ASYNC_DISPATCH, is_async(options))
     if config.jax_platforms != PLATFORMS[device]:
         config.update("jax_platforms", PLATFORMS[device])
         config.update("jax_cuda_visible_devices", "0")  # or JAX takes a context on each GPU that it sees
         clear_backends()  # type: ignore[no-untyped-call]
     return jax.devices(device.value)[0]
+
+
+def is_async(options: Mapping[str, str]) -> bool:
+    """Whether calls are handed to another thread, as is JAX's default.
+
+    Ours is not: an arm of one thread has one CPU, where the two take turns: a context switch per call, more scatter,
+    and no gain.
+    """
+    return SWITCHES[options.get(ASYNC_DISPATCH, "false").lower()]
 
 
 def compile_program(

@@ -66,6 +66,12 @@ def switches_of(arm: Arm) -> dict[str, bool]:
     return {**found, **own}
 
 
+def settings_of(arm: Arm) -> dict[str, int | bool]:
+    """What the arm's net is told, by ncnn's names."""
+    on_vulkan = arm.target.device is Device.VULKAN
+    return {"num_threads": arm.threads, "use_vulkan_compute": on_vulkan, **switches_of(arm)}
+
+
 def load_net(folder: Path, arm: Arm) -> Any:
     """The net in `folder`, as this arm runs it.
 
@@ -76,7 +82,7 @@ def load_net(folder: Path, arm: Arm) -> Any:
     ncnn = import_ncnn()
     net = ncnn.Net()
     on_vulkan = arm.target.device is Device.VULKAN
-    wanted = {"num_threads": arm.threads, "use_vulkan_compute": on_vulkan, **switches_of(arm)}
+    wanted = settings_of(arm)
     for name, value in wanted.items():
         setattr(net.opt, name, value)
     if on_vulkan:

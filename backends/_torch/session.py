@@ -183,13 +183,18 @@ def configure(arm: Arm) -> None:
     torch.set_num_threads(arm.threads)
     if torch.get_num_interop_threads() != 1:
         torch.set_num_interop_threads(1)
-    policy = "tf32" if arm.target.precision is Precision.TF32 else "ieee"
+    policy = policy_of(arm)
     if arm.target.device is Device.CUDA:
         _set_older_flags(rounds=policy == "tf32")
         # Inductor's own convolutions in Triton read this one, and no other.
         torch.backends.cudnn.fp32_precision = policy
     for flag in float32_flags(arm.target.device).values():
         flag.fp32_precision = policy
+
+
+def policy_of(arm: Arm) -> str:
+    """How float32 products are computed, in torch's word."""
+    return "tf32" if arm.target.precision is Precision.TF32 else "ieee"
 
 
 def _set_older_flags(*, rounds: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ FLAGS = (
 """The instruction sets that decide which kernels a runtime picks (x86, then ARM)."""
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 """Any of them multiplies 8-bit integers and adds up in 32 bits."""
+_GENERATED = re.compile(r"sse4_[12]|avx\w*|fma|f16c|bmi[12]|abm|movbe|popcnt|gfni|vaes|vpclmulqdq|amx_\w+")
+"""What a compiler writes for the x86 CPU that it runs on, if this has it; on ARM all that the system tells."""
 SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit products may overflow"
 """The note of a row whose quantizer left a bit out because of `saturates`."""
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
@@ -66,6 +69,12 @@ def cpu_flags() -> frozenset[str]:
 def saturates() -> bool:
     """Whether INT8 products of 8-bit weights go wrong here: an x86 CPU without VNNI adds two of them up in 16 bits."""
     return platform.machine().lower() in {"x86_64", "amd64"} and not VNNI & cpu_flags()
+
+
+def native_flags() -> tuple[str, ...]:
+    """The instruction sets that machine code may use which was compiled for the very CPU that compiled it."""
+    is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
+    return tuple(sorted(flag for flag in cpu_flags() if not is_x86 or _GENERATED.fullmatch(flag)))
 
 
 def prefers_signed() -> bool:

@@ -30,7 +30,7 @@ from shootout.bundle.shipped import (
 from shootout.compare.machines import machine_of
 from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR, USEFUL_BAND
 from shootout.contract import INTEGERS, Arrays, Device, Standing
-from shootout.errors import SkippedArm, UsageError
+from shootout.errors import UsageError
 from shootout.formats.json_text import json_text
 from shootout.host import hardware
 from shootout.host.placement import THREAD_VARIABLES
@@ -55,7 +55,7 @@ def write_folder(source: Source, built: Built, folder: Path) -> Shipped:
         UsageError: what it needs isn't known, or the folder can't be written to.
     """
     arm, bundle = source.arm, built.bundle
-    ship, templates = backends.shipping(arm.target.backend)
+    ship, templates = backends.shipping(arm.target)
     with _new(folder):
         (folder / MODEL).mkdir()
         (folder / EVIDENCE).mkdir()
@@ -170,17 +170,3 @@ def _environment(source: Source, shipment: Shipment) -> dict[str, str]:
     """The variables by which its process ran: those of the run, the thread counts, the adapter's."""
     counts = dict.fromkeys(THREAD_VARIABLES, str(source.arm.threads))
     return {**(source.document.environment.get("variables") or {}), **counts, **shipment.environment}
-
-
-def require_shippable(source: Source) -> None:
-    """Say before anything is built that an arm's backend can't be shipped.
-
-    Raises:
-        SkippedArm: it can't; says why.
-    """
-    target = source.arm.target
-    if target.folder:
-        raise SkippedArm(f"{target} is a shipped folder already", f"copy {target.folder}")
-    backends.shipping(target.backend)
-    if target.device.is_gpu:
-        raise SkippedArm("what a GPU runs needs its drivers, memory and streams", "ship an arm on the CPU")

@@ -33,12 +33,14 @@ for number in range(len(stored.files) // len(module.INPUTS)):
     found |= {f"{place}.{number}": answers[one[0]] for place, one in enumerate(module.OUTPUTS)}
 module.np.savez(sys.argv[2], **found)
 """
-QUICK = ("onnxruntime:cpu:fp32",)
+QUICK = ("onnxruntime", "openvino", "litert")
+DEAR = ("numpy", "ncnn", "jax-jit", "torchscript", "torch-compile+aoti", "executorch", "iree")
 
 
-@pytest.mark.parametrize("text", QUICK)
-def test_it_answers_as_the_arm_does(text: str, tmp_path: Path):
-    made = ship_target(Target(backend=text.partition(":")[0]), tmp_path)
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(one, marks=pytest.mark.slow) for one in DEAR)])
+def test_it_answers_as_the_arm_does(name: str, tmp_path: Path):
+    backend, _, mode = name.partition("+")
+    made = ship_target(Target(backend=backend, mode=mode), tmp_path)
     answers = tmp_path / "answers.npz"
     done = subprocess.run(
         [sys.executable, "-I", "-c", TELL, made.shipped.folder, answers],
@@ -57,7 +59,8 @@ def test_it_answers_as_the_arm_does(text: str, tmp_path: Path):
 
 @pytest.mark.parametrize("name", [name for name, row in backends.SHIPPED.items() if row.ships])
 def test_it_can_be_read_at_a_glance(name: str):
-    folder = Path(backends.shipping(name)[1])
+    mode = "aoti" if name == "torch-compile" else ""
+    folder = backends.shipping(Target(backend=name, mode=mode))[1]
     head = (Path(str(sys.modules["shootout.ship"].__file__)).parent / "load.txt").read_text()
     for template in folder.glob("load*.txt"):
         text = head.replace("SCHEMA", SCHEMA).replace("BODY\n", template.read_text())

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shootout import backends
 from shootout.bundle.shipped import CHECK, Shipped
 from shootout.commands.output import show_progress
 from shootout.errors import ArmFailed
 from shootout.host.placement import passed_on
 from shootout.host.store import in_use
 from shootout.ship.artifact import find_built
-from shootout.ship.folder import require_shippable, write_folder
+from shootout.ship.folder import write_folder
 from shootout.ship.source import find_source
 from shootout.units import size
 
@@ -31,7 +32,7 @@ def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: s
         ArmFailed: the folder's own check fails here; the folder stays.
     """
     source = find_source(run, arm, policy, group)
-    require_shippable(source)
+    backends.shipping(source.arm.target)  # or say why not, before anything is built
     with show_progress() as progress, in_use():
         progress.stage(f"shipping {source.arm.label}")
         shipped = write_folder(source, find_built(source, progress), out)
