@@ -1,6 +1,6 @@
-"""The registry, as data: a backend's module is imported when it is first used, never before.
+"""The registry: a backend's module is imported when it is first used, never before.
 
-A row here, or an entry point in the group `shootout.backends` of any installed package, is all that makes a name
+A row in `row.py`, or an entry point in the group `shootout.backends` of any installed package, is all that makes a name
 known. A third party may add a name but not take one: a verdict must mean the same adapter everywhere.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -20,8 +19,9 @@ from typing import Any, cast
 from shootout.backends import described, words
 from shootout.backends.adapter import Adapter, Fixture, Runner, Ship
 from shootout.backends.described import Description, Folders
+from shootout.backends.row import SHIPPED as SHIPPED
 from shootout.backends.row import Entry as Entry
-from shootout.contract import SCALED, Capabilities, Device, Gemms, NotRun, Precision, Target
+from shootout.contract import Capabilities, Gemms, NotRun, Target
 from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, unknown
 from shootout.host.placement import MORE
 
@@ -29,202 +29,6 @@ GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
 _FOLDERS = "shootout.backends._shipped.backend:ShippedRunner"
 """Of targets that are shipped folders (`bundle:DIR`)."""
-
-_TORCH = ("torch", "numpy", "safetensors")
-_TORCHAO: Mapping[str, tuple[str, ...]] = {str(one): ("torchao",) for one in SCALED}
-"""What torchao quantized is loaded with its classes."""
-
-JUST_IN_TIME = (
-    "Inductor compiles the model's Python as it is loaded: ship torch-compile+aoti, its kernels in one package"
-)
-
-SHIPPED = {
-    "numpy": Entry(
-        path="shootout.backends._numpy.backend:NumpyAdapter",
-        installs={"": ("numpy", "safetensors")},
-        makers=("onnx",),
-        movable=True,
-        loads={"": ("numpy", "safetensors")},
-        gemms="shootout.backends._numpy.backend:gemms",
-        ships="shootout.backends._numpy.shipping:ship",
-        ready_s=0.3,
-        build_s=0.3,
-    ),
-    "torch-eager": Entry(
-        path="shootout.backends._torch.eager:TorchEagerAdapter",
-        extra="torch",
-        needs="torch",
-        baseline=True,
-        installs={"": _TORCH, **_TORCHAO},
-        makers=("torchao",),
-        movable=True,
-        shared=("torch",),
-        loads={"": ("torch", "safetensors")},
-        gemms="shootout.backends._torch.eager:gemms",
-        fixture="shootout.backends._torch.eager:FIXTURE",
-        unshippable={"": "it runs the Python of the model's own package: ship torch-compile+aoti or torchscript"},
-        ready_s=1.7,
-    ),
-    "torch-compile": Entry(
-        path="shootout.backends._torch.compile:TorchCompileAdapter",
-        extra="torch",
-        needs="torch, a C++ compiler, Python's headers",
-        installs={"": _TORCH, "aoti": ("torch", "numpy"), **_TORCHAO},
-        makers=("torchao",),
-        movable=True,
-        shared=("torch",),
-        loads={"": ("torch", "safetensors")},
-        get_ready="shootout.backends._torch.inductor:get_ready",
-        fixture="shootout.backends._torch.compile:FIXTURE",
-        ships="shootout.backends._torch.shipping:ship_package",
-        unshippable={"": JUST_IN_TIME, "cudagraphs": JUST_IN_TIME},
-        ready_s=4.5,
-        build_s=15.0,
-        mode_build_s={"aoti": 25.0},
-    ),
-    "torchscript": Entry(
-        path="shootout.backends._torch.script:TorchScriptAdapter",
-        extra="torch",
-        needs="torch",
-        installs={"": ("torch", "numpy")},
-        fixture="shootout.backends._torch.script:FIXTURE",
-        ships="shootout.backends._torch.shipping:ship_script",
-        movable=True,
-        shared=("torch",),
-        loads={"": ("torch", "safetensors")},
-        ready_s=1.7,
-    ),
-    "jax-jit": Entry(
-        path="shootout.backends._jax.backend:JaxJitAdapter",
-        extra="jax",
-        needs="jax; torchax for models without array code",
-        installs={
-            "": ("jax", "safetensors"),
-            "torchax": ("jax", "torchax", "torch", "safetensors"),
-            "cuda": ("jax-cuda13-plugin[with-cuda]|jax-cuda12-plugin[with-cuda]",),
-        },
-        makers=("torch", "torchax"),
-        movable=True,
-        loads={"": ("jax", "scipy", "safetensors"), "torchax": ("torch", "torchax")},
-        words="shootout.backends._jax.words:WORDS",
-        fixture="shootout.backends._jax.backend:FIXTURE",
-        ships="shootout.backends._jax.shipping:ship",
-        ready_s=1.0,
-    ),
-    "onnxruntime": Entry(
-        file_baseline=True,
-        path="shootout.backends._onnxruntime.backend:OnnxRuntimeAdapter",
-        extra="onnxruntime",
-        needs="onnxruntime; onnxruntime-gpu for cuda",
-        installs={
-            "": ("onnxruntime-gpu|onnxruntime",),
-            "tensorrt": ("onnxruntime-gpu", "tensorrt"),
-            "ep=*": None,
-            "cuda": ("onnxruntime-gpu[cuda,cudnn]",),
-        },
-        makers=("onnx",),
-        movable=True,
-        loads={"": ("onnxruntime",)},
-        gemms="shootout.backends._onnxruntime.backend:gemms",
-        ships="shootout.backends._onnxruntime.shipping:ship",
-        fixture="shootout.backends._onnxruntime.backend:FIXTURE",
-        words="shootout.backends._onnxruntime.words:WORDS",
-        ready_s=0.4,
-        build_s=1.0,
-    ),
-    "openvino": Entry(
-        path="shootout.backends._openvino.backend:OpenVinoAdapter",
-        extra="openvino",
-        needs="openvino; nncf for int8; Intel's drivers for xpu and npu",
-        installs={"": ("openvino",)},
-        makers=("nncf",),
-        loads={"": ("openvino",)},
-        gemms="shootout.backends._openvino.backend:gemms",
-        fixture="shootout.backends._openvino.backend:FIXTURE",
-        ships="shootout.backends._openvino.shipping:ship",
-        words="shootout.backends._openvino.words:WORDS",
-        ready_s=0.7,
-        build_s=2.0,
-    ),
-    "litert": Entry(
-        path="shootout.backends._litert.backend:LiteRtAdapter",
-        extra="litert",
-        needs="ai-edge-litert; its converter is installed into the cache once",
-        installs={"": ("ai-edge-litert",)},
-        makers=("torch", "litert-torch", "litert-converter", "ai-edge-quantizer"),
-        movable=True,
-        loads={"": ("ai_edge_litert",)},
-        fixture="shootout.backends._litert.backend:FIXTURE",
-        ships="shootout.backends._litert.shipping:ship",
-        words="shootout.backends._litert.words:WORDS",
-        ready_s=0.4,
-        build_s=11.0,
-    ),
-    "executorch": Entry(
-        path="shootout.backends._executorch.backend:ExecuTorchAdapter",
-        extra="executorch",
-        needs="executorch",
-        installs={"": ("executorch", "torch")},
-        makers=("torch", "torchao"),
-        movable=True,
-        shared=("torch",),
-        loads={"": ("executorch", "torch")},
-        fixture="shootout.backends._executorch.backend:FIXTURE",
-        ships="shootout.backends._executorch.shipping:ship",
-        words="shootout.backends._executorch.words:WORDS",
-        ready_s=1.9,
-        build_s=25.0,
-    ),
-    "ncnn": Entry(
-        path="shootout.backends._ncnn.backend:NcnnAdapter",
-        extra="ncnn",
-        needs="ncnn; pnnx converts for it",
-        installs={"": ("ncnn",)},
-        makers=("pnnx",),
-        movable=True,
-        loads={"": ("ncnn",)},
-        fixture="shootout.backends._ncnn.backend:FIXTURE",
-        ships="shootout.backends._ncnn.shipping:ship",
-        ready_s=0.3,
-        build_s=1.0,
-    ),
-    "iree": Entry(
-        path="shootout.backends._iree.backend:IreeAdapter",
-        extra="iree",
-        needs="iree-base-compiler and iree-base-runtime",
-        installs={"": ("iree-base-runtime",)},
-        makers=("iree-base-compiler", "onnx", "onnxruntime"),
-        movable=True,
-        loads={"": ("iree",)},
-        fixture="shootout.backends._iree.backend:FIXTURE",
-        ships="shootout.backends._iree.shipping:ship",
-        words="shootout.backends._iree.words:WORDS",
-        ready_s=0.4,
-        build_s=4.0,
-    ),
-    "tensorrt": Entry(
-        path="shootout.backends._tensorrt.backend:TensorRtAdapter",
-        extra="tensorrt-rtx",
-        needs="tensorrt, or tensorrt-rtx (also builds without a GPU)",
-        default=(Device.CUDA, Precision.FP16),
-        installs={
-            "": ("tensorrt|tensorrt-rtx-cu13-bindings", "tensorrt|tensorrt-rtx-cu13-libs", "cuda-bindings", "numpy")
-        },
-        makers=("onnx",),
-        loads={"": ("tensorrt", "tensorrt_rtx")},
-        fixture="shootout.backends._tensorrt.backend:FIXTURE",
-        unshippable={"": "an engine needs its GPU, and memory and a stream that a folder can't bring"},
-    ),
-    "spin": Entry(
-        path="shootout.backends._spin.backend:SpinAdapter",
-        hidden=True,
-        installs={"": ("numpy",)},
-        fixture="shootout.backends._spin.backend:FIXTURE",
-        movable=True,
-        ready_s=0.3,
-        build_s=0.3,
-    ),
-}
 
 
 def names(*, hidden: bool = False) -> tuple[str, ...]:
