@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-RUN = "results/reference/shootout"
+RUN, OTHER = "results/reference/shootout", "results/reference/shootout-intel"
 INSTALL = "pip install 'shootout[{}]'"
 
 
@@ -36,11 +36,16 @@ STEPS = (
     Step("show {run} --json", 0, '"schema"'),
     Step("show {run} --to table.parquet", 0, "Ship  litert:cpu:fp32"),
     Step("decide {run}", 0, "Chosen in all of 1,000 resamples"),
+    Step("merge {run} {other}", 0, "Ship  jax-jit:cpu:fp32 everywhere"),
+    Step("compare {run} {other}", 0, "neither is called slower"),
+    Step("gate {run} --candidate numpy", 6, INSTALL.format("litert")),
     Step("report {run} -o page.md", 0, "page.md"),
     Step("report {run} -o page.html", 2, INSTALL.format("report")),
     Step("run --dry-run", 0, "numpy:cpu:fp32"),
     Step("run --backends numpy --max-time 20s", 2, INSTALL.format("torch")),
     Step("run nothing.onnx", 2, "nothing.onnx"),
+    Step("run --backends bundle:nothing", 2, "is it a shipped folder?"),
+    Step("run --ray 127.0.0.1:1", 2, INSTALL.format("cluster")),
 )
 DRAWN = Step("report {run} -o page.html", 0, "page.html")
 """With the extra `report`."""
@@ -81,7 +86,7 @@ def find_faults(wheel: Path, sdist: Path, folder: Path, constraints: Path) -> It
 
 
 def _try(step: Step, python: Path, source: Path, work: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    words = shlex.split(step.words.format(run=source / RUN))
+    words = shlex.split(step.words.format(run=source / RUN, other=source / OTHER))
     command: list[str | Path] = [python.with_name("shootout"), *words]
     ended = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=300)
     said = ended.stdout + ended.stderr

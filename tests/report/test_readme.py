@@ -10,7 +10,7 @@ import pytest
 from bench.coverage.footprints import write_table
 from rich.console import Console
 
-from shootout import backends
+from shootout import backends, cli
 from shootout.commands.decisions.report import render
 from shootout.contract import Precision
 from shootout.page.sources import read
@@ -29,6 +29,14 @@ def test_the_readme_table_is_the_reference_run():
     rendered = "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
     assert rendered.startswith("Ship  ")
     assert found[2] == rendered
+
+
+def test_the_readme_has_a_row_for_each_command():
+    told = re.search(r"^## Commands\n\n(.*?)\n\n", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert told
+    named = [word for row in re.findall(r"^\| (`.*?`) \|", told[1], re.MULTILINE) for word in row.split("`")[1::2]]
+    commands = {word.removeprefix("shootout ").split()[0] for word in named if not word.startswith("make ")}
+    assert commands == {one.name or one.callback.__name__ for one in cli.app.registered_commands if not one.hidden}
 
 
 def test_the_readme_figure_is_the_reference_run():
