@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shootout import models
-from shootout.contract import Arm, Target
+from shootout import backends, models
+from shootout.constants import BUNDLE
+from shootout.contract import Target
 from shootout.decide.quantities import Limit
 from shootout.decide.racing import SPREAD
 from shootout.errors import Unavailable, UsageError
@@ -16,6 +18,7 @@ from shootout.export.client import is_file
 from shootout.gate.limits import Limits
 from shootout.gate.reference import Reference
 from shootout.stats.quantiles import LEAST_TAILS
+from shootout.study.options import ModelOptions
 from shootout.study.plan import Plan, make_plan
 from shootout.study.points import describe
 from shootout.study.schema import Study, checked
@@ -39,7 +42,7 @@ def plan_contest(reference: Reference, candidate: str | None, limits: Limits, op
     """Plan the race.
 
     Args:
-        candidate: a target, or an ONNX file for the reference's target; None: the reference's target again.
+        candidate: a target, or an ONNX file for the reference's target; None: the reference's target, made again.
         options: of `GateOptions`.
 
     Raises:
@@ -63,11 +66,15 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     Raises:
         UsageError: as `plan_contest`.
     """
-    given = dict(reference.given)
+    given = {**reference.given, **{name: options[name] for name in ModelOptions.__annotations__ if name in options}}
+    _refuse_another(str(reference.given["model"]), str(given["model"]))
     given["pythons"] = {**given.get("pythons", {}), **options.get("pythons", {})}
-    targets = [reference.target, reference.target]
-    if candidate and _is_model(candidate):
-        given["model"] = _files(reference.model, candidate)
+    targets = [reference.target, reference.again]
+    if candidate and _is_model(candidate) and reference.is_shipped:
+        _refuse_another(str(given["model"]), candidate)
+        given["model"] = candidate
+    elif candidate and _is_model(candidate):
+        given["model"] = _files(str(given["model"]), candidate)
         targets = [reference.target]
     elif candidate:
         targets[1] = _one_target(candidate, given["pythons"])
@@ -91,15 +98,24 @@ def _asks_spread(limits: Limits) -> bool:
 
 
 def _is_model(candidate: str) -> bool:
+    """Whether a candidate is no target; what begins like one is one."""
+    if re.split("[+@:/]", candidate)[0] in {*backends.names(), BUNDLE}:
+        return False
     return candidate in models.names() or is_file(candidate) or models.is_own(candidate)
+
+
+def _refuse_another(model: str, other: str) -> None:
+    """Two models of ours are two models; what files hold is compared when they are exported."""
+    if model != other and {model, other} & {*models.names()}:
+        raise UsageError(f"the reference is of {model!r}, and the candidate of {other!r}: a gate is about one model")
 
 
 def _files(reference: str, candidate: str) -> tuple[str, str]:
     """The two files that race each other."""
     if not (is_file(reference) and is_file(candidate)):
         raise UsageError(
-            f"candidate {candidate!r} is a model, and races a reference that is an ONNX file, as one itself; the "
-            f"reference's model is {reference!r}"
+            f"candidate {candidate!r} is a model: it races a shipped folder, or as an ONNX file that of a run, "
+            f"and that is of {reference!r}: ship the reference"
         )
     if Path(reference).resolve() == Path(candidate).resolve():
         raise UsageError(
@@ -122,8 +138,3 @@ def _refuse_missing(target: Target) -> None:
     found = known_available({provider(target)})[provider(target)]
     if not found.ok:
         raise Unavailable(f"the reference {target} can't run here: {found.reason}; {found.fix}")
-
-
-def arm_of(contest: Contest, label: str) -> Arm:
-    """One of the two."""
-    return next(arm for arm in contest.plan.groups[0].record.arms if arm.label == label)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from shootout import units
-from shootout.study.options import Flag, FolderOptions, Group, read_pythons
+from shootout.study.options import Flag, FolderOptions, Group, ModelOptions, read_pythons
 
 MAX_TIME_S = 480.0
 """Of a gate that nobody gives a time; it is no longer than a job waits for gladly."""
 
 
-class GateOptions(FolderOptions, total=False):
-    """What races the reference, by which limits, and how long."""
+class GateOptions(ModelOptions, FolderOptions, total=False):
+    """What races the reference, by which limits, how long; the model's own where the reference's differ here."""
 
     candidate: Annotated[
         str,
@@ -27,8 +27,14 @@ class GateOptions(FolderOptions, total=False):
         ),
     ]
     arm: Annotated[
-        str, Flag(group=Group.WHAT, word="TARGET", help="The run's arm to hold it against. Default: what it ships.")
+        str,
+        Flag(
+            group=Group.WHAT,
+            word="TARGET",
+            help="The run's arm to hold it against. Default: what it ships, by --policy where there is one.",
+        ),
     ]
+    group: Annotated[str, Flag(group=Group.WHAT, word="NAME", help="The run's cell, where it has several of that arm.")]
     pythons: Annotated[
         Mapping[str, str | PathLike[str]],
         Flag(
@@ -59,7 +65,7 @@ class GateOptions(FolderOptions, total=False):
         ),
     ]
     policy: Annotated[
-        str | PathLike[str] | Mapping[str, Any],
+        Path,
         Flag(group=Group.LIMITS, word="TOML", kind=Path, help="A deploy.toml: the candidate must keep its limits too."),
     ]
     max_error: Annotated[

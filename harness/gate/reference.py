@@ -1,25 +1,24 @@
-"""What a candidate is held against: the arm that a run ships, with the words that make it again here."""
+"""What a candidate is held against: a shipped folder, or the arm that a run ships, made again here."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
+from shootout.bundle.shipped import EVIDENCE, MANIFEST, Shipped, open_shipped
+from shootout.constants import BUNDLE
 from shootout.contract import Arm, Scenario
-from shootout.decide.candidates import read_question
-from shootout.decide.decision import decide
-from shootout.decide.policy import Policy
-from shootout.errors import UsageError, unknown
+from shootout.errors import UsageError
 from shootout.journal import journal
-from shootout.results.analysis import Analysed, analyse_cells
-from shootout.results.document import Row
+from shootout.ship.source import find_source
 from shootout.study import reproduce
-from shootout.study.group import short
 from shootout.study.options import RunOptions, flags_of, read_words
+
+DOCUMENT = f"{EVIDENCE}/document.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,83 +28,77 @@ class Reference:
     Attributes:
         place: the folder that it was read from.
         target: as `study.target` reads it.
+        again: the target that makes it from its model; of a shipped folder another one than `target`.
         given: what else its study needs, by the keywords of `shootout.run`.
-        library, version: that it was recorded with; "" where that isn't known.
-        libraries: versions of all packages, likewise.
+        libraries: versions that it was recorded with, by package.
     """
 
     place: str
     target: str
+    again: str
     given: Mapping[str, Any]
-    library: str = ""
-    version: str = ""
     libraries: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def model(self) -> str:
-        """Its model's name or path."""
-        return str(self.given["model"])
+    def is_shipped(self) -> bool:
+        """Whether it is a folder that runs as it was shipped, whatever became of its model's file."""
+        return self.target != self.again
 
 
-def read_reference(folder: Path, arm: str | None = None, policy: Policy | None = None) -> Reference:
+def read_reference(
+    folder: Path, arm: str | None = None, policy: Path | None = None, group: str | None = None
+) -> Reference:
     """The reference in a folder.
 
     Args:
-        folder: of a run.
-        arm: the one of the run's arms to take; None: what the run ships, by the policy where there is one.
+        folder: a shipped one, or of a run.
+        arm, policy, group: which arm of the run, as `ship` takes it.
 
     Raises:
-        UsageError: there is no run, it ships nothing or several arms, or has no such arm.
+        UsageError: it is neither, a file of a shipped folder was changed, or the run has no such arm.
+        Undecided: nobody knows what the run ships.
+        Infeasible: by the policy it may ship nothing.
     """
-    if not folder.exists():
-        raise UsageError(f"there is no reference {str(folder)!r}: name a run folder")
+    if (folder / MANIFEST).exists():
+        if arm or group:
+            raise UsageError(f"{str(folder)!r} is a shipped folder, of one arm: --arm and --group are for a run")
+        return _shipped(open_shipped(folder))
     if not journal.begun(folder):
-        raise UsageError(f"{str(folder)!r} is no run folder: name one that `shootout run` wrote")
-    run = analyse_cells(folder)
-    row = _named(run, arm) if arm else _shipped(run, folder, policy)
-    if row.scenario != Scenario.LATENCY:
-        raise UsageError(f"{row.arm} was measured by scenario {row.scenario}: a gate races one call after another")
-    found = next(one for one in run.groups[row.group].record.arms if one.label == row.arm)
-    executed = row.executed or {}
+        what = "is neither a shipped folder nor a run" if folder.exists() else "isn't there"
+        raise UsageError(f"the reference {str(folder)!r} {what}: name a folder that `ship` or `run` wrote")
+    source = find_source(folder, arm, None if arm else policy, group)
+    if source.arm.scenario is not Scenario.LATENCY:
+        raise UsageError(
+            f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate races one call after another"
+        )
+    header = source.history.header
     return Reference(
         place=str(folder),
-        target=str(found.target),
-        given=_options(found, run.header.given),
-        library=str(executed.get("library", "")),
-        version=str(executed.get("version", "")),
-        libraries=run.header.environment.get("libraries") or {},
+        target=str(source.arm.target),
+        again=str(source.arm.target),
+        given=_options(source.arm, header.given),
+        libraries=header.environment.get("libraries") or {},
     )
 
 
-def _named(run: Analysed, arm: str) -> Row:
-    """The measured row of this name, which may be as short as tables show it."""
-    rows = [row for row in run.document.rows if row.end_to_end]
-    mine = [row for row in rows if arm in (row.arm, short(row.arm))]
-    if not mine:
-        raise unknown("measured arm", arm, {row.arm for row in rows})
-    return _only(mine, f"{arm!r} was measured")
-
-
-def _shipped(run: Analysed, folder: Path, policy: Policy | None) -> Row:
-    """The row of what the run, or the policy, ships."""
-    if policy:
-        question = read_question([folder])
-        found = decide(policy, question, today=date.today())
-        rows = [one.row for one in question.candidates if one.label == found.chosen]
-    else:
-        wanted = {(one.group, one.ship.arm) for one in run.document.answer if one.ship}
-        rows = [row for row in run.document.rows if (row.group, row.arm) in wanted]
-    if not rows:
-        by = "by the policy" if policy else "of its own"
-        raise UsageError(f"{str(folder)!r} has no arm to ship {by}: name one of its arms with --arm")
-    return _only(rows, f"{str(folder)!r} ships an arm")
-
-
-def _only(rows: list[Row], what: str) -> Row:
-    if len(rows) > 1:
-        groups = ", ".join(repr(row.group) for row in rows)
-        raise UsageError(f"{what} in several groups ({groups}): gate a run of one model and batch")
-    return rows[0]
+def _shipped(found: Shipped) -> Reference:
+    """A shipped folder; its model by the run's document beside it."""
+    path, arm = found.folder / DOCUMENT, found.arm
+    try:
+        rows = json.loads(path.read_bytes())["rows"]
+        row = next(one for one in rows if one["arm"] == arm.label and one["batch"] == arm.batch)
+        parameters = {name: (value,) for name, value in row["parameters"].items()}
+        model = row["model"]
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        raise UsageError(f"{str(path)!r} doesn't tell what {arm.label} was measured on: ship it again") from None
+    given = {"model": model, "parameters": parameters, "batch": (arm.batch,), "threads": (arm.threads,)}
+    return Reference(
+        place=str(found.folder),
+        target=f"{BUNDLE}:{found.folder}",
+        again=arm.target,
+        given=given,
+        libraries=found.versions,
+    )
 
 
 def _options(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:

@@ -154,12 +154,12 @@ def _more_time(run: Analysed) -> str:
 def _notes(run: Analysed, recorded: Reference) -> Iterator[str]:
     here: Mapping[str, str] = run.document.environment.get("libraries") or {}
     changed = [
-        f"{name} {here.get(name, 'none')} (recorded with {version})"
+        f"{name} {version} (here {here[name]})"
         for name, version in sorted(recorded.libraries.items())
-        if here.get(name) != version
+        if here.get(name, version) != version
     ]
     if changed:
-        yield f"the reference is made again here, by other versions: {_folded(changed)}"
+        yield f"the reference was recorded with other versions: {_folded(changed)}"
     if run.document.void_share >= _NOISY:
         yield f"{run.document.void_share:.0%} of the rounds met other programs on the same CPUs"
     yield from run.document.warnings

@@ -46,6 +46,8 @@ from . import (
 from .common import Bench, Table, Tables, say
 from .coverage import conformance, onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt_builds
 from .coverage.onnx_models import node_cases
+from .gate import live as live_gates
+from .gate import simulated as simulated_gates
 from .parity import comparison
 from .review import before, section
 from .simulated import decisions
@@ -132,14 +134,16 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "review": section.figures,
     "before": before.figures,
     "decisions": decisions.figures,
+    "gate": live_gates.figures,
+    "gates-simulated": simulated_gates.figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""
-WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace")
+WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace", "gate")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = (
     *("onnx", "onnx-all", "file-loads", "conformance", "instructions", "tasks", "kills", "mutations", "pages"),
-    *("simulate", "decisions"),
+    *("simulate", "decisions", "gates-simulated"),
 )
 """Sections without a time in them, which leave the machine to others."""
 

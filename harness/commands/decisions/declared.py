@@ -27,8 +27,8 @@ COMPARE_EXAMPLES = """\
 shootout compare results/before results/after
 shootout compare results/before results/after --history nightly/1 --history nightly/2 …"""
 GATE_EXAMPLES = """\
-shootout gate results/run --candidate openvino:cpu:int8 --accuracy-drop 0.5pp
-shootout gate results/run --candidate new.onnx --slower 3% --same-proof
+shootout gate model-1 --candidate openvino:cpu:int8 --accuracy-drop 0.5pp
+shootout gate model-1 --candidate new.onnx --slower 3% --same-proof
 shootout gate results/run --candidate onnxruntime@new --python new=.venv-new/bin/python"""
 
 
@@ -129,7 +129,7 @@ def declare_decisions(app: typer.Typer) -> None:
     @declare(app, GateOptions, DECIDE, GATE_EXAMPLES)
     def gate(
         reference: Annotated[
-            Path, typer.Argument(metavar="REFERENCE", help="A run folder, whose shipped arm is held on to.")
+            Path, typer.Argument(metavar="REFERENCE", help="A shipped folder, or a run's, whose arm is made again.")
         ],
         *,
         as_json: Json = False,

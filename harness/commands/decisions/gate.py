@@ -28,7 +28,7 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     """Race a candidate against the reference in `place`, print what came of it; returns the exit code.
 
     Args:
-        place: a run folder.
+        place: a shipped folder, or a run's.
         to: files to write it into as well.
 
     Raises:
@@ -39,7 +39,7 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
     pass_on(options.get("env", ()))
-    reference = read_reference(place, options.get("arm"), limits.policy)
+    reference = read_reference(place, options.get("arm"), options.get("policy"), options.get("group"))
     with show_progress() as progress:
         contest = plan_contest(reference, options.get("candidate"), limits, options)
         gpu.choose_gpu(options.get("gpu"), {arm.target.device for arm in contest.plan.groups[0].record.arms})

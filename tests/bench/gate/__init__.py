@@ -1,0 +1,1 @@
+"""How often a gate is red, green and undecided: simulated, and live on planted differences."""

@@ -1,0 +1,91 @@
+"""Who races whom: the reference out of a folder, the candidate out of a word, and what is refused before any time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shootout.errors import UsageError
+from shootout.gate.contest import MOST_GENERATIONS, make_study
+from shootout.gate.limits import Limits, read_limits
+from shootout.gate.reference import Reference, read_reference
+from shootout.stats.quantiles import LEAST_TAILS
+
+RUN = Path(__file__).parents[2] / "results" / "reference" / "decide-digits"
+DIGITS = Reference(
+    place="run",
+    target="numpy:cpu:fp32",
+    again="numpy:cpu:fp32",
+    given={"model": "digits", "parameters": {"hidden": (64,)}, "batch": (1,), "threads": (1,)},
+)
+
+
+def test_a_run_s_shipped_arm_is_made_again_with_its_own_words():
+    found = read_reference(RUN)
+    assert (found.target, found.again, found.is_shipped) == ("litert:cpu:fp32", "litert:cpu:fp32", False)
+    assert found.given["model"] == "digits"
+    assert {name: list(found.given[name]) for name in ("batch", "threads")} == {"batch": [1], "threads": [1]}
+    assert found.libraries["onnxruntime"] == "1.31.1"
+    assert read_reference(RUN, arm="numpy").target == "numpy:cpu:fp32"
+
+
+def test_the_same_target_races_itself_where_no_candidate_is_named():
+    study = make_study(DIGITS, None, Limits(slower=0.03), {})
+    assert study.targets == ("numpy:cpu:fp32", "numpy:cpu:fp32")
+    assert (study.baseline, study.goal, study.most_generations) == ("numpy:cpu:fp32", "limit 3%", MOST_GENERATIONS)
+    assert study.parameters == {"hidden": (64,)}
+    assert not study.ceilings, "they take minutes that the gate has not"
+
+
+def test_a_candidate_is_a_target_or_a_file_of_the_model(tmp_path: Path):
+    old, new = tmp_path / "old.onnx", tmp_path / "new.onnx"
+    of_file = Reference(place="run", target="numpy:cpu:fp32", again="numpy:cpu:fp32", given={"model": str(old)})
+    for file in (old, new):
+        file.touch()
+    found = make_study(of_file, str(new), Limits(), {})
+    assert (found.model, found.targets) == ((str(old), str(new)), ("numpy:cpu:fp32",))
+    assert make_study(DIGITS, "onnxruntime", Limits(), {}).targets == ("numpy:cpu:fp32", "onnxruntime:cpu:fp32")
+    python = make_study(DIGITS, "numpy@new", Limits(), {"pythons": {"new": "python"}})
+    assert python.targets[1] == "numpy@new:cpu:fp32"
+
+
+def test_a_policy_s_worst_of_several_takes_as_many_generations():
+    for limits, least in (({"p99": "5ms"}, LEAST_TAILS), ({"size": "5MB"}, 0)):
+        asked = read_limits({"policy": {"limits": limits}})
+        assert make_study(DIGITS, None, asked, {}).least_generations == least
+
+
+@pytest.mark.parametrize(
+    ("candidate", "options", "says"),
+    [
+        ("nump", {}, "unknown backend 'nump': did you mean 'numpy'?"),
+        ("openvino:cpu:*", {}, "candidate 'openvino:cpu:*' names"),
+        (
+            "openvino:cpu",
+            {"model": "residual_mlp"},
+            "the reference is of 'digits', and the candidate of 'residual_mlp'",
+        ),
+        ("numpy@new", {}, "unknown interpreter 'new'"),
+        ("new.onnx", {}, "it races a shipped folder, or as an ONNX file that of a run, and that is of 'digits'"),
+    ],
+)
+def test_what_is_no_candidate_is_refused(candidate: str, options: dict[str, Any], says: str):
+    with pytest.raises(UsageError, match=re.escape(says)):
+        make_study(DIGITS, candidate, Limits(), options)
+
+
+def test_what_is_no_reference_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="isn't there: name a folder"):
+        read_reference(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="neither a shipped folder nor a run"):
+        read_reference(tmp_path)
+    with pytest.raises(UsageError, match="unknown arm 'nump': known: litert"):
+        read_reference(RUN, arm="nump")
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(UsageError, match="of one arm: --arm and --group are for a run"):
+        read_reference(tmp_path, arm="numpy")
+    with pytest.raises(UsageError, match=r"manifest.json' is of the form None"):
+        read_reference(tmp_path)
