@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from shootout.backends import described, words
-from shootout.backends.adapter import Adapter, Fixture, Runner, Ship
+from shootout.backends.adapter import Adapter, Fixture, Runner, Serve, Ship
 from shootout.backends.described import Description, Folders
 from shootout.backends.row import SHIPPED as SHIPPED
 from shootout.backends.row import Entry as Entry
@@ -171,6 +171,15 @@ def shipping(target: Target) -> tuple[Ship, Path]:
         raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
     module = import_module(row.ships.partition(":")[0])
     return cast("Ship", _imported(row.ships)), Path(str(module.__file__)).parent
+
+
+def serving(name: str, server: str) -> Serve:
+    """What a server's own runtime is told of a backend's shipped artifacts; imports its module.
+
+    Raises:
+        KeyError: the server has no such runtime.
+    """
+    return cast("Serve", _imported(entry(name).serves[server]))
 
 
 def fixture(name: str) -> Fixture:

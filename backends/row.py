@@ -36,6 +36,7 @@ class Entry:
         ships: `module:function` of how its artifact is shipped (see `adapter.Ship`), beside whose module the template
             lies; "" where none of them can be.
         unshippable: by mode, why an arm's can't be, and what to ship instead.
+        serves: `module:function` of what a server's own runtime is told (see `adapter.Serve`), by the server's name.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
         shared: modules that an arm's process on the CPU begins with, where importing them takes long and leaves no
@@ -61,6 +62,7 @@ class Entry:
     words: str = ""
     ships: str = ""
     unshippable: Mapping[str, str] = field(default_factory=dict)
+    serves: Mapping[str, str] = field(default_factory=dict)
     movable: bool = False
     shared: tuple[str, ...] = ()
     ready_s: float = 2.0
@@ -74,6 +76,8 @@ class Entry:
 
     def why_unshippable(self, target: Target) -> str:
         """Why a target's artifact can't be shipped; "" where it can."""
+        if target.folder:
+            return f"it is a shipped folder already; copy {target.folder}"
         if target.device.is_gpu:
             return "what a GPU runs needs its drivers, memory and streams; ship an arm on the CPU"
         why = self.unshippable.get(target.mode, "")
@@ -186,6 +190,7 @@ SHIPPED = {
         loads={"": ("onnxruntime",)},
         gemms="shootout.backends._onnxruntime.backend:gemms",
         ships="shootout.backends._onnxruntime.shipping:ship",
+        serves={"triton": "shootout.backends._onnxruntime.servers:triton"},
         fixture="shootout.backends._onnxruntime.backend:FIXTURE",
         words="shootout.backends._onnxruntime.words:WORDS",
         ready_s=0.4,
@@ -202,6 +207,10 @@ SHIPPED = {
         fixture="shootout.backends._openvino.backend:FIXTURE",
         ships="shootout.backends._openvino.shipping:ship",
         words="shootout.backends._openvino.words:WORDS",
+        serves={
+            "triton": "shootout.backends._openvino.servers:triton",
+            "ovms": "shootout.backends._openvino.servers:ovms",
+        },
         ready_s=0.7,
         build_s=2.0,
     ),

@@ -56,7 +56,7 @@ def write_folder(source: Source, built: Built, folder: Path) -> Shipped:
     """
     arm, bundle = source.arm, built.bundle
     ship, templates = backends.shipping(arm.target)
-    with _new(folder):
+    with new_folder(folder):
         (folder / MODEL).mkdir()
         (folder / EVIDENCE).mkdir()
         shipment = ship(built, folder / MODEL)
@@ -105,7 +105,7 @@ def write_folder(source: Source, built: Built, folder: Path) -> Shipped:
 
 
 @contextmanager
-def _new(folder: Path) -> Iterator[None]:
+def new_folder(folder: Path) -> Iterator[None]:
     """A new folder, gone where it isn't finished."""
     try:
         folder.mkdir(parents=True)

@@ -117,6 +117,10 @@ def declare_decisions(app: typer.Typer) -> None:
             Path | None, typer.Option(help="A policy, as for `decide`: what it chooses.", metavar="TOML")
         ] = None,
         group: Annotated[str | None, typer.Option(help="The cell, where there are several.", metavar="NAME")] = None,
+        layout: Annotated[
+            str,
+            typer.Option("--format", help="Its form: folder (default), triton, ovms or mlflow.", metavar="FORM"),
+        ] = "folder",
     ) -> None:
         """An arm as a folder to mount, with the programs that load and check it.
 
@@ -124,7 +128,7 @@ def declare_decisions(app: typer.Typer) -> None:
         """
         from shootout.commands.decisions.ship import ship
 
-        raise typer.Exit(ship(folder, out, arm=arm, policy=policy, group=group))
+        raise typer.Exit(ship(folder, out, arm=arm, policy=policy, group=group, layout=layout))
 
     @declare(app, GateOptions, DECIDE, GATE_EXAMPLES)
     def gate(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from shootout import backends
 from shootout.bundle.shipped import CHECK, Shipped
@@ -14,31 +16,42 @@ from shootout.errors import ArmFailed
 from shootout.host.placement import passed_on
 from shootout.host.store import in_use
 from shootout.ship.artifact import find_built
-from shootout.ship.folder import write_folder
+from shootout.ship.folder import new_folder, write_folder
+from shootout.ship.formats.layouts import FOLDER, require_layout, write_layout
 from shootout.ship.source import find_source
 from shootout.units import size
 
 CHECK_TIMEOUT_S = 600.0
 
 
-def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: str | None) -> int:
+def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: str | None, layout: str = FOLDER) -> int:
     """Write the arm's folder, and run its own check once; returns the exit code.
 
     Args:
         out: the folder to make.
         arm, policy, group: see `find_source`.
+        layout: whose form it gets; another one than our own is made of a folder that was checked.
 
     Raises:
         ArmFailed: the folder's own check fails here; the folder stays.
     """
     source = find_source(run, arm, policy, group)
     backends.shipping(source.arm.target)  # or say why not, before anything is built
-    with show_progress() as progress, in_use():
+    require_layout(layout, source.arm.target.backend)
+    lost: list[str] = []
+    with show_progress() as progress, in_use(), ExitStack() as stack:
         progress.stage(f"shipping {source.arm.label}")
-        shipped = write_folder(source, find_built(source, progress), out)
+        own = out if layout == FOLDER else Path(stack.enter_context(TemporaryDirectory())) / out.name
+        shipped = write_folder(source, find_built(source, progress), own)
         said = check_folder(shipped)
-    total = sum((out / name).stat().st_size for name in shipped.files)
+        if layout != FOLDER:
+            with new_folder(out):
+                lost = write_layout(layout, shipped, out)
+    total = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     sys.stderr.write(f"{out}: {size(total)}; checked: {said}\n")
+    if lost:
+        sys.stderr.write(f"not carried by {layout}:\n")
+        sys.stderr.writelines(f"  {line}\n" for line in lost)
     return 0
 
 

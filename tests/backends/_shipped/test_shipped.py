@@ -39,7 +39,7 @@ def test_it_is_what_its_own_loader_gives(bundle: ModelBundle, tmp_path: Path):
     first, second = runner.load(made), runner.load(made)
     inputs = bundle.input_buffers()[0]
     assert call_once(first, inputs)["y"].tolist() == inputs["x"].tolist()
-    loaded = [session._predict.__globals__["loaded"] for session in (first, second)]  # type: ignore[attr-defined]
+    loaded = [session.execute.__globals__["loaded"] for session in (first, second)]
     assert loaded == [1, 1]
     with pytest.raises(ValueError, match="expected float32"):
         first.stage({"x": inputs["x"].astype("float64")}, 0)

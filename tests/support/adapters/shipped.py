@@ -44,6 +44,7 @@ def make_shipped(folder: Path, bundle: ModelBundle, load: str = COPYING, **chang
         threads=changes.pop("threads", 1),
         batch=bundle.batch,
     )
+    options = changes.pop("options", {})
     facts: dict[str, Any] = {
         "made_with": "shootout 0",
         "model": {"name": bundle.model, "sha256": bundle.weights_sha256},
@@ -56,7 +57,9 @@ def make_shipped(folder: Path, bundle: ModelBundle, load: str = COPYING, **chang
         "error_limit": 1e-5,
         **changes,
     }
-    runtime = Runtime(backend=target.backend, threads=arm.threads, affinity=arm.threads, environment={}, options={})
+    runtime = Runtime(
+        backend=target.backend, threads=arm.threads, affinity=arm.threads, environment={}, options=options
+    )
     (folder / EVIDENCE).mkdir(parents=True)
     (folder / "model").mkdir()
     (folder / "model" / "weights").write_bytes(b"1234")

@@ -1,0 +1,36 @@
+"""What the layouts of servers have in common: a numbered version of the model, and what no server carries."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from shootout import backends
+from shootout.backends.adapter import Served
+from shootout.bundle.shipped import MODEL, Shipped
+
+
+def tell(server: str, shipped: Shipped) -> Served:
+    """What the server's own runtime is told, by the backend."""
+    return backends.serving(shipped.arm.backend, server)(shipped.runtime.options)
+
+
+def copy_version(shipped: Shipped, folder: Path) -> None:
+    """The model as version 1 of its name."""
+    shutil.copytree(shipped.folder / MODEL, folder / "1")
+
+
+def left_behind(shipped: Shipped, served: Served) -> Iterator[str]:
+    """What isn't carried: settings that the server has no word for, and all that `load.py` does beside them."""
+    yield from served.lost
+    wanted = backends.entry(shipped.arm.backend).installed(shipped.target)
+    for name in (one.partition("[")[0] for some in wanted for one in some.split("|")):
+        if version := shipped.versions.get(name):
+            yield f"{name} {version}: the server brings its own version"
+    yield f"{shipped.runtime.affinity} CPU{'s' * (shipped.runtime.affinity > 1)}: pin the container (--cpuset-cpus)"
+    variables = " ".join(f"{name}={value}" for name, value in shipped.runtime.environment.items())
+    if variables:
+        yield f"variables, for the container: {variables}"
+    if shipped.isa:
+        yield f"the refusal of a CPU without {', '.join(shipped.isa)}"
