@@ -20,7 +20,7 @@ from shootout.errors import SkippedArm
 
 FORWARD, STORED = "forward.py", "weights.npz"
 _PLAIN = (int, float, str, bool, tuple)
-"""Of what other modules of ours define, constants of these types are written out."""
+"""Of what other modules of ours define, constants of these types are written out, and errors are Python's own."""
 
 
 def ship(built: Built, folder: Path) -> Shipment:
@@ -102,6 +102,8 @@ def _imported(name: str, found: Any) -> str:
     home = getattr(found, "__module__", "")
     if home and not home.startswith("shootout"):
         return f"from {home} import {found.__name__} as {name}"
+    if isinstance(found, type) and issubclass(found, Exception):
+        return f"{name} = ValueError"
     if not isinstance(found, _PLAIN):
         raise SkippedArm(f"its NumPy code uses {name} of {home}", "ship another backend")
     return f"{name} = {found!r}"

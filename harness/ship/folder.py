@@ -91,7 +91,7 @@ def write_folder(source: Source, built: Built, folder: Path) -> Shipped:
                 machine={"key": machine.key, "name": machine.name},
                 median_ns=row.end_to_end.median_ns if row.end_to_end else None,
                 run=source.document.run,
-                error_limit=_limit(fidelity),
+                error_limit=error_limit(fidelity),
                 mismatches=fidelity.mismatches if fidelity else 0,
                 runtime=Runtime(
                     backend=arm.target.backend,
@@ -149,7 +149,7 @@ def _few(inputs: Sequence[Arrays], outputs: Sequence[Arrays]) -> list[tuple[Arra
     return list(zip(inputs, outputs, strict=True))[: max(1, MOST_CHECKED_BYTES // max(1, bytes_each))]
 
 
-def _limit(found: FidelityFigures | None) -> float:
+def error_limit(found: FidelityFigures | None) -> float:
     """The gate's band; where that was not what let the arm play, four times the error that it had."""
     if found is None or found.relative_l2 is None:
         raise UsageError("its error isn't known, so nothing could be checked: ship an arm that was measured")

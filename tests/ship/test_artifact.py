@@ -1,0 +1,103 @@
+"""What was raced is shipped, or nothing: another machine, other versions and another model are named."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from support.races.cells import fidelity
+from support.races.made import header, prepared
+from support.races.shipping import source_of
+
+from shootout import backends, models
+from shootout.backends._numpy import shipping
+from shootout.contract import Arm, Device, Precision, Standing, Target
+from shootout.errors import SkippedArm, UsageError
+from shootout.host import environment
+from shootout.ship import artifact
+from shootout.ship.folder import error_limit
+from shootout.ship.source import Source
+
+ARM = Arm(target=Target(backend="numpy"), model="mlp", parameters=models.get("mlp").defaults, batch=1)
+
+
+@pytest.fixture(scope="module")
+def here() -> dict[str, Any]:
+    return environment.facts()
+
+
+def raced(arm: Arm, facts: dict[str, Any], key: str = "0") -> Source:
+    """An arm that was raced in this environment, on the export of this key."""
+    found, line = source_of(arm), header((arm,), environment=facts)
+    document = found.document.model_copy(update={"environment": facts})
+    history = Mock(header=line, of_group=Mock(return_value=[]))
+    made = prepared(arm).model_copy(update={"bundle": key})
+    return replace(found, document=document, history=history, record=line.groups[0], prepared=made)
+
+
+def test_another_machine_is_refused(here: dict[str, Any]):
+    with pytest.raises(UsageError, match=r"on another machine.*shootout run --model mlp"):
+        artifact.find_built(raced(ARM, here | {"machine": "other"}), Mock())
+
+
+def test_another_version_is_named(here: dict[str, Any]):
+    libraries = here["libraries"] | {"numpy": "0.1"}
+    with pytest.raises(UsageError, match=r"measured elsewhere, with numpy 0\.1"):
+        artifact.find_built(raced(ARM, here | {"libraries": libraries}), Mock())
+
+
+def test_another_interpreter_is_refused(here: dict[str, Any]):
+    other = replace(ARM, target=replace(ARM.target, python="new"))
+    with pytest.raises(UsageError, match="under another interpreter"):
+        artifact.find_built(raced(other, here), Mock())
+
+
+def test_another_export_is_refused(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    """Its inputs, weights or exporter would be others than those that were raced."""
+    monkeypatch.setattr(artifact.client, "obtain", lambda request: Mock(key="1", model=request.model))
+    with pytest.raises(UsageError, match=r"mlp is no more what was raced.*shootout run"):
+        artifact.find_built(raced(ARM, here), Mock())
+
+
+def test_a_file_that_is_gone_is_named(here: dict[str, Any], tmp_path: Path):
+    file = replace(ARM, model=str(tmp_path / "gone.onnx"), parameters={})
+    with pytest.raises(UsageError, match=r"model that was raced is gone.*gone\.onnx"):
+        artifact.find_built(raced(file, here), Mock())
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (Target(backend="torch-eager"), "ship torch-compile"),
+        (Target(backend="torch-compile"), "ship torch-compile+aoti"),
+        (Target(backend="onnxruntime", device=Device.CUDA), "an arm on the CPU"),
+        (Target(backend="tensorrt", device=Device.CUDA, precision=Precision.FP16), "an arm on the CPU"),
+        (Target(backend="spin"), "its adapter doesn't say how"),
+        (Target(backend="onnxruntime", folder="/a/b"), "copy /a/b"),
+    ],
+)
+def test_what_can_t_be_shipped_says_why(target: Target, words: str):
+    with pytest.raises(SkippedArm) as found:
+        backends.shipping(target)
+    assert words in f"{found.value.reason} {found.value.fix}"
+
+
+def test_what_the_gate_did_not_judge_is_held_to_its_own_error():
+    assert error_limit(fidelity(1e-7, band=1e-5, standing=Standing.MET)) == 1e-5
+    assert error_limit(fidelity(0.1, band=0.01, standing=Standing.TOLERATED)) == pytest.approx(0.4)
+    with pytest.raises(UsageError, match="isn't known"):
+        error_limit(None)
+
+
+@pytest.mark.parametrize("name", [name for name in models.names() if models.get(name).forward])
+def test_a_forward_is_a_program_of_its_own(name: str):
+    text = shipping.source_of(models.get(name).forward)
+    imported = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    assert not [node for node in imported if str(node.module).startswith("shootout")]
+    names: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), names)
+    assert callable(names["forward"])

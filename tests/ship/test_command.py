@@ -1,0 +1,58 @@
+"""`shootout ship` as a whole, of a run that was written by hand: built by a worker, written, checked by itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from support.exports import obtain
+from support.races import made
+
+from shootout.bundle.shipped import open_shipped
+from shootout.commands.decisions.ship import check_folder, ship
+from shootout.contract import Arm, Availability, Fidelity, Target
+from shootout.errors import ArmFailed, UsageError
+from shootout.host import environment
+from shootout.ship import artifact
+
+PARAMETERS = {"d_model": 64, "n_layers": 4}
+FOUND = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, band=1e-5)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """NumPy's arm was alone in a run on this machine."""
+    monkeypatch.setattr(
+        artifact.availability, "available", lambda pairs: {one: Availability(version="1") for one in pairs}
+    )
+    monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
+    bundle = obtain("residual_mlp", PARAMETERS, 2)
+    arm = Arm(target=Target(backend="numpy"), model="residual_mlp", parameters=bundle.parameters, batch=2)
+    arms = arm, replace(arm, sentinel=True)
+    played = [
+        line
+        for number in range(5)
+        for line in (*(made.played(one, number, 1e6, fidelity=FOUND) for one in arms), made.rounds(number))
+    ]
+    prepared = made.prepared(arm).model_copy(update={"bundle": bundle.key})
+    header = made.header(arms, environment=environment.facts())
+    return made.write(tmp_path / "run", header, prepared, *played, made.ended())
+
+
+def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    policy = tmp_path / "deploy.toml"
+    policy.write_text('[limits]\nmemory = "1GB"\n')
+    assert ship(run, tmp_path / "out", arm=None, policy=policy, group=None) == 0
+    assert "checked: numpy:cpu:fp32: relative L2 error" in capsys.readouterr().err
+    shipped = open_shipped(tmp_path / "out")
+    assert {"evidence/document.json", "evidence/decision.json", "evidence/deploy.toml"} <= shipped.files.keys()
+    assert shipped.median_ns == 1e6
+    assert json.loads((tmp_path / "out" / "evidence" / "decision.json").read_text())["chosen"] == "numpy:cpu:fp32"
+    with pytest.raises(UsageError, match="is there already"):
+        ship(run, tmp_path / "out", arm="numpy", policy=None, group=None)
+    (tmp_path / "out" / "load.py").write_text("")
+    with pytest.raises(ArmFailed, match=r"ends with 2.*load\.py was changed"):
+        check_folder(shipped)

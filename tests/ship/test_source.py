@@ -1,0 +1,83 @@
+"""Which arm is shipped: the named one, the policy's, the answer's; and a clear word where that is nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.races import made
+from support.races.made import A, B, ended, header, played, prepared, rounds
+
+from shootout.contract import Fidelity, Scenario
+from shootout.errors import Infeasible, Undecided, UsageError
+from shootout.ship.source import find_source
+
+ERROR = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, band=1e-5)
+
+
+def run(folder: Path, first_ns: float, second_ns: float, arms=(A, B, made.COPY), generations: int = 6) -> Path:
+    """A run of two arms and the baseline's copy."""
+    timed = [*zip(arms, (first_ns, second_ns, first_ns), strict=True)]
+    lines = [
+        line
+        for number in range(generations)
+        for line in (
+            *(played(arm, number, ns * (1 + 0.001 * number), fidelity=ERROR) for arm, ns in timed),
+            rounds(number),
+        )
+    ]
+    return made.write(folder / "run", header(arms), *map(prepared, arms), *lines, ended())
+
+
+def test_the_answer_is_shipped(tmp_path: Path):
+    source = find_source(run(tmp_path, 1e6, 2e6))
+    assert (source.arm, source.row.arm, source.prepared.arm) == (A, A.label, A.label)
+    assert source.decision is None
+
+
+def test_a_named_arm_is_shipped_by_its_short_name(tmp_path: Path):
+    assert find_source(run(tmp_path, 1e6, 2e6), "b").arm == B
+
+
+def test_a_policy_s_choice_is_shipped_with_its_decision(tmp_path: Path):
+    policy = tmp_path / "deploy.toml"
+    policy.write_text('[limits]\nmemory = "1GB"\n')
+    source = find_source(run(tmp_path, 1e6, 2e6), policy=policy)
+    assert source.arm == A
+    assert source.decision
+    assert source.decision.chosen == A.label
+    assert source.policy == policy
+
+
+def test_nobody_is_shipped_who_breaks_a_limit(tmp_path: Path):
+    policy = tmp_path / "deploy.toml"
+    policy.write_text('[limits]\nmemory = "1kB"\n')
+    with pytest.raises(Infeasible, match="nothing may be shipped"):
+        find_source(run(tmp_path, 1e6, 2e6), policy=policy)
+
+
+def test_the_best_so_far_has_to_be_named(tmp_path: Path):
+    folder = run(tmp_path, 1e6, 1e6, generations=1)
+    with pytest.raises(Undecided, match="--arm"):
+        find_source(folder)
+    assert find_source(folder, "a").arm == A
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"name": "nobody"}, "unknown arm 'nobody'"),
+        ({"name": "a", "policy": Path("x")}, "not both"),
+        ({"name": "a", "group": "elsewhere"}, "unknown arm"),
+    ],
+)
+def test_what_can_t_be_meant_is_refused(how: dict, words: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=words):
+        find_source(run(tmp_path, 1e6, 2e6), **how)
+
+
+def test_a_training_step_is_refused(tmp_path: Path):
+    arms = tuple(replace(arm, scenario=Scenario.TRAIN_STEP) for arm in (A, B, made.COPY))
+    with pytest.raises(UsageError, match="training step"):
+        find_source(run(tmp_path, 1e6, 2e6, arms), "a")
