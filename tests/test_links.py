@@ -20,8 +20,8 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path):
-    for link in LINK.findall(page.read_text()):
+    for link in (one for one in LINK.findall(page.read_text()) if not one.startswith("http")):
         name, _, heading = link.partition("#")
         goal = page.parent / name if name else page
-        assert link.startswith("http") or goal.exists(), link
+        assert goal.exists(), link
         assert not heading or goal.suffix != ".md" or heading in anchors(goal), link

@@ -42,7 +42,7 @@ STEPS = (
     Step("report {run} -o page.md", 0, "page.md"),
     Step("report {run} -o page.html", 2, INSTALL.format("report")),
     Step("run --dry-run", 0, "numpy:cpu:fp32"),
-    Step("run --backends numpy --max-time 20s", 2, INSTALL.format("torch")),
+    Step("run --backends numpy", 2, INSTALL.format("torch")),
     Step("run nothing.onnx", 2, "nothing.onnx"),
     Step("run --backends bundle:nothing", 2, "is it a shipped folder?"),
     Step("run --ray 127.0.0.1:1", 2, INSTALL.format("cluster")),
@@ -88,7 +88,7 @@ def find_faults(wheel: Path, sdist: Path, folder: Path, constraints: Path) -> It
 def _try(step: Step, python: Path, source: Path, work: Path, environment: Mapping[str, str]) -> Iterator[str]:
     words = shlex.split(step.words.format(run=source / RUN, other=source / OTHER))
     command: list[str | Path] = [python.with_name("shootout"), *words]
-    ended = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    ended = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=900)
     said = ended.stdout + ended.stderr
     told = f"shootout {step.words}: exit {ended.returncode}, {said[-600:]!r}"
     if ended.returncode != step.code or step.says not in said or "Traceback" in said:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support.console import here
 
-from tests.release.contents import FOLDERS, in_wheel
+from tests.release.contents import FOLDERS, GENERATED, in_wheel
 from tests.release.source import ROOT, link, read_project, stage
 
 PROJECT = read_project()
@@ -56,7 +56,7 @@ def test_an_sdist_has_every_folder_and_what_lies_beside_them() -> None:
     assert grafted == ours
     assert all((ROOT / name).is_dir() for name in ours)
     included = [one for line in manifest if line.startswith("include ") for one in line.split()[1:]]
-    beside = [file.name for file in ROOT.iterdir() if file.is_file() and not file.name.startswith(".")]
+    beside = [file.name for file in ROOT.iterdir() if file.is_file() and not file.name.startswith((".", *GENERATED))]
     assert [name for name in beside if not any(fnmatch(name, one) for one in included)] == []
 
 
@@ -76,8 +76,8 @@ def test_the_description_of_a_package_index_has_no_relative_link() -> None:
 def test_an_index_is_shown_the_linked_readme_and_the_projects_links(tmp_path: Path) -> None:
     root, staged = tmp_path / "root", tmp_path / "staged"
     root.mkdir()
-    for name in ("README.md", "pyproject.toml"):
-        (root / name).write_text(read(ROOT / name))
+    (root / "README.md").write_text(read(ROOT / "README.md"))
+    (root / "pyproject.toml").write_text(read(ROOT / "pyproject.toml").partition("\n[project.urls]")[0])  # of an sdist
     files = stage(["README.md", "pyproject.toml"], staged, "https://example.org/shootout", root)
     told = read_project(staged)["project"]
     assert told["urls"]["Source"] == "https://example.org/shootout"
