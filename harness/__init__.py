@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shootout.api import Decided, Run, find_settings, load, plan, run
+    from shootout.api import Compared, Decided, Merged, Run, find_settings, load, merge, plan, run
 
-__all__ = ["Decided", "Run", "__version__", "find_settings", "load", "plan", "run"]
+__all__ = ["Compared", "Decided", "Merged", "Run", "__version__", "find_settings", "load", "merge", "plan", "run"]
 
 try:
     __version__ = version("shootout")

@@ -6,6 +6,7 @@ Their keyword arguments are those tables of `shootout.study.options` that the co
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -18,6 +19,9 @@ from shootout.clock import Deadline
 from shootout.commands.output import show_progress
 from shootout.commands.run import measure
 from shootout.commands.tune import measure_settings
+from shootout.compare.document import ComparedDocument, MergedDocument, PlacedRow
+from shootout.compare.levels import compare_folders
+from shootout.compare.merge import merge_runs
 from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import PolicyLike, as_policy
@@ -40,6 +44,7 @@ from shootout.report import dry_run, notebook
 from shootout.report.answer import SO_FAR
 from shootout.report.answers import WIDEST
 from shootout.report.decision import render as render_decision
+from shootout.report.several import compared, merged
 from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio, compare_arms
@@ -119,6 +124,17 @@ class Run:
         wanted = as_policy(policy)
         question = read_question([one._folder for one in (self, *others)], group)
         return Decided(decide(wanted, question, today=date.today()), question)
+
+    def compare(self, other: Run, *, history: Iterable[Run] = ()) -> Compared:
+        """What another run says of this one, as `shootout compare`: see docs/comparing.md.
+
+        Args:
+            history: earlier runs of the same on the same machine; 5 tell how far sessions differ.
+
+        Raises:
+            UsageError: both are one run, or they ask different things; names the fields.
+        """
+        return Compared(compare_folders(self._folder, other._folder, [one._folder for one in history]))
 
     def plot(self, kind: str = "intervals") -> Chart:
         """One of the report's figures as an Altair chart, which a notebook shows; needs the extra `report`.
@@ -209,6 +225,61 @@ class Decided:
         return f"<Decided {self.outcome}: {self.chosen or why}>"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Compared:
+    """What one run says of another; printed, it is what `shootout compare` prints."""
+
+    document: ComparedDocument
+
+    def __str__(self) -> str:
+        """The whole screen."""
+        return notebook.as_text(*compared.render(self.document, WIDEST, full=False))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook.as_pre(*compared.render(self.document, WIDEST, full=False))
+
+    def __repr__(self) -> str:
+        """Which runs, in a line."""
+        return f"<Compared {self.document.a.run!r}, {self.document.b.run!r}: level {self.document.level}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Merged:
+    """Runs of several machines; printed, it is what `shootout merge` prints."""
+
+    document: MergedDocument
+
+    @property
+    def rows(self) -> tuple[PlacedRow, ...]:
+        """Those of all runs, each with its place."""
+        return self.document.rows
+
+    def to_arrow(self) -> pyarrow.Table:
+        """As `Run.to_arrow`, with the columns `place`, `machine` and `run`."""
+        return arrow_table(self.rows)
+
+    def write(self, *files: str | PathLike[str]) -> None:
+        """Write it into `.csv`, `.parquet` or `.json`.
+
+        Raises:
+            UsageError: a name has another end, or can't be written to.
+        """
+        write_files(self.document, files)
+
+    def __str__(self) -> str:
+        """The whole screen."""
+        return notebook.as_text(*merged.render(self.document, WIDEST, full=False))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return notebook.as_pre(*merged.render(self.document, WIDEST, full=False))
+
+    def __repr__(self) -> str:
+        """How much is in it."""
+        return repr(self.document).replace("MergedDocument", "Merged")
+
+
 def _plots() -> ModuleType:
     """What draws, which needs an extra."""
     try:
@@ -225,6 +296,15 @@ def load(path: str | Path) -> Run:
         UsageError: there is no run, or one of a newer version.
     """
     return Run(analyse(Path(path)))
+
+
+def merge(*runs: Run | str | PathLike[str]) -> Merged:
+    """Runs of several machines as one, as `shootout merge`; a merged folder stands for its runs.
+
+    Raises:
+        UsageError: one comes twice, or they ask different things; says which.
+    """
+    return Merged(merge_runs(one._folder if isinstance(one, Run) else Path(one) for one in runs))
 
 
 @passing_on_ends()

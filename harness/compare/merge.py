@@ -203,10 +203,10 @@ def _target(arm: str, sites: Sequence[Site], worst: Mapping[str, tuple[float, Si
     return Target(arm=arm, at=tuple(_at(arm, site) for site in sites), worst=worst[arm][0] if arm in worst else None)
 
 
-def _order(target: Target) -> tuple[bool, float, float]:
-    """Who may be shipped everywhere first, then by the lowest time anywhere."""
+def _order(target: Target) -> tuple[bool, float, int, float]:
+    """Who may be shipped everywhere first, then who has the most times, and by the lowest of them."""
     times = [one.median_ns for one in target.at if one.median_ns is not None]
-    return target.worst is None, target.worst or 0.0, min(times, default=float("inf"))
+    return target.worst is None, target.worst or 0.0, -len(times), min(times, default=float("inf"))
 
 
 def _at(arm: str, site: Site) -> At:

@@ -29,6 +29,14 @@ def as_html(document: Document) -> str:
     return f"{answer}<details><summary>{rows}</summary>{tables}</details>"
 
 
+def as_text(*parts: RenderableType) -> str:
+    """What the terminal shows, as plain text."""
+    console = Console(width=_WIDTH, file=StringIO(), markup=False, emoji=False, highlight=False, force_jupyter=False)
+    with console.capture() as shown:
+        console.print(*parts, sep="\n")
+    return printable("\n".join(line.rstrip() for line in shown.get().splitlines())).strip()
+
+
 def as_pre(*parts: RenderableType) -> str:
     """What the terminal shows, as a block of text."""
     console = Console(

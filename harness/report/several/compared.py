@@ -37,6 +37,9 @@ def render(document: ComparedDocument, width: int, *, full: bool) -> list[Render
     parts.append(Text())
     for session in document.sessions:
         parts += [*_session(session, width, narrow), Text()]
+    moved = [one for session in document.sessions for one in session.moved]
+    if moved:
+        parts += [*labelled("B ÷ A", _floors(moved), narrow), Text()]
     for cell in document.cells:
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     if document.settle:
@@ -82,14 +85,13 @@ def _cut(text: str) -> str:
 
 def _session(session: Session, width: int, narrow: int) -> Iterator[RenderableType]:
     yield Text(session.group, style="bold")
-    yield from labelled("Ships", tell_best(session.ships), narrow)
+    yield from labelled("Ships", tell_best(session.ships, named=False), narrow)
     lines = [_line(one) for one in session.moved]
     if lines:
         headers = [name for name in lines[0] if any(str(one[name]) for one in lines)]
         yield from stack_tables(headers, lines, width, first=headers[:4], left={"target", "against", "changed"})
     else:
         yield Text("no target has a time in both")
-    yield from labelled("B ÷ A", _floors(session.moved), narrow)
     for name, arms in (("A", session.only_a), ("B", session.only_b)):
         yield from labelled(f"Only in {name}", fold(map(short, arms), SHOWN), narrow)
     yield from labelled("No verdict", _reasons(session.moved), narrow)

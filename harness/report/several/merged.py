@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -64,15 +64,17 @@ def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Ite
     yield from head(words, title, narrow)
     yield from labelled("     ", _worst(cell), narrow)
     yield from labelled("Best ", tell_best(cell.ships), narrow)
-    yield from labelled("Flips", fold((tell_pair(one) for one in cell.pairs if one.fate is Fate.FLIPS), SHOWN), narrow)
-    yield from labelled("Fades", fold((tell_pair(one) for one in cell.pairs if one.fate is Fate.FADES), SHOWN), narrow)
+    letters = letter_places(cell.places)
+    for fate, word in ((Fate.FLIPS, "Flips"), (Fate.FADES, "Fades")):
+        told = (tell_pair(one, letters) for one in cell.pairs if one.fate is fate)
+        yield from labelled(word, fold(told, SHOWN), narrow)
     yield from labelled("Pairs", _counts(cell), narrow)
     yield from labelled("Not everywhere", _missing(cell), narrow)
     yield from labelled("Not raced", fold(_not_raced(cell), SHOWN_REASONS), narrow)
-    yield from _table(cell, width)
+    yield from _table(cell, width, full=full)
     if full:
         for one in cell.pairs:
-            yield Text(f"  {one.fate}: {tell_pair(one)}")
+            yield Text(f"  {one.fate}: {tell_pair(one, letters)}")
 
 
 def _worst(cell: MergedCell) -> Iterator[str]:
@@ -92,19 +94,21 @@ def _times(ratio: Ratio | None) -> str:
     return f"{ratio.value:.3g}x the time{ends_of(ratio.low, ratio.high)}" if ratio else "1x"
 
 
-def tell_best(ships: Sequence[Shipped]) -> Iterator[str]:
-    """What each place ships by itself."""
+def tell_best(ships: Sequence[Shipped], *, named: bool = True) -> Iterator[str]:
+    """What each place ships by itself, by its letter and, if `named`, its name."""
+    letters = letter_places([one.place for one in ships])
     for one in ships:
+        place = f"{letters[one.place]}{f' {one.place}' if named else ''}"
         if one.arm is None or one.median_ns is None:
-            yield f"{one.place}: no answer: {one.reason}"
+            yield f"{place}: no answer: {one.reason}"
             continue
         tied = f", not told apart from {', '.join(fold(map(short, one.tied), 2))}" if one.tied else ""
-        yield f"{one.place}: {short(one.arm)}{SO_FAR if one.reason else ''}, {duration(one.median_ns)}{tied}"
+        yield f"{place}: {short(one.arm)}{SO_FAR if one.reason else ''}, {duration(one.median_ns)}{tied}"
 
 
-def tell_pair(pair: Pair) -> str:
-    """`a ÷ b: 0.8 [0.7, 0.9] faster on X, 1.3 [1.1, 1.5] slower on Y`."""
-    told = ", ".join(f"{known(ratio)} {ratio.verdict} on {place}" for place, ratio in pair.ratios.items())
+def tell_pair(pair: Pair, letters: Mapping[str, str]) -> str:
+    """`a ÷ b: 0.8 [0.7, 0.9] faster on A, 1.3 [1.1, 1.5] slower on B`."""
+    told = ", ".join(f"{known(ratio)} {ratio.verdict} on {letters[place]}" for place, ratio in pair.ratios.items())
     return f"{short(pair.a)} ÷ {short(pair.b)}: {told}"
 
 
@@ -133,27 +137,32 @@ def _not_raced(cell: MergedCell) -> Iterator[str]:
         yield f"{name_targets(arms)} ({reason if len(reason) <= LONGEST_REASON else '--json says why'})"
 
 
-def _table(cell: MergedCell, width: int) -> Iterator[RenderableType]:
-    """Target × place: time, and that ÷ the time of what the place ships."""
-    several = len(cell.places) > 1
+def _table(cell: MergedCell, width: int, *, full: bool) -> Iterator[RenderableType]:
+    """Target × place: time, and that ÷ the time of what the place ships; unless `full`, of one place its best alone."""
+    letters = letter_places(cell.places)
     ships = {one.place: one.arm for one in cell.ships}
+    timed = [(one, sum(at.median_ns is not None for at in one.at)) for one in cell.targets]
+    least = 1 if full or len(cell.places) == 1 else 2
     lines: list[dict[str, Cell]] = []
-    for target in (one for one in cell.targets if any(at.median_ns is not None for at in one.at)):
+    for target in (one for one, count in timed if count >= least or (count and one.arm in ships.values())):
         line: dict[str, Cell] = {"target": short(target.arm)}
         for one in target.at:
-            line |= {one.place: _time(one), f"{_MARK}{one.place}": _against(one, ships[one.place] == target.arm)}
-        if several:
+            letter = letters[one.place]
+            line |= {letter: _time(one), f"{letter} to its best": _against(one, ships[one.place] == target.arm)}
+        if len(cell.places) > 1:
             line["at worst"] = f"{target.worst:.3g}" if target.worst else ""
         lines.append(line)
     if lines:
-        for table in stack_tables([*lines[0]], lines, width, first=[*lines[0]][:3]):
-            for column in table.columns:
-                column.header = "to its best" if str(column.header).startswith(_MARK) else column.header
-            yield table
+        yield from stack_tables([*lines[0]], lines, width, first=[*lines[0]][:3])
+    if hidden := sum(0 < count < least and one.arm not in ships.values() for one, count in timed):
+        yield Text(f"{counted(hidden, 'target')} more with a time in one place alone: --full", style="dim")
 
 
-_MARK = "\0"
-"""Before the name of a place: the column of ratios beside its times."""
+def letter_places(places: Sequence[str]) -> dict[str, str]:
+    """A short name for each place: A, B, …"""
+    return {place: f"{chr(ord('A') + index % 26)}{index // 26 or ''}" for index, place in enumerate(places)}
+
+
 _STYLES = {Verdict.SLOWER: "red", Verdict.FASTER: "green", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
