@@ -64,10 +64,10 @@ def run_on_fleet(
     sent = pack(chosen)
     with connect(address, sent, entry) as cluster, show_progress() as progress:
         work = prepare(cluster, chosen, options, sent, progress)
-        if dry_run:
-            given = work.kinds, work.parts, sent.names, len(sent.package.data) + len(sent.files.data)
-            return print_answer(table.render(*given), table.as_data(*given), as_json=as_json)
-        code = measure_parts(work)
+        code = 0 if dry_run else measure_parts(work)
+    if dry_run:
+        given = work.kinds, work.parts, sent.names, len(sent.package.data) + len(sent.files.data)
+        return print_answer(table.render(*given), table.as_data(*given), as_json=as_json)
     return print_runs(work.out, full=full, as_json=as_json, to=to) or code
 
 

@@ -17,7 +17,7 @@ from shootout.journal import journal, merged, samples
 from shootout.journal.group import group_of, missing
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import PASSING, Line, not_run
-from shootout.study.group import GroupRecord, confirming_name
+from shootout.study.group import confirming_name
 
 
 def find_parts(out: Path) -> list[Path]:
@@ -46,30 +46,38 @@ def find_held(out: Path) -> list[Held]:
                 kind=kind,
                 number=int(number),
                 groups=tuple(group.name for group in history.header.groups),
-                finished=frozenset(find_finished(history)),
+                finished=frozenset(find_settled(history)),
                 fingerprint=environment.fingerprint(history.header.environment),
             )
         )
     return found
 
 
-def find_finished(history: History) -> list[str]:
-    """The groups of a run, as they were planned, that need nothing more."""
-    every = {group.name: group for group in history.groups}
+def find_settled(history: History) -> list[str]:
+    """The groups of a run, as they were planned, of which the same command would play no more."""
     planned = [group.name for group in history.header.groups]
-    return planned if history.complete else [name for name in planned if _is_finished(history, every, name)]
+    return planned if history.complete else [name for name in planned if _is_done(history, name, played_out=False)]
 
 
-def _is_finished(history: History, every: dict[str, GroupRecord], name: str) -> bool:
-    record = every.get(name)
+def find_finished(history: History) -> list[str]:
+    """Likewise those that are settled, or have played as often as the study allows."""
+    planned = [group.name for group in history.header.groups]
+    return planned if history.played_out else [name for name in planned if _is_done(history, name, played_out=True)]
+
+
+def _is_done(history: History, name: str, *, played_out: bool) -> bool:
+    record = next((group for group in history.groups if group.name == name), None)
     if record is None:
         return False
     if record.selects_for is not None:
-        return _is_finished(history, every, confirming_name(name))
+        return _is_done(history, confirming_name(name), played_out=played_out)
     group = group_of(history, record)
-    passing = any(why.kind in PASSING for why in group.setbacks.values())
-    settled = bool(group.rounds) and not missing(group)
-    return not passing and (settled or all(arm.label in group.setbacks for arm in record.arms if not arm.sentinel))
+    if any(why.kind in PASSING for why in group.setbacks.values()):
+        return False
+    if all(arm.label in group.setbacks for arm in record.arms if not arm.sentinel):
+        return True
+    most = history.header.max_generations
+    return bool(group.rounds) and (not missing(group) or (played_out and len(group.rounds) >= most))
 
 
 def write_piece(folder: Path, piece: Piece) -> None:

@@ -38,7 +38,7 @@ class Held:
 
     Attributes:
         groups: what it was to measure.
-        finished: which of these need nothing more.
+        finished: which of these the same command would play no more.
         fingerprint: of the node that measured it.
     """
 
@@ -66,7 +66,7 @@ def deal(kind: Kind, held: Sequence[Held] = (), *, together: bool = False) -> li
     """
     done = {name for one in held for name in one.finished}
     free, parts = list(kind.nodes), list[Part]()
-    for one in held:
+    for one in sorted(held, key=lambda each: -each.number):  # what was lost and begun again is the later's
         mine = next((node for node in free if node.fingerprint == one.fingerprint), None)
         if mine and not one.is_finished and not {*one.groups} - {*one.finished} <= done:
             free.remove(mine)

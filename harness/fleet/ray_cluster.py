@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from shootout.clock import Deadline
-from shootout.errors import UsageError, install
+from shootout.errors import UNINSTALLED, UsageError, install
 from shootout.fleet import machine
 from shootout.fleet.cluster import Job, Lost, News, Piece
 from shootout.fleet.nodes import LABEL, Place
@@ -19,13 +22,16 @@ ANSWERS_S = 5.0
 """A cluster that answers does so in milliseconds."""
 POLL_S = 120.0
 """A node that lives, and doesn't answer for so long, counts as lost."""
+_SETTINGS = b"\x04"
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0" * 5
+"""Of HTTP/2: an empty frame of settings, which is answered by another one."""
 ENTRY = "shootout.commands.on_node"
 """What is started on a node."""
 
 
 @contextmanager
 def connect(address: str, shipment: Shipment, entry: str = ENTRY) -> Iterator[RayCluster]:
-    """Be part of the cluster at `HOST:PORT`, or `auto`: the one that this machine is a node of.
+    """Be part of the cluster at `HOST:PORT`, or `auto`: this machine's own. Nobody prints meanwhile.
 
     Args:
         entry: the module that nodes run.
@@ -33,53 +39,49 @@ def connect(address: str, shipment: Shipment, entry: str = ENTRY) -> Iterator[Ra
     Raises:
         UsageError: Ray isn't installed, the address is none, or nobody answers there; says what to do.
     """
-    try:
-        import ray
-    except ImportError:
-        raise UsageError(f"--ray needs Ray, which isn't installed: {install('cluster')}") from None
-    _knock(address)
+    if find_spec("ray") is None:
+        raise UsageError(f"--ray needs Ray, {UNINSTALLED}: {install('cluster')}")
+    if address != "auto":
+        knock(address)
+    import ray
+
     cloudpickle: Any = ray.cloudpickle
     cloudpickle.register_pickle_by_value(machine)  # nodes have none of this package
     try:
-        with _own_words_only():
+        with _quiet():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="shootout")
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        raise UsageError(f"--ray {address}: {str(error).splitlines()[0]}") from None
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"--ray {address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one") from None
     try:
-        yield RayCluster(ray, shipment, entry)
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # of a lost node it prints its last logs
+            yield RayCluster(ray, shipment, entry)
     finally:
         ray.shutdown()
         cloudpickle.unregister_pickle_by_value(machine)
 
 
-def _knock(address: str) -> None:
-    """Find out in seconds whether anybody answers at all; Ray itself waits for minutes.
+def knock(address: str) -> None:
+    """Find out in seconds whether anybody answers as Ray does, who itself waits for a minute: it speaks HTTP/2.
 
     Raises:
         UsageError: nobody does, or the address is none.
     """
-    if address == "auto":
-        return
     host, colon, port = address.rpartition(":")
     if not colon or not host or "/" in host or not port.isdecimal():
         raise UsageError(f"--ray {address!r} is no HOST:PORT, nor `auto`; `ray start --head` prints HOST:PORT")
+    how = f"start a cluster there with `ray start --head --port={port}`"
     try:
-        socket.create_connection((host, int(port)), timeout=ANSWERS_S).close()
+        with socket.create_connection((host, int(port)), timeout=ANSWERS_S) as connection:
+            connection.sendall(_GREETING)
+            answer = connection.recv(9)
     except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"--ray {address}: nobody answers there ({error}); start a cluster with `ray start --head --port={port}`"
-        ) from None
-    from ray import _raylet
-
-    library: Any = _raylet
-    try:
-        library.GcsClient(address=address).internal_kv_get(b"", namespace=None, timeout=ANSWERS_S)
-    except Exception as error:  # Ray has several kinds for it
-        raise UsageError(f"--ray {address}: what answers there is no Ray cluster ({type(error).__name__})") from None
+        raise UsageError(f"--ray {address}: nobody answers there ({error}); {how}") from None
+    if answer[3:4] != _SETTINGS:
+        raise UsageError(f"--ray {address}: what answers there is no Ray cluster; {how}")
 
 
 @contextmanager
-def _own_words_only() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Ray's own greeting isn't for our users."""
     logger = logging.getLogger("ray")
     level = logger.level

@@ -71,8 +71,8 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
     assert locks.machine_lock_path is own_lock
 
 
-def stop_in(wanted: int) -> None:
-    """Stop this process, and not its workers, at the first turn of a generation."""
+def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None:
+    """Stop this process, and not its workers, at the first turn of a generation; `wanted_here` is asked there."""
     spawn, turn, begun = live.LiveStage.spawn, live.LivePlayer.turn, []
 
     def note(self: Any, arm: Any, generation: int, padding: int) -> Any:
@@ -82,7 +82,8 @@ def stop_in(wanted: int) -> None:
     def stop(self: Any, scopes: Any) -> Any:
         if begun[-1] == wanted:
             begun.append(-1)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            if wanted_here():
+                os.kill(os.getpid(), signal.SIGSTOP)
         return turn(self, scopes)
 
     live.LiveStage.spawn, live.LivePlayer.turn = note, stop  # type: ignore[method-assign]

@@ -1,0 +1,99 @@
+"""A real cluster on this machine: three nodes of two kinds, and one that is killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.console import TESTS, here
+from support.fleets.deaf_node import STOPS
+
+from shootout.commands.fleet import run_on_fleet
+from shootout.errors import NotRunKind
+from shootout.fleet import dispatch
+from shootout.fleet.folders import find_finished, find_parts
+from shootout.fleet.nodes import LABEL
+from shootout.host.store import cache_folder
+from shootout.journal import journal
+from shootout.journal.records import Failure
+
+GROUPS = ["identity, batch 1", "identity, batch 2", "identity, batch 3"]
+STUDY = """
+model = "identity"
+targets = ["spin", "spin"]
+max_generations = 2
+batch = [1, 2, 3]
+[options.spin]
+work = "20"
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two nodes of one kind, and one, where the driver is, of another."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    head = {"num_cpus": 1, "labels": {LABEL: "large"}, "include_dashboard": False}
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(2):
+            made.add_node(num_cpus=1, labels={LABEL: "small"})
+        yield made
+    finally:
+        made.shutdown()
+
+
+def raylet_of(node: Any) -> int:
+    """The process id of a node's own process."""
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def killer(cluster: Any) -> Any:
+    """A look at the clock that kills the node that stopped itself, once."""
+    told = (cache_folder() / STOPS).with_suffix(".by")
+
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+        if told.exists() and (words := told.read_text()):
+            told.unlink()
+            lost = next(one for one in cluster.worker_nodes if raylet_of(one) == int(words))
+            cluster.remove_node(lost, allow_graceful=False)
+
+    return sleep
+
+
+@pytest.mark.timeout(280)
+def test_a_node_is_killed_and_nothing_is_lost(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    study, out = tmp_path / "tiny.toml", tmp_path / "out"
+    study.write_text(STUDY)
+    (cache_folder() / STOPS).write_text(str(raylet_of(cluster.head_node)))
+    monkeypatch.setattr(dispatch, "sleep", killer(cluster))
+    how: dict[str, Any] = {"address": cluster.address, "entry": "support.fleets.deaf_node", "full": False}
+    assert run_on_fleet(str(study), {"out": out}, dry_run=False, as_json=True, **how) == 0
+
+    shown = capsys.readouterr()
+    parts = find_parts(out)
+    histories = {folder: journal.read(folder) for folder in parts}
+    for kind in ("small", "large"):
+        mine = [history for folder, history in histories.items() if folder.name.startswith(f"{kind}-")]
+        assert sorted(name for history in mine for name in find_finished(history)) == GROUPS
+    lost = [
+        folder
+        for folder, history in histories.items()
+        if any(isinstance(line, Failure) and line.cause is NotRunKind.KILLED for line in history.lines)
+    ]
+    assert len(lost) == 1
+    assert any(line.kind == "played" for line in histories[lost[0]].lines), "its first generation is kept"
+    assert "was lost" in shown.err
+    merged = here("merge", *parts, "--json", cwd=tmp_path).data
+    assert json.loads(shown.out) == merged, "and stdout holds nothing else, whatever Ray says of the lost node"
+    assert here("show", out, "--json", cwd=tmp_path).data == merged
