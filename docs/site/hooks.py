@@ -66,9 +66,14 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
     """Warn where the site shows other lists, tables or blocks than GitHub does: the two read Markdown differently."""
     if is_written(page):
         return html
-    github = MarkdownIt("commonmark").enable("table").render(page.markdown)
+    github = MarkdownIt("commonmark").enable("table")
+    parts = github.parse(page.markdown)
+    for part in (one for whole in parts for one in whole.children or ()):
+        if part.type == "html_inline" and not part.content.startswith("<!--"):
+            log.warning("%s: nobody sees %s; put it into backticks", page.file.src_uri, part.content)
+    rendered = github.renderer.render(parts, github.options, {})
     for shape in SHAPES:
-        here, there = (len(re.findall(rf"<{shape}\b", one)) for one in (html, github))
+        here, there = (len(re.findall(rf"<{shape}\b", one)) for one in (html, rendered))
         if here != there:
             log.warning("%s has %d <%s> in the site and %d on GitHub", page.file.src_uri, here, shape, there)
     return html
