@@ -347,7 +347,7 @@ class Executed:
     software: bool = False
 
 
-class Standing(StrEnum):
+class BandStanding(StrEnum):
     """How a row stands to the error that its label explains."""
 
     MET = "met"
@@ -387,4 +387,4 @@ class Fidelity:
     accuracy: float | None = None
     right: str = ""
     band: float | None = None
-    standing: Standing = Standing.MET
+    standing: BandStanding = BandStanding.MET

@@ -20,7 +20,7 @@ import numpy as np
 
 from shootout.bundle.bundle import Report
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BAND
-from shootout.contract import Array, Arrays, Fidelity, Standing, TensorSpec
+from shootout.contract import Array, Arrays, BandStanding, Fidelity, TensorSpec
 
 ALIKE = 1e-5
 """Of its size: an output that inputs move by less is the same for all of them (anchors alone, say, or positions)."""
@@ -154,12 +154,12 @@ def gate(
     return None
 
 
-def standing(found: Fidelity, band: float | None, *, is_judged: bool) -> Standing:
+def standing(found: Fidelity, band: float | None, *, is_judged: bool) -> BandStanding:
     """How a row that passed the gate stands to its band."""
     if not is_judged:
-        return Standing.NOT_JUDGED
+        return BandStanding.NOT_JUDGED
     is_met = band is not None and found.relative_l2 is not None and found.relative_l2 <= min(band, USEFUL_BAND)
-    return Standing.MET if is_met else Standing.TOLERATED
+    return BandStanding.MET if is_met else BandStanding.TOLERATED
 
 
 def with_reference(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:

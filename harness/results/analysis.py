@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shootout.constants import USEFUL_BAND
-from shootout.contract import COULD_RUN, Arm, Array, NotRun, NotRunKind, Standing
+from shootout.contract import COULD_RUN, Arm, Array, BandStanding, NotRun, NotRunKind
 from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import OCTAVE, At, Kind
 from shootout.crossover.brackets import Outcome as Crossing
@@ -186,7 +186,7 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
 
 
 def _tolerated(arm: Arm, found: FidelityFigures | None) -> Iterator[str]:
-    if found and found.standing is Standing.TOLERATED:
+    if found and found.standing is BandStanding.TOLERATED:
         band = math.inf if found.band is None else min(found.band, USEFUL_BAND)
         error = (found.reference_l2 if arm.file else None) or found.relative_l2 or 0.0  # a file beside another: its own
         what = f"error {error:.1e}" if error > band or band == math.inf else "the error of one instance"

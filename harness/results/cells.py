@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from shootout.constants import INDIFFERENT, MAX_GENERATIONS_IN_TIME
-from shootout.contract import Standing
+from shootout.contract import BandStanding
 from shootout.journal.group import Group, unfit_for, unvouched
 from shootout.messages import Scope
 from shootout.results.comparisons import Ratio, ratio_of
@@ -74,13 +74,13 @@ class Cell:
 
 def is_plain(row: Row) -> bool:
     """Whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the band."""
-    is_met = row.fidelity is None or row.fidelity.standing is Standing.MET
+    is_met = row.fidelity is None or row.fidelity.standing is BandStanding.MET
     return is_met and is_exact(row.precision, row.scheme, row.file)
 
 
 def is_judged(row: Row) -> bool:
     """Whether its error was held against what its label explains, or may show nothing."""
-    return row.fidelity is None or row.fidelity.standing is not Standing.NOT_JUDGED
+    return row.fidelity is None or row.fidelity.standing is not BandStanding.NOT_JUDGED
 
 
 def is_near(ratio: Ratio | None) -> bool:

@@ -29,7 +29,7 @@ from shootout.bundle.shipped import (
 )
 from shootout.compare.machines import machine_of
 from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR, USEFUL_BAND
-from shootout.contract import INTEGERS, Arrays, Device, Standing
+from shootout.contract import INTEGERS, Arrays, BandStanding, Device
 from shootout.errors import UsageError
 from shootout.formats.json_text import json_text
 from shootout.host import hardware
@@ -153,7 +153,7 @@ def error_limit(found: FidelityFigures | None) -> float:
     """The gate's band; where that was not what let the arm play, four times the error that it had."""
     if found is None or found.relative_l2 is None:
         raise UsageError("its error isn't known, so nothing could be checked: ship an arm that was measured")
-    if found.standing is Standing.MET and found.band is not None:
+    if found.standing is BandStanding.MET and found.band is not None:
         return min(found.band, USEFUL_BAND)
     return max(FIDELITY_MARGIN * found.relative_l2, FP32_BAND_FLOOR)
 

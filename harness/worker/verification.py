@@ -15,7 +15,7 @@ from typing import cast
 
 from shootout.bundle import fidelity, training
 from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Arrays, Executed, Fidelity, Rests, Standing
+from shootout.contract import Arm, Arrays, BandStanding, Executed, Fidelity, Rests
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
 from shootout.worker.precision_checks import executed_fault, is_mostly_labelled
@@ -79,11 +79,11 @@ def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verif
     """
     outputs = [call_once(claim.session, inputs, slot) for slot, inputs in enumerate(claim.buffers)]
     if fault := _shape_fault(claim.bundle, outputs):
-        nothing = replace(fidelity.NOTHING, standing=Standing.REFUSED)
+        nothing = replace(fidelity.NOTHING, standing=BandStanding.REFUSED)
         return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
     evidence = _evidence(claim, outputs, with_accuracy, keep)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
-    standing = Standing.REFUSED if fault else _standing(evidence)
+    standing = BandStanding.REFUSED if fault else _standing(evidence)
     judged = replace(evidence.fidelity, standing=standing)
     return Verified(executed=evidence.executed, fidelity=judged, fault=fault, calls=len(outputs))
 
@@ -123,7 +123,7 @@ def _together(claim: Claim) -> Iterator[Fidelity | str]:
         yield _shape_fault(claim.bundle, outputs) or fidelity.compare(outputs, own)
 
 
-def _standing(evidence: Evidence) -> Standing:
+def _standing(evidence: Evidence) -> BandStanding:
     """How a row without a fault stands to its band, in the worst of its instances."""
     found = [evidence.judged, *(one for one in evidence.together() if not isinstance(one, str))]
     worst = max(found, key=lambda one: math.inf if one.relative_l2 is None else one.relative_l2)

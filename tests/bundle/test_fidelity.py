@@ -20,7 +20,7 @@ from shootout.bundle.fidelity import (
     with_reference,
     worst_error,
 )
-from shootout.contract import Standing, TensorSpec
+from shootout.contract import BandStanding, TensorSpec
 from shootout.errors import ModelError
 from shootout.export.assembly import require_telling
 
@@ -107,7 +107,7 @@ def test_real_inputs_let_no_zeros_pass_however_wide_the_band():
     assert "nearer to that of zeros" in str(gate(zeros, 1.6))
     assert "nearer to that of zeros" in str(gate(far, 1.6))
     assert gate(near, 1.6) is gate(far, 1.6, max_error=0.7) is None
-    assert [standing(one, 1.6, is_judged=True) for one in (far, near)] == [Standing.TOLERATED, Standing.MET]
+    assert [standing(one, 1.6, is_judged=True) for one in (far, near)] == [BandStanding.TOLERATED, BandStanding.MET]
 
 
 def test_a_tolerance_lets_no_mismatch_pass_and_nothing_that_was_never_rounded():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.races.cells import cell, comparison, fidelity, row, timing
 
-from shootout.contract import NotRunKind, Standing
+from shootout.contract import BandStanding, NotRunKind
 from shootout.crossover.brackets import Kind
 from shootout.results.answer import Answer, Shipped
 from shootout.results.choice import choose
@@ -155,7 +155,7 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
 
 
 def test_what_drawn_inputs_cannot_judge_is_never_shipped():
-    unjudged = {"fidelity": fidelity(0.1, standing=Standing.NOT_JUDGED)}
+    unjudged = {"fidelity": fidelity(0.1, standing=BandStanding.NOT_JUDGED)}
     int4, plain = row("fast:cpu:int4", 250, **unjudged), row("fast", 250, **unjudged)
     assert names([shipped(choose(cell(SLOW, int4)))]) == ["slow"]
     assert names([shipped(choose(cell(SLOW, plain)))]) == ["slow"], "nor in FP32"
@@ -166,7 +166,7 @@ def test_what_drawn_inputs_cannot_judge_is_never_shipped():
 
 
 def test_more_than_its_band_is_no_plain_fp32_whatever_is_tolerated():
-    tolerated = row("fast", 250, fidelity=fidelity(0.3, standing=Standing.TOLERATED))
+    tolerated = row("fast", 250, fidelity=fidelity(0.3, standing=BandStanding.TOLERATED))
     found = choose(cell(SLOW, tolerated))
     assert names([shipped(found)]) == ["slow"]
     assert [(one.when, one.relative_l2) for one in found.would_change] == [("looser", 0.3)]
@@ -174,7 +174,7 @@ def test_more_than_its_band_is_no_plain_fp32_whatever_is_tolerated():
 
 
 def test_an_error_that_nobody_judged_is_no_known_cost():
-    unjudged = {"fidelity": fidelity(0.1, standing=Standing.NOT_JUDGED), "artifact_bytes": 10}
+    unjudged = {"fidelity": fidelity(0.1, standing=BandStanding.NOT_JUDGED), "artifact_bytes": 10}
     int8 = row("q:cpu:int8", 250, **unjudged, end_to_end=timing(250, own=ratio_of(comparison(0.5, 0.01))))
     found = choose(cell(SLOW, int8))
     assert (names([shipped(found)]), found.would_change, found.smaller) == (["slow"], (), ())

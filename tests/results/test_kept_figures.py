@@ -12,7 +12,7 @@ from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ende
 from support.races.made import write as written
 
 from shootout.bundle.fidelity import NOTHING
-from shootout.contract import NotRunKind, Standing
+from shootout.contract import BandStanding, NotRunKind
 from shootout.journal.journal import Journal, read
 from shootout.journal.records import Checked, Failure, Line, Played, Served, Skip, Step
 from shootout.messages import Loaded, Verified
@@ -126,13 +126,13 @@ def test_a_row_of_a_software_device_has_error_and_proof_and_no_time(tmp_path: Pa
 def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_numbers_are_not_exact(tmp_path: Path):
     for name in ("off", "lost"):
         (tmp_path / name).mkdir()
-    off = replace(EXACT, relative_l2=2e-4, band=5e-5, standing=Standing.TOLERATED)
+    off = replace(EXACT, relative_l2=2e-4, band=5e-5, standing=BandStanding.TOLERATED)
     document_ = document(tmp_path / "off", *race(fidelity=off), ended())
     assert row(document_).notes == ("error 2.0e-04 is more than fp32 explains (5.0e-05); within --max-error",)
     (tmp_path / "one").mkdir()
     document_ = document(tmp_path / "one", *race(fidelity=replace(off, relative_l2=1e-7)), ended())
     assert row(document_).notes[0].startswith("the error of one instance is more than fp32 explains")
-    lost = replace(EXACT, relative_l2=None, standing=Standing.NOT_JUDGED)
+    lost = replace(EXACT, relative_l2=None, standing=BandStanding.NOT_JUDGED)
     document_ = document(tmp_path / "lost", *race(fidelity=lost), ended())
     assert any(line.startswith(B.label) and "NaN" in line for line in printed(document_).splitlines())
     assert document_.answer[0].ship is None or document_.answer[0].ship.arm == A.label

@@ -15,7 +15,7 @@ from support.races.shipping import source_of
 
 from shootout import backends, models
 from shootout.backends._numpy import shipping
-from shootout.contract import Arm, Device, Precision, Standing, Target
+from shootout.contract import Arm, BandStanding, Device, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.host import environment
 from shootout.ship import artifact
@@ -87,8 +87,8 @@ def test_what_can_t_be_shipped_says_why(target: Target, words: str):
 
 
 def test_what_the_gate_did_not_judge_is_held_to_its_own_error():
-    assert error_limit(fidelity(1e-7, band=1e-5, standing=Standing.MET)) == 1e-5
-    assert error_limit(fidelity(0.1, band=0.01, standing=Standing.TOLERATED)) == pytest.approx(0.4)
+    assert error_limit(fidelity(1e-7, band=1e-5, standing=BandStanding.MET)) == 1e-5
+    assert error_limit(fidelity(0.1, band=0.01, standing=BandStanding.TOLERATED)) == pytest.approx(0.4)
     with pytest.raises(UsageError, match="isn't known"):
         error_limit(None)
 

@@ -11,7 +11,7 @@ import pytest
 from support.exports import bare_bundle
 
 from shootout.bundle import training
-from shootout.contract import Arm, Arrays, Device, Executed, Precision, Standing, Target, TensorSpec
+from shootout.contract import Arm, Arrays, BandStanding, Device, Executed, Precision, Target, TensorSpec
 from shootout.worker.verification import CHECKS, Claim, verify
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
@@ -85,8 +85,8 @@ def test_a_row_that_drawn_inputs_cannot_judge_is_let_through_and_never_reads_as_
     made.bundle.is_judged = lambda *_: False
     found = verify(made, with_accuracy=False)
     assert found.fault is None
-    assert (found.fidelity.standing, found.fidelity.band) == (Standing.NOT_JUDGED, 1e-3)
-    assert verify(claim(), with_accuracy=False).fidelity.standing is Standing.MET
+    assert (found.fidelity.standing, found.fidelity.band) == (BandStanding.NOT_JUDGED, 1e-3)
+    assert verify(claim(), with_accuracy=False).fidelity.standing is BandStanding.MET
 
 
 def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
@@ -94,16 +94,16 @@ def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
     made = claim(Session(off_by(0.01)), together=lambda: [[off_by(0.01)] * 2] * 2)
     refused = verify(replace(made, max_error=0.009), with_accuracy=False)
     assert "above the 0.001 that this precision explains" in str(refused.fault)
-    assert refused.fidelity.standing is Standing.REFUSED
+    assert refused.fidelity.standing is BandStanding.REFUSED
     found = verify(replace(made, max_error=0.011), with_accuracy=False)
-    assert (found.fault, found.fidelity.standing) == (None, Standing.TOLERATED)
-    assert verify(claim(max_error=0.011), with_accuracy=False).fidelity.standing is Standing.MET
+    assert (found.fault, found.fidelity.standing) == (None, BandStanding.TOLERATED)
+    assert verify(claim(max_error=0.011), with_accuracy=False).fidelity.standing is BandStanding.MET
 
 
 def test_a_row_stands_as_the_worst_of_its_instances():
     answers = iter([[[RIGHT, RIGHT], [RIGHT, off_by(0.01)]]])  # they run once
     made = claim(max_error=0.011, together=lambda: next(answers))
-    assert verify(made, with_accuracy=False).fidelity.standing is Standing.TOLERATED
+    assert verify(made, with_accuracy=False).fidelity.standing is BandStanding.TOLERATED
 
 
 def test_accuracy_is_counted_in_a_slot_of_its_own():
@@ -190,7 +190,7 @@ def test_a_file_beside_its_original_is_judged_by_what_it_gives_itself():
     beside.original, beside.own_outputs = "a.onnx", lambda: [quantized, quantized]
     found = verify(claim(Session(quantized), bundle=beside), with_accuracy=False)
     assert (found.fault, found.fidelity.reference_l2) == (None, 0.0)
-    assert found.fidelity.standing is Standing.MET, "no tolerance was given, and none was needed"
+    assert found.fidelity.standing is BandStanding.MET, "no tolerance was given, and none was needed"
     assert found.fidelity.relative_l2 == pytest.approx(0.3, rel=1e-3)
     assert "above the 0.001" in (verify(claim(bundle=beside), with_accuracy=False).fault or ""), "the original's own"
     together = claim(Session(quantized), bundle=beside, together=lambda: [[quantized, quantized]])
