@@ -83,6 +83,25 @@ def test_patterns_that_a_program_may_hold_are_looked_for():
     assert run_fresh(patterns_looked_for, warm=warm_of(FP32)) == [(True, False), (False, True), (False, False)]
 
 
+def batch_norms_looked_for() -> list[tuple[bool, bool]]:
+    """Whether XNNPACK's quantizer looks for convolutions, and for those before a batch norm, with one and without."""
+    import torch
+    from torch.nn import BatchNorm2d, Conv2d, Sequential
+
+    from shootout.backends._executorch.quantize import quantizer_for
+
+    found = []
+    for module in (Sequential(Conv2d(1, 1, 1), BatchNorm2d(1)), Conv2d(1, 1, 1)):
+        graph = torch.export.export(module.eval(), (torch.ones(1, 1, 2, 2),)).module()
+        names = {pattern.name for pattern in quantizer_for(graph).SUPPORTED_PATTERNS}
+        found.append(("conv" in names, "conv_bn" in names))
+    return found
+
+
+def test_the_quantizer_looks_for_batch_norms_where_there_are_any():
+    assert run_fresh(batch_norms_looked_for, warm=warm_of(FP32)) == [(True, True), (True, False)]
+
+
 def gelus_left() -> tuple[list[Any], float]:
     """How the GELUs that are left approximate, of an exact one and one by tanh, and what changed in the outputs."""
     import torch
