@@ -16,6 +16,7 @@ from shootout.fleet.folders import give_up, read_for, write_piece
 from shootout.fleet.nodes import Kind, Node
 from shootout.fleet.plan import Held, Part, next_number
 from shootout.messages import Progress
+from shootout.units import counted
 
 LOOK_S = 1.0
 """Nodes are asked so often what is new."""
@@ -81,7 +82,7 @@ class Dispatch:
         keys = [kind.key for kind in self.kinds]
         self._numbers = {key: next_number(number for kind, number in taken if kind == key) for key in keys}
         self._waiting = list(self.parts)
-        self.progress.stage(f"measuring on {sum(len(kind.nodes) for kind in self.kinds)} nodes")
+        self.progress.stage(f"measuring on {counted(sum(len(kind.nodes) for kind in self.kinds), 'node')}")
         try:
             self._begin()
             while self._running:
@@ -110,7 +111,7 @@ class Dispatch:
             folder = self.out / part.name
             words = {**self.told, "groups": [*part.groups], "max_time_s": self._left_s()}
             job = Job(told=words, claims=True, folder=read_for(folder))
-            self.progress.say(f"{node.place.name}: {part.name} begins, {len(part.groups)} of the groups")
+            self.progress.say(f"{node.place.name}: {part.name} begins, {counted(len(part.groups), 'group')}")
             running = _Running(
                 part=part, node=node, worker=self.cluster.begin(node.place, job), waited=Deadline(CLAIM_S)
             )

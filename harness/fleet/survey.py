@@ -11,6 +11,7 @@ from shootout.fleet.cluster import Cluster, Job, Lost, Worker
 from shootout.fleet.nodes import Node, Place
 from shootout.journal.records import Header
 from shootout.messages import Progress
+from shootout.units import counted
 
 LOOK_S = 0.2
 ASKING_S = 300.0
@@ -29,7 +30,7 @@ def survey(cluster: Cluster, told: Mapping[str, Any], progress: Progress) -> lis
     places = cluster.places()
     if not places:
         raise UsageError("the cluster has no node that gives out CPUs")
-    progress.stage(f"asking {len(places)} nodes what they are")
+    progress.stage(f"asking {counted(len(places), 'node')} what they are")
     job = Job(told={**told, "groups": None, "max_time_s": None})
     asked = {place: cluster.begin(place, job) for place in places}
     try:
