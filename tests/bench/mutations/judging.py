@@ -67,8 +67,8 @@ MUTATIONS = (
     Mutation(
         "the error probability is shared over a group's comparisons",
         "harness/stats/verdicts.py",
-        "alpha=bonferroni(rules.comparisons),",
-        "alpha=bonferroni(1),",
+        "alpha=bonferroni(rules.comparisons),\n        bias_floor=rules",
+        "alpha=bonferroni(1),\n        bias_floor=rules",
         (
             *STATISTICS,
             "tests/race/test_stopping.py",

@@ -149,7 +149,7 @@ MUTATIONS = (
     Mutation(
         "code beside the adapter's own belongs to its build",
         "backends/code.py",
-        '        return [*folder.glob("*.py"), *folder.glob("*.txt")]',
+        '        return [one for end in ("*.py", "*.txt") for one in folder.glob(end) if one.name not in SHIPPING]',
         "        return [file]",
         (BUILDER,),
     ),
