@@ -33,7 +33,7 @@ _OTHER_PACKAGES = (
 )
 """Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
 _SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
-_VOLATILE = frozenset({"governor", "turbo", "persistence", "compute_mode"})
+_VOLATILE = frozenset({"microcode", "governor", "turbo", "persistence", "compute_mode"})
 _GIT_TIMEOUT_S = 10
 
 

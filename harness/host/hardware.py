@@ -46,6 +46,7 @@ def cpu_facts() -> dict[str, Any]:
         "model": cpu_model(),
         "vendor": table.get("vendor_id") or host.vendor,
         "microarchitecture": host.name,
+        "microcode": table.get("microcode"),
         "flags": [flag for flag in FLAGS if flag in flags],
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cpus": os.cpu_count(),

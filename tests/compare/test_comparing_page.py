@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from io import StringIO
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 
 from shootout.compare.levels import compare_folders
 from shootout.compare.merge import merge_runs
+from shootout.compare.sessions import SESSION_FLOOR
 from shootout.report.several import compared, merged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,8 +49,8 @@ def test_the_page_shows_two_machines():
     assert printed(merged.render(merge_runs(runs), WIDTH, full=False)) == text
 
 
-def test_the_page_tells_which_control_moved_least():
-    """SD of the log ratio over the last five of ten runs, the median over the arms and the most."""
+def test_the_page_tells_which_control_moved_least_and_how_far():
+    """SD of the log ratio over the last five of ten runs, the median over the arms and the most; pairs of these runs."""
     bench = json.loads((ROOT / "results" / "reference" / "repeated.json").read_text())
     tables = bench["sections"]["repeated"]["tables"]
     times = {
@@ -71,5 +73,11 @@ def test_the_page_tells_which_control_moved_least():
         chosen.append(sd(arm, min(others, key=lambda one: sd(arm, one, early)), late))
         near.append(sd(arm, min(others, key=lambda one: abs(np.log(times[one] / times[arm]))), late))
         base += [sd(arm, "torch-eager:cpu:fp32", late)] if not arm.startswith("torch-eager") else []
+    apart = []
+    for arm in times:
+        control = min((one for one in times if one != arm), key=lambda one: sd(arm, one, early))
+        apart += [abs(one - other) for one, other in combinations(moved[arm, control][late], 2)]
+    known = [one for one in apart if np.isfinite(one)]
+    assert f"{sum(one > np.log1p(SESSION_FLOOR) for one in known)} of {len(known)} pairs lay further apart" in PAGE
     for words, found in (("moved least before", chosen), ("nearest in time", near), ("torch-eager", base)):
         assert f"{words} | {100 * np.median(found):.1f} % | {100 * max(found):.1f} % |" in PAGE

@@ -20,6 +20,7 @@ from shootout.host import cgroup, environment, hardware
 X86 = """processor\t: 0
 vendor_id\t: GenuineIntel
 model name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz
+microcode\t: 0x2007006
 flags\t\t: fpu sse4_2 fma avx avx2 avx512f avx512_vnni amx_tile hypervisor
 power management:
 
@@ -114,6 +115,7 @@ def test_an_intel_machine(recorded: Path):
     assert facts["vendor"] == "GenuineIntel"
     assert facts["flags"] == ["sse4_2", "fma", "avx", "avx2", "avx512f", "avx512_vnni", "amx_tile"]
     assert (facts["smt"], facts["numa_nodes"]) == (True, 2)
+    assert facts["microcode"] == "0x2007006"
     assert "virtual machine (Google Compute Engine)" in hardware.virtualisation()
 
 
