@@ -62,6 +62,14 @@ def tell_differing(name: str, one: Asked, other: Asked) -> str:
     return f"{name.lstrip('-')} differs: {first} and {second}"
 
 
+def tell_strange(one: Asked, other: Asked) -> list[str]:
+    """The fields that make two another question, with their values; another exporter alone doesn't."""
+    differing = [name for name in find_differing(one, other) if name != EXPORT]
+    if MODEL in differing:  # its parameters are others, too
+        return [tell_differing(MODEL, one, other)]
+    return [tell_differing(name, one, other) for name in differing]
+
+
 def refuse_strangers(asked: Sequence[tuple[Analysed, Asked]]) -> None:
     """Stop at cells that ask different things.
 

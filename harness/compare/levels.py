@@ -11,14 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from shootout.compare.asked import (
-    EXPORT,
-    MODEL,
-    find_differing,
-    is_same,
-    key_of,
-    tell_differing,
-)
+from shootout.compare.asked import EXPORT, find_differing, is_same, key_of, tell_strange
 from shootout.compare.changes import find_arm_changes, find_changes
 from shootout.compare.document import Change, ComparedDocument, Moved, Session
 from shootout.compare.machines import is_same_machine, machine_of
@@ -101,10 +94,7 @@ def _match(mine: Sequence[Site], others: Sequence[Site]) -> list[tuple[Site, Sit
 
 def _strange(one: Site, other: Site) -> list[str]:
     """The fields that forbid to compare two, with their values."""
-    differing = [name for name in find_differing(one.asked, other.asked) if name != EXPORT]
-    if MODEL in differing:  # its parameters are others, too
-        return [tell_differing(MODEL, one.asked, other.asked)]
-    told = [tell_differing(name, one.asked, other.asked) for name in differing]
+    told = tell_strange(one.asked, other.asked)
     counts = [sorted({row.threads for row in site.rows.values()}) for site in (one, other)]
     if not {*counts[0]} & {*counts[1]}:
         told.append("threads differs: " + " and ".join(", ".join(map(str, some)) for some in counts))

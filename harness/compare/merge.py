@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 from shootout.compare.asked import (
@@ -15,8 +15,8 @@ from shootout.compare.asked import (
     key_of,
     read_asked,
     refuse_same,
-    refuse_strangers,
     tell_differing,
+    tell_strange,
 )
 from shootout.compare.document import (
     At,
@@ -31,6 +31,7 @@ from shootout.compare.document import (
 from shootout.compare.machines import machine_of, name_machines
 from shootout.compare.pairs import find_pairs
 from shootout.constants import INDIFFERENT
+from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.answer import Answer
@@ -171,12 +172,14 @@ def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[Site]])
     studies = {run.header.study for run in runs}
     if len(studies) == 1 and studies != {DEFAULT}:
         return
-    shared = {id(site.run) for sites in found for site in sites if len(sites) > 1}
-    asked = {id(site.run): (site.run, site.asked) for sites in found for site in sites}
+    sites = [site for some in found for site in some]
+    shared = {id(site.run) for some in found for site in some if len(some) > 1}
     for run in runs:
-        others = [one for key, one in asked.items() if key != id(run)]
-        if id(run) in asked and id(run) not in shared and others:
-            refuse_strangers([one for one in asked.values() if one[0] is run or one is others[0]])
+        mine, others = ([one for one in sites if (one.run is run) == own] for own in (True, False))
+        if mine and others and id(run) not in shared:
+            one, other = min(product(mine, others), key=lambda pair: len(find_differing(pair[0].asked, pair[1].asked)))
+            told = "; ".join(tell_strange(one.asked, other.asked)) or "one of them is under requests, or a throughput"
+            raise UsageError(f"{run.document.run} and {other.run.document.run} can't be put together: {told}")
 
 
 def _warn(found: Sequence[Sequence[Site]]) -> Iterator[str]:

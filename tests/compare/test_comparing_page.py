@@ -50,7 +50,7 @@ def test_the_page_shows_two_machines():
 
 
 def test_the_page_tells_which_control_moved_least_and_how_far():
-    """SD of the log ratio over the last five of ten runs, the median over the arms and the most; pairs of these runs."""
+    """SD of the log ratio over the last five of ten runs, the median over arms and the most; and pairs of runs."""
     bench = json.loads((ROOT / "results" / "reference" / "repeated.json").read_text())
     tables = bench["sections"]["repeated"]["tables"]
     times = {
