@@ -17,6 +17,7 @@ from shootout.contract import Device, Precision, Target, TensorSpec
 from shootout.errors import UsageError
 
 SCHEMA = "shootout.shipped/1"
+ONNX = ".onnx"
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
 MODEL, EVIDENCE = "model", "evidence"
@@ -105,9 +106,15 @@ class Shipped:
         )
 
     def misfit(self, bundle: ModelBundle) -> str:
-        """Why this isn't a folder of the model in a bundle, "" where it is."""
+        """Why this isn't a folder of the model in a bundle, "" where it is.
+
+        Another export of a file may be the same function, which its outputs tell: they are held to this one's oracle.
+        """
         named, digest = self.model["name"], self.model["sha256"]
-        if digest == bundle.weights_sha256:
+        is_export = named.endswith(ONNX) and bundle.model.endswith(ONNX)
+        if digest == bundle.weights_sha256 or (
+            is_export and (self.inputs, self.outputs) == (bundle.inputs, bundle.outputs)
+        ):
             return ""
         return (
             f"{str(self.folder)!r} was made of {named}, model.sha256 {digest[:12]}…; this race is of {bundle.model}, "

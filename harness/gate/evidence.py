@@ -61,14 +61,16 @@ def _outputs(mine: Row, other: Row) -> Check:
     """The run itself held them to the FP64 oracle: who is out of the band has failed."""
     known = [row.fidelity.relative_l2 if row.fidelity else None for row in (mine, other)]
     errors = [None if one is None else error(one) for one in known]
-    failed = other.outcome == "failed"
+    reason = other.reason if other.outcome == "failed" else None
+    if reason is None and mine.outcome == "failed":
+        reason = f"the reference doesn't compute what the candidate's model does: {mine.reason}"
     return Check(
         name="error",
         reference=errors[0],
         candidate=errors[1],
         limit="what its precision explains",
-        standing=Standing.BROKEN if failed else Standing.MET,
-        reason=other.reason if failed else None,
+        standing=Standing.BROKEN if reason else Standing.MET,
+        reason=reason,
     )
 
 

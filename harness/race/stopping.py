@@ -42,8 +42,9 @@ class GroupState:
 
     @property
     def is_pointless(self) -> bool:
-        """Whether a limit is asked for, and nobody is left to be held to it."""
-        return self.rules.goal.aim is Aim.LIMIT and {*self.labels} <= {self.rules.baseline, self.rules.sentinel}
+        """Whether a limit is asked for, and nobody is left to be held to it, or nobody to hold others to."""
+        own = {self.rules.baseline, self.rules.sentinel}
+        return self.rules.goal.aim is Aim.LIMIT and (self.rules.baseline not in self.labels or {*self.labels} <= own)
 
     @property
     def owed(self) -> list[Pair]:

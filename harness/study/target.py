@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shootout import schemes
 from shootout.bundle.bundle import sha256
-from shootout.bundle.shipped import MANIFEST, Shipped, open_shipped
+from shootout.bundle.shipped import MANIFEST, ONNX, Shipped, open_shipped
 from shootout.constants import BUNDLE
 from shootout.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.errors import UsageError, unknown
@@ -106,8 +106,10 @@ def refuse_other_models(targets: Iterable[Target], models: Iterable[str]) -> Non
         UsageError: there is one.
     """
     raced = list(dict.fromkeys(map(name_model, models)))
+    has_file = any(name.endswith(ONNX) for name in raced)
     for target in targets:
-        if target.folder and (named := open_once(target.folder).model["name"]) not in raced:
+        named = open_once(target.folder).model["name"] if target.folder else raced[0]
+        if named not in raced and not (named.endswith(ONNX) and has_file):
             raise UsageError(
                 f"{target} was made of {named}, and this race is of {', '.join(raced)}: name its model, as in "
                 f"shootout run {named} --backends {BUNDLE}:{target.folder}"

@@ -84,3 +84,14 @@ def test_a_candidate_with_wrong_outputs_fails(tmp_path: Path, monkeypatch: pytes
     found = raced(tmp_path, monkeypatch, {"numpy": 2e4, "onnxruntime": 1e4})
     assert (found.outcome, found.exit_code) == ("fail", 5)
     assert "outputs are wrong" in found.reasons[0]
+
+
+def test_a_reference_that_computes_something_else_is_red_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A shipped folder beside a file of other weights: what the candidate computes is not what was shipped."""
+    world = planted.on_stage(monkeypatch)
+    world[0].fails = {(NAMES[0], "gate"): "relative L2 error 0.26"}
+    monkeypatch.setattr(planted, "on_stage", lambda _: world)
+    found = raced(tmp_path, monkeypatch, {"numpy": 2e4, "onnxruntime": 1e4})
+    assert found.outcome == "fail"
+    assert "the reference doesn't compute what the candidate's model does: relative L2 error 0.26" in found.reasons[0]
+    assert analyse(Path(found.run)).groups[0].generations == 1

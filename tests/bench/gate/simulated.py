@@ -25,7 +25,7 @@ from tests.support.races.simulation import NOISES
 SLOWER = 0.05
 """The limit."""
 INJECTED = (0.0, 0.10)
-SDS = (0.01, 0.03, 0.10)
+SDS = (0.01, 0.03, 0.05, 0.10)
 NOISE = ("gaussian", "7 % bad generations")
 GENERATIONS = (20, 40, 80, 160)
 """That eight minutes bring where one takes 24, 12, 6 and 3 s."""
