@@ -50,6 +50,7 @@ from .gate import live as live_gates
 from .gate import simulated as simulated_gates
 from .parity import comparison
 from .review import before, section
+from .shipped import section as shipped
 from .simulated import decisions
 from .traced import section as traced
 from .why import instructions, order
@@ -136,14 +137,16 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "decisions": decisions.figures,
     "gate": live_gates.figures,
     "gates-simulated": simulated_gates.figures,
+    "ship": shipped.figures,
+    "ship-race": shipped.race_figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""
-WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace", "gate")
+WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace", "gate", "ship-race")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = (
     *("onnx", "onnx-all", "file-loads", "conformance", "instructions", "tasks", "kills", "mutations", "pages"),
-    *("simulate", "decisions", "gates-simulated"),
+    *("simulate", "decisions", "gates-simulated", "ship"),
 )
 """Sections without a time in them, which leave the machine to others."""
 
