@@ -44,11 +44,12 @@ TORCH_CPU = "https://download.pytorch.org/whl/cpu"
 _HERE = Path(__file__).parent
 
 
-def write_folder(source: Source, built: Built, folder: Path) -> Shipped:
+def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> Shipped:
     """Ship a built arm.
 
     Args:
         folder: to be made; it isn't there yet.
+        page: the run's report; "" for none.
 
     Raises:
         SkippedArm: this arm can't be shipped; says what can.
@@ -65,7 +66,7 @@ def write_folder(source: Source, built: Built, folder: Path) -> Shipped:
         sets = _few(bundle.input_buffers(), bundle.oracle_outputs())
         save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
         save_sets(folder / EXPECTED, [outputs for _, outputs in sets])
-        _write_evidence(folder / EVIDENCE, source)
+        _write_evidence(folder / EVIDENCE, source, page)
         row, fidelity = source.row, source.row.fidelity
         machine = machine_of(source.document.environment)
         return seal_shipped(
@@ -135,12 +136,14 @@ def _write_programs(folder: Path, templates: Path, shipment: Shipment, versions:
     (folder / REQUIREMENTS).write_text("\n".join([python, *index, *lines, ""]))
 
 
-def _write_evidence(folder: Path, source: Source) -> None:
+def _write_evidence(folder: Path, source: Source, page: str) -> None:
     data = source.document.model_dump(mode="json", by_alias=True)
     (folder / "document.json").write_text(json_text(data))
-    if source.decision and source.policy:
-        (folder / "decision.json").write_text(json_text(source.decision.model_dump(mode="json")))
+    if source.decided and source.policy:
+        (folder / "decision.json").write_text(json_text(source.decided.decision.model_dump(mode="json")))
         shutil.copyfile(source.policy, folder / "deploy.toml")
+    if page:
+        (folder / "report.html").write_text(page)
 
 
 def _few(inputs: Sequence[Arrays], outputs: Sequence[Arrays]) -> list[tuple[Arrays, Arrays]]:

@@ -15,6 +15,7 @@ from shootout.errors import Infeasible, Undecided, UsageError, unknown
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.journal.records import Prepared
+from shootout.page.sources import Decided
 from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
 from shootout.results.document import Document, Row
@@ -28,7 +29,7 @@ class Source:
     Attributes:
         record: its group.
         prepared: of its build.
-        policy, decision: a policy's file, and what it said; None without one.
+        policy, decided: a policy's file, and what it said; None without one.
     """
 
     folder: Path
@@ -39,7 +40,7 @@ class Source:
     row: Row
     prepared: Prepared
     policy: Path | None = None
-    decision: Decision | None = None
+    decided: Decided | None = None
 
 
 def find_source(folder: Path, name: str | None = None, policy: Path | None = None, group: str | None = None) -> Source:
@@ -56,15 +57,16 @@ def find_source(folder: Path, name: str | None = None, policy: Path | None = Non
     """
     if name and policy:
         raise UsageError("give --arm or --policy, not both: either names what is shipped")
-    document, decision = analyse(folder), None
+    document, decided = analyse(folder), None
     if policy:
-        decision = decide(read_policy(policy, {}), read_question([folder], group), today=date.today())
-        name = _decided(decision)
+        question = read_question([folder], group)
+        decided = Decided(decide(read_policy(policy, {}), question, today=date.today()), question)
+        name = _decided(decided.decision)
     rows = [row for row in document.rows if group is None or row.group == group or row.group.startswith(f"{group}, ")]
     if name is None:
         found = _answered([one for one in document.answer if one.group in {row.group for row in rows}])
         rows, name = [row for row in rows if row.group == found.group], found.ship.arm if found.ship else ""
-    return replace(_source(folder, document, _row(rows, name)), policy=policy, decision=decision)
+    return replace(_source(folder, document, _row(rows, name)), policy=policy, decided=decided)
 
 
 def _row(rows: Sequence[Row], name: str) -> Row:

@@ -16,6 +16,7 @@ from shootout.commands.decisions.ship import check_folder, ship
 from shootout.contract import Arm, Availability, Fidelity, Target
 from shootout.errors import ArmFailed, UsageError
 from shootout.host import environment
+from shootout.page import page
 from shootout.ship import artifact
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
@@ -25,9 +26,9 @@ FOUND = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """NumPy's arm was alone in a run on this machine."""
-    monkeypatch.setattr(
-        artifact.availability, "available", lambda pairs: {one: Availability(version="1") for one in pairs}
-    )
+    works = Availability(version="1")
+    monkeypatch.setattr(page, "render", lambda sources, decided: f"{len(sources)} runs, {bool(decided)}")
+    monkeypatch.setattr(artifact.availability, "available", lambda pairs: dict.fromkeys(pairs, works))
     monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
     bundle = obtain("residual_mlp", PARAMETERS, 2)
     arm = Arm(target=Target(backend="numpy"), model="residual_mlp", parameters=bundle.parameters, batch=2)
@@ -49,6 +50,7 @@ def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, c
     assert "checked: numpy:cpu:fp32: relative L2 error" in capsys.readouterr().err
     shipped = open_shipped(tmp_path / "out")
     assert {"evidence/document.json", "evidence/decision.json", "evidence/deploy.toml"} <= shipped.files.keys()
+    assert (tmp_path / "out" / "evidence" / "report.html").read_text() == "1 runs, True"
     assert shipped.median_ns == 1e6
     assert json.loads((tmp_path / "out" / "evidence" / "decision.json").read_text())["chosen"] == "numpy:cpu:fp32"
     with pytest.raises(UsageError, match="is there already"):

@@ -33,7 +33,7 @@ def run(folder: Path, first_ns: float, second_ns: float, arms=(A, B, made.COPY),
 def test_the_answer_is_shipped(tmp_path: Path):
     source = find_source(run(tmp_path, 1e6, 2e6))
     assert (source.arm, source.row.arm, source.prepared.arm) == (A, A.label, A.label)
-    assert source.decision is None
+    assert source.decided is None
 
 
 def test_a_named_arm_is_shipped_by_its_short_name(tmp_path: Path):
@@ -45,8 +45,8 @@ def test_a_policy_s_choice_is_shipped_with_its_decision(tmp_path: Path):
     policy.write_text('[limits]\nmemory = "1GB"\n')
     source = find_source(run(tmp_path, 1e6, 2e6), policy=policy)
     assert source.arm == A
-    assert source.decision
-    assert source.decision.chosen == A.label
+    assert source.decided
+    assert source.decided.decision.chosen == A.label
     assert source.policy == policy
 
 

@@ -15,10 +15,11 @@ from shootout.commands.output import show_progress
 from shootout.errors import ArmFailed
 from shootout.host.placement import passed_on
 from shootout.host.store import in_use
+from shootout.page.sources import read
 from shootout.ship.artifact import find_built
 from shootout.ship.folder import new_folder, write_folder
 from shootout.ship.formats.layouts import FOLDER, require_layout, write_layout
-from shootout.ship.source import find_source
+from shootout.ship.source import Source, find_source
 from shootout.units import size
 
 CHECK_TIMEOUT_S = 600.0
@@ -42,7 +43,7 @@ def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: s
     with show_progress() as progress, in_use(), ExitStack() as stack:
         progress.stage(f"shipping {source.arm.label}")
         own = out if layout == FOLDER else Path(stack.enter_context(TemporaryDirectory())) / out.name
-        shipped = write_folder(source, find_built(source, progress), own)
+        shipped = write_folder(source, find_built(source, progress), own, render_page(source))
         said = check_folder(shipped)
         if layout != FOLDER:
             with new_folder(out):
@@ -53,6 +54,15 @@ def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: s
         sys.stderr.write(f"not carried by {layout}:\n")
         sys.stderr.writelines(f"  {line}\n" for line in lost)
     return 0
+
+
+def render_page(source: Source) -> str:
+    """The run's report; "" where what draws it isn't installed."""
+    try:
+        from shootout.page import page
+    except ImportError:
+        return ""
+    return page.render([read(source.folder, source.document)], source.decided)
 
 
 def check_folder(shipped: Shipped) -> str:
