@@ -104,6 +104,12 @@ def test_every_folder_of_tests_is_collected(pytestconfig: pytest.Config):
     assert not [name for name in folders if name != "__pycache__" and any(fnmatch(name, one) for one in patterns)]
 
 
+def test_no_two_files_of_tests_have_one_name():
+    """Pytest takes such for one module and refuses the second; each folder by itself passes."""
+    names = Counter(file.name for file in (ROOT / "tests").rglob("test_*.py"))
+    assert not [name for name, count in names.items() if count > 1]
+
+
 @pytest.mark.parametrize("folder", sorted({file.parent for file in modules().values()}), ids=str)
 def test_a_package_says_what_it_is_for(folder: Path):
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
