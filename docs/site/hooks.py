@@ -17,6 +17,7 @@ from pymdownx.slugs import slugify
 
 from docs.site.commands import write_commands
 from docs.site.links import ELSEWHERE, ROOT, find_broken, find_origin, move_links
+from docs.site.notebook import write_notebook
 from docs.site.studies import INDEX, write_colours, write_studies
 from shootout.study import schema
 
@@ -40,7 +41,12 @@ def on_files(files: Any, config: Any) -> Any:
     """Add what lies elsewhere, and what the program writes."""
     for path, name in ELSEWHERE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
-    written = {"commands.md": write_commands(), "site/colours.css": write_colours(), **dict(write_studies())}
+    written = {
+        "commands.md": write_commands(),
+        "notebook.md": write_notebook(),
+        "site/colours.css": write_colours(),
+        **dict(write_studies()),
+    }
     for name, text in written.items():
         files.append(File.generated(config, name, content=text))
     return files

@@ -8,7 +8,8 @@ from pathlib import Path
 from typer.main import get_command
 
 from docs.site.commands import write_commands
-from docs.site.links import ELSEWHERE, find_broken, move_links
+from docs.site.links import BETTER, ELSEWHERE, find_broken, move_links
+from docs.site.notebook import write_notebook
 from shootout.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +18,7 @@ DOCS = ROOT / "docs"
 
 def test_every_page_has_its_place_in_the_nav():
     listed = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    written = {"commands.md", *ELSEWHERE.values()}
+    written = {*BETTER.values(), *ELSEWHERE.values()}
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert sorted(set(listed) - written) == sorted(pages), "mkdocs.yml, nav"
     assert len(listed) == len(set(listed))
@@ -51,6 +52,14 @@ def test_links_lead_into_the_site_or_to_the_repository():
 def test_a_link_to_no_file_is_found():
     text = "[a](measurement.md) [b](nowhere.md#c) [d](../harness/none.py) [e](https://f) [g](#h)\n```\n[i](j.md)\n```"
     assert list(find_broken(text, "docs/studies.md")) == ["nowhere.md#c", "../harness/none.py"]
+
+
+def test_the_notebook_is_a_page_with_what_it_showed():
+    page = write_notebook()
+    assert page.startswith("# ")
+    assert page.count('<div class="drawn"') == page.count("<svg") == 3
+    assert "```python\nrun.plot()\n```" in page
+    assert "Ship  litert:cpu:fp32" in page
 
 
 def test_the_first_page_shows_what_two_others_are_held_to():
