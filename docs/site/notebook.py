@@ -23,7 +23,7 @@ def _tell(cell: Mapping[str, Any]) -> Iterator[str]:
     for output in cell.get("outputs", ()):
         shown = {kind: "".join(text) for kind, text in output.get("data", {"text/plain": output.get("text")}).items()}
         if drawn := shown.get("image/svg+xml"):
-            yield f'<div class="drawn" role="img" data-search-exclude>{drawn}</div>'
+            yield f'<div class="picture" role="img" data-search-exclude>{drawn}</div>'
         elif page := shown.get("text/html"):
             yield f'<div class="screen" tabindex="0" data-search-exclude>{page}</div>'
         else:

@@ -46,7 +46,7 @@ def write_studies() -> Iterator[tuple[str, str]]:
 
 def write_colours() -> str:
     """What the figures' colours become in the dark, as a style sheet."""
-    dark = '[data-md-color-scheme="slate"] svg'
+    dark = '[data-md-color-scheme="slate"] .drawn svg'
     rules = (
         f'{dark} [{part}="{light}"] {{ {part}: {other} }}'
         for light, other in charts.DARK.items()

@@ -57,7 +57,7 @@ def test_a_link_to_no_file_is_found():
 def test_the_notebook_is_a_page_with_what_it_showed():
     page = write_notebook()
     assert page.startswith("# ")
-    assert page.count('<div class="drawn"') == page.count("<svg") == 3
+    assert page.count('<div class="picture"') == page.count("<svg") == 3
     assert "```python\nrun.plot()\n```" in page
     assert "Ship  litert:cpu:fp32" in page
 
