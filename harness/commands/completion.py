@@ -285,7 +285,8 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "study": lambda word, _: (*_studies(word), *_models(word)),
     **dict.fromkeys(("model", "chosen"), lambda word, _: _models(word)),
     "backends": lambda word, _: _several(_targets, word),
-    "baseline": lambda word, _: _targets(word),
+    **dict.fromkeys(("baseline", "arm"), lambda word, _: _targets(word)),
+    "candidate": lambda word, _: (*_targets(word), *_files(word, ".onnx")),
     "metric": lambda word, _: _functions(word),
     "parameters": _axes,
     "shapes": _shapes,
@@ -301,5 +302,5 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "policy": lambda word, _: _files(word, schema.SUFFIX),
     "objective": lambda *_: map(str, Objective),
     "to": lambda word, _: _files(word, *FORMATS),
-    **dict.fromkeys(("folder", "folders", "into", "out"), lambda word, _: _files(word, "/")),
+    **dict.fromkeys(("folder", "folders", "into", "out", "reference"), lambda word, _: _files(word, "/")),
 }

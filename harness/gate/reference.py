@@ -31,6 +31,7 @@ class Reference:
         again: the target that makes it from its model; of a shipped folder another one than `target`.
         given: what else its study needs, by the keywords of `shootout.run`.
         libraries: versions that it was recorded with, by package.
+        export: the key of the model as it was exported then; "" of a shipped folder, which needs none, and of old runs.
     """
 
     place: str
@@ -38,6 +39,7 @@ class Reference:
     again: str
     given: Mapping[str, Any]
     libraries: Mapping[str, str] = field(default_factory=dict)
+    export: str = ""
 
     @property
     def is_shipped(self) -> bool:
@@ -78,6 +80,7 @@ def read_reference(
         again=str(source.arm.target),
         given=_options(source.arm, header.given),
         libraries=header.environment.get("libraries") or {},
+        export=source.prepared.bundle,
     )
 
 

@@ -114,7 +114,7 @@ def judge_gate(folder: Path, names: tuple[str, str], recorded: Reference, limits
         wall_s=run.document.wall_s,
         generations=other.end_to_end.generations if other.end_to_end else 0,
         checks=checks,
-        notes=tuple(_notes(run, recorded)),
+        notes=tuple(_notes(run, mine, recorded)),
         run=str(folder),
     )
 
@@ -151,7 +151,7 @@ def _more_time(run: Analysed) -> str:
     return f"the time was over; about {more}, {span(nearest.seconds)}, would tell: --max-time {minutes}m"
 
 
-def _notes(run: Analysed, recorded: Reference) -> Iterator[str]:
+def _notes(run: Analysed, mine: Row, recorded: Reference) -> Iterator[str]:
     here: Mapping[str, str] = run.document.environment.get("libraries") or {}
     changed = [
         f"{name} {version} (here {here[name]})"
@@ -160,6 +160,9 @@ def _notes(run: Analysed, recorded: Reference) -> Iterator[str]:
     ]
     if changed:
         yield f"the reference was recorded with other versions: {_folded(changed)}"
+    made = run.groups[mine.group].prepared.get(mine.arm)
+    if recorded.export and made and made.bundle and made.bundle != recorded.export:
+        yield "the reference's model is another export than the one recorded: its file, data or exporter changed"
     if run.document.void_share >= _NOISY:
         yield f"{run.document.void_share:.0%} of the rounds met other programs on the same CPUs"
     yield from run.document.warnings

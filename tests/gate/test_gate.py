@@ -95,3 +95,18 @@ def test_a_reference_that_computes_something_else_is_red_too(tmp_path: Path, mon
     assert found.outcome == "fail"
     assert "the reference doesn't compute what the candidate's model does: relative L2 error 0.26" in found.reasons[0]
     assert analyse(Path(found.run)).groups[0].generations == 1
+
+
+def test_a_reference_that_was_exported_anew_is_told(tmp_path: Path):
+    """A run's arm is made again from the file that is there now, which may be the candidate's own."""
+    out = made.write(
+        tmp_path / "run",
+        made.header(),
+        *(made.prepared(arm).model_copy(update={"bundle": "now"}) for arm in (made.A, made.B)),
+        *(made.played(arm, 0, 100.0) for arm in made.ARMS),
+        made.rounds(0),
+    )
+    names = made.A.label, made.B.label
+    for key, told in (("then", 1), ("now", 0), ("", 0)):
+        found = judge_gate(out, names, replace(RECORDED, export=key), Limits())
+        assert sum("another export than the one recorded" in one for one in found.notes) == told

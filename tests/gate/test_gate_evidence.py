@@ -132,3 +132,15 @@ def test_a_policy_s_indifference_is_the_limit_where_none_is_given():
     assert read_limits({}).slower == 0.05
     assert read_limits({"policy": {"indifferent": "3%"}}).slower == pytest.approx(0.03)
     assert read_limits({"policy": {"indifferent": "3%"}, "slower": "8%"}).slower == pytest.approx(0.08)
+
+
+def test_a_policy_s_limits_hold_for_the_candidate_and_what_is_not_raced_is_said(tmp_path: Path):
+    keys = {"load": "200/s", "limits": {"size": "2kB", "max-error": "1e-3", "rate": "10/s", "p99": "5ms"}}
+    limits = read_limits({"policy": keys})
+    for count, standing in ((2_000, Standing.MET), (2_001, Standing.BROKEN)):
+        (tmp_path / str(count)).mkdir()
+        found = evidence(tmp_path / str(count), limits, executed={"artifact_bytes": count})
+        assert found["policy: size"].standing is standing
+        assert found["policy: max-error"].standing is Standing.MET
+        assert {found[f"policy: {name}"].standing for name in ("rate", "p99")} == {None}
+    assert "policy: max-accuracy-drop" not in found, "nobody asked for that"

@@ -8,6 +8,7 @@ from pathlib import Path
 from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
+from shootout.errors import OutOfTime, Undecided
 from shootout.formats.files import check_files
 from shootout.gate import github
 from shootout.gate.contest import Contest, plan_contest
@@ -34,6 +35,7 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     Raises:
         UsageError: a limit without its unit, no reference there, or a candidate that is none.
         Unavailable: reference or candidate can't run here.
+        Undecided: nobody knows what the run ships, or this machine wasn't free in time.
     """
     check_files(to)
     limits = read_limits(options)
@@ -63,8 +65,15 @@ def race(
     progress: Progress,
     fresh: bool = False,
 ) -> Gate:
-    """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says."""
+    """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says.
+
+    Raises:
+        Undecided: this machine wasn't free in time.
+    """
     names = contest.reference, contest.candidate
     breach = watch_evidence(out, *names, limits)
-    measure(contest.plan, out, fresh=fresh, limit=limit, progress=progress, breach=breach)
+    try:
+        measure(contest.plan, out, fresh=fresh, limit=limit, progress=progress, breach=breach)
+    except OutOfTime as error:
+        raise Undecided(f"nothing was raced: {error}") from None
     return judge_gate(out, names, reference, limits)
