@@ -32,7 +32,7 @@ def render(document: MergedDocument, width: int, *, full: bool) -> list[Renderab
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     for place in document.places:
         if not place.complete:
-            parts.append(Text(f"{place.name}: the run isn't over; {place.run} goes on where it is", style="yellow"))
+            parts.append(Text(f"{place.name}: its run isn't over", style="yellow"))
     return [*parts, *(Text(f"warning: {one}", style="yellow") for one in document.warnings)]
 
 

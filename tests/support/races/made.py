@@ -82,6 +82,18 @@ def ended(*, complete: bool = True, budget_s: float | None = None) -> Ended:
     return Ended(complete=complete, why="made", wall_s=7.0, budget_s=budget_s)
 
 
+def raced(folder: Path, machine: str, first_ns: float, second_ns: float, generations: int = 4) -> Path:
+    """A whole run of two arms on a machine of this key; whoever reads it patches `samples.read`, for it has none."""
+    times = (A, first_ns), (B, second_ns), (COPY, first_ns)
+    lines: list[Line] = []
+    for generation in range(generations):
+        lines += [played(arm, generation, ns) for arm, ns in times]
+        lines.append(rounds(generation))
+    cpu = {"model": f"CPU of {machine}", "allowed_cpus": [0]}
+    facts: dict[str, Any] = {"created": f"when {folder.name} began", "environment": {"machine": machine, "cpu": cpu}}
+    return write(folder, header(**facts), *lines, ended())
+
+
 def write(folder: Path, *lines: Line) -> Path:
     """A run folder with these lines behind a header (unless one is given)."""
     folder.mkdir(exist_ok=True)
