@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,7 @@ class Machine:
         given.pop("OMP_NUM_THREADS", None)
         if not given.get("CUDA_VISIBLE_DEVICES"):
             given.pop("CUDA_VISIBLE_DEVICES", None)
-        with (self._folder / WORDS).open("wb") as words:
+        with (self._folder / WORDS).open("wb") as words, _heard(signal.SIGINT):
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-m", module, str(self._folder), str(os.getpid())],
                 cwd=self._files,
@@ -129,6 +131,16 @@ class Machine:
             last = " | ".join(words.decode(errors="replace").strip().splitlines()[-3:])
             return {"error": f"the process ended with code {code}: {last}", "code": 1}
         return answer
+
+
+@contextmanager
+def _heard(number: signal.Signals) -> Iterator[None]:
+    """Let what is started meanwhile hear a signal: the cluster's own process blocks Ctrl-C, which is inherited."""
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _unpacked(home: Path, data: bytes, digest: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -47,11 +48,13 @@ def connect(address: str, shipment: Shipment, entry: str = ENTRY) -> Iterator[Ra
 
     cloudpickle: Any = ray.cloudpickle
     cloudpickle.register_pickle_by_value(machine)  # nodes have none of this package
+    ends = signal.getsignal(signal.SIGTERM)
     try:
         with _quiet():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="shootout")
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"--ray {address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one") from None
+    signal.signal(signal.SIGTERM, ends)  # Ray's own would leave at once, and what the nodes know with it
     try:
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # of a lost node it prints its last logs
             yield RayCluster(ray, shipment, entry)

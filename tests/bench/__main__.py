@@ -46,6 +46,7 @@ from . import (
 from .common import Bench, Table, Tables, say
 from .coverage import conformance, onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt_builds
 from .coverage.onnx_models import node_cases
+from .fleet import section as fleet
 from .gate import live as live_gates
 from .gate import simulated as simulated_gates
 from .parity import comparison
@@ -136,13 +137,14 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "before": before.figures,
     "decisions": decisions.figures,
     "gate": live_gates.figures,
+    "fleet": fleet.figures,
     "gates-simulated": simulated_gates.figures,
     "ship": shipped.figures,
     "ship-race": shipped.race_figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""
-WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace", "gate", "ship-race")
+WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace", "gate", "ship-race", "fleet")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = (
     *("onnx", "onnx-all", "file-loads", "conformance", "instructions", "tasks", "kills", "mutations", "pages"),

@@ -205,6 +205,7 @@ def test_a_job_is_asked_to_end(cache: Path):
     job = """
 import json, pathlib, signal, sys, time
 folder = pathlib.Path(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     (folder / "run").mkdir()
     (folder / "run" / "journal.jsonl").write_text("begun\\n")
@@ -212,16 +213,17 @@ try:
 except KeyboardInterrupt:
     (folder / "answer.json").write_text(json.dumps({"code": 130}))
 """
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    one = Machine(*archive(job__py=job), *archive(data__txt="d"))
-    one.begin("job", {}, {})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as Ray's processes have it
+    try:
+        one = Machine(*archive(job__py=job), *archive(data__txt="d"))
+        one.begin("job", {}, {})
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     while not one.poll()["pieces"]:
         time.sleep(0.02)
     one.stop()
     assert waited(one)["answer"] == {"code": 130}
     one.close()
-    signal.signal(signal.SIGINT, before)
 
 
 def test_nodes_need_nothing_of_ours_to_read_what_runs_there():
