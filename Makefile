@@ -30,7 +30,7 @@ INSTALL = install --quiet --disable-pip-version-check $(COMPILE)
 LARGEST := torch jax networkx ncnn ruff tract hf-xet \
 	transformers sympy pandas jaxlib pnnx ai-edge-litert tokenizers \
 	mypy onnx scikit-learn torchao iree-base-compiler iree-base-runtime vl-convert-python \
-	scipy numpy openvino pyarrow tensorrt_rtx_cu13_libs onnxruntime cuda-bindings
+	scipy numpy openvino pyarrow tensorrt_rtx_cu13_libs onnxruntime ray
 
 .PHONY: run test test-full check bench report site notebook selftest gpu gpu-wheels wheel dist clean
 

@@ -65,13 +65,15 @@ def pytest_unconfigure() -> None:
 
 LONGEST = (
     *("backends/test_conformance.py", "race/test_resume.py", "commands/test_cli_runs.py"),
-    *("backends/_openvino/test_openvino_quantized.py", "backends/_tensorrt/test_tensorrt_models.py"),
-    *("worker/test_misbehaving.py", "backends/test_training.py", "backends/_torch/test_torch_quantized.py"),
-    *("backends/_onnxruntime/test_onnxruntime_quantized.py", "backends/test_imports.py", "stats/test_evidence.py"),
-    *("backends/_openvino/test_openvino.py", "export/test_factory.py", "backends/_jax/test_jax_quantized.py"),
-    *("backends/_torch/test_torch_family.py", "commands/test_cli_onnx.py", "backends/test_missing_library.py"),
+    *("backends/_openvino/test_openvino_quantized.py", "fleet/test_ray_cluster.py", "tune/test_search.py"),
+    *("worker/test_availability.py", "campaign/test_onnx_cases.py", "stats/test_error_rates.py"),
+    *("export/test_factory.py", "backends/_tensorrt/test_tensorrt_models.py", "worker/test_misbehaving.py"),
+    *("crossover/test_crossover.py", "commands/test_cli.py", "quantize/test_bands.py", "commands/test_tracing.py"),
+    *("campaign/test_gpu_setup.py", "models/test_models.py", "models/test_vision_models.py", "stats/test_evidence.py"),
+    *("backends/_openvino/test_openvino.py", "backends/_onnxruntime/test_onnxruntime_quantized.py"),
 )
-"""The files that take longest, which `-n` hands out first, so that no process is left with one at the end."""
+"""The files that take longest beside those that go with the first one: `-n` hands them out first, that none be
+left to one process in the end."""
 
 
 @pytest.hookimpl(optionalhook=True)
