@@ -187,7 +187,8 @@ def _other_shapes(shipped: Sequence[TensorSpec], arm: Arm, bundle: ModelBundle) 
         ", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in some) for some in (shipped, bundle.inputs)
     )
     batch = open_once(arm.target.folder).arm.batch
-    return NotRun(NotRunKind.UNFIT, f"{arm.target} takes {theirs}; this race is of {ours}", f"--batch {batch}")
+    fix = f"--batch {batch}" if batch != arm.batch else "give the model the sizes that it was shipped with"
+    return NotRun(NotRunKind.UNFIT, f"{arm.target} takes {theirs}; this race is of {ours}", fix)
 
 
 def _uncounted(arm: Arm, bundle: ModelBundle) -> NotRun | None:
