@@ -1,21 +1,21 @@
-"""What shipped folders came to, as the table of docs/shipping.md: `python -m tests.bench.shipped.table FILE`."""
+"""What shipped folders came to, as the table of docs/shipping.md: `python -m tests.bench.shipped.table FILE FILE`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 HEADERS = ("backend", "`model/`", "installed", "packages", "error (limit)", "difference to the arm", "folder ÷ arm")
 
 
-def write_table(found: Mapping[str, Any]) -> Iterator[str]:
+def write_table(*found: Mapping[str, Any]) -> Iterator[str]:
     """A line for each backend.
 
     Args:
-        found: what `python -m tests.bench --only ship,ship-race --json FILE` wrote; a section may be missing.
+        found: what the bench wrote of `ship` and `ship-race`, in one file or several; races may be missing.
     """
     raced = {row["target"]: row for row in _rows(found, "ship-race")}
     yield f"| {' | '.join(HEADERS)} |"
@@ -33,9 +33,9 @@ def write_table(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _rows(found: Mapping[str, Any], section: str) -> list[dict[str, Any]]:
-    tables = found["sections"].get(section, {}).get("tables", {})
-    return [row for rows in tables.values() for row in rows if "failed" not in row]
+def _rows(found: Sequence[Mapping[str, Any]], section: str) -> list[dict[str, Any]]:
+    tables = [one["sections"].get(section, {}).get("tables", {}) for one in found]
+    return [row for some in tables for rows in some.values() for row in rows if "failed" not in row]
 
 
 def _ratio(row: Mapping[str, Any]) -> str:
@@ -45,4 +45,4 @@ def _ratio(row: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(write_table(json.loads(Path(sys.argv[1]).read_text()))) + "\n")
+    sys.stdout.write("\n".join(write_table(*(json.loads(Path(file).read_text()) for file in sys.argv[1:]))) + "\n")
