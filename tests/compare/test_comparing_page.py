@@ -14,12 +14,26 @@ from rich.console import Console, Group, RenderableType
 
 from shootout.compare.levels import compare_folders
 from shootout.compare.merge import merge_runs
-from shootout.compare.sessions import SESSION_FLOOR
+from shootout.compare.sessions import SESSION_FLOOR, learn_floor
 from shootout.report.several import compared, merged
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "comparing.md").read_text()
 WIDTH, FIRST = 100, 5
+
+
+def test_the_page_tells_how_wide_floors_are():
+    """The least of nine controls' floors, for ten arms, in the median."""
+    rng = np.random.default_rng(0)
+    arms, told = 10, []
+    for sessions in (5, 10, 20):
+        drawn = rng.normal(0.0, 0.03, (200, arms - 1, sessions))
+        least = [some[np.argmin(some.std(axis=1))] for some in drawn]
+        floors = [learn_floor(one, arms * (arms - 1)) for one in least]
+        told.append(f"{np.median(floors):.0%}".replace("%", " %"))
+    five, ten, twenty = told
+    text = " ".join(PAGE.split())
+    assert f"it comes to {five}, after ten runs to {ten} and after twenty to {twenty}" in text
 
 
 @pytest.fixture(autouse=True)
