@@ -28,8 +28,7 @@ def render(gate: Gate) -> RenderableType:
         Text(tell_outcome(gate), style=_STYLES[gate.outcome]),
         *(Text(f"  {one}") for one in gate.reasons),
         Text(),
-        table,
-        Text(),
+        *((table, Text()) if gate.checks else ()),
         *told,
         Text(f"{gate.reference} of {gate.recorded} against {gate.candidate}; run folder: {gate.run}"),
     )

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from shootout.errors import UsageError
-from shootout.gate.contest import MOST_GENERATIONS, make_study
+from shootout.contract import Availability
+from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
+from shootout.gate import contest
+from shootout.gate.contest import MOST_GENERATIONS, make_study, plan_contest
 from shootout.gate.limits import Limits, read_limits
 from shootout.gate.reference import Reference, read_reference
 from shootout.stats.quantiles import LEAST_TAILS
@@ -89,3 +91,12 @@ def test_what_is_no_reference_is_refused(tmp_path: Path):
         read_reference(tmp_path, arm="numpy")
     with pytest.raises(UsageError, match=r"manifest.json' is of the form None"):
         read_reference(tmp_path)
+
+
+def test_a_reference_whose_backend_is_not_here_says_what_installs_it(monkeypatch: pytest.MonkeyPatch):
+    gone = Availability(why=NotRun(NotRunKind.NOT_INSTALLED, "numpy isn't installed", "pip install numpy"))
+    monkeypatch.setattr(contest, "known_available", lambda pairs: dict.fromkeys(pairs, gone))
+    says = "the reference numpy:cpu:fp32 can't run here: numpy isn't installed; pip install numpy"
+    with pytest.raises(Unavailable, match=re.escape(says)) as error:
+        plan_contest(DIGITS, "onnxruntime", Limits(), {})
+    assert error.value.exit_code == 6
