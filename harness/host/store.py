@@ -33,6 +33,7 @@ KINDS = {
     "builds": "bundles/built/*",
     "modules given in Python": "bundles/program-*",
     "converted models": "bundles/tflite/*",
+    "what a cluster's jobs were sent": "fleet/" + "[0-9a-f]" * 32,
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
 }
 """What the cache holds, as patterns below its folder; the small files of facts are none of it, and stay."""

@@ -17,6 +17,7 @@ from support.onnx_made import linear
 from shootout.fleet import machine, shipment
 from shootout.fleet.machine import Machine
 from shootout.fleet.shipment import Shipment, pack
+from shootout.host import store
 from shootout.study.schema import checked
 
 
@@ -136,6 +137,12 @@ def test_a_changed_byte_is_refused_and_leaves_nothing(cache: Path):
     with pytest.raises(ValueError, match="isn't what was sent"):
         Machine(spoilt, digest, data, digest)
     assert list(cache.iterdir()) == []
+
+
+def test_what_was_unpacked_counts_as_cache_and_a_job_at_work_does_not(cache: Path):
+    one = Machine(*archive(job__py=""), *archive(data__txt="d"))
+    assert len([each for each in store.kept() if "cluster" in each.kind]) == 2
+    one.close()
 
 
 def test_files_come_before_the_lines_that_name_them_and_only_whole_lines(cache: Path):
