@@ -115,4 +115,5 @@ def _differing(source: Source) -> str:
     changed = [
         f"{name} {libraries.get(name, '-')}" for name, now in here["libraries"].items() if now != libraries.get(name)
     ]
-    return f"with {', '.join(changed[:3])}" if changed else "in another environment (system, Python or variables)"
+    others = [name for name in ("os", "cpu", "gpus", "python", "variables") if here[name] != there.get(name)]
+    return f"with {', '.join(changed[:3])}" if changed else f"in another environment (of {' and '.join(others)})"

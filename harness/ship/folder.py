@@ -63,7 +63,7 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
         shipment = ship(built, folder / MODEL)
         versions = closure(arm.target)
         _write_programs(folder, templates, shipment, versions)
-        sets = _few(bundle.input_buffers(), bundle.oracle_outputs())
+        sets = _few(bundle.input_buffers(), bundle.own_outputs())
         save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
         save_sets(folder / EXPECTED, [outputs for _, outputs in sets])
         _write_evidence(folder / EVIDENCE, source, page)

@@ -50,6 +50,11 @@ def test_another_version_is_named(here: dict[str, Any]):
         artifact.find_built(raced(ARM, here | {"libraries": libraries}), Mock())
 
 
+def test_other_variables_are_named(here: dict[str, Any]):
+    with pytest.raises(UsageError, match=r"in another environment \(of variables\)"):
+        artifact.find_built(raced(ARM, here | {"variables": {"OMP_WAIT_POLICY": "active"}}), Mock())
+
+
 def test_another_interpreter_is_refused(here: dict[str, Any]):
     other = replace(ARM, target=replace(ARM.target, python="new"))
     with pytest.raises(UsageError, match="under another interpreter"):
