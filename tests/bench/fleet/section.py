@@ -1,8 +1,8 @@
-"""What a cluster costs: one grid by `shootout run` alone, and dealt to the nodes of a local Ray cluster.
+"""What a cluster costs: a grid dealt to the nodes of a local Ray cluster, and a tenth of it by `shootout run` alone.
 
 A cell is one arm of one group, and spin's call takes next to nothing. All nodes are on this machine and take turns by
-its lock, so that both measure the same, one cell after another. What the second takes longer is the cluster's own:
-asking the nodes, sending, starting, and copying what they write.
+its lock, one cell after another. What a command takes beside its runs' own seconds, as their journals have them, is
+without a cluster the start and the table, and with one also asking the nodes, sending, starting, and copying.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 from shootout.clock import Stopwatch
 from shootout.fleet.folders import find_parts
 from shootout.fleet.nodes import LABEL
+from shootout.journal import journal
+from shootout.journal.records import Ended
 from shootout.results.analysis import analyse
 from tests.bench.common import Bench, Tables, say
 from tests.bench.whole_runs import COMMAND
@@ -24,29 +26,21 @@ ARMS, NODES = 10, 2
 
 
 def figures(bench: Bench) -> Tables:
-    """Seconds a cell without a cluster and with one."""
+    """What a command takes beside its runs, without a cluster and with one."""
     from ray.cluster_utils import Cluster
 
     cells = bench.size(1_000, 50)
-    study = bench.folder / "fleet.toml"
-    study.write_text(_study(cells))
     with Stopwatch() as starting:
         cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         for _ in range(NODES):
             cluster.add_node(num_cpus=1, labels={LABEL: "bench"})
         say(f"the cluster took {starting.seconds:.0f} s to start, which isn't counted")
-        alone = _ran(study, bench.folder / "alone")
-        dealt = _ran(study, bench.folder / "dealt", "--ray", cluster.address)
+        alone = _ran(bench.folder, "alone", max(ARMS, cells // 10))
+        dealt = _ran(bench.folder, "dealt", cells, "--ray", cluster.address)
     finally:
         cluster.shutdown()
-    extra_s = dealt["wall s"] - alone["wall s"]
-    return {
-        "a grid without a cluster, and dealt to its nodes": [
-            {"by": "shootout run", **alone, "over ms per cell": 0.0},
-            {"by": f"--ray, {NODES} nodes of one machine", **dealt, "over ms per cell": 1e3 * extra_s / cells},
-        ]
-    }
+    return {"a grid without a cluster, and dealt to its nodes": [alone, dealt]}
 
 
 def _study(cells: int) -> str:
@@ -58,19 +52,25 @@ def _study(cells: int) -> str:
     )
 
 
-def _ran(study: Path, out: Path, *words: str) -> dict[str, Any]:
+def _ran(folder: Path, name: str, cells: int, *words: str) -> dict[str, Any]:
+    """One command, from its start to its end."""
+    study, out = folder / f"{name}.toml", folder / name
+    study.write_text(_study(cells))
     command = [sys.executable, "-c", COMMAND, "run", str(study), "--out", str(out), *words]
     with Stopwatch() as whole:
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    rows = [row for folder in _runs(out) for row in analyse(folder).rows]
+    runs = [out] if journal.begun(out) else find_parts(out)
+    rows = [row for run in runs for row in analyse(run).rows]
+    ends = [line for run in runs for line in journal.read(run).lines if isinstance(line, Ended)]
+    own_s = sum(line.wall_s + line.planning_s for line in ends)
     return {
+        "by": name,
         "cells": len(rows),
         "measured": sum(row.outcome == "measured" for row in rows),
-        "parts": len(_runs(out)),
-        "wall s": whole.seconds,
+        "runs": len(runs),
         "exit": ended.returncode,
+        "wall s": whole.seconds,
+        "runs' own s": own_s,
+        "beside them s": whole.seconds - own_s,
+        "beside them ms per cell": 1e3 * (whole.seconds - own_s) / cells,
     }
-
-
-def _runs(out: Path) -> list[Path]:
-    return [out] if (out / "journal.jsonl").exists() else find_parts(out)
