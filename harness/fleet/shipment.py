@@ -114,7 +114,8 @@ def _package() -> Archive:
         own = metadata.distribution("shootout")
     except metadata.PackageNotFoundError:
         return _archive(contents)
-    contents[f"shootout-{own.version}.dist-info/METADATA"] = (own.read_text("METADATA") or "").encode()
+    told = own.read_text("METADATA") or own.read_text("PKG-INFO") or ""  # a checkout may hold an egg-info
+    contents[f"shootout-{own.version}.dist-info/METADATA"] = told.encode()
     return _archive(contents)
 
 

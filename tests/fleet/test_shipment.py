@@ -7,6 +7,7 @@ import io
 import signal
 import time
 import zipfile
+from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,18 @@ def test_the_package_is_whole_and_the_same_bytes_each_time():
     assert {"shootout/studies/shootout.toml", "shootout/page/page.html"} <= held
     assert any(name.endswith(".dist-info/METADATA") for name in held)
     assert not any(name.endswith(".pyc") for name in held)
+
+
+@pytest.mark.parametrize("file", ["shootout-0.1.0.dist-info/METADATA", "shootout.egg-info/PKG-INFO"])
+def test_what_a_node_reads_of_the_distribution_is_there_whatever_form_it_has_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+):
+    told = tmp_path / file
+    told.parent.mkdir()
+    told.write_text("Name: shootout\nVersion: 0.1.0\n")
+    monkeypatch.setattr(shipment.metadata, "distribution", lambda _: PathDistribution(told.parent))
+    sent = zipfile.ZipFile(io.BytesIO(packed(model="identity").package.data))
+    assert sent.read("shootout-0.1.0.dist-info/METADATA").startswith(b"Name: shootout")
 
 
 def test_a_named_model_needs_no_files(here: Path):

@@ -75,14 +75,14 @@ def test_whatever_python_loads_counts(tmp_path: Path, text: str) -> None:
     )
     loaded = {Path(line) for line in done.stdout.split()}
     assert len(loaded) > 1
-    assert loaded <= set(place._files())
+    assert loaded <= set(place.files())
 
 
 def counted(folder: Path, text: str) -> set[str]:
     for name, content in FILES.items():
         write(folder / name, content)
     place = source.find(f"{write(folder / 'm.py', text)}:make")
-    return {str(path.relative_to(folder)) for path in place._files()}
+    return {str(path.relative_to(folder)) for path in place.files()}
 
 
 def test_what_no_import_names_does_not_count(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_packages_own_files_above_the_factory_count(tmp_path: Path, monkeypatc
     for name, content in FILES.items():
         write(tmp_path / name, content)
     monkeypatch.chdir(tmp_path)
-    found = {path.name for path in source.find("nets.deep.block:make")._files()}
+    found = {path.name for path in source.find("nets.deep.block:make").files()}
     assert found == {"__init__.py", "block.py", "layers.py"}, "part.py lies outside of the package"
 
 

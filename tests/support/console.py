@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -126,6 +127,7 @@ def here(*words: object, cwd: Path) -> Ended:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     with (
         pytest.MonkeyPatch.context() as patch,
+        mock.patch.dict(os.environ),  # `--gpu` sets variables, which are the next test's otherwise
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
