@@ -34,6 +34,8 @@ _OTHER_PACKAGES = (
 """Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
 _SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
 _VOLATILE = frozenset({"microcode", "governor", "turbo", "persistence", "compute_mode"})
+_APART = re.compile(r"extra\s*==\s*['\"](cluster|dev|report|site|testing)['\"]")
+"""Our extras that take no part in a measurement: developers' tools, Ray, what draws. All others are recorded."""
 _GIT_TIMEOUT_S = 10
 
 
@@ -98,8 +100,8 @@ def libraries() -> dict[str, str]:
 
 
 def required(requirements: Iterable[str]) -> set[str]:
-    """The package names in requirement lines, without what takes no part in a measurement: developers' tools, Ray."""
-    used = (line for line in requirements if not re.search(r"extra\s*==\s*['\"](cluster|dev|testing)['\"]", line))
+    """The package names in requirement lines, without what takes no part in a measurement."""
+    used = (line for line in requirements if not _APART.search(line))
     return {found.group() for line in used if (found := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tomllib
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ import psutil
 import pytest
 from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
+from shootout.backends import SHIPPED
 from shootout.host import cgroup, environment, hardware
+
+ROOT = Path(__file__).resolve().parents[2]
 
 X86 = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -262,6 +266,15 @@ def test_required_packages_without_the_developers_tools():
     tools = ['mypy>=1; extra == "dev"', "pytest>=8.3; extra == 'testing'"]
     lines = ["numpy>=2.0", "torch<2.14,>=2.11; extra == 'torch'", *tools, "shootout[torch]; x"]
     assert environment.required(lines) == {"numpy", "torch", "shootout"}
+
+
+def test_of_our_extras_those_are_recorded_that_bring_what_is_measured():
+    """What the others bring may come in the middle of a run: a page is drawn, the site is built, and it goes on."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = {extra: [f"{one}; extra == '{extra}'" for one in ones] for extra, ones in extras.items()}
+    recorded = {extra for extra in extras if environment.required(lines[extra])}
+    backends = {row.extra for row in SHIPPED.values() if row.extra}
+    assert recorded == backends | {"tensorrt", "cpu", "gpu", "models"}
 
 
 def test_only_variables_that_change_the_libraries_are_recorded():
