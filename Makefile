@@ -70,6 +70,7 @@ report: $(STAMP)
 	$(BIN)/shootout report results/reference/shootout -o results/reference/shootout.svg
 
 # The documentation as a site, in build/site: what it links to must be there. It needs no backend, but what draws figures.
+# With REPOSITORY=https://…, or git's origin where that is on the web, it links to the code as well.
 site: $(VENV)/.site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
@@ -93,12 +94,12 @@ gpu-wheels:
 	@cd tests && $(HERE_PYTHON) -m gpu.wheels --into '$(or $(WHEELS),build/gpu/wheels)' --python '$(GPU_PYTHON)' $(if $(CUT),--cut '$(CUT)')
 
 wheel: $(STAMP)
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 
 # What is published: both files, looked into and tried (tests/release). Uploads nothing.
 dist: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group release
-	$(BIN)/python -m tests.release $(if $(REPOSITORY),--repository '$(REPOSITORY)')
+	$(BIN)/python -m tests.release
 
 $(STAMP): pyproject.toml constraints.txt $(APART)
 	@$(NEW_ENOUGH)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import tomllib
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -16,7 +15,7 @@ from mkdocs.structure.files import File
 from pymdownx.slugs import slugify
 
 from docs.site.commands import write_commands
-from docs.site.links import ELSEWHERE, ROOT, find_broken, find_origin, move_links
+from docs.site.links import ELSEWHERE, ROOT, find_broken, find_origin, find_repository, move_links
 from docs.site.notebook import write_notebook
 from docs.site.studies import INDEX, write_colours, write_studies
 from shootout.study import schema
@@ -28,9 +27,8 @@ log = logging.getLogger("mkdocs.plugins.shootout")
 
 
 def on_config(config: Any) -> Any:
-    """Take the repository's address from the package, and name headings as GitHub does."""
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
-    config.extra["repository"] = urls.get("Repository", urls.get("Source", "")).rstrip("/")
+    """Learn where the repository is, and name headings as GitHub does."""
+    config.extra["repository"] = find_repository()
     config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
     (studies,) = (one["Studies"] for one in config.nav if "Studies" in one)
     studies.append({EACH: [INDEX, *({name: f"studies/{name}.md"} for name in schema.shipped())]})

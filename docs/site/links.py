@@ -1,8 +1,11 @@
-"""Links as GitHub reads them → links of the site: to a page of it, or to the repository."""
+"""Links as GitHub reads them → links of the site: to a page of it, or to the repository; and where that is."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import tomllib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
@@ -20,6 +23,28 @@ BETTER = {"README.md#commands": "commands.md", "docs/notebook.ipynb#": "notebook
 """Headings of the repository, and files that are no Markdown → the page that tells the same here."""
 _LINK = re.compile(r"^ *```.*?^ *```|(!?)\[([^\]]*)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL)
 """A link, its bang and its text; or a block of code, in which there is none."""
+
+
+def find_repository(root: Path = ROOT) -> str:
+    """The repository's address on the web: the variable REPOSITORY, else what an sdist says, else git's origin.
+
+    Returns:
+        It without a slash at its end; "" where none is known.
+    """
+    declared = tomllib.loads((root / "pyproject.toml").read_text())["project"].get("urls", {})
+    found: str = os.environ.get("REPOSITORY") or declared.get("Source") or _find_remote(root)
+    return found.rstrip("/").removesuffix(".git")
+
+
+def _find_remote(root: Path) -> str:
+    """Where a checkout came from, if that is an address on the web without a name or a token in it."""
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "remote", "get-url", "origin"]
+    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    named = re.fullmatch(r"(?:ssh://)?git@([^:/]+)[:/](.*)", found)
+    found = f"https://{named[1]}/{named[2]}" if named else found
+    return found if re.match(r"https://[^@]+$", found) else ""
 
 
 def find_origin(page: str) -> str:

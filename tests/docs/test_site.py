@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
+import pytest
 from typer.main import get_command
 
 from docs.site.commands import write_commands
-from docs.site.links import BETTER, ELSEWHERE, find_broken, move_links
+from docs.site.links import BETTER, ELSEWHERE, find_broken, find_repository, move_links
 from docs.site.notebook import write_notebook
 from shootout.cli import app
 
@@ -47,6 +49,35 @@ def test_links_lead_into_the_site_or_to_the_repository():
     )
     assert move_links("[`clock`](../harness/clock.py) is", "a.md", pages, "") == "`clock` is"
     assert move_links("```\n[a](b.md)\n```", "a.md", pages, "") == "```\n[a](b.md)\n```"
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        ("https://example.org/a/b.git", "https://example.org/a/b"),
+        ("git@example.org:a/b.git", "https://example.org/a/b"),
+        ("ssh://git@example.org/a/b", "https://example.org/a/b"),
+        ("https://me:token@example.org/a/b", ""),
+        ("../b", ""),
+    ],
+)
+def test_the_repository_is_where_its_checkout_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str, address: str
+):
+    monkeypatch.delenv("REPOSITORY", raising=False)
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    assert find_repository(tmp_path) == ""
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "remote", "add", "origin", origin], cwd=tmp_path, check=True)
+    assert find_repository(tmp_path) == address
+
+
+def test_a_repository_that_is_named_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("REPOSITORY", raising=False)
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nSource = "https://example.org/of/sdist"\n')
+    assert find_repository(tmp_path) == "https://example.org/of/sdist"
+    monkeypatch.setenv("REPOSITORY", "https://example.org/a/b/")
+    assert find_repository(tmp_path) == "https://example.org/a/b"
 
 
 def test_a_link_to_no_file_is_found():

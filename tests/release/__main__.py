@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from docs.site.links import find_repository
 from tests.release import contents, core, source
 
 
-def main() -> int:
-    """Leave both files in --into, also where something is wrong with them."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Leave in --into both files and no older ones, and none at all where something is wrong with them."""
     parser = argparse.ArgumentParser(prog="python -m tests.release", description=__doc__)
     parser.add_argument("--into", type=Path, default=source.ROOT / "dist", help="where both files go")
-    parser.add_argument("--repository", default="", help="its address on the web; default: git's origin, if on the web")
-    options = parser.parse_args()
-    address = (options.repository or _origin()).rstrip("/").removesuffix(".git")
+    into: Path = parser.parse_args(arguments).into
+    address = find_repository()
     if not address:
         _say("no address is known, so the description has no links and no figure: make dist REPOSITORY=https://…")
     with tempfile.TemporaryDirectory(prefix="shootout-dist-") as folder:
-        faults = list(_make(options.into, address, Path(folder)))
+        made = Path(folder) / "made"
+        faults = [f"{one} isn't as it is committed" for one in source.changed()]
+        faults += _make(made, address, Path(folder))
+        _publish([] if faults else sorted(made.iterdir()), into)
     for fault in faults:
         _say(f"wrong: {fault}")
     return 1 if faults else 0
 
 
-def _make(into: Path, address: str, folder: Path) -> Iterator[str]:
-    staged, made = folder / "source", folder / "made"
+def _make(made: Path, address: str, folder: Path) -> Iterator[str]:
+    staged = folder / "source"
     files = source.stage(source.tracked(), staged, address)
     version = source.read_project(staged)["project"]["version"]
     _say(f"shootout {version}: building an sdist, and a wheel from it")
@@ -42,10 +44,7 @@ def _make(into: Path, address: str, folder: Path) -> Iterator[str]:
         yield f"python -m build: {built.stdout[-2000:]}{built.stderr[-2000:]}"
         return
     wheel, sdist = next(made.glob("*.whl")), next(made.glob("*.tar.gz"))
-    into.mkdir(parents=True, exist_ok=True)
     for archive in (wheel, sdist):
-        shutil.copyfile(archive, into / archive.name)
-        _say(f"{into / archive.name}: {archive.stat().st_size:,} bytes")
         yield from contents.find_faults(archive, files, version)
     checked = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", wheel, sdist], capture_output=True, text=True, check=False
@@ -56,13 +55,14 @@ def _make(into: Path, address: str, folder: Path) -> Iterator[str]:
     yield from core.find_faults(wheel, sdist, folder, source.ROOT / "constraints.txt")
 
 
-def _origin() -> str:
-    """Where this checkout came from, if that is an address on the web."""
-    command = ["git", "remote", "get-url", "origin"]
-    found = subprocess.run(command, cwd=source.ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    named = re.fullmatch(r"(?:ssh://)?git@([^:/]+)[:/](.*)", found)
-    found = f"https://{named[1]}/{named[2]}" if named else found
-    return found if re.match(r"https://[^@]+$", found) else ""
+def _publish(archives: Sequence[Path], into: Path) -> None:
+    """Make these the only files of ours in a folder: whoever uploads it takes all that there is."""
+    into.mkdir(parents=True, exist_ok=True)
+    for old in into.glob("shootout-*"):
+        old.unlink()
+    for archive in archives:
+        shutil.copyfile(archive, into / archive.name)
+        _say(f"{into / archive.name}: {archive.stat().st_size:,} bytes")
 
 
 def _say(text: str) -> None:

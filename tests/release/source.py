@@ -30,6 +30,17 @@ def tracked(root: Path = ROOT) -> list[str]:
     return [name for name in found.split("\0") if name and (root / name).is_file()]
 
 
+def changed(root: Path = ROOT) -> list[str]:
+    """The tracked files that differ from the commit which a release's tag would name.
+
+    Raises:
+        subprocess.CalledProcessError: `root` is no git checkout.
+    """
+    command = ["git", "--no-optional-locks", "diff", "--name-only", "-z", "HEAD"]
+    found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+    return [name for name in found.split("\0") if name]
+
+
 def stage(files: Sequence[str], into: Path, address: str, root: Path = ROOT) -> list[str]:
     """Copy the files, and beside them write what an index shows: the README with addresses, and the project's links.
 
@@ -41,7 +52,7 @@ def stage(files: Sequence[str], into: Path, address: str, root: Path = ROOT) -> 
     """
     for name in files:
         (into / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(root / name, into / name)
+        shutil.copy(root / name, into / name)  # with its mode: .ci/run is a program
     tag = f"v{read_project(root)['project']['version']}"
     (into / DESCRIPTION).write_text(link((root / README).read_text(), address, tag))
     told = (root / PROJECT).read_text().replace(f'readme = "{README}"', f'readme = "{DESCRIPTION}"')

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import pytest
 import yaml
 from support.console import here
 
+from tests.release import __main__ as release
 from tests.release.contents import FOLDERS, GENERATED, in_wheel
-from tests.release.source import ROOT, link, read_project, stage
+from tests.release.source import ROOT, changed, link, read_project, stage, tracked
 
 PROJECT = read_project()
 VERSION = PROJECT["project"]["version"]
@@ -38,15 +41,24 @@ def test_setuptools_knows_every_file_of_the_package() -> None:
     """Pages, studies, templates: what isn't a module. A module's place is held by tests/test_layers.py."""
     told = PROJECT["tool"]["setuptools"]["package-data"]
     patterns = [f"{package.replace('.', '/')}/{one}" for package, ones in told.items() for one in ones]
-    files = [str(file.relative_to(ROOT)) for folder in FOLDERS for file in (ROOT / folder).rglob("*") if file.is_file()]
+    files = [name for name in published() if name.startswith(tuple(FOLDERS))]
     packages = {name.replace(".", "/") for name in PROJECT["tool"]["setuptools"]["packages"]}
     data = {
         name
-        for name in in_wheel([one for one in files if "__pycache__" not in one], VERSION)
+        for name in in_wheel(files, VERSION)
         if not name.startswith("shootout-") and not (name.endswith(".py") and name.rpartition("/")[0] in packages)
     }
     assert {name for name in data if not any(fnmatch(name, one) for one in patterns)} == set()
     assert [one for one in patterns if not any(fnmatch(name, one) for name in data)] == []
+
+
+def published() -> list[str]:
+    """What git tracks, since in a checkout lie models and pages of whoever works there; of an sdist, all there is."""
+    with suppress(OSError, subprocess.CalledProcessError):
+        if found := tracked():
+            return found
+    files = (file for file in ROOT.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return [name for name in (str(file.relative_to(ROOT)) for file in files) if not name.startswith(GENERATED)]
 
 
 def test_an_sdist_has_every_folder_and_what_lies_beside_them() -> None:
@@ -56,7 +68,7 @@ def test_an_sdist_has_every_folder_and_what_lies_beside_them() -> None:
     assert grafted == ours
     assert all((ROOT / name).is_dir() for name in ours)
     included = [one for line in manifest if line.startswith("include ") for one in line.split()[1:]]
-    beside = [file.name for file in ROOT.iterdir() if file.is_file() and not file.name.startswith((".", *GENERATED))]
+    beside = [name for name in published() if "/" not in name and not name.startswith(".")]
     assert [name for name in beside if not any(fnmatch(name, one) for one in included)] == []
 
 
@@ -84,6 +96,55 @@ def test_an_index_is_shown_the_linked_readme_and_the_projects_links(tmp_path: Pa
     assert told["readme"] in files
     assert "](https://example.org/" in read(staged / told["readme"])
     assert read(staged / "README.md") == read(ROOT / "README.md"), "the tests in an sdist hold it"
+
+
+def test_a_staged_program_can_be_run(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    for name in ("README.md", "pyproject.toml", "run"):
+        (tmp_path / "root" / name).write_text(read(ROOT / "pyproject.toml"))
+    (tmp_path / "root" / "run").chmod(0o755)
+    stage(["run"], tmp_path / "staged", "", tmp_path / "root")
+    assert (tmp_path / "staged" / "run").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    ("faults", "differing", "left"),
+    [([], [], ["shootout-9.tar.gz", "shootout-9.whl"]), (["it breaks"], [], []), ([], ["README.md"], [])],
+)
+def test_what_lies_there_to_be_uploaded_is_what_was_found_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[str], differing: list[str], left: list[str]
+) -> None:
+    def make(made: Path, *_: object) -> list[str]:
+        made.mkdir()
+        for name in ("shootout-9.whl", "shootout-9.tar.gz"):
+            (made / name).write_text(name)
+        return faults
+
+    into = tmp_path / "dist"
+    into.mkdir()
+    (into / "shootout-8.whl").write_text("of the release before")
+    (into / "notes.txt").write_text("of whoever works there")
+    monkeypatch.setattr(release, "_make", make)
+    monkeypatch.setattr(release.source, "changed", lambda: differing)
+    assert release.main(["--into", str(into)]) == (0 if left else 1)
+    assert sorted(file.name for file in into.iterdir()) == ["notes.txt", *left]
+
+
+def test_a_tracked_file_that_differs_from_the_commit_is_seen(tmp_path: Path) -> None:
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text("first")
+    for words in (["init", "--quiet"], ["add", "a", "b"], [*who, "commit", "--quiet", "--message", "first"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert changed(tmp_path) == []
+    (tmp_path / "b").write_text("second")
+    assert changed(tmp_path) == ["b"]
+
+
+def test_an_index_that_lacks_most_packages_is_asked_for_one_alone() -> None:
+    lines = [line for form in TEMPLATES for line in read(form).splitlines() if "--index-url" in line]
+    assert lines
+    assert all("--no-deps" in line for line in lines)
 
 
 def test_the_page_on_installing_names_every_extra() -> None:
