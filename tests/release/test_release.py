@@ -125,7 +125,7 @@ def test_what_lies_there_to_be_uploaded_is_what_was_found_good(
     (into / "shootout-8.whl").write_text("of the release before")
     (into / "notes.txt").write_text("of whoever works there")
     monkeypatch.setattr(release, "_make", make)
-    monkeypatch.setattr(release.source, "changed", lambda: differing)
+    monkeypatch.setattr("tests.release.source.changed", lambda: differing)
     assert release.main(["--into", str(into)]) == (0 if left else 1)
     assert sorted(file.name for file in into.iterdir()) == ["notes.txt", *left]
 
