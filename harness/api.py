@@ -37,6 +37,7 @@ from shootout.errors import ArmFailed, Undecided, UsageError, install
 from shootout.formats.files import write_files
 from shootout.host import gpu
 from shootout.host.placement import pass_on, passing_on_ends
+from shootout.journal.merged import expand_several
 from shootout.journal.run_folder import choose_folder
 from shootout.models.user import program
 from shootout.page import sources
@@ -302,9 +303,10 @@ def merge(*runs: Run | str | PathLike[str]) -> Merged:
     """Runs of several machines as one, as `shootout merge`; a merged folder stands for its runs.
 
     Raises:
-        UsageError: one comes twice, or they ask different things; says which.
+        UsageError: there is but one, one comes twice, or they ask different things; says which.
     """
-    return Merged(merge_runs(one._folder if isinstance(one, Run) else Path(one) for one in runs))
+    folders = (one._folder if isinstance(one, Run) else Path(one) for one in runs)
+    return Merged(merge_runs(expand_several(folders)))
 
 
 @passing_on_ends()

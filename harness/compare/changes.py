@@ -8,6 +8,7 @@ from typing import Any
 from shootout.compare.document import Change
 from shootout.results.analysis import Analysed
 from shootout.results.document import Row
+from shootout.units import size
 
 NONE = "-"
 _FIRST = ("libraries", "gpus", "cuda_driver", "os", "cpu", "variables", "python", "option")
@@ -16,6 +17,8 @@ _APART = frozenset({"date_utc", "machine", "ceilings", "interpreters"})
 """Another at each run, or told elsewhere."""
 _MEASURED = frozenset({"artifact_bytes", "kernel_ns"})
 """What of a runtime's account isn't the same in each generation."""
+_GREW = 0.01
+"""An artifact that is larger or smaller by more than this share was made of another export, or otherwise."""
 _COMMIT = 10
 """So many letters of it tell commits apart."""
 
@@ -35,7 +38,8 @@ def find_changes(one: Analysed, other: Analysed) -> tuple[Change, ...]:
 def find_arm_changes(one: Row, other: Row) -> tuple[Change, ...]:
     """What differs in one arm of both, by its own words and by the runtime's account of what it ran.
 
-    What only one account tells is no change: older runs tell less. A fallback is.
+    What only one account tells is no change: older runs tell less. A fallback is; and so is an artifact of another
+    size, whatever the versions are: it was made of another export.
     """
     names = ("settings", "python", "threads", "instances")
     own = [(name, getattr(one, name), getattr(other, name)) for name in names]
@@ -43,6 +47,9 @@ def find_arm_changes(one: Row, other: Row) -> tuple[Change, ...]:
     first, second = (row.executed or {} for row in (one, other))
     shared = [(name, first[name], second[name]) for name in first if name in second and name not in _MEASURED]
     own += [each for each in shared if each[0] == "fallbacks" or NONE not in (_told(each[1]), _told(each[2]))]
+    sizes = one.artifact_bytes or 0, other.artifact_bytes or 0
+    if min(sizes) and max(sizes) > min(sizes) * (1 + _GREW):
+        own.append(("artifact", size(sizes[0]), size(sizes[1])))
     return tuple(Change(what=name, a=_told(a), b=_told(b)) for name, a, b in own if a != b)
 
 

@@ -20,7 +20,7 @@ class Fate(StrEnum):
     HOLDS = "holds"  # the same verdict everywhere
     FLIPS = "flips"  # faster here, slower there
     FADES = "fades"  # faster here, the same there
-    UNKNOWN = "unknown"  # somewhere there is no verdict
+    UNKNOWN = "unknown"  # somewhere there is no verdict, or no time of both
 
 
 class Place(Part):
@@ -88,18 +88,32 @@ class Shipped(Part):
     reason: str | None = None
 
 
+class Regret(Part):
+    """An arm's time ÷ that of what a place ships, where that is highest; each end is the highest of all places' ends.
+
+    Attributes:
+        high: null where some place knows none.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
 class Everywhere(Part):
     """The one arm to ship in all places: its time ÷ that of what each place ships is least where it is highest.
 
     Attributes:
-        place: where that is, and `ratio` how much; null where it is what every place ships.
-        near: others whose worst ratio measured within the indifference of its own.
+        place: where that is, as measured, and `ratio` how much; null where it is what every place ships.
+        tied: others that aren't known to cost more.
+        reason: why it is the best so far only: a place's own answer is.
     """
 
     arm: str
     place: str | None = None
-    ratio: Ratio | None = None
-    near: tuple[str, ...] = ()
+    ratio: Regret | None = None
+    tied: tuple[str, ...] = ()
+    reason: str | None = None
 
 
 class Pair(Part):
@@ -195,7 +209,7 @@ class ComparedDocument(Part):
         level: 1: one machine, two sessions; 2: two machines, of which no time is called slower.
         sessions: at level 1, a question each.
         cells: at level 2, likewise.
-        settle: what would tell, where something isn't told at level 1.
+        settle: what would tell, where something isn't told at level 1; its PATH is an interpreter's.
         only_a, only_b: groups that the other run doesn't have.
     """
 

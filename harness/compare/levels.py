@@ -6,17 +6,31 @@ Of one race the run itself has the verdicts; runs that ask different things are 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from shootout.compare.asked import EXPORT, find_differing, is_same, key_of, tell_strange
+from shootout.compare.asked import EXPORT, find_differing, is_same, tell_strange
 from shootout.compare.changes import find_arm_changes, find_changes
 from shootout.compare.document import Change, ComparedDocument, Moved, Session
 from shootout.compare.machines import is_same_machine, machine_of
-from shootout.compare.merge import Site, find_sites, match_sites, merge_cell, name_places, place_of, shipped_of
+from shootout.compare.merge import (
+    Site,
+    find_sites,
+    match_sites,
+    merge_cell,
+    name_places,
+    place_of,
+    shipped_of,
+    tell_apart,
+    tell_threads,
+    warn_exports,
+)
 from shootout.compare.sessions import LEAST_SESSIONS, choose_control, decided, find_change
+from shootout.contract import Scenario
 from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
@@ -25,7 +39,11 @@ from shootout.results.comparisons import Ratio, ratio_of
 from shootout.results.document import Row
 from shootout.study.group import short
 
-MOVED = "one machine by its key, but not by its processor: it moved to another host, or its processor was exchanged"
+MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
+CLONES = (
+    "virtual machines and containers of one image on one kind of processor can't be told apart: A and B are taken as "
+    "one machine"
+)
 NO_CONTROL = "no arm is the same in both and known against it"
 
 
@@ -51,7 +69,8 @@ def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> Compa
     names = name_places([a, b])
     sites = [find_sites(name, run) for name, run in zip(names, (a, b), strict=True)]
     pairs = _match(sites[0], sites[1])
-    same = is_same_machine(a.document.environment, b.document.environment)
+    machines = [machine_of(run.document.environment) for run in (a, b)]
+    same = is_same_machine(*machines)
     facts: dict[str, Any] = {
         "level": 1 if same else 2,
         "a": place_of(names[0], a),
@@ -62,16 +81,20 @@ def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> Compa
     }
     if not same:
         warnings = ("--history is of one machine, and these are two",) if history else ()
-        if machine_of(a.document.environment).key == machine_of(b.document.environment).key:
+        if machines[0].key == machines[1].key:
             warnings = (*warnings, MOVED)
         return ComparedDocument(**facts, cells=tuple(merge_cell(pair) for pair in pairs), warnings=warnings)
     found = [(pair, find_earlier(pair, history)) for pair in pairs]
-    sessions = tuple(_session(*pair, earlier) for pair, earlier in found)
+    sessions = tuple(_session(*pair, earlier, len(pairs)) for pair, earlier in found)
     return ComparedDocument(
         **facts,
         sessions=sessions,
-        settle=_settle(a.document.run, sessions),
-        warnings=tuple(_warn(history, [earlier for _, earlier in found])),
+        settle=_settle([one for one, _ in pairs], sessions),
+        warnings=(
+            *([CLONES] if a.document.environment.get("virtualisation") else ()),
+            *(warning for pair in pairs for warning in warn_exports(pair)),
+            *_warn(history, [earlier for _, earlier in found]),
+        ),
     )
 
 
@@ -88,17 +111,14 @@ def _match(mine: Sequence[Site], others: Sequence[Site]) -> list[tuple[Site, Sit
     if alike:
         return alike
     nearest = min(pairs or product(mine, others), key=lambda pair: len(_strange(*pair)))
-    told = "; ".join(_strange(*nearest))
+    told = "; ".join(_strange(*nearest)) or tell_apart(*nearest)
     raise UsageError(f"{nearest[0].run.document.run} and {nearest[1].run.document.run} can't be compared: {told}")
 
 
 def _strange(one: Site, other: Site) -> list[str]:
     """The fields that forbid to compare two, with their values."""
     told = tell_strange(one.asked, other.asked)
-    counts = [sorted({row.threads for row in site.rows.values()}) for site in (one, other)]
-    if not {*counts[0]} & {*counts[1]}:
-        told.append("threads differs: " + " and ".join(", ".join(map(str, some)) for some in counts))
-    return told
+    return told if {*one.threads} & {*other.threads} else [*told, tell_threads(one, other)]
 
 
 def _exports(pairs: Iterable[tuple[Site, Site]]) -> list[Change]:
@@ -117,14 +137,14 @@ def _only(sites: Sequence[Site], paired: Sequence[Site]) -> tuple[str, ...]:
 def find_earlier(pair: tuple[Site, Site], history: Sequence[Analysed]) -> list[Site]:
     """The earlier sessions of a question on its machine: of other machines, and the two themselves, none counts."""
     mine = pair[0]
-    environment = mine.run.document.environment
+    machine = machine_of(mine.run.document.environment)
     found: list[Site] = []
     for run in history:
         known = any(is_same(run, one.run) for one in (*pair, *found))
-        if known or not is_same_machine(run.document.environment, environment):
+        if known or not is_same_machine(machine_of(run.document.environment), machine):
             continue
-        sites = find_sites(run.document.run, run)
-        found += [one for one in sites if key_of(one.asked) == key_of(mine.asked) and not _strange(one, mine)][:1]
+        alike = [one for one in find_sites(run.document.run, run) if one.key == mine.key and not _strange(one, mine)]
+        found += sorted(alike, key=lambda one: one.threads != mine.threads)[:1]
     return found
 
 
@@ -134,14 +154,16 @@ def _warn(history: Sequence[Analysed], found: Sequence[Sequence[Site]]) -> Itera
         yield f"{least} of --history are other sessions of the same here; a floor is learnt from {LEAST_SESSIONS}"
 
 
-def _session(a: Site, b: Site, earlier: Sequence[Site]) -> Session:
+def _session(a: Site, b: Site, earlier: Sequence[Site], questions: int) -> Session:
+    """One of so many questions, which share α."""
     rows = [{arm: row for arm, row in site.rows.items() if row.end_to_end} for site in (a, b)]
     both = [arm for arm in rows[0] if arm in rows[1]]
     changes = {arm: find_arm_changes(rows[0][arm], rows[1][arm]) for arm in both}
     faults = {arm: find_fault(a.cell, rows[0][arm]) or find_fault(b.cell, rows[1][arm]) for arm in both}
     steady = [arm for arm in both if not changes[arm] and not faults[arm]]
+    tests = len(both) * questions
     moved = [
-        _moved((a, b), arm, [one for one in steady if one != arm], changes[arm], faults[arm], earlier, len(both))
+        _moved((a, b), arm, [one for one in steady if one != arm], changes[arm], faults[arm], earlier, tests)
         for arm in sorted(both, key=lambda one: _median_ns(rows[1][one]))
     ]
     return Session(
@@ -196,14 +218,27 @@ def _log_ratios(earlier: Sequence[Site], arm: str, others: Sequence[str]) -> Map
     }
 
 
-def _settle(run: str, sessions: Sequence[Session]) -> str | None:
+def _settle(sites: Sequence[Site], sessions: Sequence[Session]) -> str | None:
     """The race that tells what two sessions don't: of the first arm of another version that has no verdict."""
-    for one in (one for session in sessions for one in session.moved):
-        if any(change.what == "version" for change in one.changes) and not (one.ratio and decided(one.ratio)):
-            backend, colon, rest = short(one.arm).partition(":")
-            candidate = f"{backend}@other{colon}{rest}"
-            return f"shootout gate {run} --arm {short(one.arm)} --candidate {candidate} --python other=PATH"
-    return None
+    told = [
+        _race(site, one.arm)
+        for site, session in zip(sites, sessions, strict=True)
+        for one in session.moved
+        if any(change.what == "version" for change in one.changes) and not (one.ratio and decided(one.ratio))
+    ]
+    return next((command for command in told if command), None)
+
+
+def _race(site: Site, label: str) -> str | None:
+    """The command that races an arm against itself under another interpreter; None where no gate can."""
+    group = site.run.groups[site.cell.group].record
+    arm = next((one for one in group.arms if one.label == label and not one.sentinel), None)
+    if arm is None or arm.scenario is not Scenario.LATENCY or arm.target.folder or arm.file:
+        return None
+    name = "other" if arm.target.python != "other" else "another"
+    words = ["shootout", "gate", site.run.document.run, "--arm", short(label)]
+    words += ["--group", group.name] if len(site.run.document.groups) > 1 else []
+    return shlex.join([*words, "--candidate", short(str(replace(arm.target, python=name))), "--python", f"{name}=PATH"])
 
 
 def _median_ns(row: Row) -> float:

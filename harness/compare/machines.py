@@ -1,7 +1,13 @@
-"""The machine that a run was measured on, by its environment; machines of one name are told apart by their keys."""
+"""The machine that a run was measured on, by its environment; machines of one name are told apart by their keys, and
+of one key by their processors. The one rule for all that puts runs together.
+
+A key is of an image, a processor's name and a number of CPUs: what was started twice from one image has it twice.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,17 +16,25 @@ from typing import Any
 from shootout.units import counted
 
 KEY = 8
-"""So many letters of a machine's key tell it from others of the same name."""
+"""So many letters of a machine's key, and of its processor's, tell it from others of the same name."""
+_PROCESSOR = ("vendor", "model", "flags", "cache_bytes")
+"""Facts of a processor that stay, whatever names it; a machine's key has its name alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where runs were measured; `cpus` are those that they were allowed to use, of several the most."""
+    """Where runs were measured.
+
+    Attributes:
+        cpus: that the runs were allowed to use, of several runs the most.
+        processor: a hash of what stays of its processor.
+    """
 
     key: str
     name: str
     cpus: int
     gpus: tuple[str, ...]
+    processor: str = ""
 
 
 def machine_of(environment: Mapping[str, Any]) -> Machine:
@@ -30,27 +44,38 @@ def machine_of(environment: Mapping[str, Any]) -> Machine:
     cpus = len(cpu.get("allowed_cpus") or ())
     gpus = tuple(str(gpu["name"]) for gpu in environment.get("gpus") or () if "name" in gpu)
     name = ", ".join([model, counted(cpus, "CPU"), *gpus])
-    return Machine(key=str(environment.get("machine") or ""), name=name, cpus=cpus, gpus=gpus)
+    stays = json.dumps([cpu.get(fact) for fact in _PROCESSOR], sort_keys=True)
+    return Machine(
+        key=str(environment.get("machine") or ""),
+        name=name,
+        cpus=cpus,
+        gpus=gpus,
+        processor=hashlib.sha256(stays.encode()).hexdigest()[:KEY],
+    )
 
 
-_PROCESSOR = ("vendor", "model", "microarchitecture", "flags", "cache_bytes")
-"""Facts of a processor that stay; a machine's key has its name alone."""
-
-
-def is_same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two environments are of one machine: a virtual one that moved to another processor is not the same."""
-    first, second = (environment.get("cpu") or {} for environment in (one, other))
-    moved = any(first.get(name) != second.get(name) for name in _PROCESSOR)
-    return not moved and machine_of(one).key == machine_of(other).key
+def is_same_machine(one: Machine, other: Machine) -> bool:
+    """Whether two may be one machine: by key, processor and GPUs, of which a run may not tell; whatever CPUs each was
+    allowed.
+    """
+    exchanged = one.gpus and other.gpus and one.gpus != other.gpus
+    return (one.key, one.processor) == (other.key, other.processor) and not exchanged
 
 
 def whole_machine(machine: Machine, others: Iterable[Machine]) -> Machine:
     """With the CPUs that any of the runs on it was allowed: whoever had fewer was measured on a part of it."""
-    return replace(machine, cpus=max(one.cpus for one in others if one.key == machine.key))
+    return replace(machine, cpus=max(one.cpus for one in others if is_same_machine(one, machine)))
 
 
 def name_machines(machines: Iterable[Machine]) -> dict[Machine, str]:
-    """What people call each: its name, with a part of its key where another one has the same name."""
+    """What people call each: its name, with a part of its key where another one has the same name, and of its
+    processor's where that has the same key, too.
+    """
     every = dict.fromkeys(machines)
     names = Counter(one.name for one in every)
-    return {one: one.name + (f" ({one.key[:KEY]})" if names[one.name] > 1 else "") for one in every}
+    keys = Counter((one.name, one.key) for one in every)
+    told = {}
+    for one in every:
+        key = one.key[:KEY] + (f", processor {one.processor}" if keys[one.name, one.key] > 1 else "")
+        told[one] = one.name + (f" ({key})" if names[one.name] > 1 else "")
+    return told

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from shootout.compare.asked import (
     EXPORT,
+    METRIC,
+    SHARED,
     Asked,
     find_differing,
     key_of,
@@ -25,12 +27,12 @@ from shootout.compare.document import (
     MergedDocument,
     Place,
     PlacedRow,
+    Regret,
     Shipped,
     Target,
 )
 from shootout.compare.machines import machine_of, name_machines
 from shootout.compare.pairs import find_pairs
-from shootout.constants import INDIFFERENT
 from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
@@ -39,9 +41,11 @@ from shootout.results.cells import Cell, is_judged
 from shootout.results.choice import find_fault
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Row
+from shootout.stats.verdicts import Verdict
 from shootout.study.selection import DEFAULT
 
 ALONE = "only one machine"
+_FILES = frozenset(SHARED) - {METRIC}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,21 @@ class Site:
     def rows(self) -> dict[str, Row]:
         """By arm."""
         return {row.arm: row for row in self.cell.rows if row.group == self.cell.group}
+
+    @property
+    def scenario(self) -> str:
+        """What was measured of the model."""
+        return self.run.groups[self.cell.group].record.arms[0].scenario
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """All that its arms ran on."""
+        return tuple(sorted({row.threads for row in self.rows.values()}))
+
+    @property
+    def key(self) -> Hashable:
+        """The same for all that ask the same, but for threads."""
+        return key_of(self.asked), self.scenario
 
 
 def merge_runs(folders: Iterable[Path]) -> MergedDocument:
@@ -98,21 +117,34 @@ def find_sites(place: str, run: Analysed) -> list[Site]:
 
 def match_sites(sites: Sequence[Site]) -> list[list[Site]]:
     """The sites that ask the same, in their order; threads count where one run asks it with several."""
-    keys: list[Hashable] = [(key_of(one.asked), _scenario(one)) for one in sites]
-    often = Counter((one.place, key) for one, key in zip(sites, keys, strict=True))
+    often = Counter((one.place, one.key) for one in sites)
     several = {key for (_, key), count in often.items() if count > 1}
     found: dict[Hashable, list[Site]] = defaultdict(list)
-    for one, key in zip(sites, keys, strict=True):
-        threads = tuple(sorted({row.threads for row in one.cell.rows})) if key in several else ()
-        found[key, threads].append(one)
+    for one in sites:
+        threads = tuple(sorted({row.threads for row in one.cell.rows})) if one.key in several else ()
+        found[one.key, threads].append(one)
     return [*found.values()]
+
+
+def tell_apart(one: Site, other: Site) -> str:
+    """Why two don't ask the same."""
+    if told := tell_strange(one.asked, other.asked):
+        return "; ".join(told)
+    if one.scenario != other.scenario:
+        return f"scenario differs: {one.scenario} and {other.scenario}"
+    return tell_threads(one, other)
+
+
+def tell_threads(one: Site, other: Site) -> str:
+    """How many threads either has."""
+    return "threads differs: " + " and ".join(", ".join(map(str, site.threads)) for site in (one, other))
 
 
 def merge_cell(sites: Sequence[Site]) -> MergedCell:
     """One question in all its places."""
     arms = list(dict.fromkeys(arm for site in sites for arm in site.rows))
     worst = {arm: found for arm in arms if (found := _worst(arm, sites))}
-    everywhere = _everywhere(worst) if len(sites) > 1 else None
+    everywhere = _everywhere(worst, sites) if len(sites) > 1 else None
     first = sites[0].cell.group
     return MergedCell(
         group=first,
@@ -123,10 +155,6 @@ def merge_cell(sites: Sequence[Site]) -> MergedCell:
         targets=tuple(sorted((_target(arm, sites, worst) for arm in arms), key=_order)),
         pairs=tuple(find_pairs({site.place: site.cell for site in sites})),
     )
-
-
-def _scenario(site: Site) -> str:
-    return site.run.groups[site.cell.group].record.arms[0].scenario
 
 
 def name_places(runs: Sequence[Analysed]) -> list[str]:
@@ -164,13 +192,14 @@ def _rows(names: Sequence[str], runs: Sequence[Analysed]) -> Iterator[PlacedRow]
 
 
 def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[Site]]) -> None:
-    """Stop at runs that have nothing in common, unless all are parts of one study that has several cells.
+    """Stop at runs that have nothing in common, unless all are parts of one study, given the same files.
 
     Raises:
         UsageError: two have not; names the fields that differ.
     """
     studies = {run.header.study for run in runs}
-    if len(studies) == 1 and studies != {DEFAULT}:
+    files = {tuple(value for name, value in site.asked.items() if name in _FILES) for some in found for site in some}
+    if len(studies) == 1 and studies != {DEFAULT} and len(files) < 2:
         return
     sites = [site for some in found for site in some]
     shared = {id(site.run) for some in found for site in some if len(some) > 1}
@@ -178,16 +207,24 @@ def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[Site]])
         mine, others = ([one for one in sites if (one.run is run) == own] for own in (True, False))
         if mine and others and id(run) not in shared:
             one, other = min(product(mine, others), key=lambda pair: len(find_differing(pair[0].asked, pair[1].asked)))
-            told = "; ".join(tell_strange(one.asked, other.asked)) or "one of them is under requests, or a throughput"
+            told = tell_apart(one, other)
             raise UsageError(f"{run.document.run} and {other.run.document.run} can't be put together: {told}")
 
 
 def _warn(found: Sequence[Sequence[Site]]) -> Iterator[str]:
     for sites in found:
-        for one, other in combinations(sites, 2):
-            if EXPORT in find_differing(one.asked, other.asked):
-                told = tell_differing(EXPORT, one.asked, other.asked)
-                yield f"{one.cell.group}, {one.place} and {other.place}: {told}"
+        yield from warn_exports(sites)
+        if other := next((one for one in sites if one.threads != sites[0].threads), None):
+            told = tell_threads(sites[0], other)
+            yield f"{sites[0].cell.group}, {sites[0].place} and {other.place}: {told}; what flips may be due to that"
+
+
+def warn_exports(sites: Sequence[Site]) -> Iterator[str]:
+    """Of each two sites of a question whose exports differ."""
+    for one, other in combinations(sites, 2):
+        if EXPORT in find_differing(one.asked, other.asked):
+            told = tell_differing(EXPORT, one.asked, other.asked)
+            yield f"{one.cell.group}, {one.place} and {other.place}: {told}"
 
 
 def shipped_of(site: Site) -> Shipped:
@@ -202,8 +239,9 @@ def shipped_of(site: Site) -> Shipped:
     )
 
 
-def _target(arm: str, sites: Sequence[Site], worst: Mapping[str, tuple[float, Site]]) -> Target:
-    return Target(arm=arm, at=tuple(_at(arm, site) for site in sites), worst=worst[arm][0] if arm in worst else None)
+def _target(arm: str, sites: Sequence[Site], worst: Mapping[str, _Worst]) -> Target:
+    found = worst.get(arm)
+    return Target(arm=arm, at=tuple(_at(arm, site) for site in sites), worst=found.regret.value if found else None)
 
 
 def _order(target: Target) -> tuple[bool, float, int, float]:
@@ -238,37 +276,70 @@ def _ratio(arm: str, site: Site) -> Ratio | None:
 
 
 def _may_ship(arm: str, site: Site) -> bool:
-    """Whether a place may ship it: it was measured soundly, and is as well known to keep the model as what it ships."""
-    row = site.rows.get(arm)
-    if row is None or row.end_to_end is None or find_fault(site.cell, row):
+    """Whether a place may ship it: as it does, or since it was measured soundly, and is as well known to keep the model
+    as what it ships.
+    """
+    if site.answer.ship and site.answer.ship.arm == arm:
+        return True
+    sound = {one.arm: one for one in site.rows.values() if one.end_to_end and not find_fault(site.cell, one)}
+    if arm not in sound:
         return False
-    if any(site.cell.admits(one) for one in site.rows.values() if one.end_to_end):
-        return site.cell.admits(row) is not None
-    return is_judged(row)
+    if any(site.cell.admits(one) for one in sound.values()):
+        return site.cell.admits(sound[arm]) is not None
+    return is_judged(sound[arm])
 
 
-def _worst(arm: str, sites: Sequence[Site]) -> tuple[float, Site] | None:
-    """Its highest ratio, and where; None where some place may not ship it, or doesn't know how it compares."""
-    found = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Worst:
+    """What an arm costs where it costs most; `sites` are where it measured so."""
+
+    regret: Regret
+    sites: tuple[Site, ...]
+
+
+def _worst(arm: str, sites: Sequence[Site]) -> _Worst | None:
+    """None where some place may not ship it, or doesn't know how it compares."""
+    found: list[tuple[Site, Regret]] = []
     for site in sites:
-        ship = site.answer.ship
-        if ship is None or not _may_ship(arm, site):
+        if site.answer.ship is None or not _may_ship(arm, site):
             return None
-        ratio = _ratio(arm, site)
-        if ratio is None and ship.arm != arm:
+        if site.answer.ship.arm == arm:
+            found.append((site, Regret(value=1.0, low=1.0, high=1.0)))
+        elif ratio := _ratio(arm, site):
+            found.append((site, Regret(value=ratio.value, low=ratio.low, high=ratio.high)))
+        else:
             return None
-        found.append((ratio.value if ratio else 1.0, site))
-    return max(found, key=lambda one: one[0])
+    value = max(one.value for _, one in found)
+    lows, highs = [one.low for _, one in found if one.low is not None], [one.high for _, one in found]
+    known = [high for high in highs if high is not None]
+    regret = Regret(value=value, low=max(lows, default=None), high=max(known) if len(known) == len(highs) else None)
+    return _Worst(regret=regret, sites=tuple(site for site, one in found if one.value == value))
 
 
-def _everywhere(worst: Mapping[str, tuple[float, Site]]) -> Everywhere | None:
+def _everywhere(worst: Mapping[str, _Worst], sites: Sequence[Site]) -> Everywhere | None:
     if not worst:
         return None
-    arm = min(worst, key=lambda one: worst[one][0])
-    value, site = worst[arm]
-    near = sorted(one for one in worst if one != arm and worst[one][0] <= value * (1 + INDIFFERENT))
-    ratio = _ratio(arm, site)
-    return Everywhere(arm=arm, place=site.place if ratio else None, ratio=ratio, near=tuple(near))
+    arm = min(worst, key=lambda one: worst[one].regret.value)
+    mine = worst[arm]
+    is_own = all(site.answer.ship and site.answer.ship.arm == arm for site in sites)
+    tied = [one for one in worst if one != arm and not _costs_more(one, worst[one], arm, mine)]
+    return Everywhere(
+        arm=arm,
+        place=None if is_own else mine.sites[0].place,
+        ratio=None if is_own else mine.regret,
+        tied=tuple(sorted(tied, key=lambda one: worst[one].regret.value)),
+        reason=next((f"{site.place}: {site.answer.reason}" for site in sites if site.answer.reason), None),
+    )
+
+
+def _costs_more(other: str, its: _Worst, arm: str, mine: _Worst) -> bool:
+    """Whether an arm is known to cost more at its worst: it is slower where the best one's worst is, or its interval
+    lies above.
+    """
+    ratios = [site.cell.ratio(other, arm) for site in mine.sites]
+    if any(ratio and ratio.verdict is Verdict.SLOWER for ratio in ratios):
+        return True
+    return its.regret.low is not None and mine.regret.high is not None and its.regret.low > mine.regret.high
 
 
 def _why_none(sites: Sequence[Site]) -> str:

@@ -39,7 +39,8 @@ def find_pairs(cells: Mapping[str, Cell]) -> list[Pair]:
             turned = (told or next(iter(ratios.values()))).value > 1
             first, second = (b, a) if turned else (a, b)
             ratios = _compare(both, b, a, unfit) if turned else ratios
-            found.append(Pair(a=first, b=second, fate=find_fate(one.verdict for one in ratios.values()), ratios=ratios))
+            verdicts = [ratios[place].verdict if place in ratios else Verdict.CANT_TELL for place in cells]
+            found.append(Pair(a=first, b=second, fate=find_fate(verdicts), ratios=ratios))
     return sorted(found, key=lambda one: _ORDER[one.fate])
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from shootout.compare.machines import Machine
 from shootout.decide.candidates import Candidate, Question
 from shootout.decide.cost import Cost, Flip, find_cost, find_flip, refuse_unpriced
 from shootout.decide.limits import Finding, Standing, judge_limits
@@ -232,12 +233,12 @@ def _choose(
 def _flips(policy: Policy, chosen: str, feasible: Sequence[Candidate], judged: Sequence[Judged]) -> Iterator[Flip]:
     """Of each other machine its cheapest candidate."""
     costs = {one.candidate: one.cost for one in judged if one.cost}
-    mine, seen = costs.get(chosen), set[str]()
-    machines = {one.label: one.machine.key for one in feasible}
+    mine, seen = costs.get(chosen), set[Machine]()
+    machines = {one.label: one.machine for one in feasible}
     for label in sorted((one for one in machines if one in costs), key=lambda label: costs[label].per_hour):
-        key = machines[label]
-        if mine and policy.load and key != machines[chosen] and key not in seen:
-            seen.add(key)
+        machine = machines[label]
+        if mine and policy.load and machine != machines[chosen] and machine not in seen:
+            seen.add(machine)
             yield find_flip(label, policy.load, mine, costs[label])
 
 

@@ -75,7 +75,9 @@ def fingerprint(environment: Mapping[str, Any]) -> str:
 
 
 def machine_key() -> str:
-    """A name for this machine that reveals nothing. The processor is in it too, since images share their machine id."""
+    """A name for this machine that reveals nothing. The processor is in it too, since images share their machine id;
+    two machines of one image with the same processor and as many CPUs have one name.
+    """
     return _hash(f"{hardware.first_line(_MACHINE_ID)}|{hardware.cpu_model()}|{os.cpu_count()}")
 
 

@@ -39,21 +39,37 @@ def expand_merged(folders: Iterable[Path]) -> tuple[Path, ...]:
     """The folders, with its runs in place of each merged one.
 
     Raises:
-        UsageError: an index is damaged, of a newer version, or names what doesn't lie in its folder.
+        UsageError: an index is damaged, of a newer version, or names no run, or what doesn't lie in its folder.
     """
     return tuple(run for folder in folders for run in (_runs_in(folder) if is_merged(folder) else (folder,)))
+
+
+def expand_several(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """As `expand_merged`, of runs that are to be put together.
+
+    Raises:
+        UsageError: likewise, or there is but one run.
+    """
+    runs = expand_merged(folders)
+    if len(runs) < 2:
+        alone = f"{str(runs[0])!r} alone: `shootout show` shows it" if runs else "none"
+        raise UsageError(f"merge takes two runs or more, received {alone}")
+    return runs
 
 
 def _runs_in(folder: Path) -> Sequence[Path]:
     path = folder / NAME
     try:
-        index = Index.model_validate_json(path.read_bytes()[:MOST_BYTES])
+        with path.open("rb") as file:
+            index = Index.model_validate_json(file.read(MOST_BYTES))
     except (OSError, ValidationError):
         raise UsageError(f"{path} is damaged, or of another program; make it anew: shootout merge") from None
     if index.format != SCHEMA:
         raise UsageError(
             f"{path} says {index.format!r}, this version reads {SCHEMA!r}: upgrade, or merge the runs anew"
         )
+    if not index.runs:
+        raise UsageError(f"{path} names no run: nothing was measured")
     runs = [folder / name for name in index.runs]
     inside = folder.resolve()
     if strange := next((run for run in runs if not run.resolve().is_relative_to(inside)), None):
@@ -70,7 +86,7 @@ def write_index(folder: Path, runs: Sequence[Path]) -> None:
 
 
 def write_merged(runs: Sequence[Path], into: Path) -> None:
-    """Copy runs into a new merged folder, packed.
+    """Copy runs into a new merged folder, packed; all of them, or none.
 
     Raises:
         UsageError: `into` isn't empty or can't be written, or a run can't be read.
@@ -78,15 +94,23 @@ def write_merged(runs: Sequence[Path], into: Path) -> None:
     try:
         if into.exists() and (not into.is_dir() or any(into.iterdir())):
             raise UsageError(f"{str(into)!r} is there already; choose a new folder")
-        places = [into / RUNS / f"{number}-{run.resolve().name}" for number, run in enumerate(runs, start=1)]
-        for run, place in zip(runs, places, strict=True):
-            if (run / journal.NAME).exists() and not (run / samples.PACKED).exists():
-                pack(run, place)
-            else:
-                _copy(run, place)
-        write_index(into, places)
+        try:
+            _write_all(runs, into)
+        finally:
+            if not is_merged(into):
+                shutil.rmtree(into / RUNS, ignore_errors=True)
     except OSError as error:
         raise UsageError(f"{str(into)!r} can't be written: {error.strerror}") from None
+
+
+def _write_all(runs: Sequence[Path], into: Path) -> None:
+    places = [into / RUNS / f"{number}-{run.resolve().name}" for number, run in enumerate(runs, start=1)]
+    for run, place in zip(runs, places, strict=True):
+        if (run / journal.NAME).exists() and not (run / samples.PACKED).exists():
+            pack(run, place)
+        else:
+            _copy(run, place)
+    write_index(into, places)
 
 
 def _copy(run: Path, place: Path) -> None:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from support.console import here
 from support.races import made
 from support.races.candidates import analysed
-from support.races.cells import row
+from support.races.cells import GROUP, row
 
 from shootout.compare.document import Fate
-from shootout.compare.levels import MOVED, NO_CONTROL, compare
+from shootout.compare.levels import CLONES, MOVED, NO_CONTROL, compare
+from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Target
 from shootout.errors import UsageError
 from shootout.journal import samples
 from shootout.results.analysis import Analysed
 from shootout.results.document import Row
+from shootout.ship.source import find_source
 from shootout.stats.verdicts import Verdict
+from shootout.study.target import parse_targets
 
 ACCOUNT = {"library": "lib", "version": "1", "fallbacks": (), "compute_nodes_by_precision": {"fp32": 3}}
 
@@ -78,6 +83,101 @@ def test_where_nothing_stayed_nothing_is_said_but_how_to_tell():
 def test_what_an_older_run_does_not_tell_is_no_change():
     after = run("after", *(timed(name, ns, staged="fp32") for name, ns in (("a", 100), ("b", 200), ("c", 300))))
     assert all(one.ratio for one in compare(BEFORE, after).sessions[0].moved)
+
+
+LARGER = "toy, batch 8"
+
+
+def with_larger(one: Analysed) -> Analysed:
+    """The same run with a second cell, of another batch, in which all came out alike."""
+    cell, group, summary = one.cells[GROUP], one.groups[GROUP], one.document.groups[0]
+    rows = [each.model_copy(update={"group": LARGER}) for each in cell.rows]
+    record = SimpleNamespace(name=LARGER, arms=[replace(group.record.arms[0], batch=8)])
+    answers = (one.document.answer[0], one.document.answer[0].model_copy(update={"group": LARGER}))
+    groups = (summary, summary.model_copy(update={"name": LARGER}))
+    return replace(
+        one,
+        cells={GROUP: cell, LARGER: replace(cell, group=LARGER, rows=rows)},
+        groups={GROUP: group, LARGER: cast(Any, SimpleNamespace(**{**vars(group), "record": record}))},
+        document=one.document.model_copy(update={"answer": answers, "groups": groups}),
+    )
+
+
+def test_questions_share_the_error_probability():
+    rng = np.random.default_rng(0)
+    after = run("after", timed("a", 108, version="2"), timed("b", 200), timed("c", 300))
+    history = [
+        run(f"night {number}", *(timed(name, 100 * np.exp(rng.normal(0, 0.03))) for name in "abc"))
+        for number in range(6)
+    ]
+    alone, among = (
+        compare(one, other, history).sessions[0].moved[0]
+        for one, other in ((BEFORE, after), (with_larger(BEFORE), with_larger(after)))
+    )
+    assert (alone.sessions, among.sessions) == (6, 6)
+    assert alone.floor
+    assert among.floor
+    assert among.floor > alone.floor
+
+
+def test_earlier_sessions_of_another_scenario_make_no_floor():
+    """Their ratios are of calls side by side, these of calls one after another."""
+    side_by_side = {"arm": replace(made.A, scenario=Scenario.THROUGHPUT)}
+    rows = [timed("a", 100), timed("b", 200), timed("c", 300)]
+    history = [run(f"night {number}", *rows, facts=side_by_side) for number in range(5)]
+    found = compare(BEFORE, run("after", *rows), history)
+    assert {one.sessions for one in found.sessions[0].moved} == {0}
+    with pytest.raises(UsageError, match=r"can't be compared: scenario differs: latency and throughput$"):
+        compare(BEFORE, history[0])
+
+
+def test_an_arm_of_another_export_is_no_control():
+    """Its runtime's version stayed, and what it runs didn't."""
+    after = run(
+        "after", timed("a", 100), timed("b", 200).model_copy(update={"artifact_bytes": 1_500_000}), timed("c", 300)
+    )
+    moved = {one.arm[0]: one for one in compare(BEFORE, after).sessions[0].moved}
+    assert [(one.what, one.a, one.b) for one in moved["b"].changes] == [("artifact", "1 MB", "1.5 MB")]
+    assert (moved["a"].control, moved["c"].control) == ("c:cpu:fp32", "a:cpu:fp32")
+    one, other = (run(name, timed("a", 100), timed("b", 200), facts={"bundle": name}) for name in ("before", "after"))
+    (warning,) = compare(one, other).warnings
+    assert warning.endswith("their exports differ, in weights, data or exporter")
+
+
+def test_machines_of_one_image_are_not_known_to_be_one():
+    one, other = (run(name, timed("a", 1), facts={"virtualisation": ["virtual machine"]}) for name in ("one", "other"))
+    found = compare(one, other)
+    assert (found.level, found.warnings) == (1, (CLONES,))
+
+
+def settled(name: str, arm: Arm = made.A) -> str | None:
+    """The race that is advised where the only arms of a run have another version each."""
+    label = str(arm.target).removesuffix(":cpu:fp32")
+    before, after = (
+        run(called, timed(label, 1, version=version), facts={"arm": arm})
+        for called, version in ((name, "1"), ("after", "2"))
+    )
+    return compare(with_larger(before), with_larger(after)).settle
+
+
+def test_the_race_that_is_advised_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder with a space, one cell of several, an arm that has another interpreter already."""
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
+    lines = [made.prepared(made.A), *(made.played(arm, 0, 1_000) for arm in made.ARMS), made.rounds(0), made.ended()]
+    folder = made.write(tmp_path / "one run", made.header(), *lines)
+    words = shlex.split(settled(str(folder)) or "")
+    assert words[:2] == ["shootout", "gate"]
+    given = dict(zip(words[3::2], words[4::2], strict=True))
+    assert given["--group"] == GROUP
+    assert find_source(Path(words[2]), given["--arm"]).arm == made.A
+    able = Capabilities(consumes=(), targets=frozenset({(Device.CPU, Precision.FP32)}))
+    for arm in (made.A, replace(made.A, target=Target(backend="a", python="new"))):
+        words = shlex.split(settled("before", arm) or "")
+        given = dict(zip(words[3::2], words[4::2], strict=True))
+        name = given["--python"].partition("=")[0]
+        (candidate,) = parse_targets(given["--candidate"], lambda _: (able, Target(backend="a")), [name])
+        assert candidate == Target(backend="a", python=name)
+    assert settled("rate", replace(made.A, scenario=Scenario.THROUGHPUT)) is None, "a gate races latencies"
 
 
 def test_figures_that_do_not_count_give_no_verdict():

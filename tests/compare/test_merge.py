@@ -9,17 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.text import Text
 from support.console import here
 from support.races import made
 from support.races.candidates import analysed
 from support.races.cells import row
 
-from shootout.compare.document import Fate
+import shootout
+from shootout.compare.document import Fate, MergedDocument
 from shootout.compare.merge import merge, merge_runs
 from shootout.compare.pairs import find_fate
 from shootout.errors import UsageError
-from shootout.journal import samples
+from shootout.journal import merged, samples
 from shootout.journal.merged import NAME, expand_merged, write_merged
+from shootout.report.several.merged import render
+from shootout.results.analysis import Analysed
 from shootout.stats.verdicts import Verdict
 
 SMALL = analysed("small", row("a", 100), row("b", 200), row("c", 150), machine="1111aaaa2222")
@@ -38,6 +42,82 @@ def test_everywhere_goes_what_costs_least_where_it_costs_most():
     assert {one.arm: one.worst for one in found.targets} == pytest.approx(
         {"a:cpu:fp32": 3, "b:cpu:fp32": 2, "c:cpu:fp32": 1.5}
     )
+
+
+def shown(document: MergedDocument) -> str:
+    lines = [one.plain for one in render(document, 100, full=False) if isinstance(one, Text)]
+    return " ".join(" ".join(lines).split())
+
+
+def test_the_best_of_one_place_that_another_does_not_ship_is_not_what_every_place_ships():
+    """There it is as fast as what is shipped, which takes less room."""
+    light = {"artifact_bytes": 500_000}
+    here, there = (
+        analysed(name, row("a", a), row("b", b, **light), machine=name, within=0.1)
+        for name, a, b in (("here", 100, 150), ("there", 97, 100))
+    )
+    found = merge([here, there])
+    (cell,) = found.cells
+    assert [one.arm for one in cell.ships] == ["a:cpu:fp32", "b:cpu:fp32"]
+    everywhere = cell.everywhere
+    assert everywhere
+    assert (everywhere.arm, everywhere.place) == ("a:cpu:fp32", found.places[0].name)
+    assert everywhere.ratio
+    assert (everywhere.ratio.value, everywhere.ratio.high) == (1.0, pytest.approx(0.97 * 1.1))
+    assert "what every place ships" not in shown(found)
+    assert "no place's own best measured faster: 1x the time [1, 1.07]" in shown(found)
+    assert "what every place ships by itself" in shown(merge([here, renamed(here, "elsewhere")]))
+
+
+def renamed(one: Analysed, name: str) -> Analysed:
+    """The same figures in another run."""
+    again = replace(one, document=one.document.model_copy(update={"run": name}))
+    return replace(again, header=analysed(name).header)
+
+
+def test_the_worst_goes_as_far_as_that_of_any_place_and_names_who_may_cost_as_little():
+    """`c` measured worst where it is known well, and may be worse where it isn't; `a` is no better for sure there."""
+    pair = frozenset({"c:cpu:fp32", "b:cpu:fp32"})
+    near = analysed("near", row("a", 100), row("b", 400), row("c", 171), machine="1", within=0.05)
+    far = analysed("far", row("b", 100), row("c", 160), row("a", 400), machine="2", within=0.05, known={pair: 2.0})
+    found = merge([near, far])
+    everywhere = found.cells[0].everywhere
+    assert everywhere
+    assert everywhere.ratio
+    assert (everywhere.arm, everywhere.place) == ("c:cpu:fp32", found.places[0].name)
+    assert everywhere.ratio.low == pytest.approx(1.71 / 1.05)
+    assert everywhere.ratio.high == pytest.approx(1.60 * 3)
+    assert (everywhere.tied, everywhere.reason) == (("a:cpu:fp32",), None)
+    assert "not told apart from a" in shown(found)
+
+
+def test_what_is_the_best_so_far_in_a_place_is_so_everywhere():
+    vague = analysed("vague", row("a", 300), row("b", 100), row("c", 130), machine="5", within=float("inf"))
+    found = merge([SMALL, vague])
+    everywhere = found.cells[0].everywhere
+    assert everywhere
+    assert everywhere.reason
+    assert "nothing is told apart" in everywhere.reason
+    assert everywhere.ratio
+    assert everywhere.ratio.high is None
+    assert "everywhere, so far" in shown(found)
+
+
+def test_what_a_place_ships_may_be_shipped_there():
+    """Its FP32 is unsteady, so that it ships an INT8; an FP32 that doesn't count mustn't forbid that."""
+    here, there = (
+        analysed(
+            name,
+            row("a", 100),
+            row("b:cpu:int8", 50),
+            machine=name,
+            withheld=lambda arm: "unsteady" if arm == "a:cpu:fp32" else None,
+        )
+        for name in ("here", "there")
+    )
+    (found,) = merge([here, there]).cells
+    assert found.everywhere
+    assert found.everywhere.arm == "b:cpu:int8"
 
 
 def test_a_pair_flips_where_each_is_known_to_be_faster_somewhere():
@@ -74,10 +154,19 @@ def test_a_place_whose_figures_do_not_count_leaves_none():
     assert {one.fate for one in found.pairs} == {Fate.UNKNOWN}
 
 
+def test_nothing_holds_of_a_pair_that_a_place_has_no_time_of():
+    """Unless it flips among the others."""
+    without = analysed("without", row("a", 100), row("b", None), row("c", 150), machine="6")
+    again = renamed(SMALL, "again")
+    for runs, fate in (([SMALL, again], Fate.HOLDS), ([SMALL, again, without], Fate.UNKNOWN)):
+        fates = {frozenset((one.a[0], one.b[0])): one.fate for one in merge(runs).cells[0].pairs}
+        assert fates[frozenset("ab")] is fate
+    fates = {frozenset((one.a[0], one.b[0])): one.fate for one in merge([SMALL, LARGE, without]).cells[0].pairs}
+    assert fates[frozenset("ab")] is Fate.FLIPS
+
+
 def test_one_machine_at_two_times_has_two_columns():
-    again = replace(SMALL, document=SMALL.document.model_copy(update={"run": "again"}))
-    again = replace(again, header=analysed("again").header)
-    names = [one.name for one in merge([SMALL, again]).places]
+    names = [one.name for one in merge([SMALL, renamed(SMALL, "again")]).places]
     assert names == ["AMD EPYC, 2 CPUs, small", "AMD EPYC, 2 CPUs, again"]
 
 
@@ -87,6 +176,9 @@ def test_what_is_no_other_machine_s_run_of_the_same_is_refused():
     other = analysed("other", row("a", 1), machine="3", facts={"arm": replace(made.A, model="digits")})
     with pytest.raises(UsageError, match="model differs: identity and digits"):
         merge([SMALL, other])
+    copied = replace(SMALL, document=SMALL.document.model_copy(update={"run": "copied"}))
+    with pytest.raises(UsageError, match="small and copied are the same run"):
+        merge([SMALL, copied])
     with pytest.raises(UsageError, match=r"small and given can't be put together: inputs differs: None and mine\.npz"):
         merge([SMALL, analysed("given", row("a", 1), given=("--inputs", "mine.npz"))])
 
@@ -98,6 +190,32 @@ def test_parts_of_one_study_need_have_no_cell_in_common():
         for name, batch in (("one", 1), ("two", 8))
     )
     assert [len(cell.places) for cell in merge([mine, others]).cells] == [1, 1]
+
+
+def test_two_nodes_that_begin_in_the_same_second_are_two_runs():
+    """Of one image, whose key is one; and so are two that were given up before they had a figure."""
+    for times in ((1.25, 1.5), (None, None)):
+        one, other = (
+            analysed(name, row("a", 1), facts={"took_s": took_s})
+            for name, took_s in zip(("x", "y"), times, strict=True)
+        )
+        assert len(merge([one, replace(other, header=one.header)]).places) == 2
+
+
+def test_parts_of_one_study_were_given_the_same_files():
+    mine, others = (
+        analysed(name, row("a", 1), machine=name, facts={"study": "grid"}, given=given)
+        for name, given in (("one", ()), ("two", ("--inputs", "other.npz")))
+    )
+    with pytest.raises(UsageError, match=r"inputs differs: None and other\.npz"):
+        merge([mine, others])
+
+
+def test_other_threads_are_told():
+    """What flips may be due to them."""
+    many = analysed("many", row("a", 1, threads=8), row("b", 2, threads=8), machine="8")
+    (warning,) = merge([SMALL, many]).warnings
+    assert "threads differs: 1 and 8" in warning
 
 
 @pytest.fixture
@@ -124,11 +242,33 @@ def test_a_merged_folder_is_shown_decided_on_and_written_as_its_runs_are(runs: l
     assert (refused.code, "format for one run" in refused.err) == (2, True)
 
 
+def test_one_run_alone_is_not_merged_from_python_either(runs: list[Path]):
+    with pytest.raises(UsageError, match=r"two runs or more, received .*one' alone"):
+        shootout.merge(runs[0])
+    with pytest.raises(UsageError, match="received none"):
+        shootout.merge()
+
+
+def test_a_merged_folder_that_broke_midway_can_be_made_again(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(run: Path, place: Path) -> None:
+        place.mkdir(parents=True)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merged, "pack", full)
+        with pytest.raises(UsageError, match="No space left"):
+            write_merged(runs, tmp_path / "both")
+    write_merged(runs, tmp_path / "both")
+    assert len(expand_merged([tmp_path / "both"])) == 2
+
+
 def test_the_screen_says_what_flips_by_the_letters_of_places(runs: list[Path], tmp_path: Path):
     shown = here("merge", *runs, cwd=tmp_path).out
     for words in (
         "Ship  a:cpu:fp32 everywhere",
-        "at most 1.5x the time",
+        "1.5x the time",
         "Best  A CPU of one, 1 CPU: a, 1 us · B CPU of two, 1 CPU: b, 2 us",
         "Flips a ÷ b: 0.5",
         "faster on A, 1.5",
@@ -145,6 +285,7 @@ def test_an_index_of_a_stranger_is_refused(runs: list[Path], tmp_path: Path):
         ({**data, "runs": ["../elsewhere"]}, "lies elsewhere"),
         ({**data, "format": "shootout.merged/9"}, "this version reads"),
         ({**data, "more": 1}, "damaged"),
+        ({**data, "runs": []}, "names no run"),
     ):
         index.write_text(json.dumps(changed))
         with pytest.raises(UsageError, match=told):

@@ -11,9 +11,8 @@ from rich.console import Group
 from shootout.commands.output import print_answer, width
 from shootout.compare.document import MergedDocument
 from shootout.compare.merge import merge_runs
-from shootout.errors import UsageError
 from shootout.formats.files import check_files, write_files
-from shootout.journal.merged import expand_merged, write_merged
+from shootout.journal.merged import expand_several, write_merged
 from shootout.report.several.merged import render
 
 
@@ -28,9 +27,7 @@ def merge(folders: Sequence[Path], out: Path | None, *, full: bool, as_json: boo
         UsageError: there is but one run, one comes twice, or they ask different things; says which.
     """
     check_files(to)
-    runs = expand_merged(folders)
-    if len(runs) < 2:
-        raise UsageError(f"merge takes two runs or more, received {str(folders[0])!r} alone: `shootout show` shows it")
+    runs = expand_several(folders)
     document = merge_runs(runs)
     if out:
         write_merged(runs, out)

@@ -43,10 +43,8 @@ def render(document: ComparedDocument, width: int, *, full: bool) -> list[Render
     for cell in document.cells:
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     if document.settle:
-        parts += [
-            *labelled("Race them", [document.settle, "PATH: an interpreter that has the other version"], narrow),
-            Text(),
-        ]
+        parts += labelled("Race them", [document.settle], narrow)
+        parts += [Text("      PATH: an interpreter that has the other version"), Text()]
     for name, groups in (("A", document.only_a), ("B", document.only_b)):
         parts += labelled(f"Only in {name}", fold(groups, SHOWN), narrow)
     return [*parts, *(Text(f"warning: {one}", style="yellow") for one in document.warnings)]
@@ -118,7 +116,7 @@ def _floors(moved: Sequence[Moved]) -> Iterator[str]:
     if learnt:
         yield f"floors learnt from {' to '.join(map(str, dict.fromkeys((learnt[0], learnt[-1]))))} earlier sessions"
     if any(one.ratio and not one.sessions for one in moved):
-        yield "±10 % where nothing is known of earlier sessions: --history RUN…, 5 or more"
+        yield "±10 % where nothing is known of earlier sessions, and no α stands behind it: --history RUN…, 5 or more"
 
 
 def _reasons(moved: Sequence[Moved]) -> Iterator[str]:

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.compare.document import At, Fate, MergedCell, MergedDocument, Pair, Shipped
+from shootout.compare.document import At, Fate, MergedCell, MergedDocument, Pair, Regret, Shipped
 from shootout.report.answer import LONGEST_REASON, SHOWN, SHOWN_REASONS, SO_FAR, head
 from shootout.report.answers import NARROWEST, WIDEST
 from shootout.report.figures import Cell, ends_of, known, stack_tables
 from shootout.report.lines import fold, labelled, name_targets
-from shootout.results.comparisons import Ratio
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
 from shootout.units import counted, duration
 
 SHOWN_CELLS = 24
+_SO_FAR = ", so far"
 FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOWN: "unknown"}
 
 
@@ -46,7 +46,7 @@ def _grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
         lines.append(
             {
                 "cell": cell.group,
-                "everywhere": short(everywhere.arm) if everywhere else "-",
+                "everywhere": short(everywhere.arm) + (_SO_FAR if everywhere.reason else "") if everywhere else "-",
                 "at worst": _times(everywhere.ratio) if everywhere else "",
                 **{place: ships.get(place, "-") for place in places},
             }
@@ -59,7 +59,9 @@ def _grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
 def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Iterator[RenderableType]:
     """One question in all its places."""
     everywhere = cell.everywhere
-    words = f"{everywhere.arm} everywhere" if everywhere else f"no one target everywhere: {cell.reason}"
+    words = f"no one target everywhere: {cell.reason}"
+    if everywhere:
+        words = f"{everywhere.arm} everywhere{_SO_FAR if everywhere.reason else ''}"
     title = f"{' · '.join(cell.group.split(', '))} · {counted(len(cell.places), 'place')}"
     yield from head(words, title, narrow)
     yield from labelled("     ", _worst(cell), narrow)
@@ -84,13 +86,17 @@ def _worst(cell: MergedCell) -> Iterator[str]:
         return
     if everywhere.ratio is None:
         yield "what every place ships by itself"
+    elif everywhere.ratio.value <= 1:
+        yield f"no place's own best measured faster: {_times(everywhere.ratio)} of it at worst"
     else:
-        yield f"at most {_times(everywhere.ratio)} of what a place's own best takes ({everywhere.place})"
-    if everywhere.near:
-        yield f"near it: {', '.join(fold(map(short, everywhere.near), SHOWN))}"
+        yield f"{_times(everywhere.ratio)} of what a place's own best takes, at worst ({everywhere.place})"
+    if everywhere.tied:
+        yield f"not told apart from {', '.join(fold(map(short, everywhere.tied), SHOWN))}"
+    if everywhere.reason:
+        yield everywhere.reason
 
 
-def _times(ratio: Ratio | None) -> str:
+def _times(ratio: Regret | None) -> str:
     return f"{ratio.value:.3g}x the time{ends_of(ratio.low, ratio.high)}" if ratio else "1x"
 
 

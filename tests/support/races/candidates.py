@@ -45,13 +45,17 @@ def analysed(
     """A run of one cell, on a machine with this key; `facts` change its environment and `how` goes to `cells.cell`.
 
     Args:
-        facts: the key `arm` stands for the cell's first arm in the journal, `study` for the study's name.
+        facts: the key `arm` stands for the cell's first arm in the journal, `study` for the study's name, `bundle` for
+            the key of its export, and `took_s` for how long its first generation took; None: it has none.
     """
     told = dict(facts or {})
     arm, study = told.pop("arm", made.A), told.pop("study", "shootout")
     found = cell(*rows, **how)
     record = SimpleNamespace(name=GROUP, arms=[arm])
-    part = SimpleNamespace(**vars(group(found)), record=record, prepared={}, played={}, checked={})
+    bundle, took_s = told.pop("bundle", ""), told.pop("took_s", 1.0)
+    prepared = {arm.label: SimpleNamespace(bundle=bundle, work=None)} if bundle else {}
+    rounds = [] if took_s is None else [SimpleNamespace(wall_s=took_s)]
+    part = SimpleNamespace(**vars(group(found)), record=record, prepared=prepared, played={}, checked={}, rounds=rounds)
     cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}
     return Analysed(
         document=document(found, run=run, environment={"machine": machine, "cpu": cpu, **told}),
