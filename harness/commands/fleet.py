@@ -22,12 +22,12 @@ from shootout.fleet.shipment import Shipment, pack
 from shootout.fleet.survey import survey
 from shootout.formats.files import check_files, write_files
 from shootout.host.locks import folder_lock
-from shootout.journal.merged import write_index
 from shootout.journal.run_folder import new_folder
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.study import selection
 from shootout.study.options import RunOptions
+from shootout.study.points import targets_of
 from shootout.study.schema import Study
 
 ALONE = ("policy", "trace")
@@ -61,6 +61,11 @@ def run_on_fleet(
         raise UsageError(f"--{alone[0]} is for a run on this machine: measure with --ray, then use `shootout decide`")
     check_files(to)
     chosen = selection.choose(study, options)
+    if shipped := next((target for target in targets_of(chosen) if target.folder), None):
+        raise UsageError(
+            f"{shipped}: the folder isn't sent to nodes. Race it on a machine of each kind, without --ray, and use "
+            "`shootout merge`"
+        )
     sent = pack(chosen)
     with connect(address, sent, entry) as cluster, show_progress() as progress:
         work = prepare(cluster, chosen, options, sent, progress)
@@ -68,7 +73,8 @@ def run_on_fleet(
     if dry_run:
         given = work.kinds, work.parts, sent.names, len(sent.package.data) + len(sent.files.data)
         return print_answer(table.render(*given), table.as_data(*given), as_json=as_json)
-    return print_runs(work.out, full=full, as_json=as_json, to=to) or code
+    printed = print_runs(work.out, full=full, as_json=as_json, to=to)
+    return code or printed
 
 
 def prepare(cluster: Cluster, study: Study, options: RunOptions, sent: Shipment, progress: Progress) -> Dispatch:
@@ -87,12 +93,20 @@ def prepare(cluster: Cluster, study: Study, options: RunOptions, sent: Shipment,
     by_kind = {kind.key: [one for one in held if one.kind == kind.key] for kind in kinds}
     parts = [part for kind in kinds for part in deal(kind, by_kind[kind.key], together=together)]
     return Dispatch(
-        cluster=cluster, out=out, told=told, progress=progress, limit=limit, kinds=kinds, parts=parts, held=held
+        cluster=cluster,
+        out=out,
+        told=told,
+        progress=progress,
+        limit=limit,
+        kinds=kinds,
+        parts=parts,
+        together=together,
+        held=held,
     )
 
 
 def measure_parts(work: Dispatch) -> int:
-    """Measure what was dealt; returns the exit code. The folder is a merged one of all parts, also after Ctrl-C."""
+    """Measure what was dealt; returns the exit code."""
     work.out.mkdir(parents=True, exist_ok=True)
     code = 0
     with folder_lock(work.out):
@@ -101,8 +115,6 @@ def measure_parts(work: Dispatch) -> int:
         except Interrupted as interrupted:
             work.progress.say(f"shootout: {interrupted}")
             code = interrupted.exit_code
-        finally:
-            write_index(work.out, find_parts(work.out))
     work.progress.say(f"run folder: {work.out}")
     return code or exit_code(work)
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from shootout.clock import Deadline, sleep
 from shootout.contract import NotRun, NotRunKind
-from shootout.errors import Interrupted
+from shootout.errors import Interrupted, OutOfTime
 from shootout.fleet.cluster import Cluster, Job, Lost, Worker
-from shootout.fleet.folders import give_up, read_for, write_piece
+from shootout.fleet.folders import find_parts, give_up, read_for, write_piece
 from shootout.fleet.nodes import Kind, Node
 from shootout.fleet.plan import Held, Part, next_number
+from shootout.journal import journal
+from shootout.journal.merged import write_index
 from shootout.messages import Progress
 from shootout.units import counted
 
@@ -49,6 +51,7 @@ class Dispatch:
         limit: when all of it ends.
         kinds: with their nodes.
         parts: what is to be measured.
+        together: whether one node must measure all groups, as `deal` has it.
         held: what earlier commands left in the folder.
         codes: with what each part's process ended.
         lost: by kind and group, how many nodes were lost with it.
@@ -62,6 +65,7 @@ class Dispatch:
     limit: Deadline
     kinds: Sequence[Kind]
     parts: Sequence[Part]
+    together: bool = False
     held: Sequence[Held] = ()
     codes: list[int] = field(default_factory=list)
     lost: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -72,7 +76,7 @@ class Dispatch:
     _running: list[_Running] = field(default_factory=list, init=False)
 
     def run(self) -> None:
-        """Measure the parts.
+        """Measure the parts. The folder is a merged one of all of them from the first line on, and after Ctrl-C.
 
         Raises:
             Interrupted: Ctrl-C; what was measured until then is in the folders.
@@ -97,6 +101,7 @@ class Dispatch:
         finally:
             for one in self._running:
                 one.worker.release()
+            write_index(self.out, find_parts(self.out))
         self.abandoned += [(part.kind, name) for part in self._waiting for name in part.groups]
 
     def _begin(self) -> None:
@@ -127,10 +132,13 @@ class Dispatch:
         except Lost as lost:
             self._lose(one, NotRun(NotRunKind.KILLED, f"the node {one.node.place.name} was lost: {lost}", during="run"))
             return
-        if ended is not None:
+        if ended is not None and "error" in ended:
+            told = f"the process on the node {one.node.place.name} ended: {ended['error']}"
+            late = int(ended["code"]) == OutOfTime.exit_code
+            kind, fix = (NotRunKind.NOT_REACHED, "give it more time") if late else (NotRunKind.KILLED, "")
+            self._lose(one, NotRun(kind, told, fix, during="" if late else "run"))
+        elif ended is not None:
             self.codes.append(int(ended["code"]))
-            if "error" in ended:
-                self.progress.say(f"{one.node.place.name}: {ended['error']}")
             self._take_back(one)
             self._free[one.part.kind].append(one.node)
         elif not one.claimed and not (one.waited.allows(0.0) and self.limit.allows(0.0)):
@@ -149,17 +157,25 @@ class Dispatch:
         one.claimed = True
         for piece in news.pieces:
             write_piece(self.out / one.part.name, piece)
+            if piece.path == journal.NAME and not piece.offset:
+                write_index(self.out, find_parts(self.out))
         if news.said:
             self.progress.detail(f"{one.node.place.name}: {news.said[-1]}")
         return news.answer
 
     def _lose(self, one: _Running, why: NotRun) -> None:
-        """Note what is unfinished, and let others of its kind begin it again."""
+        """Note what is unfinished, and let others of its kind begin it again. The node gets nothing more."""
         self._take_back(one)
         left = give_up(self.out / one.part.name, one.part, one.node, why)
         self.progress.say(f"{why.reason}; {len(left)} of its {len(one.part.groups)} groups are unfinished")
-        self.lost.update((one.part.kind, name) for name in left)
+        if why.failed:
+            self.lost.update((one.part.kind, name) for name in left)
+        elif not self.limit.allows(0.0):  # for anybody
+            self.codes.append(OutOfTime.exit_code)
+            return
         again = tuple(name for name in left if self.lost[one.part.kind, name] < MOST_LOST)
+        if self.together:  # what is looked for between groups is none of two runs
+            again = one.part.groups if left and again == tuple(left) else ()
         self.abandoned += [(one.part.kind, name) for name in left if name not in again]
         if again:
             number = self._numbers[one.part.kind]

@@ -11,9 +11,8 @@ from shootout.errors import UsageError
 from shootout.fleet.cluster import Lost, Piece
 from shootout.fleet.nodes import Node
 from shootout.fleet.plan import Held, Part, narrow_identity
-from shootout.host import environment
 from shootout.host.locks import FOLDER_LOCK
-from shootout.journal import journal, merged, samples
+from shootout.journal import journal, merged, run_folder, samples
 from shootout.journal.group import group_of, missing
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import PASSING, Line, not_run
@@ -33,10 +32,13 @@ def find_held(out: Path) -> list[Held]:
     """
     found = []
     for folder in sorted(out.iterdir()) if out.is_dir() else ():
-        if folder.name in (FOLDER_LOCK, merged.NAME):
+        if folder.name == FOLDER_LOCK or folder.name.startswith(merged.NAME):
             continue
         kind, _, number = folder.name.rpartition("-")
-        if not folder.is_dir() or not number.isdecimal() or not journal.begun(folder):
+        is_part = folder.is_dir() and number.isdecimal()
+        if is_part and not journal.begun(folder) and not run_folder.find_foreign(folder):
+            continue  # the command was killed before a line of it came
+        if not is_part or not journal.begun(folder):
             raise UsageError(
                 f"{str(out)!r} is no folder of a fleet's run (it holds {folder.name!r}): choose another --out"
             )
@@ -45,9 +47,8 @@ def find_held(out: Path) -> list[Held]:
             Held(
                 kind=kind,
                 number=int(number),
-                groups=tuple(group.name for group in history.header.groups),
+                header=history.header,
                 finished=frozenset(find_settled(history)),
-                fingerprint=environment.fingerprint(history.header.environment),
             )
         )
     return found
@@ -92,7 +93,7 @@ def write_piece(folder: Path, piece: Piece) -> None:
     place = folder / path
     place.parent.mkdir(parents=True, exist_ok=True)
     size = place.stat().st_size if place.exists() else 0
-    if piece.offset != size and piece.path == journal.NAME:
+    if piece.offset != size and piece.path == journal.NAME and (piece.offset or not _starts_over(folder)):
         raise Lost(f"it sent the journal from byte {piece.offset}, and {size} are here")
     with place.open("ab" if piece.offset else "wb") as file:
         file.write(piece.data)
@@ -103,13 +104,20 @@ def write_piece(folder: Path, piece: Piece) -> None:
 def read_for(folder: Path) -> dict[str, bytes]:
     """What a node needs to go on with a part: its journal up to the last complete fact, and the samples that it names.
 
-    The copy here is cut there too, since the node goes on from that byte.
+    The copy here is cut there too, since the node goes on from that byte. Nothing where it would start over: what is
+    here then stays until its first line comes.
     """
-    if not journal.begun(folder):
+    if _starts_over(folder):
         return {}
-    Journal(folder, journal.read(folder).sound_bytes).close()
+    history = journal.read(folder)
+    Journal(folder, history.sound_bytes).close()
+    run_folder.drop_unnamed_samples(folder, history)
     files = [folder / journal.NAME, *sorted((folder / samples.FOLDER).glob("*")), *folder.glob(samples.PACKED)]
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def _starts_over(folder: Path) -> bool:
+    return not journal.begun(folder) or journal.read(folder).untouched
 
 
 def give_up(folder: Path, part: Part, node: Node, why: NotRun) -> list[str]:

@@ -145,11 +145,15 @@ def _title(node: Node) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _refuse_other_versions(one: Node, other: Node) -> None:
-    mine, others = _versions(one.facts), _versions(other.facts)
+def tell_other_versions(facts: Mapping[str, Any], other_facts: Mapping[str, Any]) -> str:
+    """What is raced in other versions in two environments, with both; "" where nothing is."""
+    mine, others = _versions(facts), _versions(other_facts)
     differing = [name for name in sorted({*mine, *others}) if mine.get(name) != others.get(name)]
-    if differing:
-        listed = ", ".join(f"{name} {mine.get(name, 'absent')} and {others.get(name, 'absent')}" for name in differing)
+    return ", ".join(f"{name} {mine.get(name, 'absent')} and {others.get(name, 'absent')}" for name in differing)
+
+
+def _refuse_other_versions(one: Node, other: Node) -> None:
+    if listed := tell_other_versions(one.facts, other.facts):
         raise UsageError(
             f"the nodes {one.place.name} and {other.place.name} are of one kind and differ in versions: {listed}. "
             f"Install the same on both, or make them two kinds: ray start --labels {LABEL}=NAME"

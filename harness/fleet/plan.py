@@ -7,7 +7,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shootout.fleet.nodes import Kind, Node
+from shootout.errors import UsageError
+from shootout.fleet.nodes import Kind, Node, tell_other_versions
+from shootout.host import environment
+from shootout.journal.records import Header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +40,24 @@ class Held:
     """A part that an earlier command left.
 
     Attributes:
-        groups: what it was to measure.
-        finished: which of these the same command would play no more.
-        fingerprint: of the node that measured it.
+        header: what its journal begins with.
+        finished: which of its groups the same command would play no more.
     """
 
     kind: str
     number: int
-    groups: tuple[str, ...]
+    header: Header
     finished: frozenset[str]
-    fingerprint: str
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What it was to measure."""
+        return tuple(group.name for group in self.header.groups)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the node that measured it."""
+        return environment.fingerprint(self.header.environment)
 
     @property
     def is_finished(self) -> bool:
@@ -63,8 +74,13 @@ def deal(kind: Kind, held: Sequence[Held] = (), *, together: bool = False) -> li
     Args:
         held: what earlier commands left, of this kind.
         together: whether one node must measure all groups, as where crossovers are looked for between them.
+
+    Raises:
+        UsageError: what is held is of another study, or can't be gone on with in other versions.
     """
-    done = {name for one in held for name in one.finished}
+    _refuse_other_studies(kind, held)
+    is_whole = any(one.finished >= {*kind.groups} for one in held)
+    done = {name for one in held for name in one.finished} if is_whole or not together else set[str]()
     free, parts = list(kind.nodes), list[Part]()
     for one in sorted(held, key=lambda each: -each.number):  # what was lost and begun again is the later's
         mine = next((node for node in free if node.fingerprint == one.fingerprint), None)
@@ -76,7 +92,30 @@ def deal(kind: Kind, held: Sequence[Held] = (), *, together: bool = False) -> li
     nodes = 1 if together else len(free) or len(kind.nodes)
     first = next_number(one.number for one in held)
     dealt = [tuple(left[start::nodes]) for start in range(min(nodes, len(left)))]
-    return parts + [Part(kind=kind.key, number=first + index, groups=some) for index, some in enumerate(dealt)]
+    parts += [Part(kind=kind.key, number=first + index, groups=some) for index, some in enumerate(dealt)]
+    if parts:
+        _refuse_other_versions(kind, held)
+    return parts
+
+
+def _refuse_other_studies(kind: Kind, held: Iterable[Held]) -> None:
+    """What is held counts as this study's where some node of the kind would begin it with the same identity."""
+    for one in held:
+        asked = {narrow_identity(node.header.identity, kind.groups, one.groups) for node in kind.nodes}
+        if one.header.identity not in asked:
+            raise UsageError(
+                f"{one.kind}-{one.number} in this folder holds another study, other targets or other contents of its "
+                f"files ({one.header.study}): choose another --out"
+            )
+
+
+def _refuse_other_versions(kind: Kind, held: Iterable[Held]) -> None:
+    for one in held:
+        if listed := tell_other_versions(one.header.environment, kind.nodes[0].facts):
+            raise UsageError(
+                f"{one.kind}-{one.number} in this folder was measured with other versions than its nodes have now: "
+                f"{listed}. Install those again, or choose another --out"
+            )
 
 
 def next_number(taken: Iterable[int]) -> int:

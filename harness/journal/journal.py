@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shootout.errors import ShootoutError, UsageError
-from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Header, Holding, Line, Played, Rounds
+from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Header, Holding, Line, Played, Rounds, Skip
 from shootout.study.group import GroupRecord
 
 NAME, PACKED = "journal.jsonl", "journal.jsonl.gz"
@@ -72,6 +72,11 @@ class History:
         """The seconds of racing after which the run stopped by itself; None where it is over, or was stopped."""
         ends = [line for line in self.lines if isinstance(line, Ended)]
         return ends[-1].budget_s if ends and self.lines[-1] is ends[-1] and not self.complete else None
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was done in it but begin: a run starts over there."""
+        return all(isinstance(line, Header | Skip) for line in self.lines)
 
     @property
     def complete(self) -> bool:

@@ -15,7 +15,7 @@ from shootout.host.locks import FOLDER_LOCK, folder_lock
 from shootout.host.store import bias_floor
 from shootout.journal import journal, samples
 from shootout.journal.journal import History, Journal
-from shootout.journal.records import Ended, Header, Played, Skip
+from shootout.journal.records import Ended, Header, Played
 from shootout.study import reproduce
 from shootout.study.plan import Plan
 
@@ -75,15 +75,27 @@ def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | Non
 def open_journal(out: Path, history: History | None) -> Iterator[Journal]:
     """The folder's journal, to be written on behind its last complete fact; samples that it doesn't name are gone."""
     file = Journal(out, history.sound_bytes if history else 0)
-    if history and not history.damaged:
-        named = {line.samples for line in history.lines if isinstance(line, Played)}
-        for left in (out / samples.FOLDER).glob("*"):
-            if f"{samples.FOLDER}/{left.name}" not in named:  # a process was killed before it wrote their lines
-                left.unlink()
+    if history:
+        drop_unnamed_samples(out, history)
     try:
         yield file
     finally:
         file.close()
+
+
+def drop_unnamed_samples(out: Path, history: History) -> None:
+    """Remove samples that no line names: a process was killed before it wrote these. A damaged journal keeps all."""
+    if history.damaged:
+        return
+    named = {line.samples for line in history.lines if isinstance(line, Played)}
+    for left in (out / samples.FOLDER).glob("*"):
+        if f"{samples.FOLDER}/{left.name}" not in named:
+            left.unlink()
+
+
+def find_foreign(out: Path) -> list[str]:
+    """What lies in a folder and is none of a run's."""
+    return sorted(entry.name for entry in out.iterdir() if entry.name not in (*_FILES, *_FOLDERS, FOLDER_LOCK))
 
 
 def header(plan: Plan, facts: Mapping[str, Any]) -> Header:
@@ -129,12 +141,11 @@ def _history(out: Path, plan: Plan) -> History | None:
         UsageError: it holds something else.
     """
     if not journal.begun(out):
-        foreign = sorted(entry.name for entry in out.iterdir() if entry.name not in (*_FILES, *_FOLDERS, FOLDER_LOCK))
-        if foreign:
+        if foreign := find_foreign(out):
             raise UsageError(f"{str(out)!r} is no run folder (it holds {foreign[0]!r}): choose another --out")
         return None
     history = journal.read(out)
-    if all(isinstance(line, Header | Skip) for line in history.lines):
+    if history.untouched:
         return None
     if obstacle := _obstacle(history, plan):
         raise UsageError(f"{str(out)!r} {obstacle}: add --fresh to start over there, or choose another --out")

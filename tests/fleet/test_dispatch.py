@@ -12,7 +12,7 @@ from support.fleets.nodes import GROUPS, node
 
 from shootout.clock import Deadline
 from shootout.commands.fleet import exit_code
-from shootout.commands.output import FAILED
+from shootout.commands.output import FAILED, NOTHING
 from shootout.errors import Interrupted, NotRunKind
 from shootout.fleet import dispatch
 from shootout.fleet.dispatch import Dispatch
@@ -20,6 +20,7 @@ from shootout.fleet.folders import find_finished, find_held, find_parts
 from shootout.fleet.nodes import find_kinds
 from shootout.fleet.plan import deal
 from shootout.journal import journal
+from shootout.journal.merged import expand_merged, is_merged
 from shootout.journal.records import Failure, Skip
 
 
@@ -41,9 +42,10 @@ def _at_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dispatch, "LOOK_S", 0.0)
 
 
-def prepared(cluster: FakeCluster, out: Path) -> Dispatch:
+def prepared(cluster: FakeCluster, out: Path, *, together: bool = False, limit: Deadline | None = None) -> Dispatch:
     kinds, held = find_kinds(cluster.nodes), find_held(out)
-    parts = [part for kind in kinds for part in deal(kind, [one for one in held if one.kind == kind.key])]
+    by_kind = {kind.key: [one for one in held if one.kind == kind.key] for kind in kinds}
+    parts = [part for kind in kinds for part in deal(kind, by_kind[kind.key], together=together)]
     out.mkdir(exist_ok=True)
     progress: Any = Silent()
     return Dispatch(
@@ -51,7 +53,8 @@ def prepared(cluster: FakeCluster, out: Path) -> Dispatch:
         out=out,
         told={"study": {}},
         progress=progress,
-        limit=Deadline(None),
+        limit=limit or Deadline(None),
+        together=together,
         kinds=kinds,
         parts=parts,
         held=held,
@@ -127,6 +130,94 @@ def test_a_node_that_others_hold_is_given_up_and_another_measures_its_part(
     skips = [line for line in journal.read(find_parts(tmp_path / "out")[0]).lines if isinstance(line, Skip)]
     assert {line.cause for line in skips} == {NotRunKind.NOT_REACHED}
     assert "others' tasks hold" in skips[0].reason
+
+
+def test_a_node_that_was_busy_before_begins_its_part_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dispatch, "CLAIM_S", 0.0)
+    work = prepared(FakeCluster([node("held")], tmp_path / "nodes", busy=["held"]), tmp_path / "out")
+    work.run()
+    assert exit_code(work) == FAILED
+    free = FakeCluster([node("held")], tmp_path / "again")
+    prepared(free, tmp_path / "out").run()
+    (folder,) = find_parts(tmp_path / "out")
+    assert finished(tmp_path / "out") == sorted(GROUPS)
+    assert (folder / journal.NAME).read_bytes() == next((tmp_path / "again").glob(f"*/{journal.NAME}")).read_bytes()
+    assert not journal.read(folder).damaged
+
+
+def test_two_busy_nodes_are_no_reason_to_leave_out_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dispatch, "CLAIM_S", 0.0)
+    nodes = [node(name, groups=["g1"]) for name in ("n1", "n2", "n3")]
+    work = prepared(FakeCluster(nodes, tmp_path / "nodes", busy=["n1", "n2"]), tmp_path / "out")
+    work.run()
+    assert finished(tmp_path / "out") == ["g1"]
+    assert exit_code(work) == 0
+
+
+def test_who_was_busy_until_the_time_was_over_has_measured_nothing_and_nobody_failed(tmp_path: Path):
+    cluster = FakeCluster([node("held"), node("other")], tmp_path / "nodes", busy=["held", "other"])
+    work = prepared(cluster, tmp_path / "out", limit=Deadline(0.0))
+    work.run()
+    assert exit_code(work) == NOTHING
+
+
+def test_a_process_that_fails_leaves_failed_rows_and_another_node_measures_the_rest(tmp_path: Path):
+    cluster = FakeCluster([node("one"), node("other")], tmp_path / "nodes", fails_after={"one": 1})
+    work = prepared(cluster, tmp_path / "out")
+    work.run()
+    first = find_parts(tmp_path / "out")[0]
+    assert failed(first) == [("g3", NotRunKind.KILLED), ("g5", NotRunKind.KILLED)]
+    reasons = {line.reason for line in journal.read(first).lines if isinstance(line, Failure)}
+    assert reasons == {"the process on the node one ended: no memory was left"}
+    assert asked(cluster)[2:] == [("other", ["g3", "g5"])]
+    assert finished(tmp_path / "out") == sorted(GROUPS)
+    assert exit_code(work) == 0
+
+
+def test_a_process_that_fails_where_there_is_no_other_node_is_told(tmp_path: Path):
+    cluster = FakeCluster([node("one")], tmp_path / "nodes", fails_after={"one": 0})
+    work = prepared(cluster, tmp_path / "out")
+    work.run()
+    assert failed(find_parts(tmp_path / "out")[0]) == [(name, NotRunKind.KILLED) for name in GROUPS]
+    assert exit_code(work) == FAILED
+
+
+def test_what_spans_groups_begins_whole_on_another_node(tmp_path: Path):
+    cluster = FakeCluster([node("one"), node("other")], tmp_path / "nodes", dies_after={"one": 3})
+    prepared(cluster, tmp_path / "out", together=True).run()
+    assert asked(cluster) == [("one", [*GROUPS]), ("other", [*GROUPS])]
+    assert find_finished(journal.read(find_parts(tmp_path / "out")[1])) == [*GROUPS]
+
+
+def test_what_has_come_can_be_shown_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out, seen = tmp_path / "out", list[int]()
+
+    def sleep(_: float) -> None:
+        seen.append(is_merged(out) and len(expand_merged([out])))
+
+    monkeypatch.setattr(dispatch, "sleep", sleep)
+    prepared(FakeCluster([node("one"), node("other")], tmp_path / "nodes"), out).run()
+    assert set(seen) == {2}
+
+
+def test_a_folder_that_no_line_came_into_yet_is_no_obstacle(tmp_path: Path):
+    cluster = FakeCluster([node("one")], tmp_path / "nodes")
+    (part,) = prepared(cluster, tmp_path / "out").parts
+    (tmp_path / "out" / part.name / "samples").mkdir(parents=True)
+    prepared(cluster, tmp_path / "out").run()
+    assert finished(tmp_path / "out") == sorted(GROUPS)
+
+
+def test_samples_that_no_line_names_are_not_sent(tmp_path: Path):
+    one = node("one")
+    prepared(FakeCluster([one], tmp_path / "nodes", dies_after={"one": 2}), tmp_path / "out").run()
+    (folder,) = find_parts(tmp_path / "out")
+    (folder / "samples").mkdir()
+    (folder / "samples" / "g3-0.parquet").write_bytes(b"its lines never came")
+    again = FakeCluster([one], tmp_path / "again")
+    prepared(again, tmp_path / "out").run()
+    assert [*again.begun[0][1].folder] == [journal.NAME]
+    assert not [*(folder / "samples").iterdir()]
 
 
 def test_an_interrupt_ends_the_nodes_and_keeps_what_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

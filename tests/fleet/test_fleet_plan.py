@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from support.fleets.nodes import GROUPS, node
 
+from shootout.errors import UsageError
 from shootout.fleet.nodes import Kind, Node, find_kinds
 from shootout.fleet.plan import Held, Part, deal, narrow_identity, share_s
 
@@ -13,7 +15,11 @@ def kind(*nodes: Node) -> Kind:
 
 
 def held(one: Kind, number: int, groups: tuple[str, ...], finished: tuple[str, ...], by: Node) -> Held:
-    return Held(kind=one.key, number=number, groups=groups, finished=frozenset(finished), fingerprint=by.fingerprint)
+    header = by.header
+    mine = tuple(group for group in header.groups if group.name in groups)
+    identity = narrow_identity(header.identity, [group.name for group in header.groups], groups)
+    begun = header.model_copy(update={"groups": mine, "identity": identity})
+    return Held(kind=one.key, number=number, header=begun, finished=frozenset(finished))
 
 
 def dealt(parts: list[Part]) -> list[str]:
@@ -54,6 +60,35 @@ def test_what_was_lost_and_measured_elsewhere_since_is_not_gone_on_with():
     mine = kind(one)
     before = [held(mine, 1, GROUPS, ("g1",), one), held(mine, 2, GROUPS[1:], GROUPS[1:], node("other"))]
     assert deal(mine, before) == []
+
+
+def test_what_spans_groups_begins_whole_where_its_node_is_gone():
+    one, gone = node("one"), node("gone")
+    mine = kind(one)
+    begun = [held(mine, 1, GROUPS, GROUPS[:3], gone)]
+    assert [part.groups for part in deal(mine, begun, together=True)] == [GROUPS]
+    assert [part.groups for part in deal(mine, begun)] == [GROUPS[3:]]
+    again = [*begun, held(mine, 2, GROUPS, GROUPS[2:], one)]
+    assert [(part.number, part.node) for part in deal(mine, again, together=True)] == [(2, one)], "its own goes on"
+    assert deal(mine, [*begun, held(mine, 2, GROUPS, GROUPS, one)], together=True) == []
+
+
+@pytest.mark.parametrize("finished", [GROUPS, ()], ids=["finished", "not finished"])
+def test_what_is_held_of_another_study_is_refused(finished: tuple[str, ...]):
+    one = node("one")
+    mine = kind(one)
+    asked_before = one.header.model_copy(update={"identity": "the plan with another net.py"})
+    other = Held(kind=mine.key, number=1, header=asked_before, finished=frozenset(finished))
+    with pytest.raises(UsageError, match="-1 in this folder holds another study"):
+        deal(mine, [other])
+
+
+def test_what_is_held_of_other_versions_is_not_gone_on_with():
+    now, then = node("one"), node("one", libraries={"onnxruntime": "1.30.0"})
+    mine = kind(now)
+    with pytest.raises(UsageError, match=r"onnxruntime 1\.30\.0 and 1\.31\.1\. Install those again"):
+        deal(mine, [held(mine, 1, GROUPS, GROUPS[:2], then)])
+    assert deal(mine, [held(mine, 1, GROUPS, GROUPS, then)]) == [], "nothing more is measured"
 
 
 def test_all_of_a_plan_is_what_a_run_without_a_cluster_holds():

@@ -13,7 +13,7 @@ from shootout.fleet.nodes import Node, Place
 from shootout.fleet.plan import narrow_identity
 from shootout.journal import journal
 from shootout.journal.journal import Journal
-from shootout.journal.records import Ended, not_run
+from shootout.journal.records import Ended, Prepared, not_run
 
 MEASURED = NotRun(NotRunKind.UNAVAILABLE, "measured, for all that scheduling can tell", "")
 
@@ -24,6 +24,8 @@ class FakeCluster:
     nodes: by place.
     folder: where nodes write.
     dies_after: by node, the groups that it measures before it is lost.
+    fails_after: likewise, before its process ends with an error.
+    refuses: the nodes that can't plan the study, and why.
     busy: the nodes that others hold.
     begun: the jobs, by node, in the order in which they were begun.
     stopped: the nodes that were asked to end.
@@ -32,6 +34,8 @@ class FakeCluster:
     nodes: Sequence[Node]
     folder: Path
     dies_after: Mapping[str, int] = field(default_factory=dict)
+    fails_after: Mapping[str, int] = field(default_factory=dict)
+    refuses: Mapping[str, str] = field(default_factory=dict)
     busy: Collection[str] = ()
     begun: list[tuple[str, Job]] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
@@ -68,6 +72,8 @@ class FakeWorker:
             return self._asked()
         if self.looks == self.cluster.dies_after.get(name, -1):
             raise Lost("it is gone")
+        if self.looks == self.cluster.fails_after.get(name, -1):
+            return News(answer={"error": "no memory was left", "code": 1})
         if not self.looks:
             self._begin()
         self.looks += 1
@@ -75,7 +81,8 @@ class FakeWorker:
         if left and not self.is_stopped:
             records = {group.name: group for group in self.node.header.groups}
             arms = [arm for arm in records[left[0]].arms if not arm.sentinel]
-            self._append(*(not_run(left[0], arm, MEASURED) for arm in arms))
+            built = Prepared(group=left[0], arm=arms[0].label, export_s=0.0, build_s=0.0, build_cached=True, probe=None)
+            self._append(built, *(not_run(left[0], arm, MEASURED) for arm in arms))
         elif not left:
             self._append(Ended(complete=True, why="nothing is left to measure", wall_s=1.0))
         answer = {"code": 0} if self.is_stopped or not left else None
@@ -90,6 +97,8 @@ class FakeWorker:
 
     def _asked(self) -> News:
         node = self.node
+        if why := self.cluster.refuses.get(node.place.name):
+            return News(answer={"error": why, "code": 2})
         answer: dict[str, Any] = {"cells": dict(node.cells), "estimate_s": node.estimate_s}
         return News(answer={"header": node.header.model_dump(mode="json"), **answer})
 
@@ -97,7 +106,8 @@ class FakeWorker:
         for path, data in self.job.folder.items():
             (self.folder / path).write_bytes(data)
         self.sent = len(self.job.folder.get(journal.NAME, b""))
-        if not self.sent:
+        if not self.sent or journal.read(self.folder).untouched:  # as `open_folder` has it
+            (self.folder / journal.NAME).unlink(missing_ok=True)
             every = self.node.header.groups
             mine = tuple(group for group in every if group.name in self.job.told["groups"])
             names = [group.name for group in mine]
