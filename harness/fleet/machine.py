@@ -5,6 +5,7 @@ It travels as source, to nodes that have none of this package: it imports the st
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -14,14 +15,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ANSWER, JOB, JOURNAL, RUN, WORDS = "answer.json", "job.json", "journal.jsonl", "run", "said.txt"
 """What a job's folder holds: its answer, its words, and below its run folder the journal."""
+LOCK, OLD_S = "lock", 86_400.0
+"""A file in it that is locked while its process lives; without that, what is older is removed."""
 SENT = ("samples",)
 """Folders of a run whose files are whole once the journal names them; all else is sent when the process has ended."""
 
@@ -29,48 +33,58 @@ SENT = ("samples",)
 class Machine:
     """One job on this node, from its beginning to its end.
 
-    Args:
-        package, files: archives with this package, and with the user's own files.
-        package_sha256, files_sha256: theirs, as they were sent.
+    Making one can't fail: the cluster would tell the asker no more than that it is gone.
     """
 
-    def __init__(self, package: bytes, package_sha256: str, files: bytes, files_sha256: str) -> None:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "shootout"
-        home = Path(os.environ.get("SHOOTOUT_CACHE") or home).expanduser().absolute() / "fleet"
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = home.stat()
-        if found.st_uid != os.getuid() or found.st_mode & 0o022:
-            raise PermissionError(f"others can write {home}: chmod 700 it, or set SHOOTOUT_CACHE")
-        self._package, self._files = _unpacked(home, package, package_sha256), _unpacked(home, files, files_sha256)
-        self._folder = Path(tempfile.mkdtemp(prefix="job-", dir=home))
-        self._run = self._folder / RUN
+    def __init__(self) -> None:
+        self._folder, self._run = Path(), Path()
+        self._lock: IO[bytes] | None = None
         self._sent: dict[str, int] = {}
         self._told = 0
         self._process: subprocess.Popen[bytes] | None = None
 
-    def begin(self, module: str, told: dict[str, Any], folder: dict[str, bytes]) -> None:
+    def begin(
+        self,
+        module: str,
+        told: dict[str, Any],
+        folder: dict[str, bytes],
+        package: bytes,
+        package_sha256: str,
+        files: bytes,
+        files_sha256: str,
+    ) -> None:
         """Start the job: `python -m MODULE` in the folder of the user's files.
 
         Args:
             told: the job's words.
             folder: what its run folder holds already.
+            package, files: archives with this package, and with the user's own files.
+            package_sha256, files_sha256: theirs, as they were sent.
+
+        Raises:
+            ValueError: an archive isn't what was sent.
+            OSError: the cache can't be used; says what to do.
         """
+        home = _home()
+        _sweep(home)
+        place, here = _unpacked(home, package, package_sha256), _unpacked(home, files, files_sha256)
+        self._folder = Path(tempfile.mkdtemp(prefix="job-", dir=home))
+        self._lock = (self._folder / LOCK).open("wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._run = self._folder / RUN
         for path, data in folder.items():
-            place = self._run / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
+            held = self._run / path
+            held.parent.mkdir(parents=True, exist_ok=True)
+            held.write_bytes(data)
             self._sent[path] = len(data)
         (self._folder / JOB).write_text(json.dumps({**told, "out": str(self._run)}))
-        paths = [str(self._package), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
         given = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        # The cluster sets both by what it gave out, and the whole node is ours.
-        given.pop("OMP_NUM_THREADS", None)
-        if not given.get("CUDA_VISIBLE_DEVICES"):
-            given.pop("CUDA_VISIBLE_DEVICES", None)
+        given.pop("OMP_NUM_THREADS", None)  # the cluster sets it by what it gave out, and the whole node is ours
         with (self._folder / WORDS).open("wb") as words, _heard(signal.SIGINT):
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-m", module, str(self._folder), str(os.getpid())],
-                cwd=self._files,
+                cwd=here,
                 env={**given, "PYTHONPATH": os.pathsep.join(paths)},
                 stdin=subprocess.DEVNULL,
                 stdout=words,
@@ -97,7 +111,9 @@ class Machine:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._lock.close()
 
     def _pieces(self, *, every: bool) -> list[tuple[str, int, bytes]]:
         """Whole lines of the journal, behind all files that they name."""
@@ -141,6 +157,40 @@ def _heard(number: signal.Signals) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _home() -> Path:
+    """The cache's folder for what is sent.
+
+    Raises:
+        PermissionError: others can write there.
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "shootout"
+    home = Path(os.environ.get("SHOOTOUT_CACHE") or home).expanduser().absolute() / "fleet"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = home.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"others can write {home}: chmod 700 it, or set SHOOTOUT_CACHE")
+    return home
+
+
+def _sweep(home: Path) -> None:
+    """Remove what killed processes left. Another machine's may lie here, on a shared disk, which shares locks too."""
+    for left in [*home.glob("job-*"), *home.glob("new-*")]:
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > OLD_S and not _is_locked(left / LOCK):
+                shutil.rmtree(left)
+
+
+def _is_locked(path: Path) -> bool:
+    if not path.exists():
+        return False
+    with path.open("rb+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _unpacked(home: Path, data: bytes, digest: str) -> Path:

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +28,8 @@ _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0" 
 """Of HTTP/2: an empty frame of settings, which is answered by another one."""
 ENTRY = "shootout.commands.on_node"
 """What is started on a node."""
+_AS_ITS_OWNER_SET_IT = {"RAY_worker_niceness": "0", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
+"""Else Ray runs our process, and all arms, at niceness 15, and shows a GPU to those alone who claim it."""
 
 
 @contextmanager
@@ -77,6 +79,8 @@ def knock(address: str) -> None:
     how = f"start a cluster there with `ray start --head --port={port}`"
     try:
         with socket.create_connection((host, int(port)), timeout=ANSWERS_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):  # who answers is told by Ray's certificates
+                return
             connection.sendall(_GREETING)
             answer = connection.recv(9)
     except (OSError, OverflowError) as error:
@@ -132,17 +136,22 @@ class RayCluster:
             num_cpus=place.cpus if job.claims else 0,
             num_gpus=place.gpus if job.claims else 0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(place.key, soft=False),
+            runtime_env={"env_vars": dict(_AS_ITS_OWNER_SET_IT)},
             max_restarts=0,
         )
-        return RayWorker(self._ray, actor.remote(*self._sent), self._entry, job)
+        return RayWorker(self._ray, actor.remote(), self._entry, job, self._sent)
 
 
 class RayWorker:
-    """A job of ours on a node."""
+    """A job of ours on a node.
 
-    def __init__(self, ray: Any, actor: Any, entry: str, job: Job) -> None:
+    Args:
+        sent: the archives and their hashes, as `Machine.begin` takes them.
+    """
+
+    def __init__(self, ray: Any, actor: Any, entry: str, job: Job, sent: Sequence[Any]) -> None:
         self._ray, self._actor = ray, actor
-        self._began = actor.begin.remote(entry, dict(job.told), dict(job.folder))
+        self._began = actor.begin.remote(entry, dict(job.told), dict(job.folder), *sent)
         self._asked: Any = None
 
     def poll(self) -> News | None:
@@ -152,7 +161,10 @@ class RayWorker:
                 return None
             self._get(self._began)
             self._began = None
-        found = self._get(self._actor.poll.remote())
+        if self._asked is None:  # else Ctrl-C came while it was waited for, and the node tells nothing twice
+            self._asked = self._actor.poll.remote()
+        found = self._get(self._asked)
+        self._asked = None
         pieces = [Piece(path=path, offset=offset, data=data) for path, offset, data in found["pieces"]]
         return News(pieces=pieces, said=found["said"], answer=found["answer"])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.console import TESTS, here
-from support.fleets.deaf_node import STOPS
+from support.fleets.deaf_node import NICE, STOPS
 
 from shootout.commands.fleet import run_on_fleet
 from shootout.errors import NotRunKind
@@ -40,14 +42,17 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     logging.getLogger("ray").setLevel(logging.ERROR)
-    head = {"num_cpus": 1, "labels": {LABEL: "large"}, "include_dashboard": False}
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    sockets = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # the path of a socket has 107 bytes
+    monkeypatch.setenv("RAY_TMPDIR", sockets)
+    made = cluster_utils.Cluster()
     try:
+        made.add_node(num_cpus=1, labels={LABEL: "large"}, include_dashboard=False)
         for _ in range(2):
             made.add_node(num_cpus=1, labels={LABEL: "small"})
         yield made
     finally:
         made.shutdown()
+        shutil.rmtree(sockets, ignore_errors=True)
 
 
 def raylet_of(node: Any) -> int:
@@ -94,6 +99,7 @@ def test_a_node_is_killed_and_nothing_is_lost(
     assert len(lost) == 1
     assert any(line.kind == "played" for line in histories[lost[0]].lines), "its first generation is kept"
     assert "was lost" in shown.err
+    assert {*(cache_folder() / NICE).read_text().split()} == {"0"}, "as nice as if it were typed there"
     merged = here("merge", *parts, "--json", cwd=tmp_path).data
     assert json.loads(shown.out) == merged, "and stdout holds nothing else, whatever Ray says of the lost node"
     assert here("show", out, "--json", cwd=tmp_path).data == merged

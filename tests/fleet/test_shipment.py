@@ -1,11 +1,8 @@
-"""What nodes are sent is known by its contents, and complete; what arrives otherwise is refused."""
+"""What nodes are sent is known by its contents, and complete."""
 
 from __future__ import annotations
 
-import hashlib
 import io
-import signal
-import time
 import zipfile
 from importlib.metadata import PathDistribution
 from pathlib import Path
@@ -15,10 +12,8 @@ import numpy as np
 import pytest
 from support.onnx_made import linear
 
-from shootout.fleet import machine, shipment
-from shootout.fleet.machine import Machine
+from shootout.fleet import shipment
 from shootout.fleet.shipment import Shipment, pack
-from shootout.host import store
 from shootout.study.schema import checked
 
 
@@ -119,135 +114,3 @@ def test_parts_of_a_grid_of_ones_own_model_are_known_by_its_name(here: Path):
         .fields["name"]
         .startswith("net.py")
     )
-
-
-def archive(**contents: str) -> tuple[bytes, str]:
-    made = shipment._archive({name.replace("__", "."): text.encode() for name, text in contents.items()})
-    return made.data, made.sha256
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "fleet"
-
-
-def waited(one: Machine) -> dict[str, Any]:
-    """What came until its end: pieces of all looks, and the answer."""
-    pieces, limit = [], time.monotonic() + 60
-    while time.monotonic() < limit:
-        found = one.poll()
-        pieces += found["pieces"]
-        if found["answer"] is not None:
-            return {**found, "pieces": pieces}
-        time.sleep(0.02)
-    raise AssertionError("it never ended")
-
-
-def test_a_changed_byte_is_refused_and_leaves_nothing(cache: Path):
-    data, digest = archive(job__py="")
-    spoilt = data[:-1] + bytes([data[-1] ^ 1])
-    with pytest.raises(ValueError, match="isn't what was sent"):
-        Machine(spoilt, digest, data, digest)
-    assert list(cache.iterdir()) == []
-
-
-def test_what_was_unpacked_counts_as_cache_and_a_job_at_work_does_not(cache: Path):
-    one = Machine(*archive(job__py=""), *archive(data__txt="d"))
-    assert len([each for each in store.kept() if "cluster" in each.kind]) == 2
-    one.close()
-
-
-def test_files_come_before_the_lines_that_name_them_and_only_whole_lines(cache: Path):
-    job = """
-import json, pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-run = folder / "run"
-(run / "samples").mkdir(parents=True)
-(run / "samples" / "g.parquet").write_bytes(b"s")
-(run / "journal.jsonl").write_bytes(b"one\\ntwo\\nthr")
-(run / "logs").mkdir()
-(run / "logs" / "arm.log").write_text("l")
-(folder / "answer.json").write_text(json.dumps({"code": 0, "told": json.loads((folder / "job.json").read_text())["n"]}))
-"""
-    one = Machine(*archive(job__py=job), *archive(data__txt="d"))
-    one.begin("job", {"n": 3}, {})
-    found = waited(one)
-    assert found["answer"] == {"code": 0, "told": 3}
-    assert ("journal.jsonl", 0, b"one\ntwo\n") in found["pieces"]
-    assert [name for name, _, _ in found["pieces"]].index("samples/g.parquet") < [
-        name for name, _, _ in found["pieces"]
-    ].index("journal.jsonl")
-    one.close()
-    assert not any(path.name.startswith("job-") for path in cache.iterdir())
-
-
-def test_a_process_that_dies_says_its_last_words(cache: Path):
-    one = Machine(*archive(job__py="import sys; sys.exit('no such thing')"), *archive(data__txt="d"))
-    one.begin("job", {}, {})
-    answer = waited(one)["answer"]
-    assert answer["code"] == 1
-    assert "no such thing" in answer["error"]
-    one.close()
-
-
-def test_a_job_starts_in_the_folder_of_the_files_with_the_whole_node(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("OMP_NUM_THREADS", "RAY_JOB_ID"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    job = """
-import json, os, pathlib, sys
-answer = {"code": 0, "seen": sorted(os.environ), "here": pathlib.Path("data.txt").read_text(), "me": __file__}
-(pathlib.Path(sys.argv[1]) / "answer.json").write_text(json.dumps(answer))
-"""
-    one = Machine(*archive(job__py=job), *archive(data__txt="mine"))
-    one.begin("job", {}, {})
-    answer = waited(one)["answer"]
-    assert not {"OMP_NUM_THREADS", "RAY_JOB_ID", "CUDA_VISIBLE_DEVICES"} & {*answer["seen"]}
-    assert answer["here"] == "mine"
-    assert str(cache) in answer["me"]
-    one.close()
-
-
-def test_a_job_goes_on_behind_what_was_there(cache: Path):
-    job = """
-import pathlib, sys
-with (pathlib.Path(sys.argv[1]) / "run" / "journal.jsonl").open("ab") as file:
-    file.write(b"more\\n")
-"""
-    one = Machine(*archive(job__py=job), *archive(data__txt="d"))
-    one.begin("job", {}, {"journal.jsonl": b"one\n", "samples/g.parquet": b"s"})
-    assert waited(one)["pieces"] == [("journal.jsonl", 4, b"more\n")]
-    one.close()
-
-
-def test_a_job_is_asked_to_end(cache: Path):
-    job = """
-import json, pathlib, signal, sys, time
-folder = pathlib.Path(sys.argv[1])
-signal.signal(signal.SIGINT, signal.default_int_handler)
-try:
-    (folder / "run").mkdir()
-    (folder / "run" / "journal.jsonl").write_text("begun\\n")
-    time.sleep(60)
-except KeyboardInterrupt:
-    (folder / "answer.json").write_text(json.dumps({"code": 130}))
-"""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as Ray's processes have it
-    try:
-        one = Machine(*archive(job__py=job), *archive(data__txt="d"))
-        one.begin("job", {}, {})
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    while not one.poll()["pieces"]:
-        time.sleep(0.02)
-    one.stop()
-    assert waited(one)["answer"] == {"code": 130}
-    one.close()
-
-
-def test_nodes_need_nothing_of_ours_to_read_what_runs_there():
-    source = Path(machine.__file__).read_text()
-    assert "import shootout" not in source
-    assert "from shootout" not in source
-    assert hashlib.sha256 is machine.hashlib.sha256

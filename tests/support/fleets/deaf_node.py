@@ -19,6 +19,8 @@ STOPS = "one-stops"
 """A file below the cache folder with the process id of a raylet, whose node never is the one. The node that removes it
 is, and leaves its own raylet's in `.by`.
 """
+NICE = "niceness"
+"""Another: how much nicer than its raylet each process is, a line each."""
 
 
 def is_the_one(place: Path) -> bool:
@@ -34,7 +36,15 @@ def is_the_one(place: Path) -> bool:
     return True
 
 
+def tell_niceness(place: Path) -> None:
+    """Append this process's line."""
+    raylet = psutil.Process(psutil.Process(os.getppid()).ppid())
+    with place.open("a") as file:
+        file.write(f"{os.nice(0) - raylet.nice()}\n")
+
+
 if __name__ == "__main__":
+    tell_niceness(cache_folder() / NICE)
     deafen({})
     stop_in(1, lambda: is_the_one(cache_folder() / STOPS))
     fork_workers()
