@@ -30,11 +30,12 @@ def figures(bench: Bench) -> Tables:
     from ray.cluster_utils import Cluster
 
     cells = bench.size(1_000, 50)
-    with Stopwatch() as starting:
-        cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    cluster: Any = Cluster()
     try:
-        for _ in range(NODES):
-            cluster.add_node(num_cpus=1, labels={LABEL: "bench"})
+        with Stopwatch() as starting:
+            cluster.add_node(num_cpus=0, include_dashboard=False)
+            for _ in range(NODES):
+                cluster.add_node(num_cpus=1, labels={LABEL: "bench"})
         say(f"the cluster took {starting.seconds:.0f} s to start, which isn't counted")
         alone = _ran(bench.folder, "alone", max(ARMS, cells // 10))
         dealt = _ran(bench.folder, "dealt", cells, "--ray", cluster.address)
@@ -53,7 +54,11 @@ def _study(cells: int) -> str:
 
 
 def _ran(folder: Path, name: str, cells: int, *words: str) -> dict[str, Any]:
-    """One command, from its start to its end."""
+    """One command, from its start to its end.
+
+    Raises:
+        RuntimeError: it measured less than it was asked for, so what it took tells nothing.
+    """
     study, out = folder / f"{name}.toml", folder / name
     study.write_text(_study(cells))
     command = [sys.executable, "-c", COMMAND, "run", str(study), "--out", str(out), *words]
@@ -62,11 +67,14 @@ def _ran(folder: Path, name: str, cells: int, *words: str) -> dict[str, Any]:
     runs = [out] if journal.begun(out) else find_parts(out)
     rows = [row for run in runs for row in analyse(run).rows]
     ends = [line for run in runs for line in journal.read(run).lines if isinstance(line, Ended)]
+    measured = sum(row.outcome == "measured" for row in rows)
+    if ended.returncode or measured < cells:
+        raise RuntimeError(f"{name} ended with {ended.returncode}, {measured} of {cells} cells: {ended.stderr[-500:]}")
     own_s = sum(line.wall_s + line.planning_s for line in ends)
     return {
         "by": name,
         "cells": len(rows),
-        "measured": sum(row.outcome == "measured" for row in rows),
+        "measured": measured,
         "runs": len(runs),
         "exit": ended.returncode,
         "wall s": whole.seconds,
